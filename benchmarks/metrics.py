@@ -30,7 +30,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from farther.metrics import closed_set, ood, open_set
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.open_set import known_classes
-from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics import bootstrap
 from farther.tables import Objects, Regions
 
@@ -89,7 +89,7 @@ def unknowns(repeat: int) -> None:
         theirs, expected = by_peer(table, evaluation, splits, scores)
         row(f"AP and recall ({name})", ours, theirs, float(np.abs(np.array(found) - expected).max()))
     shares = np.linspace(0.05, 0.95, 19)
-    matched = [Split.of(*tables) for tables in splits]
+    matched = [OpenSetSplit.of(*tables) for tables in splits]
 
     def sweep() -> None:
         for k, split in enumerate(matched):
@@ -134,7 +134,7 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
     draws = [
         bootstrap.ImageDraws({*o.image_id, *r.image_id}, 1000, seed) for seed, (o, r) in enumerate((inside, outside))
     ]
-    split, known = Split.of(*outside), closed_set.ClosedSet.of(*inside)
+    split, known = OpenSetSplit.of(*outside), closed_set.ClosedSet.of(*inside)
     weights = draws[1].of(split.images)
     images = [regions.image_id for _, regions in (inside, outside)]
 
@@ -157,7 +157,7 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
     for what, run in (
         ("one method", lambda: one(0)),
         (f"{METHODS} methods, two threads", every),
-        ("COCO’s metrics of the ID split", lambda: closed_set.metrics(known, draws[0].of(known.images))),
+        ("COCO’s metrics of the ID split", lambda: closed_set.Matches.of(known).metrics(draws[0].of(known.images))),
         ("known classes of a mixed split", lambda: of_known(draws[1], outside, scores[1, 0])),
     ):
         start = time.perf_counter()
@@ -169,7 +169,7 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
 def of_known(draws: bootstrap.ImageDraws, tables: tuple[Objects, Regions], scores: np.ndarray) -> None:
     """1,000 replicates of the metrics of known classes, where all objects are known."""
     objects, regions = tables
-    split = Split.of(objects, regions, Settings(known_classes=regions.header.known_classes))
+    split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=regions.header.known_classes))
     weights = draws.of(split.images)
     known_classes.metrics(split.match(scores < 0.5), regions, unknown_score=-scores, weights=weights)
 
@@ -180,7 +180,7 @@ def at_scale(rows: int) -> None:
     score = np.random.default_rng(0).random(len(regions))
 
     def everything() -> None:
-        split = Split.of(objects, regions)
+        split = OpenSetSplit.of(objects, regions)
         open_set.metrics(split.match(score < 0.5), -score)
         ood.evaluate(score, score**2)
 
@@ -223,14 +223,17 @@ def others(objects: Objects, regions: Regions, repeat: int) -> None:
     random = np.random.default_rng(1)
     scores = random.random(len(regions))
     row("open set, all regions", timed(lambda: open_set.evaluate(objects, regions, scores < 0.5), repeat)[0])
-    split = Split.of(objects, regions)
+    split = OpenSetSplit.of(objects, regions)
     row("  one more method on it", timed(lambda: open_set.metrics(split.match(scores < 0.3), -scores), repeat)[0])
     row("operating threshold", timed(lambda: operating_threshold.choose(objects, regions), repeat)[0])
     draws = bootstrap.ImageDraws(set(objects.image_id) | set(regions.image_id), 200)
     outcome, weights = split.match(scores < 0.5), draws.of(split.images)
     row("open set, 200 replicates", timed(lambda: open_set.metrics(outcome, -scores, weights), repeat)[0])
     known = closed_set.ClosedSet.of(objects, regions)
-    row("COCO’s metrics, 200 replicates", timed(lambda: closed_set.metrics(known, draws.of(known.images)), repeat)[0])
+    row(
+        "COCO’s metrics, 200 replicates",
+        timed(lambda: closed_set.Matches.of(known).metrics(draws.of(known.images)), repeat)[0],
+    )
     rows = draws.rows(regions.image_id)
     row("AUROC …, 200 replicates", timed(lambda: ood.evaluate(scores, scores**2, rows, rows), repeat)[0])
 

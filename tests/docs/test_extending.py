@@ -23,7 +23,7 @@ from PIL import Image
 from torchvision.models import resnet18
 from farther import datasets, detectors, methods
 from farther.datasets.ingest import ingest
-from farther.metrics.open_set.outcomes import Split
+from farther.metrics.open_set.outcomes import OpenSetSplit
 from farther.metrics.user_defined import METRICS, Case, create_all
 from farther.tables import Objects, Regions
 from pathlib import Path
@@ -45,7 +45,7 @@ scores = methods.create("sharpness").fit(found).score(found)
 # One region on each object: the first is kept as known.
 on = Regions(header=found.header, image_id=objects.image_id, region_id=np.arange(2), box=objects.box,
              score=np.array([0.75, 0.25]), label=found.label, logits=found.logits, features=found.features)
-outcome = Split.of(objects, on).match(np.array([False, True]))
+outcome = OpenSetSplit.of(objects, on).match(np.array([False, True]))
 case = Case(found, scores, on, np.array([1.0, 0.0]), 0.5, outcome)
 wanted = create_all({"confidence_of_errors": {"least": 0.3}}, taken=["nose"])
 print(json.dumps({

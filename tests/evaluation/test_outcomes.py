@@ -5,7 +5,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.metrics import open_set
-from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.tables import ObjectOutcomes, RegionOutcomes
 
 FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]
@@ -24,7 +24,7 @@ def test_each_detection_and_each_object_has_one_outcome(objects, regions):
         ("c", FIRST, 0.4),  # flagged, in a crowd
     )
     flagged = np.array([1, 1, 0, 0, 0, 1], dtype=bool)
-    split = Split.of(truth, found, Settings(known_classes=["cat"]))
+    split = OpenSetSplit.of(truth, found, MatchingRules(known_classes=["cat"]))
     of_regions, of_objects = split.match(flagged).tables(found)
     assert of_regions.outcome.tolist() == [
         "found",
@@ -44,7 +44,7 @@ def test_each_detection_and_each_object_has_one_outcome(objects, regions):
 def test_the_tables_hold_what_the_counts_are_made_of(world, protocol, tmp_path):
     truth, found = world(3)
     flagged = found.score < 0.4
-    outcome = Split.of(truth, found, Settings(0.5, protocol, ["cat"])).match(flagged)
+    outcome = OpenSetSplit.of(truth, found, MatchingRules(0.5, protocol, ["cat"])).match(flagged)
     of_regions, of_objects = outcome.tables(found)
     of_regions.write(tmp_path / "regions.parquet")
     of_objects.write(tmp_path / "objects.parquet")

@@ -6,7 +6,7 @@ import pytest
 from farther.errors import DataError
 from farther.evaluation import sweeps
 from farther.metrics import closed_set, ood, open_set
-from farther.metrics.open_set.outcomes import Split
+from farther.metrics.open_set.outcomes import OpenSetSplit
 
 FIRST, SECOND = [0, 0, 100, 100], [200, 0, 300, 100]
 
@@ -15,7 +15,7 @@ def test_a_tau_that_keeps_more_id_regions_finds_fewer_unknown_objects(world):
     objects, regions = world(0)
     random = np.random.default_rng(0)
     scores, id_scores = random.normal(0, 1, len(regions)), random.normal(1, 1, 500)
-    rows = sweeps.over_tau(Split.of(objects, regions), scores, id_scores)
+    rows = sweeps.over_tau(OpenSetSplit.of(objects, regions), scores, id_scores)
     assert [row["kept"] for row in rows] == list(sweeps.KEPT)
     assert np.all(np.diff([row["tau"] for row in rows]) <= 0)
     assert np.all(np.diff([row["r_u"] for row in rows]) <= 0)
@@ -36,7 +36,7 @@ def step(objects, regions, id_regions, confidence, images):
         rows=rows,
         is_ood=np.ones(int(rows.sum()), dtype=bool),
         id_rows=id_regions.score >= confidence,
-        split=Split.of(objects, regions).keeping(rows),
+        split=OpenSetSplit.of(objects, regions).keeping(rows),
         no_detection=1 - len(set(regions.image_id[rows])) / images,
     )
 
@@ -82,7 +82,7 @@ def test_flagging_known_objects_costs_the_detector_precision(world):
 
 def test_no_tau_keeps_what_the_detector_labels_as_unknown(world):
     objects, regions = world(0)
-    split, scores = Split.of(objects, regions), np.random.default_rng(0).normal(0, 1, len(regions))
+    split, scores = OpenSetSplit.of(objects, regions), np.random.default_rng(0).normal(0, 1, len(regions))
     labelled = np.append(scores, [-1.5e30, -1.1e30])
     rows = sweeps.over_tau(split, scores, labelled, kept=(0.9, 1.0))
     assert rows == sweeps.over_tau(split, scores, scores, kept=(0.9, 1.0))
@@ -91,7 +91,7 @@ def test_no_tau_keeps_what_the_detector_labels_as_unknown(world):
 
 def test_without_regions_there_is_nothing_to_sweep_and_nothing_breaks(objects, regions):
     truth = objects(("a", FIRST, "fox"))
-    assert sweeps.over_tau(Split.of(truth, regions()), np.zeros(0), np.zeros(0)) == []
+    assert sweeps.over_tau(OpenSetSplit.of(truth, regions()), np.zeros(0), np.zeros(0)) == []
     row = sweeps.over_confidence([step(truth, regions(), regions(), 0.5, 1)], np.zeros(0), np.zeros(0), tau=0.0)[0]
     assert (row["no_detection"], row["auroc"], row["r_u"], row["p_u"]) == (1, None, 0, None)
     matched = closed_set.ClosedSet.of(objects(), regions()).match(closed_set.COCO_IOUS)

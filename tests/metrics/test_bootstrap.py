@@ -6,7 +6,7 @@ import pytest
 from farther.errors import DataError, ParameterError
 from farther.metrics import closed_set, ood, open_set, self_awareness, weighting
 from farther.metrics.open_set import known_classes
-from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.self_awareness.matches import match
 from farther.metrics.statistics import bootstrap
 
@@ -42,7 +42,7 @@ def case(world):
 
 def of_known(objects, regions, unknown, score, weights=None, recall=0.8):
     """Metrics of cats, where dogs are unknown."""
-    outcome = Split.of(objects, regions, Settings(known_classes=("cat",))).match(unknown)
+    outcome = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=("cat",))).match(unknown)
     return known_classes.metrics(outcome, regions, recall, -score, weights)
 
 
@@ -50,7 +50,7 @@ def of_known(objects, regions, unknown, score, weights=None, recall=0.8):
 def test_weighted_open_set_metrics_equal_those_of_the_drawn_images_written_out(case, protocol):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=20)
-    outcome = Split.of(objects, regions, Settings(protocol=protocol)).match(unknown)
+    outcome = OpenSetSplit.of(objects, regions, MatchingRules(protocol=protocol)).match(unknown)
     found = open_set.metrics(outcome, -score, draws.of(outcome.split.images))
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
@@ -62,7 +62,7 @@ def test_weighted_open_set_metrics_equal_those_of_the_drawn_images_written_out(c
 def test_weighted_metrics_of_groups_and_over_ious_equal_those_of_the_drawn_images_written_out(case):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=8)
-    split = Split.of(objects, regions)
+    split = OpenSetSplit.of(objects, regions)
     outcome, of_images = split.match(unknown), draws.of(split.images)
     by_category = open_set.by_group(outcome, objects.category, of_images)
     by_size = open_set.by_group(outcome, split.sizes(), of_images)
@@ -70,7 +70,7 @@ def test_weighted_metrics_of_groups_and_over_ious_equal_those_of_the_drawn_image
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         detections, rows = drawn(regions, draws.names, weights)
-        again = Split.of(truth, detections)
+        again = OpenSetSplit.of(truth, detections)
         expected = again.match(unknown[rows])
         for found, group in ((by_category, truth.category), (by_size, again.sizes())):
             for name, metrics in open_set.by_group(expected, group).items():
@@ -84,7 +84,7 @@ def test_weighted_metrics_of_known_classes_equal_those_of_the_drawn_images_writt
     objects, regions, unknown, score = case
     unknown = unknown & (np.arange(len(unknown)) % 4 == 0)  # most are kept
     draws = bootstrap.ImageDraws(IMAGES, replicates=20)
-    of_images = draws.of(Split.of(objects, regions).images)
+    of_images = draws.of(OpenSetSplit.of(objects, regions).images)
     found = of_known(objects, regions, unknown, score, of_images, recall)
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
@@ -98,7 +98,7 @@ def test_weighted_closed_set_metrics_equal_those_of_the_drawn_images_written_out
     objects, regions, _, _ = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=10)
     known = closed_set.ClosedSet.of(objects, regions)
-    found = closed_set.metrics(known, draws.of(known.images))
+    found = closed_set.Matches.of(known).metrics(draws.of(known.images))
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         expected = closed_set.evaluate(truth, drawn(regions, draws.names, weights)[0])
@@ -127,7 +127,7 @@ def test_weighted_ood_metrics_equal_those_of_the_drawn_images_written_out(case, 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
 def test_weights_of_one_give_the_plain_values_of_every_metric(case, protocol):
     objects, regions, unknown, score = case
-    split = Split.of(objects, regions, Settings(protocol=protocol))
+    split = OpenSetSplit.of(objects, regions, MatchingRules(protocol=protocol))
     outcome, known = split.match(unknown), closed_set.ClosedSet.of(objects, regions)
     ones = np.ones((3, len(IMAGES)), dtype=np.int32)
     rows = weighting.RowWeights(ones, np.searchsorted(IMAGES, regions.image_id.astype(str)))
@@ -139,7 +139,7 @@ def test_weights_of_one_give_the_plain_values_of_every_metric(case, protocol):
             open_set.metrics_over(split, [0.5, 0.75], unknown, -score),
         ),
         (groups["cat"], open_set.by_group(outcome, objects.category)["cat"]),
-        (closed_set.metrics(known, ones), closed_set.metrics(known)),
+        (closed_set.Matches.of(known).metrics(ones), closed_set.Matches.of(known).metrics()),
         (of_known(objects, regions, unknown, score, ones), of_known(objects, regions, unknown, score)),
         (
             ood.evaluate(score[~unknown], score[unknown], rows[~unknown], rows[unknown]),
@@ -163,7 +163,7 @@ def test_many_regions_of_equal_score_are_counted_exactly():
 def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, monkeypatch):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=30)
-    outcome, rows = Split.of(objects, regions).match(unknown), draws.rows(regions.image_id)
+    outcome, rows = OpenSetSplit.of(objects, regions).match(unknown), draws.rows(regions.image_id)
     of_images = draws.of(outcome.split.images)
     before, before_ood = open_set.metrics(outcome, weights=of_images), ood.evaluate(score, score, rows, rows)
     monkeypatch.setattr(weighting, "BLOCK", 500)
@@ -191,7 +191,7 @@ def test_the_drawn_images_can_be_written_out_for_any_metric(case):
 
     known = closed_set.ClosedSet.of(objects, regions)
     found = of_replicate(closed_set.evaluate)
-    assert found["ap"] == pytest.approx(closed_set.metrics(known, draws.of(known.images))["ap"])
+    assert found["ap"] == pytest.approx(closed_set.Matches.of(known).metrics(draws.of(known.images))["ap"])
     assert "per_class" not in found
     lrp = of_replicate(self_awareness.evaluate)["lrp"]
     assert ((lrp > 0) & (lrp < 1)).all()
@@ -229,9 +229,9 @@ def test_the_same_seed_gives_the_same_draws_of_as_many_images_as_there_are():
 
 def test_groups_that_are_drawn_give_what_their_images_give(case):
     objects, regions, unknown, score = case
-    split, known = Split.of(objects, regions), closed_set.ClosedSet.of(objects, regions)
-    matched, cats = match(objects, regions), Settings(known_classes=("cat",))
-    of_cats = Split.of(objects, regions, cats).match(unknown)
+    split, known = OpenSetSplit.of(objects, regions), closed_set.ClosedSet.of(objects, regions)
+    matched, cats = match(objects, regions), MatchingRules(known_classes=("cat",))
+    of_cats = OpenSetSplit.of(objects, regions, cats).match(unknown)
     ranked = split.detections.image
     groups = weighting.GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(12) % 4)
     each = []
@@ -242,7 +242,7 @@ def test_groups_that_are_drawn_give_what_their_images_give(case):
             **ood.evaluate(score, score**2, rows, rows),
             **open_set.metrics(split.match(unknown), -score, weights),
             **{f"{name}_over": values for name, values in over.items()},
-            **closed_set.metrics(known, weights),
+            **closed_set.Matches.of(known).metrics(weights),
             **known_classes.metrics(of_cats, regions, unknown_score=-score, weights=weights),
             **self_awareness.means(self_awareness.by_class(matched, weights=weights)),
         }
@@ -270,10 +270,10 @@ def test_what_is_not_defined_is_nan_and_has_no_interval(objects, regions):
     found = ood.evaluate(np.zeros(0), np.zeros(0), nothing, nothing)
     assert bootstrap.interval(found["auroc"]) is None
     assert bootstrap.compare(found["auroc"], found["auroc"]) == {"interval": None, "p": None}
-    outcome = Split.of(objects(), regions(), Settings(known_classes=("cat",))).match(np.zeros(0, bool))
+    outcome = OpenSetSplit.of(objects(), regions(), MatchingRules(known_classes=("cat",))).match(np.zeros(0, bool))
     none = draws.of(outcome.split.images)
     assert np.isnan(open_set.metrics(outcome, weights=none)["ap_u"]).all()
-    assert np.isnan(closed_set.metrics(closed_set.ClosedSet.of(objects(), regions()), none)["ap"]).all()
+    assert np.isnan(closed_set.Matches.of(closed_set.ClosedSet.of(objects(), regions())).metrics(none)["ap"]).all()
     assert open_set.by_group(outcome, np.zeros(0, dtype=object), none) == {}
     known = known_classes.metrics(outcome, regions(), weights=none)
     assert np.isnan(list(known.values())).all()

@@ -5,13 +5,13 @@ import pytest
 
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
 from farther.metrics.open_set.critical_thresholds import known_objects, unknown_objects
-from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, Settings, Split
+from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, MatchingRules, OpenSetSplit
 
 CAT, FOX, BEAR = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100]
 
 
 def test_an_object_on_two_regions_is_misclassified_until_both_are_flagged_or_one_is_found(objects, regions):
-    split = Split.of(
+    split = OpenSetSplit.of(
         objects(("a", FOX, "fox"), ("a", BEAR, "bear")),
         regions(("a", FOX, 0.9), ("a", [200, 0, 300, 90], 0.8), ("a", CAT, 0.7)),
     )
@@ -21,10 +21,12 @@ def test_an_object_on_two_regions_is_misclassified_until_both_are_flagged_or_one
     assert found.found_above.tolist() == [0.2, np.inf]
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(known_classes=("cat",)), Settings(0.7, "published-code")])
+@pytest.mark.parametrize(
+    "settings", [MatchingRules(), MatchingRules(known_classes=("cat",)), MatchingRules(0.7, "published-code")]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_outcomes_at_any_threshold_are_those_of_matching_at_it(world, settings, seed):
-    split = Split.of(*world(seed), settings)
+    split = OpenSetSplit.of(*world(seed), settings)
     # Few different scores, so that they are equal within images too.
     scores = np.random.default_rng(seed).normal(size=len(split.detections.rank)).round(1)
     found = unknown_objects(split, scores)
@@ -56,7 +58,7 @@ def test_a_lower_iou_detects_more_known_objects(world):
 
 def test_without_regions_no_object_is_misclassified_found_or_detected(objects, regions):
     tables = objects(("a", FOX, "fox"), ("b", CAT, "cat")), regions(("a", FOX, 0.9))[:0]
-    found = unknown_objects(Split.of(*tables), np.zeros(0))
+    found = unknown_objects(OpenSetSplit.of(*tables), np.zeros(0))
     assert found.misclassified_to.tolist() == [-np.inf, -np.inf]
     assert found.found_above.tolist() == [np.inf, np.inf]
     assert known_objects(ClosedSet.of(*tables), np.zeros(0)).detected_to.tolist() == [-np.inf]

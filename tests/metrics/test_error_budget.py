@@ -8,7 +8,7 @@ from farther.metrics import open_set
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_budget
 from farther.metrics.errors.error_diagnosis import TOUCH
-from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics.bootstrap import ImageDraws
 
 NAMES = dict(zip(error_budget.KINDS, ("Cls", "Loc", "Both", "Dupe", "Bkg", "Miss"), strict=True))
@@ -70,8 +70,8 @@ def test_drawing_an_image_twice_is_writing_it_twice(world):
 
 def unknown(objects, regions, is_unknown, scores, **settings):
     """Outcome, errors and gains of unknown objects."""
-    outcome = Split.of(objects, regions, Settings(**settings)).match(np.array(is_unknown))
-    near = Split.of(objects, regions, Settings(**{**settings, "iou": TOUCH})).candidates
+    outcome = OpenSetSplit.of(objects, regions, MatchingRules(**settings)).match(np.array(is_unknown))
+    near = OpenSetSplit.of(objects, regions, MatchingRules(**{**settings, "iou": TOUCH})).candidates
     errors = error_budget.of_unknown(outcome, near)
     return outcome, errors, error_budget.unknown_gains(outcome, errors, -np.array(scores))
 

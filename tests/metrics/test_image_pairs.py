@@ -5,7 +5,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.metrics.open_set import image_pairs
-from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.tables import Objects, Regions
 
 CAR, SIGN, DOG = [0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]
@@ -34,11 +34,11 @@ def outcomes(with_object, without, *, flagged=(), base_flagged=()):
         box=[box for _, box, _ in shown],
         category=[name for *_, name in shown],
     )
-    settings = Settings(known_classes=("car", "sign"))
+    settings = MatchingRules(known_classes=("car", "sign"))
     first, (copies, row) = regions(with_object), image_pairs.of_partners(regions(without), PAIRS)
     return (
-        Split.of(objects, first, settings).match(np.isin(np.arange(len(first)), flagged)),
-        Split.of(objects, copies, settings).match(np.isin(row, base_flagged)),
+        OpenSetSplit.of(objects, first, settings).match(np.isin(np.arange(len(first)), flagged)),
+        OpenSetSplit.of(objects, copies, settings).match(np.isin(row, base_flagged)),
     )
 
 

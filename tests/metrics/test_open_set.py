@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from farther.errors import DataError, ParameterError
 from farther.metrics import closed_set, open_set
 from farther.metrics.open_set import known_classes
-from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.tables import Objects, Regions
 
 FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]
@@ -20,7 +20,7 @@ def flags(*values):
 
 def of_known(objects, regions, flagged, classes, **options):
     """Metrics of the known classes of two tables."""
-    split = Split.of(objects, regions, Settings(known_classes=classes))
+    split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=classes))
     return known_classes.metrics(split.match(flagged), regions, **options)
 
 
@@ -141,7 +141,7 @@ def test_the_published_code_takes_confidences_from_stored_logarithms_of_sigmoids
     logits = np.array([[2.0, 1.5], [-1.0, -4.0]])
     stored = regions(("a", FIRST, 0.9), ("a", SECOND, 0.8)).with_columns(logits=np.log(1 / (1 + np.exp(-logits))))
     sigmoid = 1 / (1 + np.exp(-logits))
-    split = Split.of(objects(("a", FIRST, "fox")), stored, Settings(protocol="published-code"))
+    split = OpenSetSplit.of(objects(("a", FIRST, "fox")), stored, MatchingRules(protocol="published-code"))
     expected = (sigmoid / sigmoid.sum(axis=1, keepdims=True)).max(axis=1).round(3)
     assert split.detections.confidence == pytest.approx(expected)
 
@@ -224,7 +224,7 @@ def test_impact_in_shared_images_counts_detections_on_unknown_objects(objects, r
 def test_metrics_by_category_size_and_supercategory(objects, regions):
     truth = objects(("a", FIRST, "fox"), ("a", [300, 300, 310, 310], "fox"), ("b", [0, 0, 50, 50], "bear"))
     found = regions(("a", FIRST, 0.9), ("b", [0, 0, 50, 50], 0.8))
-    split = Split.of(truth, found)
+    split = OpenSetSplit.of(truth, found)
     outcome = split.match(flags(1, 0))
     category = open_set.by_group(outcome, truth.category)
     assert category["fox"] == {
@@ -246,7 +246,7 @@ def test_metrics_by_category_size_and_supercategory(objects, regions):
 def test_over_several_ious_the_mean_is_taken(objects, regions):
     truth = objects(("a", FIRST, "fox"))
     found = regions(("a", [0, 0, 100, 72], 0.9))
-    over = open_set.metrics_over(Split.of(truth, found), closed_set.COCO_IOUS, flags(1))
+    over = open_set.metrics_over(OpenSetSplit.of(truth, found), closed_set.COCO_IOUS, flags(1))
     # IoU 0.72 passes 0.50, 0.55, 0.60, 0.65, 0.70.
     assert over == pytest.approx({"nose": 0, "p_u": 0.5, "r_u": 0.5, "ap_u": 0.5, "ap_u_11": 0.5})
 
@@ -255,7 +255,7 @@ def test_over_several_ious_the_mean_is_taken(objects, regions):
 def test_a_larger_iou_on_the_same_overlaps_gives_what_another_split_would(world, protocol):
     objects, regions = world(4)
     unknown = regions.score < 0.5
-    split = Split.of(objects, regions, Settings(0.5, protocol, ("cat",)))
+    split = OpenSetSplit.of(objects, regions, MatchingRules(0.5, protocol, ("cat",)))
     each = []
     for iou in (0.5, 0.65, 0.9):
         own = open_set.evaluate(objects, regions, unknown, iou, protocol, known_classes=("cat",))
@@ -437,7 +437,7 @@ def test_one_more_crowd_lowers_no_metric(world, seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_matching_all_at_once_equals_matching_one_by_one(world, seed):
     objects, regions = world(seed, images=5, objects=8, regions=40)
-    matched = Split.of(objects, regions).match(np.ones(len(regions), bool)).matched
+    matched = OpenSetSplit.of(objects, regions).match(np.ones(len(regions), bool)).matched
     taken = set()
     for row in np.argsort(-regions.score.astype(float), kind="stable"):
         best, chosen = 0.5, -1
@@ -504,7 +504,7 @@ def test_flagging_all_by_one_score_equals_other_libraries_with_a_single_class(wo
 def test_a_split_without_some_regions_is_that_of_the_others(world, protocol):
     objects, regions = world(11)
     kept, unknown = np.random.default_rng(11).random((2, len(regions))) < 0.5
-    split = Split.of(objects, regions, Settings(0.5, protocol, ("dog",))).keeping(kept)
+    split = OpenSetSplit.of(objects, regions, MatchingRules(0.5, protocol, ("dog",))).keeping(kept)
     for iou in (0.5, 0.75):
         expected = open_set.evaluate(objects, regions[kept], unknown[kept], iou, protocol, known_classes=("dog",))
         assert open_set.metrics(split.at(iou).match(unknown[kept])) == pytest.approx(expected)

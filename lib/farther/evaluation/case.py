@@ -9,7 +9,7 @@ import numpy as np
 
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.metrics import ood
-from farther.metrics.open_set.outcomes import Outcome, Split
+from farther.metrics.open_set.outcomes import OpenSetSplit, Outcome
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class SplitCase:
         matching = self.split.matching
         if matching.protocol == "paper":
             return self.outcome
-        split = Split.of(self.split.data.objects, self.split.regions, replace(matching, protocol="paper"))
+        split = OpenSetSplit.of(self.split.data.objects, self.split.regions, replace(matching, protocol="paper"))
         return split.match(self.is_unknown)
 
     @cached_property

@@ -28,7 +28,7 @@ from farther.images.read import load
 from farther.methods import Method, not_applicable
 from farther.methods import load as load_method
 from farther.registry import STRICT
-from farther.scoring.entries import Entry
+from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
 from farther.tables.stored import RunCost
@@ -76,7 +76,7 @@ def _processor() -> str:
     return str(names[0]) if names else platform.processor() or platform.machine()
 
 
-def count(passes: Mapping[str, Pass], entries: Sequence[Entry], folders: RunFolders, split: str) -> RunCost:
+def count(passes: Mapping[str, Pass], entries: Sequence[MethodEntry], folders: RunFolders, split: str) -> RunCost:
     """Passes per image, and bytes per image of the columns that each method reads.
 
     Args:
@@ -97,7 +97,7 @@ def count(passes: Mapping[str, Pass], entries: Sequence[Entry], folders: RunFold
 def measure(
     detector: Detector | None,
     passes: Mapping[str, Pass],
-    entries: Sequence[Entry],
+    entries: Sequence[MethodEntry],
     images: Images,
     roots: Mapping[str, Path],
     folders: RunFolders,
@@ -180,7 +180,9 @@ def _milliseconds(call: Callable[..., Regions], batches: Sequence[tuple[Sequence
     return 1000 * timed(lambda: [call(*batch) for batch in batches], tries=2)[0]
 
 
-def _fitted(entries: Sequence[Entry], folders: RunFolders, split: str) -> Iterator[tuple[Entry, Method, RegionsFolder]]:
+def _fitted(
+    entries: Sequence[MethodEntry], folders: RunFolders, split: str
+) -> Iterator[tuple[MethodEntry, Method, RegionsFolder]]:
     """Each entry that applies, its fitted method, and the regions of a split that it reads."""
     for entry in entries:
         state = inside(folders.fitted, entry.name)

@@ -11,7 +11,7 @@ from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.open_set import image_pairs
-from farther.metrics.open_set.outcomes import Outcome, Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit, Outcome
 from farther.metrics.weighting import ImageWeights
 from farther.tables import Regions
 
@@ -43,7 +43,7 @@ class PairedSplit:
         params: Mapping[str, str],
         *,
         threshold: float,
-        matching: Settings,
+        matching: MatchingRules,
     ):
         self.base = base
         names = _names(images, params["by"]), _names(base, params["by"])
@@ -57,8 +57,8 @@ class PairedSplit:
         self._above = base.regions().score >= threshold
         copies, self._copied = image_pairs.of_partners(base.regions(threshold), self._base_of)
         settings = replace(matching, protocol="paper")
-        self._with = Split.of(objects, regions[self._rows], settings)
-        self._without = Split.of(objects, copies, settings)
+        self._with = OpenSetSplit.of(objects, regions[self._rows], settings)
+        self._without = OpenSetSplit.of(objects, copies, settings)
         self._scene = np.array([self._base_of[image] for image in objects.image_id], dtype=object)
         self.counts = {"images": len(self._base_of), "scenes": len(set(self._base_of.values()))}
 

@@ -22,11 +22,11 @@ from farther.metrics.catalogue import COMPARED
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors.error_diagnosis import TOUCH
 from farther.metrics.matching import not_of_known, true_classes
-from farther.metrics.matching.boxes import Pairs
+from farther.metrics.matching.boxes import OverlapPairs
 from farther.metrics.ood.classification import Classified
 from farther.metrics.ood.misclassification import is_correct
 from farther.metrics.open_set.open_world import MixedImages
-from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.user_defined import create_all
 from farther.metrics.weighting import ImageWeights, joined
@@ -183,21 +183,21 @@ class TestSplit:
         return category.astype(str)
 
     @cached_property
-    def matching(self) -> Settings:
+    def matching(self) -> MatchingRules:
         """Rules by which regions are matched to objects."""
         settings = self.inputs.settings
-        return Settings(settings.iou, settings.protocol, self.data.known_classes)
+        return MatchingRules(settings.iou, settings.protocol, self.data.known_classes)
 
     @cached_property
-    def split(self) -> Split:
+    def split(self) -> OpenSetSplit:
         """Regions at or above t*, with their overlaps."""
-        return Split.of(self.data.objects, self.regions, self.matching)
+        return OpenSetSplit.of(self.data.objects, self.regions, self.matching)
 
     @cached_property
-    def touching(self) -> Pairs:
+    def touching(self) -> OverlapPairs:
         """Regions at or above t* and objects that overlap enough for an error in localisation."""
         settings = replace(self.matching, iou=TOUCH)
-        return Split.of(self.data.objects, self.regions, settings).candidates
+        return OpenSetSplit.of(self.data.objects, self.regions, settings).candidates
 
     @cached_property
     def is_ood(self) -> np.ndarray:
@@ -283,9 +283,9 @@ class TestSplit:
         )
 
     @cached_property
-    def stored_split(self) -> Split:
+    def stored_split(self) -> OpenSetSplit:
         """All stored regions, with their overlaps."""
-        return Split.of(self.data.objects, self.data.regions(), self.matching)
+        return OpenSetSplit.of(self.data.objects, self.data.regions(), self.matching)
 
     @cached_property
     def _stored_is_ood(self) -> np.ndarray:

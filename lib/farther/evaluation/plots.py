@@ -11,7 +11,7 @@ import polars as pl
 import polars.selectors as cs
 
 from farther.metrics import ood
-from farther.metrics.precision_recall import Curve
+from farther.metrics.precision_recall import PrecisionRecallCurve
 
 #: Columns of each plot file.
 _CURVE = {"split": pl.String, "method": pl.String, "x": pl.Float64, "y": pl.Float64}
@@ -63,7 +63,7 @@ def roc(id_scores: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
     return _points(*ood.roc(id_scores, scores)) if len(id_scores) and len(scores) else []
 
 
-def precision_recall(curve: Curve | None) -> list[dict[str, float]]:
+def precision_recall(curve: PrecisionRecallCurve | None) -> list[dict[str, float]]:
     """Points of a precision–recall curve; none where there is no curve."""
     return [] if curve is None or not len(curve.recall) else _points(curve.recall, curve.precision)
 

@@ -19,7 +19,7 @@ from farther.metrics import self_awareness
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
 from farther.metrics.self_awareness.images import DetectedImages
-from farther.metrics.self_awareness.matches import Matched
+from farther.metrics.self_awareness.matches import MatchesByClass
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, plain, ratio
 
@@ -96,7 +96,7 @@ class SelfAwareRun:
             for name, images in names.items()
         }
 
-    def match(self, detector: SelfAwareDetector, images: DetectedImages, iou: float | None = None) -> Matched:
+    def match(self, detector: SelfAwareDetector, images: DetectedImages, iou: float | None = None) -> MatchesByClass:
         """Matched detections in accepted images."""
         kept, score = detector.confidences(images.regions)
         return images.match(iou or self.asked.iou, kept, score, rejected(detector, images))
@@ -113,7 +113,7 @@ class SelfAwareRun:
             found["replicates"] = self.means(matched, weights)
         return found
 
-    def means(self, matched: Matched, weights: ImageWeights | None) -> dict[str, np.ndarray]:
+    def means(self, matched: MatchesByClass, weights: ImageWeights | None) -> dict[str, np.ndarray]:
         """LRP, LaECE and IDQ of matched detections; see `farther.metrics.self_awareness.by_class`."""
         iou, protocol = self.asked.iou, self.settings.protocol
         return self_awareness.means(self_awareness.by_class(matched, iou, protocol, weights))

@@ -15,8 +15,8 @@ from farther.errors import DataError
 from farther.methods.base import LABELLED_UNKNOWN
 from farther.metrics import ood, open_set
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.closed_set.matched_detections import Matched
-from farther.metrics.open_set.outcomes import Split
+from farther.metrics.closed_set.matched_detections import MatchedDetections
+from farther.metrics.open_set.outcomes import OpenSetSplit
 from farther.metrics.weighting import mean_of_defined, value
 
 #: Shares of the ID regions that τ keeps.
@@ -27,7 +27,7 @@ CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def over_tau(
-    split: Split, scores: np.ndarray, id_scores: np.ndarray, kept: Sequence[float] = KEPT
+    split: OpenSetSplit, scores: np.ndarray, id_scores: np.ndarray, kept: Sequence[float] = KEPT
 ) -> list[dict[str, Any]]:
     """Open-set metrics for thresholds τ that keep different shares of the ID regions.
 
@@ -101,7 +101,7 @@ class Step:
     rows: np.ndarray
     is_ood: np.ndarray
     id_rows: np.ndarray
-    split: Split
+    split: OpenSetSplit
     no_detection: float | None
 
 
@@ -136,7 +136,7 @@ def over_confidence(
     return rows
 
 
-def mean_average_precision(matched: Matched, confidence: float = 0.0) -> dict[str, float | None]:
+def mean_average_precision(matched: MatchedDetections, confidence: float = 0.0) -> dict[str, float | None]:
     """map50 and map of the detections whose confidence is at least that; None where there are no objects.
 
     Nothing is matched again: the object of a detection does not depend on less confident ones.

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.activations import Percentile, largest, percentile, sharpening
 from farther.methods.base import RegionsLike, register
 from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("ash")
-@dataclass(config=STRICT, kw_only=True)
 class ASH(LogitsMethod):
     """The energy after small activations are set to zero and the others are scaled up.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
 import numpy as np
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from safetensors.numpy import save_file
 
@@ -53,10 +54,30 @@ class RegionsLike(Protocol):
 
 
 METHODS: Registry[Method] = Registry("method", "farther.methods")
-register = METHODS.register
+C = TypeVar("C", bound=type)
 
 
-@dataclass(config=STRICT, kw_only=True)
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
+def register(name: str) -> Callable[[C], C]:
+    """Class decorator that makes a pydantic dataclass of a method, and registers it under a name.
+
+    Args:
+        name: The name that users write.
+    """
+    return lambda cls: METHODS.register(name)(parameters(cls))
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
+def parameters(cls: C) -> C:
+    """Makes a pydantic dataclass of a class: its fields are its parameters.
+
+    Args:
+        cls: A method, or a base of methods.
+    """
+    return dataclass(config=STRICT, kw_only=True)(cls)  # type: ignore[return-value]
+
+
+@parameters
 class Method(ABC):
     """Base class of all OOD scores. Higher means more in-distribution.
 
@@ -261,6 +282,14 @@ class Method(ABC):
         """The layer that the parameter `layer` names, or else the usual column, as float64: a copy."""
         (name,) = self.layers or (usual,)
         return regions.array(name).astype(np.float64)  # type: ignore[union-attr]
+
+    def _drawn(self, regions: RegionsLike, size: int, seed: int) -> Iterator[Regions]:
+        """At most `size` rows drawn at random, in stored order: the same rows of aligned regions."""
+        count, first = count_rows(regions), 0
+        chosen = np.isin(np.arange(count), np.random.default_rng(seed).permutation(count)[:size])
+        for batch in self._batches(regions):
+            yield batch[chosen[first : first + len(batch)]]
+            first += len(batch)
 
     def _features(self, regions: RegionsLike) -> Iterator[np.ndarray]:
         """The stored features, batch by batch."""

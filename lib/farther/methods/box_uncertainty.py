@@ -6,12 +6,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveFloat
-from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.entropy import Entropy
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
@@ -29,7 +27,6 @@ def box_entropy(regions: Regions) -> np.ndarray:
 
 
 @register("box_uncertainty")
-@dataclass(config=STRICT, kw_only=True)
 class BoxUncertainty(Method):
     """Minus the uncertainty of a region's box, for detectors that predict its variance, or of several passes.
 
@@ -68,7 +65,6 @@ class BoxUncertainty(Method):
 
 
 @register("joint_entropy")
-@dataclass(config=STRICT, kw_only=True)
 class JointEntropy(Entropy):
     """Minus the entropy of class and box together, for detectors that predict the variance of the box.
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, register
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("confidence")
-@dataclass(config=STRICT, kw_only=True)
 class Confidence(Method):
     """The detector's confidence in a region, which each detector gives: the baseline of all methods.
 

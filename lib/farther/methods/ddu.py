@@ -6,12 +6,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeFloat
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, is_singular, squared_norms
 from farther.methods.logits import Protocol, log_sum_exp
-from farther.registry import STRICT
 from farther.tables import Regions
 
 #: Tried in this order: the published code's range.
@@ -19,7 +17,6 @@ JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
 
 
 @register("ddu")
-@dataclass(config=STRICT, kw_only=True)
 class DDU(Method):
     """The log density of the features under a mixture of one Gaussian per class, with full covariances.
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
 from farther.methods.logits import LogitsMethod, class_columns, energy, sigmoid
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("dempster_shafer")
-@dataclass(config=STRICT, kw_only=True)
 class DempsterShafer(LogitsMethod):
     """Minus the uncertainty left when the logits are read as evidence. It ranks regions as the energy does.
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.activations import Percentile, percentile
 from farther.methods.base import RegionsLike, register
 from farther.methods.linear_algebra import mean_vector
 from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("dice")
-@dataclass(config=STRICT, kw_only=True)
 class DICE(LogitsMethod):
     """The energy through a last layer that keeps only the weights that contribute most on training regions.
 
@@ -60,7 +57,6 @@ class DICE(LogitsMethod):
 
 
 @register("dice_react")
-@dataclass(config=STRICT, kw_only=True)
 class DICEReAct(DICE):
     """DICE's sparse last layer on ReAct's clipped activations. The contributions are those of unclipped activations.
 

@@ -6,16 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveFloat
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
 from farther.methods.logits import Activation, LogitsMethod, class_logits, energy, is_sigmoid, log_sum_exp, softplus
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("energy")
-@dataclass(config=STRICT, kw_only=True)
 class Energy(LogitsMethod):
     """The negative free energy of the logits.
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.linear_algebra import mean_vector, squared_norms
 from farther.methods.logits import Background, class_logits, last_layer
-from farther.registry import STRICT
 from farther.tables import Regions
 
 #: Lower bound of the distance to the training mean.
@@ -18,7 +16,6 @@ SMALLEST = 1e-8
 
 
 @register("fdbd")
-@dataclass(config=STRICT, kw_only=True)
 class FDBD(Method):
     """The mean distance to the decision boundaries with the other classes, relative to that to the training mean.
 

@@ -6,16 +6,13 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveInt
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
 from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid, softmax
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("gen")
-@dataclass(config=STRICT, kw_only=True)
 class GEN(LogitsMethod):
     """Minus a generalized entropy of the class probabilities: their distance from one-hot.
 

@@ -6,18 +6,15 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
 from farther.methods.logits import class_columns, softmax
 from farther.methods.mcm import TextMethod
-from farther.registry import STRICT
 from farther.tables import Regions
 from farther.tables.regions import LAYER
 
 
 @register("gl_mcm")
-@dataclass(config=STRICT, kw_only=True)
 class GlMcm(TextMethod):
     """MCM of an image, plus MCM of its best patch: for images in which a known object is small.
 

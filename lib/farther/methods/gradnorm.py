@@ -6,16 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveFloat
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, register
 from farther.methods.logits import Background, class_logits, softmax
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("gradnorm")
-@dataclass(config=STRICT, kw_only=True)
 class GradNorm(Method):
     """The 1-norm of the gradient, by the last layer's weight, of the divergence of p from uniform probabilities.
 

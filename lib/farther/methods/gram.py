@@ -8,11 +8,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeInt
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.logits import Protocol
-from farther.registry import STRICT
 from farther.tables import Regions
 from farther.tables.regions import GRAM
 
@@ -21,7 +19,6 @@ OFFSET = 1e-6
 
 
 @register("gram")
-@dataclass(config=STRICT, kw_only=True)
 class Gram(Method):
     """Minus the deviation of Gram matrices from the range that training regions of the predicted class span.
 

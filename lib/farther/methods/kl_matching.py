@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, RegionsLike, register
 from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp, softmax
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("kl_matching")
-@dataclass(config=STRICT, kw_only=True)
 class KLMatching(Method):
     """Minus the smallest Kullback-Leibler divergence from the mean probabilities of a class.
 

@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
 from farther.methods.linear_algebra import normalised, squared_norms
@@ -22,7 +21,6 @@ from farther.methods.neighbours import (
     nearest,
     sort_into_cells,
 )
-from farther.registry import STRICT
 from farther.tables import Regions
 
 #: Stored vectors that the recall of an approximate index is measured on.
@@ -35,7 +33,6 @@ DECIDED = 128
 
 
 @register("knn")
-@dataclass(config=STRICT, kw_only=True)
 class KNN(Method):
     """Minus the distance to the k-th nearest training region, on features scaled to unit norm.
 

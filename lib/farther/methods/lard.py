@@ -7,20 +7,18 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Method, RegionsLike, parameters, register
 from farther.methods.ddu import DDU
 from farther.methods.knn import KNN
 from farther.methods.linear_algebra import principal_components, squared_norms
 from farther.methods.logits import Protocol, log_sum_exp
 from farther.methods.mahalanobis import Mahalanobis
 from farther.methods.neighbours import row_blocks
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
-@dataclass(config=STRICT, kw_only=True)
+@parameters
 class Latent(Method):
     """Base of the methods that read v = Pᵀ (o − mean) in place of features.
 
@@ -57,7 +55,6 @@ class Latent(Method):
 
 
 @register("lard_knn")
-@dataclass(config=STRICT, kw_only=True)
 class LardKNN(Latent, KNN):
     """`knn` on the principal components of the latent activations.
 
@@ -99,7 +96,6 @@ class LardKNN(Latent, KNN):
 
 
 @register("lard_mahalanobis")
-@dataclass(config=STRICT, kw_only=True)
 class LardMahalanobis(Latent, Mahalanobis):
     """`mahalanobis` on the principal components of the latent activations: the paper's LaRD.
 
@@ -143,7 +139,6 @@ class LardMahalanobis(Latent, Mahalanobis):
 
 
 @register("lard_gmm")
-@dataclass(config=STRICT, kw_only=True)
 class LardGMM(Latent, DDU):
     """`ddu`, one Gaussian per class, on the principal components of the latent activations.
 
@@ -175,7 +170,6 @@ class LardGMM(Latent, DDU):
 
 
 @register("lard_kde")
-@dataclass(config=STRICT, kw_only=True)
 class LardKDE(Latent):
     """The log density of the principal components of the latent activations under a Gaussian kernel estimate.
 

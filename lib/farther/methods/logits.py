@@ -20,10 +20,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, RegionsLike
-from farther.registry import STRICT
+from farther.methods.base import Method, RegionsLike, parameters
 from farther.tables import Header, Regions
 
 Background = Literal["drop", "keep"]
@@ -34,7 +32,7 @@ Protocol = Literal["paper", "published-code"]
 LARGEST_EXPONENT = 500.0
 
 
-@dataclass(config=STRICT, kw_only=True)
+@parameters
 class LogitsMethod(Method):
     """Base of the methods whose published code counts the background as a class.
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, scatter_matrix, squared_norms, whitened, whitening
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("mahalanobis")
-@dataclass(config=STRICT, kw_only=True)
 class Mahalanobis(Method):
     """Minus the squared Mahalanobis distance to the nearest class mean, with one covariance for all classes.
 

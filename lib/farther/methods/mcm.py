@@ -6,16 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveFloat
-from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, register
+from farther.methods.base import Method, parameters, register
 from farther.methods.linear_algebra import normalised
 from farther.methods.logits import class_columns, softmax
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
-@dataclass(config=STRICT, kw_only=True)
+@parameters
 class TextMethod(Method):
     """Base of the scores by the cosines of image and text embeddings."""
 
@@ -34,7 +32,6 @@ class TextMethod(Method):
 
 
 @register("mcm")
-@dataclass(config=STRICT, kw_only=True)
 class MCM(TextMethod):
     """The largest class probability by the cosines of an image's embedding and the classes' text embeddings.
 

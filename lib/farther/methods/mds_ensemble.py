@@ -6,17 +6,14 @@ import warnings
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
 from farther.methods.logits import Protocol
 from farther.methods.mahalanobis import Mahalanobis
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("mds_ensemble")
-@dataclass(config=STRICT, kw_only=True)
 class MDSEnsemble(Method):
     """The weighted sum of the scores `mahalanobis` of several layers.
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, register
 from farther.methods.logits import Background, class_logits
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("mls")
-@dataclass(config=STRICT, kw_only=True)
 class MLS(Method):
     """The largest logit.
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
 from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("msp")
-@dataclass(config=STRICT, kw_only=True)
 class MSP(LogitsMethod):
     """The largest class probability.
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, RegionsLike, register
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("native")
-@dataclass(config=STRICT, kw_only=True)
 class Native(Method):
     """The label of a detector that calls objects unknown itself: an open-world detector, or one with negative prompts.
 

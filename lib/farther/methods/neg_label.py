@@ -6,17 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.logits import class_columns
 from farther.methods.mcm import TextMethod
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("neg_label")
-@dataclass(config=STRICT, kw_only=True)
 class NegLabel(TextMethod):
     """The probability of the classes among classes and negative prompts, the mean over groups of the latter.
 

@@ -6,18 +6,15 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
 from farther.methods.linear_algebra import normalised
 from farther.methods.logits import Background, energy
 from farther.methods.neighbours import largest_products
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("nnguide")
-@dataclass(config=STRICT, kw_only=True)
 class NNGuide(Method):
     """The energy times the mean similarity to the most similar training regions, weighted by their energies.
 

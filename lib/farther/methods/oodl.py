@@ -6,16 +6,13 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.linear_algebra import principal_components, squared_norms
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("oodl")
-@dataclass(config=STRICT, kw_only=True)
 class OODL(Method):
     """The decision function of a one-class support vector machine on the principal components of the features.
 
@@ -84,7 +81,8 @@ class OODL(Method):
     def _fit(self, regions: RegionsLike) -> None:
         stream = lambda: (h for h, _ in self._pass(regions))  # noqa: E731
         self.mean_, self.components_, _ = principal_components(stream, self.components)
-        vectors = self._sample(regions)
+        drawn = self._drawn(regions, self.sample, self.seed)
+        vectors = np.concatenate([(self._vectors(part) - self.mean_) @ self.components_ for part in drawn])
         variance = float(vectors.var())
         if variance == 0:
             raise FitError(f"{self.name}: the features of all regions are the same")
@@ -93,17 +91,6 @@ class OODL(Method):
             (self._fit_support_vectors if self.kernel == "rbf" else self._fit_landmarks)(vectors)
         except ValueError as error:
             raise FitError(f"{self.name}: scikit-learn cannot fit {len(vectors)} regions: {error}") from None
-
-    def _sample(self, regions: RegionsLike) -> np.ndarray:
-        count = count_rows(regions)
-        drawn = np.random.default_rng(self.seed).permutation(count)[: self.sample]
-        chosen, first = np.isin(np.arange(count), drawn), 0
-        parts = []
-        for batch in self._batches(regions):
-            part = batch[chosen[first : first + len(batch)]]
-            parts.append((self._vectors(part) - self.mean_) @ self.components_)
-            first += len(batch)
-        return np.concatenate(parts)
 
     def _fit_support_vectors(self, vectors: np.ndarray) -> None:
         from sklearn.svm import OneClassSVM

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, RegionsLike, register
 from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp
-from farther.registry import STRICT
 from farther.tables import Regions
 
 #: Added to distances before the Weibull distribution is fitted, as the authors' library (libMR) does.
@@ -20,7 +18,6 @@ LARGEST_SHAPE = 1e12
 
 
 @register("openmax")
-@dataclass(config=STRICT, kw_only=True)
 class OpenMax(Method):
     """The log odds of being known, after the logits are lowered by their distance to the mean logits of their class.
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.activations import Percentile, percentile
 from farther.methods.base import RegionsLike, register
 from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("react")
-@dataclass(config=STRICT, kw_only=True)
 class ReAct(LogitsMethod):
     """The energy after activations are clipped at a percentile of all training activations.
 

@@ -6,13 +6,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveFloat
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, RegionsLike, count_rows, register
 from farther.methods.linear_algebra import normalised
 from farther.methods.logits import Background, class_logits, softmax
 from farther.methods.neighbours import row_blocks
-from farther.registry import STRICT
 from farther.tables import Regions
 
 #: Relations that differ from the threshold by no more than this share of it are computed again in float64: rounding
@@ -21,7 +19,6 @@ NEAR = 1e-4
 
 
 @register("relation")
-@dataclass(config=STRICT, kw_only=True)
 class Relation(Method):
     """The sum of a region's relations to all training regions: those of the same probabilities and similar features.
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.linear_algebra import scatter_matrix, squared_norms, whitened, whitening
 from farther.methods.mahalanobis import Mahalanobis
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("relative_mahalanobis")
-@dataclass(config=STRICT, kw_only=True)
 class RelativeMahalanobis(Mahalanobis):
     """`mahalanobis` plus the squared Mahalanobis distance to one Gaussian of all training regions.
 

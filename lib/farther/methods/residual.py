@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.vim import ViM
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("residual")
-@dataclass(config=STRICT, kw_only=True)
 class Residual(ViM):
     """Minus the norm of the feature's residual, the part outside the principal subspace of the training features.
 

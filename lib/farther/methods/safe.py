@@ -8,15 +8,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
-from farther.registry import STRICT
+from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.tables import Regions
 
 
 @register("safe")
-@dataclass(config=STRICT, kw_only=True)
 class SAFE(Method):
     """A neural network that tells the activations of training regions from those after a step of the image.
 
@@ -102,7 +99,10 @@ class SAFE(Method):
 
         if self.missing(negatives):
             raise FitError(f"{self.name}: the pass {self.negatives!r} lacks {', '.join(self.missing(negatives))}")
-        clean, moved = self._drawn(regions), self._drawn(negatives)
+        clean, moved = (
+            np.concatenate([self._standardised(part).astype(np.float32) for part in drawn])
+            for drawn in (self._drawn(one, self.sample, self.seed) for one in (regions, negatives))
+        )
         vectors = np.concatenate([clean, moved])
         if not np.isfinite(vectors).all() or (clean.shape == moved.shape and (clean == moved).all()):
             raise FitError(f"{self.name}: the regions of the pass {self.negatives!r} are those of the run")
@@ -121,18 +121,6 @@ class SAFE(Method):
         self.sizes_ = [*(len(weight) for weight in network.coefs_), 1]
         layers = zip(network.coefs_, network.intercepts_, strict=True)
         self.weights_ = np.concatenate([part.ravel() for layer in layers for part in layer])
-
-    def _drawn(self, regions: RegionsLike) -> np.ndarray:
-        """Standardised vectors of the rows that are learned from, float32: the same rows of aligned regions."""
-        count = count_rows(regions)
-        drawn = np.random.default_rng(self.seed).permutation(count)[: self.sample]
-        chosen, first = np.isin(np.arange(count), drawn), 0
-        parts = []
-        for block in self._blocks(regions):
-            part = block[chosen[first : first + len(block)]]
-            parts.append(self._standardised(part).astype(np.float32))
-            first += len(block)
-        return np.concatenate(parts)
 
     def _standardised(self, regions: Regions) -> np.ndarray:
         return (self._vectors(regions) - self.mean_) / self.deviation_

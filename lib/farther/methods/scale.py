@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.activations import Percentile, kept_count, largest_values, sharpening
 from farther.methods.base import Method, register
 from farther.methods.logits import Background, last_layer, log_sum_exp
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("scale")
-@dataclass(config=STRICT, kw_only=True)
 class Scale(Method):
     """The energy after all activations are scaled up, the more the smaller the share of the largest ones is.
 

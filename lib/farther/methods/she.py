@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("she")
-@dataclass(config=STRICT, kw_only=True)
 class SHE(Method):
     """The inner product of the feature with the mean feature of its predicted class.
 

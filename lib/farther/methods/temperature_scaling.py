@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveFloat
-from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.methods.base import FitError, Method, RegionsLike, register
@@ -20,12 +19,10 @@ from farther.methods.logits import (
     sigmoid,
     softmax,
 )
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("temperature_scaling")
-@dataclass(config=STRICT, kw_only=True)
 class TemperatureScaling(Method):
     """The largest class probability at the temperature that calibrates it.
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import Method, register
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("uncertainty")
-@dataclass(config=STRICT, kw_only=True)
 class Uncertainty(Method):
     """Minus the uncertainty that the detector itself gave each region.
 
@@ -41,7 +38,6 @@ class Uncertainty(Method):
 
 
 @register("predictive_entropy")
-@dataclass(config=STRICT, kw_only=True)
 class PredictiveEntropy(Method):
     """Minus the entropy of the mean probabilities of several passes.
 
@@ -72,7 +68,6 @@ class PredictiveEntropy(Method):
 
 
 @register("mutual_information")
-@dataclass(config=STRICT, kw_only=True)
 class MutualInformation(Method):
     """Minus the mutual information of class and pass: the disagreement of several passes.
 

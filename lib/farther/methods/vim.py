@@ -6,17 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.linear_algebra import eigenvectors, scatter_matrix, squared_norms
 from farther.methods.logits import LogitsMethod, class_logits, energy, last_layer
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("vim")
-@dataclass(config=STRICT, kw_only=True)
 class ViM(LogitsMethod):
     """The energy of the logits minus a virtual logit: the norm of the feature's residual, scaled by α.
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp
-from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("vos")
-@dataclass(config=STRICT, kw_only=True)
 class VOS(Method):
     """The energy, or the output of the detector's head for known and unknown.
 

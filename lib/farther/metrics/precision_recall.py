@@ -14,7 +14,7 @@ TRUE, FALSE, IGNORED = 1, 0, -1
 
 
 @dataclass(frozen=True)
-class Curve:
+class PrecisionRecallCurve:
     """Precision and recall after each detection, in the order of the ranking.
 
     Args:
@@ -25,14 +25,14 @@ class Curve:
     recall: np.ndarray
 
     @classmethod
-    def of(cls, is_true: np.ndarray, positives: float) -> Curve:
+    def of(cls, is_true: np.ndarray, positives: float) -> PrecisionRecallCurve:
         """The curve of ranked detections.
 
         Args:
             is_true: ndarray of shape (N,): 1 for a true positive, 0 for a false one, the best ranked first.
             positives: Number of objects; more than 0.
 
-        >>> Curve.of([1, 0, 1], positives=2).recall.tolist()
+        >>> PrecisionRecallCurve.of([1, 0, 1], positives=2).recall.tolist()
         [0.5, 0.5, 1.0]
         """
         true = np.cumsum(is_true, dtype=np.float64)

@@ -31,7 +31,7 @@ from farther.monitor.bundle_info import (
     Validation,
 )
 from farther.monitor.drift import Rates
-from farther.scoring.entries import Entry
+from farther.scoring.entries import MethodEntry
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header, RegionsFolder
 from farther.tables.documents import read_sealed, write_json
@@ -72,7 +72,7 @@ class BundleSource:
 
     files: RunFiles
     detector: Mapping[str, Any]
-    method: Entry
+    method: MethodEntry
     inference: StreamParams = field(default_factory=StreamParams)
     chosen: Chosen | None = None
 

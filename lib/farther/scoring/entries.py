@@ -29,7 +29,7 @@ from farther.registry import STRICT, build
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Choice:
+class ParameterChoice:
     """How parameters are chosen: the best by AUROC of ID validation regions against those of an OOD split.
 
     Args:
@@ -42,7 +42,7 @@ class Choice:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Entry:
+class MethodEntry:
     """One line of the section `methods`, checked.
 
     Args:
@@ -58,8 +58,8 @@ class Entry:
     name: str
     method: str
     params: dict[str, Any]
-    search: Choice | None = None
-    oracle: Choice | None = None
+    search: ParameterChoice | None = None
+    oracle: ParameterChoice | None = None
     pass_name: str | None = None
     fit_on: Literal["pass", "detections"] = "pass"
 
@@ -78,7 +78,7 @@ class Entry:
         return METHODS.create(self.method, **self.params)
 
 
-def read_entry(name: str, values: Mapping[str, Any]) -> Entry:
+def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
     """An entry, checked.
 
     Args:
@@ -91,7 +91,7 @@ def read_entry(name: str, values: Mapping[str, Any]) -> Entry:
     chosen: dict[str, Any] = {key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params}
     chosen["pass_name"] = params.pop("pass", None)
     fields = {"name": name, "method": params.pop("method", name), **chosen, "params": params}
-    entry = build(Entry, f"methods.{name}", fields)
+    entry = build(MethodEntry, f"methods.{name}", fields)
     if entry.search and entry.oracle:
         raise ParameterError(f"methods.{name}: 'search' and 'oracle' exclude each other")
     if "fit_on" in chosen and entry.pass_name is None:

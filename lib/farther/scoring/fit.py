@@ -13,14 +13,14 @@ from farther.errors import DataError
 from farther.methods.base import METHODS, FitError, Method, RegionsLike, describe
 from farther.methods.loading import read_method
 from farther.methods.tau import threshold
-from farther.scoring.entries import Entry
+from farther.scoring.entries import MethodEntry
 from farther.scoring.inputs import RunRegions
 from farther.scoring.search import search
 from farther.tables import TrueClasses
 from farther.tables.documents import write_json
 
 
-def fit_entry(entry: Entry, run: RunRegions, folder: Path) -> str | None:
+def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path) -> str | None:
     """Fits the method of an entry, its parameters chosen first where the entry asks for that, and takes τ.
 
     The folder gets what `Method.save` writes, and `threshold.json`: τ, the rule, the fraction, and the number of

@@ -23,7 +23,7 @@ from farther.tables.files import digest, inside
 from farther.tables.folders import listed
 
 if TYPE_CHECKING:
-    from farther.scoring.entries import Entry
+    from farther.scoring.entries import MethodEntry
 
 #: Bytes of regions that are kept in memory while methods are fitted to them one after another.
 HELD = 3 << 29
@@ -74,7 +74,7 @@ class RunRegions:
     fit_folder: Path | None = None
     known_digests: dict[Path, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
-    def on(self, entry: Entry) -> RunRegions:
+    def on(self, entry: MethodEntry) -> RunRegions:
         """The regions that an entry of params.yaml is about: the run's own, or those of one of its passes.
 
         Raises:
@@ -86,7 +86,7 @@ class RunRegions:
         found.check_crops(entry)
         return dataclasses.replace(found, fit_folder=self.folder if entry.fit_on == "detections" else None)
 
-    def check_crops(self, entry: Entry) -> None:
+    def check_crops(self, entry: MethodEntry) -> None:
         """Refuses crops with `min_score` above t*, and methods that would learn from the detector's features.
 
         Raises:

@@ -23,7 +23,7 @@ from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.methods.base import METHODS, FitError, Method
 from farther.methods.loading import load, not_applicable, read_method
-from farther.scoring.entries import Entry
+from farther.scoring.entries import MethodEntry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
 from farther.tables import Regions, RegionsFolder, Scores
@@ -79,7 +79,9 @@ class Done:
         return "; ".join(parts) or "no methods"
 
 
-def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: Path, code: Mapping[str, str]) -> Done:
+def score_run(
+    entries: Sequence[MethodEntry], run: RunRegions, fitted: Path, scores: Path, code: Mapping[str, str]
+) -> Done:
     """Fits every entry to a run and scores all rows of its splits, those below t* included, but not the training split.
 
     Args:
@@ -136,7 +138,7 @@ def _item(entry: str, split: str) -> str:
     return f"{entry}/{split}.parquet"
 
 
-def _source(entry: Entry, run: RunRegions) -> RunRegions:
+def _source(entry: MethodEntry, run: RunRegions) -> RunRegions:
     """What an entry scores; a run without splits where it has no such pass, which `fit_entry` says."""
     try:
         return run.on(entry)
@@ -144,7 +146,7 @@ def _source(entry: Entry, run: RunRegions) -> RunRegions:
         return replace(run, folder=run.folder / f".no-{entry.pass_name}")
 
 
-def _fit_key(entry: Entry, run: RunRegions, code: str) -> str:
+def _fit_key(entry: MethodEntry, run: RunRegions, code: str) -> str:
     choice = entry.search or entry.oracle
     settings, truth = run.settings, [run.truth] if run.truth is not None and run.truth.exists() else []
     ood_split = choice.ood_split if choice else entry.create().wants_split

@@ -21,7 +21,7 @@ from farther.command.project import Project
 from farther.errors import FartherError, ParameterError, choose
 
 if TYPE_CHECKING:
-    from farther.scoring.entries import Entry
+    from farther.scoring.entries import MethodEntry
     from farther.tables import Regions
 
 PICTURES = {".jpg", ".jpeg", ".png"}
@@ -195,7 +195,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
         yield _evaluation(project, run, regions, {name: per_image * (count or 0) for name, count in counts.items()})
 
 
-def _of_method(stage: str, entry: Entry, sampled: Regions, train: float, others: float) -> StageCost:
+def _of_method(stage: str, entry: MethodEntry, sampled: Regions, train: float, others: float) -> StageCost:
     """Fitting on `train` regions and scoring `others`."""
     from farther.evaluation.cost import timed
 
@@ -272,7 +272,7 @@ def _matching(regions: Regions, settings: Any) -> Callable[[], None]:
     import numpy as np
 
     from farther.metrics import ood, open_set
-    from farther.metrics.open_set.outcomes import Settings, Split
+    from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
     from farther.metrics.statistics import bootstrap
     from farther.tables import Objects
 
@@ -282,7 +282,7 @@ def _matching(regions: Regions, settings: Any) -> Callable[[], None]:
     scores = regions.score.astype(np.float64)
 
     def call() -> None:
-        split = Split.of(objects, regions, Settings(settings.iou, settings.protocol))
+        split = OpenSetSplit.of(objects, regions, MatchingRules(settings.iou, settings.protocol))
         outcome = split.match(scores < np.median(scores))
         open_set.metrics(outcome, -scores)
         if settings.replicates:

@@ -9,7 +9,6 @@ from farther.evaluation.groups.base import MetricGroup, Table
 from farther.evaluation.weights import Weights
 from farther.metrics import ood
 from farther.metrics.ood import classification
-from farther.metrics.ood.two_sides import measure
 from farther.metrics.weighting import value
 
 
@@ -32,8 +31,7 @@ class Recognition(MetricGroup):
         classified, of_id, of_ood = case.inputs.classified, case.method.of_id, case.of_ood
         right, category = of_id[case.inputs.is_correct], case.split.categories[case.split.is_ood]
         rows = weights.rows(of_ood.image_id)
-        sides = (right.scores, weights.id_rows(right.image_id)), (of_ood.scores, rows)
-        at_right = measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("id_scores", "ood_scores"))["auroc"]
+        at_right = ood.auroc(right.scores, of_ood.scores, weights.id_rows(right.image_id), rows)
         accuracy = classification.metrics(classified, weights.of_id(classified.images))["accuracy"]
         id_rows = weights.id_rows(of_id.image_id)
         return {

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.metrics.closed_set.matched_detections import Matched
+from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.matching import assign, best_of_each_class, falling_in_groups
-from farther.metrics.matching.boxes import AREA_RANGES, ROWS, Pairs, areas, image_numbers, pairs, places_among
+from farther.metrics.matching.boxes import AREA_RANGES, ROWS, OverlapPairs, areas, image_numbers, pairs, places_among
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, value
 from farther.tables import Objects, Regions
@@ -66,8 +66,8 @@ class Matches:
     """Detections and objects matched at `COCO_IOUS`: of all areas, and of each of `AREA_RANGES`; `of` matches them."""
 
     known: ClosedSet
-    whole: Matched
-    by_area: dict[str, Matched]
+    whole: MatchedDetections
+    by_area: dict[str, MatchedDetections]
 
     @classmethod
     def of(cls, known: ClosedSet) -> Matches:
@@ -110,16 +110,6 @@ class Matches:
         found |= {f"ar_{most}": _mean(whole.recall(weights, most)) for most in (1, 10)}
         found |= {f"ar_{name}": _mean(matched.recall(weights)) for name, matched in by_area.items()}
         return plain(found) if weights is None else found
-
-
-def metrics(known: ClosedSet, weights: ImageWeights | None = None) -> dict[str, Any]:
-    """The twelve metrics of `evaluate`.
-
-    Args:
-        known: Objects and detections of the known classes.
-        weights: See `Matches.metrics`.
-    """
-    return Matches.of(known).metrics(weights)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
@@ -176,7 +166,7 @@ class ClosedSet:
     object_id: np.ndarray
     is_crowd: np.ndarray
     least: float
-    pairs: Pairs
+    pairs: OverlapPairs
 
     @classmethod
     def of(
@@ -216,11 +206,11 @@ class ClosedSet:
             object_id=objects.object_id[object_row],
             is_crowd=(objects.is_crowd | objects.is_difficult)[object_row],
             least=least,
-            pairs=Pairs.none(),
+            pairs=OverlapPairs.none(),
         )
         return replace(unpaired, pairs=unpaired.pairs_over(least))
 
-    def pairs_over(self, iou: float) -> Pairs:
+    def pairs_over(self, iou: float) -> OverlapPairs:
         """Detections and objects of one class and image whose overlap is at least `iou`."""
         count = len(self.classes)
         region_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))
@@ -246,7 +236,7 @@ class ClosedSet:
             self,
             detections=self.detections[rows],
             bounds=np.append(0, np.cumsum(rows))[self.bounds],
-            pairs=Pairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap),
+            pairs=OverlapPairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap),
         )
 
     def ranked_by(
@@ -331,7 +321,7 @@ class ClosedSet:
         ious: Sequence[float] | np.ndarray,
         area_range: tuple[float, float] = ALL_AREAS,
         assigned: Iterable[np.ndarray] | None = None,
-    ) -> Matched:
+    ) -> MatchedDetections:
         """Matches detections to objects at each IoU threshold.
 
         Detections choose by falling confidence the free object of their class that they overlap most. Objects that are
@@ -350,7 +340,7 @@ class ClosedSet:
             row[:] = FALSE
             row[ignored_region] = IGNORED
             row[found] = np.where(counted[target[found]], TRUE, IGNORED)
-        return Matched(
+        return MatchedDetections(
             kind=kind,
             place=self.detections.place,
             score=self.detections.score,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from farther.metrics.precision_recall import IGNORED, TRUE, Curve, average_precision
+from farther.metrics.precision_recall import IGNORED, TRUE, PrecisionRecallCurve, average_precision
 from farther.metrics.weighting import ImageWeights, RowWeights, ratio, row_weights
 
 #: Recalls at which COCO samples the interpolated precision: 0.00, 0.01, …, 1.00.
@@ -14,7 +14,7 @@ RECALL_POINTS = 101
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedDetections:
     """Detections matched at each of T IoU thresholds.
 
     Args:
@@ -45,9 +45,9 @@ class Matched:
         """The detections of class k."""
         return slice(self.bounds[k], self.bounds[k + 1])
 
-    def curve(self, threshold: int, k: int) -> Curve:
+    def curve(self, threshold: int, k: int) -> PrecisionRecallCurve:
         """Precision and recall of class k at the IoU threshold of this index, ignored detections left out."""
-        return Curve.of(self.is_true(threshold, k), self.positives[k])
+        return PrecisionRecallCurve.of(self.is_true(threshold, k), self.positives[k])
 
     def scores(self, threshold: int, k: int) -> np.ndarray:
         """Confidences of the detections on that curve."""
@@ -94,7 +94,7 @@ class Matched:
         each = [rows[true].total_by_group(of_class[true], len(objects)) for true in found]
         return ratio(np.stack(each), np.broadcast_to(objects, (len(each), *objects.shape)))
 
-    def above(self, score: float) -> Matched:
+    def above(self, score: float) -> MatchedDetections:
         """The same without the detections whose confidence is below `score`."""
         # Confidences are stored as float32, and compared as such wherever a threshold is applied.
         kept = self.score >= np.float32(score)

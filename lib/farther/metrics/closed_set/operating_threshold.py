@@ -8,7 +8,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.closed_set.matched_detections import Matched
+from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.weighting import defined
 from farther.tables import Objects, Regions
 
@@ -78,7 +78,7 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
     return {"threshold": threshold, "rule": used, "map": reached, "per_class": per_class}
 
 
-def _best_f1(matched: Matched, k: int) -> dict[str, float | None]:
+def _best_f1(matched: MatchedDetections, k: int) -> dict[str, float | None]:
     """Confidence with the best F1 of class k at IoU 0.5; of equal ones the largest."""
     if not matched.positives[k]:
         return {"threshold": None, "f1": None}
@@ -93,7 +93,7 @@ def _best_f1(matched: Matched, k: int) -> dict[str, float | None]:
     return {"threshold": float(scores[best]), "f1": float(f1[best])}
 
 
-def _largest_harmless(matched: Matched, tolerance: float) -> float:
+def _largest_harmless(matched: MatchedDetections, tolerance: float) -> float:
     """The largest confidence that cuts off at most `tolerance` of mAP; mAP only falls as it rises: bisection."""
     levels = np.unique(matched.score)
     # Sums of the same numbers in another order may differ in the last digits.
@@ -106,7 +106,7 @@ def _largest_harmless(matched: Matched, tolerance: float) -> float:
     return float(levels[low])
 
 
-def _last_point(matched: Matched, k: int) -> dict[str, float | None]:
+def _last_point(matched: MatchedDetections, k: int) -> dict[str, float | None]:
     if not matched.positives[k]:
         return {"precision": None, "recall": None}
     curve = matched.curve(0, k)

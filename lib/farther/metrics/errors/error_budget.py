@@ -30,9 +30,9 @@ import numpy as np
 
 from farther.metrics import open_set
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.closed_set.matched_detections import Matched
+from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.errors.error_diagnosis import TOUCH
-from farther.metrics.matching.boxes import Pairs, pairs
+from farther.metrics.matching.boxes import OverlapPairs, pairs
 from farther.metrics.open_set.outcomes import (
     FALSE_UNKNOWN,
     FOUND,
@@ -82,7 +82,13 @@ class Errors:
 
     @classmethod
     def of_pairs(
-        cls, near: Pairs, is_same: np.ndarray, is_wrong: np.ndarray, rank: np.ndarray, is_free: np.ndarray, least: float
+        cls,
+        near: OverlapPairs,
+        is_same: np.ndarray,
+        is_wrong: np.ndarray,
+        rank: np.ndarray,
+        is_free: np.ndarray,
+        least: float,
     ) -> Errors:
         """The errors of detections that are wrong.
 
@@ -119,7 +125,7 @@ class Errors:
         return cls(kind, chosen, matches, missed)
 
 
-def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple[str, Matched]]]:
+def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple[str, MatchedDetections]]]:
     """Errors in detecting known objects, and the detections with each kind of them corrected.
 
     Args:
@@ -149,7 +155,7 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
     rank = np.argsort(np.lexsort((of_detection, known.detections.image, -known.detections.score)))
     errors = Errors.of_pairs(near, is_same, matched.kind[0] == FALSE, rank, is_free, iou)
 
-    def corrected() -> Iterator[tuple[str, Matched]]:
+    def corrected() -> Iterator[tuple[str, MatchedDetections]]:
         for name in KINDS:
             matching, removed = errors.of(name)
             kind = matched.kind[0].copy()
@@ -159,7 +165,7 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
             left = counted & ~errors.missed if name == "missed" else counted
             yield (
                 name,
-                Matched(
+                MatchedDetections(
                     kind=kind[None, order],
                     place=matched.place[order],
                     score=matched.score[order],
@@ -179,7 +185,7 @@ def known_gains(known: ClosedSet, iou: float = 0.5, weights: ImageWeights | None
 
     Args:
         known, iou: see `of_known`.
-        weights: see `farther.metrics.closed_set.metrics`.
+        weights: see `farther.metrics.closed_set.Matches.metrics`.
 
     Returns:
         {"ap": at 101 recalls; kind: gain, 0 or more}, ndarrays of shape (B,), with B = 1 without weights. A class all
@@ -202,13 +208,13 @@ def known_gains(known: ClosedSet, iou: float = 0.5, weights: ImageWeights | None
     return found
 
 
-def of_unknown(outcome: Outcome, near: Pairs) -> Errors:
+def of_unknown(outcome: Outcome, near: OverlapPairs) -> Errors:
     """Errors in finding unknown objects.
 
     Args:
         outcome: The outcome of regions and objects under a method.
-        near: Pairs of its split's regions and objects that overlap by `TOUCH`: `Split.candidates` of the same tables at
-            that IoU.
+        near: Pairs of its split's regions and objects that overlap by `TOUCH`: `candidates` of the same tables at that
+            IoU.
     """
     split = outcome.split
     is_flagged = (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN)

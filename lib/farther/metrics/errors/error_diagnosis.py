@@ -12,9 +12,9 @@ import numpy as np
 
 from farther.errors import ParameterError
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.closed_set.matched_detections import Matched
+from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.matching import above_of_class
-from farther.metrics.matching.boxes import Pairs, image_numbers, is_among, pairs, places_among
+from farther.metrics.matching.boxes import OverlapPairs, image_numbers, is_among, pairs, places_among
 from farther.metrics.precision_recall import TRUE
 from farther.metrics.weighting import LEVELS, ImageWeights, RowWeights, accumulated, blocks, ratio
 from farther.tables import Objects, Regions
@@ -110,7 +110,7 @@ def diagnose(
 
 
 def counts_at_recalls(
-    matched: Matched, cause: np.ndarray, recalls: Sequence[float], weights: ImageWeights | None = None
+    matched: MatchedDetections, cause: np.ndarray, recalls: Sequence[float], weights: ImageWeights | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Detections of each cause from the operating points on, summed over the classes that reach the recall.
 
@@ -121,7 +121,7 @@ def counts_at_recalls(
         matched: Detections of known classes at one IoU threshold.
         cause: Place in `CAUSES` of the cause of each of them, or −1, in their order, ndarray of shape (n,).
         recalls: R recalls, above 0 and at most 1.
-        weights: How often each image counts in each of B replicates, see `farther.metrics.closed_set.metrics`.
+        weights: How often each image counts in each of B replicates, see `farther.metrics.closed_set.Matches.metrics`.
 
     Returns:
         Counts in the order of `CAUSES`, ndarray of shape (8, R, B), with B = 1 without weights; and the number of
@@ -223,7 +223,7 @@ def confusion(
     return table
 
 
-def _touching(objects: Objects, regions: Regions, above: np.ndarray, touch: float) -> tuple[Pairs, np.ndarray]:
+def _touching(objects: Objects, regions: Regions, above: np.ndarray, touch: float) -> tuple[OverlapPairs, np.ndarray]:
     """Pairs of a chosen detection and an object that overlap by `touch`; and the objects that are not counted."""
     is_crowd = objects.is_crowd | objects.is_difficult
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from farther.metrics.matching.boxes import Pairs, image_numbers, is_among, pairs
+from farther.metrics.matching.boxes import OverlapPairs, image_numbers, is_among, pairs
 from farther.tables import Objects, Regions, TrueClasses
 
 
@@ -96,7 +96,7 @@ def above_of_class(regions: Regions, levels: Mapping[str, float | None]) -> np.n
     return regions.score >= level[regions.label]
 
 
-def assign(pairs: Pairs, rank: np.ndarray, reusable: np.ndarray) -> np.ndarray:
+def assign(pairs: OverlapPairs, rank: np.ndarray, reusable: np.ndarray) -> np.ndarray:
     """Greedy one-to-one matching: in the order of their rank, regions take their most preferred free object.
 
     Args:

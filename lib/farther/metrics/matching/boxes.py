@@ -24,7 +24,7 @@ FEW = 1024
 
 
 @dataclass(frozen=True)
-class Pairs:
+class OverlapPairs:
     """Pairs of a region and an object that overlap.
 
     Args:
@@ -37,7 +37,7 @@ class Pairs:
     overlap: np.ndarray
 
     @classmethod
-    def none(cls) -> Pairs:
+    def none(cls) -> OverlapPairs:
         """No pair at all."""
         nothing = np.zeros(0, dtype=np.int32)
         return cls(nothing, nothing, np.zeros(0))
@@ -45,19 +45,19 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.region)
 
-    def __getitem__(self, rows: np.ndarray) -> Pairs:
+    def __getitem__(self, rows: np.ndarray) -> OverlapPairs:
         """The pairs that a mask or an index array selects."""
-        return Pairs(self.region[rows], self.target[rows], self.overlap[rows])
+        return OverlapPairs(self.region[rows], self.target[rows], self.overlap[rows])
 
-    def joined(self, other: Pairs, first_region: int, first_target: int) -> Pairs:
+    def joined(self, other: OverlapPairs, first_region: int, first_target: int) -> OverlapPairs:
         """These, and pairs of other tables whose rows follow from `first_region` and `first_target` on."""
-        return Pairs(
+        return OverlapPairs(
             np.concatenate([self.region, other.region + np.int32(first_region)]),
             np.concatenate([self.target, other.target + np.int32(first_target)]),
             np.concatenate([self.overlap, other.overlap]),
         )
 
-    def moved(self, rows: np.ndarray, regions: int | None = None) -> Pairs:
+    def moved(self, rows: np.ndarray, regions: int | None = None) -> OverlapPairs:
         """The pairs of some regions in their new order, sorted by it.
 
         Args:
@@ -69,9 +69,9 @@ class Pairs:
         region = place[self.region]
         order = np.argsort(region, kind="stable")
         order = order[np.searchsorted(region[order], 0) :]  # −1 is a region that is left out
-        return Pairs(region[order], self.target[order], self.overlap[order])
+        return OverlapPairs(region[order], self.target[order], self.overlap[order])
 
-    def preferred_first(self, last_choice: np.ndarray, number: np.ndarray) -> Pairs:
+    def preferred_first(self, last_choice: np.ndarray, number: np.ndarray) -> OverlapPairs:
         """Sorted by preference within each region, the largest overlap first; pairs must be sorted by region.
 
         Args:
@@ -90,7 +90,7 @@ class Pairs:
         order[rows] = rows[preferred]
         return self[order]
 
-    def first_of_each_region(self) -> Pairs:
+    def first_of_each_region(self) -> OverlapPairs:
         """Only the first pair of each region; the pairs must be sorted by region."""
         return self[np.diff(self.region, prepend=-1) != 0]
 
@@ -128,7 +128,7 @@ def pairs(
     is_crowd: np.ndarray,
     at_least: float,
     region_row: np.ndarray | None = None,
-) -> Pairs:
+) -> OverlapPairs:
     """All pairs of a region and an object with the same key whose overlap is `at_least` or more.
 
     Args:
@@ -145,11 +145,11 @@ def pairs(
         of_region = region_box[region if region_row is None else region_row[region]]
         overlap = overlaps(of_region, target_box[target], is_crowd[target])
         kept = (overlap >= at_least) & (overlap > 0)
-        found.append(Pairs(region[kept].astype(np.int32), target[kept].astype(np.int32), overlap[kept]))
+        found.append(OverlapPairs(region[kept].astype(np.int32), target[kept].astype(np.int32), overlap[kept]))
     if not found:
-        return Pairs.none()
+        return OverlapPairs.none()
     joined = [np.concatenate([getattr(p, name) for p in found]) for name in ("region", "target", "overlap")]
-    return Pairs(*joined)
+    return OverlapPairs(*joined)
 
 
 def _blocks(left_key: np.ndarray, right_key: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

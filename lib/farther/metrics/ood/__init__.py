@@ -12,7 +12,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.matching.boxes import image_numbers
-from farther.metrics.ood.two_sides import Metric, Reached, checked, measure
+from farther.metrics.ood.two_sides import Reached, SeparationMetric, checked, measure
 from farther.metrics.weighting import RowWeights
 
 #: How the area under a precision–recall curve is taken; see `evaluate`.
@@ -61,24 +61,22 @@ def evaluate(
     return measure(formulas, *sides, names=("id_scores", "ood_scores"))
 
 
-def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:
-    """Area under the receiver operating characteristic alone; None where either side is empty.
+def auroc(
+    id_scores: np.ndarray,
+    ood_scores: np.ndarray,
+    id_weights: RowWeights | None = None,
+    ood_weights: RowWeights | None = None,
+) -> Any:
+    """Area under the receiver operating characteristic alone; arguments, errors and result as of `evaluate`.
 
     Args:
-        id_scores: ndarray of shape (N,), scores of ID regions; higher means more in-distribution.
-        ood_scores: ndarray of shape (M,), scores of OOD regions.
-
-    Raises:
-        DataError: a score is NaN.
+        id_scores, ood_scores, id_weights, ood_weights: see `evaluate`.
 
     >>> auroc([3, 2], [2, 1])
     0.875
     """
-    id_scores, ood_scores = checked(id_scores, "id_scores"), np.sort(checked(ood_scores, "ood_scores"))
-    if not len(id_scores) or not len(ood_scores):
-        return None
-    beaten = sum(int(np.searchsorted(ood_scores, id_scores, side=side).sum()) for side in ("left", "right"))
-    return beaten / (2 * len(id_scores) * len(ood_scores))
+    sides = ((id_scores, id_weights), (ood_scores, ood_weights))
+    return measure({"auroc": METRICS["auroc"]}, *sides, names=("id_scores", "ood_scores"))["auroc"]
 
 
 def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -231,17 +229,17 @@ def _detection_error(at: Reached) -> np.ndarray:
 
 
 #: Each metric of ID regions, the positive side, and OOD regions.
-METRICS: dict[str, Metric] = {
-    "auroc": Metric(_auroc, "either"),
-    "fpr95": Metric(_fpr95, "positive"),
-    "fpr95_ood_positive": Metric(_fpr95, "negative"),
-    "aupr_in": Metric(_step_area, "positive"),
-    "aupr_out": Metric(_step_area, "negative"),
-    "detection_error": Metric(_detection_error, "either"),
+METRICS: dict[str, SeparationMetric] = {
+    "auroc": SeparationMetric(_auroc, "either"),
+    "fpr95": SeparationMetric(_fpr95, "positive"),
+    "fpr95_ood_positive": SeparationMetric(_fpr95, "negative"),
+    "aupr_in": SeparationMetric(_step_area, "positive"),
+    "aupr_out": SeparationMetric(_step_area, "negative"),
+    "detection_error": SeparationMetric(_detection_error, "either"),
 }
 
 #: Those that `aupr="trapezoid"` computes in another way.
-TRAPEZOIDS: dict[str, Metric] = {
-    "aupr_in": Metric(_trapezoid_area, "positive"),
-    "aupr_out": Metric(_trapezoid_area, "negative"),
+TRAPEZOIDS: dict[str, SeparationMetric] = {
+    "aupr_in": SeparationMetric(_trapezoid_area, "positive"),
+    "aupr_out": SeparationMetric(_trapezoid_area, "negative"),
 }

@@ -10,7 +10,6 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.metrics import ood
-from farther.metrics.ood.two_sides import measure
 from farther.metrics.weighting import ImageWeights, RowWeights, columns, defined, mean_of_defined, ratio, value
 from farther.tables import Objects, Regions
 
@@ -163,12 +162,12 @@ def macro_auroc(
     >>> macro_auroc(np.array([2.0, 3.0]), np.array([1.0, 1.0, 2.5]), np.array(["fox", "fox", "owl"]))
     0.75
     """
-    metrics = {"auroc": ood.METRICS["auroc"]}
     each = []
     for name in np.unique(category):
         rows = category == name
-        negative = (ood_scores[rows], None if ood_weights is None else ood_weights[rows])
-        each.append(measure(metrics, (id_scores, id_weights), negative, ("id_scores", "ood_scores"))["auroc"])
+        each.append(
+            ood.auroc(id_scores, ood_scores[rows], id_weights, None if ood_weights is None else ood_weights[rows])
+        )
     if id_weights is None:
-        return value(mean_of_defined(defined(each))) if each else None
+        return value(mean_of_defined(defined(each)))
     return mean_of_defined(np.array(each).reshape(len(each), len(id_weights.of_images)))

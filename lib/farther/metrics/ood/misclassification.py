@@ -12,7 +12,7 @@ import numpy as np
 
 from farther.metrics import ood
 from farther.metrics.matching import true_classes
-from farther.metrics.ood.two_sides import Metric, Reached, measure
+from farther.metrics.ood.two_sides import Reached, SeparationMetric, measure
 from farther.metrics.weighting import RowWeights, ratio
 from farther.tables import Objects, Regions
 
@@ -95,8 +95,8 @@ def _e_aurc(at: Reached) -> np.ndarray:
 
 
 #: Each metric of correct regions, the positive side, and errors.
-METRICS: dict[str, Metric] = {
+METRICS: dict[str, SeparationMetric] = {
     **{name: ood.METRICS[name] for name in ("auroc", "fpr95", "detection_error")},
-    "aurc": Metric(_aurc, "negative"),
-    "e_aurc": Metric(_e_aurc, "negative"),
+    "aurc": SeparationMetric(_aurc, "negative"),
+    "e_aurc": SeparationMetric(_e_aurc, "negative"),
 }

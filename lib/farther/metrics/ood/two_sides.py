@@ -56,7 +56,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Metric:
+class SeparationMetric:
     """A metric of two sides.
 
     Args:
@@ -69,8 +69,14 @@ class Metric:
     at: Literal["positive", "negative", "either"]
 
 
+Metrics = Mapping[str, SeparationMetric]
+
+
 def measure(
-    metrics: Mapping[str, Metric], positive: Side, negative: Side, names: tuple[str, str] = ("positive", "negative")
+    metrics: Metrics,
+    positive: Side,
+    negative: Side,
+    names: tuple[str, str] = ("positive", "negative"),
 ) -> dict[str, Any]:
     """Metrics of two sides.
 
@@ -159,7 +165,7 @@ class _Ranks:
         return Reached(own, of_other(self._other), before, first[:, -1], total[:, 0])
 
 
-def _ranked(metrics: Mapping[str, Metric], scores: Scores) -> Iterator[tuple[bool, _Ranks, dict[str, Metric]]]:
+def _ranked(metrics: Metrics, scores: Scores) -> Iterator[tuple[bool, _Ranks, Metrics]]:
     """The metrics of each side that any looks at: whether it is the positive one, its scores, and the metrics.
 
     Args:
@@ -176,7 +182,7 @@ def _ranked(metrics: Mapping[str, Metric], scores: Scores) -> Iterator[tuple[boo
             yield falls, _Ranks(-positive[::-1], -negative[::-1]) if falls else _Ranks(negative, positive), of_side
 
 
-def _of_rows(metrics: Mapping[str, Metric], scores: Scores, sides: Weights, result: dict[str, np.ndarray]) -> None:
+def _of_rows(metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]) -> None:
     """Replicates from the weight of each row."""
     order = (np.argsort(-scores[0], kind="stable"), np.argsort(scores[1], kind="stable"))
     ranked = list(_ranked(metrics, (scores[0][order[0]][::-1], scores[1][order[1]])))
@@ -192,7 +198,7 @@ def _of_rows(metrics: Mapping[str, Metric], scores: Scores, sides: Weights, resu
                 result[name][block][usable] = metric.of(reached)
 
 
-def _of_groups(metrics: Mapping[str, Metric], scores: Scores, sides: Weights, result: dict[str, np.ndarray]) -> None:
+def _of_groups(metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]) -> None:
     """Replicates from counts at some levels; those of each metric are moved by what the levels change of its value."""
     edges = np.unique(np.concatenate([_edges(of_side) for of_side in scores]))
     level = [(len(edges) - np.searchsorted(edges, of_side, side="right")).astype(np.int32) for of_side in scores]
@@ -208,7 +214,7 @@ def _of_groups(metrics: Mapping[str, Metric], scores: Scores, sides: Weights, re
             result[name][block][usable] = np.clip(found + moved, 0, 1)
 
 
-def _at_levels(metric: Metric, positive: np.ndarray, negative: np.ndarray) -> Reached:
+def _at_levels(metric: SeparationMetric, positive: np.ndarray, negative: np.ndarray) -> Reached:
     """Weights from those at or above each level that both sides share, from the highest down."""
     above = [np.concatenate([np.zeros_like(side[:, :1]), side[:, :-1]], axis=1) for side in (positive, negative)]
     total, other_total = positive[:, -1], negative[:, -1]

@@ -22,12 +22,12 @@ from farther.metrics.open_set.outcomes import (
     MISSED,
     NOT_COUNTED,
     TRUE_UNKNOWN,
+    MatchingRules,
+    OpenSetSplit,
     Outcome,
     Protocol,
-    Settings,
-    Split,
 )
-from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, ranked_areas
+from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, PrecisionRecallCurve, ranked_areas
 from farther.metrics.weighting import ImageWeights, mean_if_all_defined, plain, ratio, row_weights
 from farther.tables import Objects, Regions
 
@@ -51,7 +51,7 @@ def evaluate(
         objects: Ground truth of the split's images.
         regions: N detections in them, those at or above the operating threshold.
         is_unknown: ndarray of shape (N,), bool: the region's OOD score is below τ.
-        iou, protocol, known_classes: see `farther.metrics.open_set.outcomes.Settings`.
+        iou, protocol, known_classes: see `farther.metrics.open_set.outcomes.MatchingRules`.
         unknown_score: ndarray of shape (N,), higher means more likely unknown (minus the OOD score), for AP_U.
 
     Returns:
@@ -70,9 +70,9 @@ def evaluate(
     >>> found["r_u"], found["nose"], found["fn_missed"]
     (0.5, 0.5, 0)
     """
-    settings = Settings(iou, protocol, known_classes)
+    settings = MatchingRules(iou, protocol, known_classes)
     ranked_by = None if unknown_score is None else np.asarray(unknown_score)
-    return metrics(Split.of(objects, regions, settings).match(np.asarray(is_unknown)), ranked_by)
+    return metrics(OpenSetSplit.of(objects, regions, settings).match(np.asarray(is_unknown)), ranked_by)
 
 
 def metrics(
@@ -97,7 +97,7 @@ def metrics(
 
 
 def metrics_over(
-    split: Split,
+    split: OpenSetSplit,
     ious: Sequence[float] | np.ndarray,
     is_unknown: np.ndarray,
     unknown_score: np.ndarray | None = None,
@@ -112,7 +112,7 @@ def metrics_over(
 
     Raises:
         DataError: see `evaluate`.
-        ParameterError: see `Split.at`.
+        ParameterError: see `OpenSetSplit.at`.
     """
     outcomes = (split.at(float(iou)).match(is_unknown) for iou in ious)
     each = _at_each_iou(outcomes, unknown_score, weights)
@@ -120,7 +120,7 @@ def metrics_over(
     return plain(means) if weights is None else means
 
 
-def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> Curve | None:
+def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> PrecisionRecallCurve | None:
     """Precision and recall of the class "unknown" along the ranking; None where there is no unknown object.
 
     Args:
@@ -132,11 +132,11 @@ def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> Curve | 
     """
     ranked = outcome.ranked((outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN), unknown_score)
     unknown = int(np.sum(outcome.of_object != NOT_COUNTED))
-    return Curve.of(outcome.kind[ranked] == TRUE_UNKNOWN, unknown) if unknown else None
+    return PrecisionRecallCurve.of(outcome.kind[ranked] == TRUE_UNKNOWN, unknown) if unknown else None
 
 
 def by_group(outcome: Outcome, group: np.ndarray, weights: ImageWeights | None = None) -> dict[str, dict[str, Any]]:
-    """Counts and rates of the unknown objects of each group: category, size (`Split.sizes`) or supercategory.
+    """Counts and rates of the unknown objects of each group: category, size (`OpenSetSplit.sizes`) or supercategory.
 
     Args:
         outcome: Regions matched to M objects.

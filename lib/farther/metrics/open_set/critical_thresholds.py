@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, Split
+from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, OpenSetSplit
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class UnknownObjects:
     Args:
         misclassified_to: ndarray of shape (M,): misclassified at each τ up to this one; −∞ for never.
         found_above: ndarray of shape (M,): found at each τ above this one; ∞ for never.
-        image: Place of each object's image in `Split.images`.
+        image: Place of each object's image in `OpenSetSplit.images`.
         counted: Objects that are counted: unknown, and no crowd.
     """
 
@@ -36,7 +36,7 @@ class UnknownObjects:
     counted: np.ndarray
 
 
-def unknown_objects(split: Split, scores: np.ndarray) -> UnknownObjects:
+def unknown_objects(split: OpenSetSplit, scores: np.ndarray) -> UnknownObjects:
     """The thresholds at which the outcomes of unknown objects change.
 
     Args:
@@ -48,7 +48,7 @@ def unknown_objects(split: Split, scores: np.ndarray) -> UnknownObjects:
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[fox], category=["fox"])
     >>> regions = Regions(image_id=["a"], region_id=[0], box=[fox], score=[0.9], label=[0], logits=[[2.0]],
     ...                   classes=("cat",))
-    >>> found = unknown_objects(Split.of(objects, regions), np.array([0.7]))
+    >>> found = unknown_objects(OpenSetSplit.of(objects, regions), np.array([0.7]))
     >>> found.misclassified_to.tolist(), found.found_above.tolist()
     ([0.7], [0.7])
     """

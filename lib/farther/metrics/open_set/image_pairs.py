@@ -16,7 +16,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.metrics.open_set.outcomes import FOUND, KEPT, MISCLASSIFIED, Outcome
-from farther.metrics.weighting import ImageWeights, plain, ratio
+from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Regions
 
 
@@ -87,13 +87,13 @@ def metrics(with_object: Outcome, without: Outcome, weights: ImageWeights | None
 def _shares(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
     split = outcome.split
     known = split.is_known & ~split.is_crowd
-    each = np.ones((1, len(known))) if weights is None else weights
+    rows = row_weights(weights, np.arange(len(known)), len(known))
     parts = {
         "found": (outcome.of_object == FOUND, split.is_counted),
         "misclassified": (outcome.of_object == MISCLASSIFIED, split.is_counted),
         "known": (_detected(outcome), known),
     }
-    return {name: ratio(each @ (part & of), each @ of) for name, (part, of) in parts.items()}
+    return {name: ratio(rows[part & of].total(), rows[of].total()) for name, (part, of) in parts.items()}
 
 
 def _detected(outcome: Outcome) -> np.ndarray:

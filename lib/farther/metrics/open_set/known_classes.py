@@ -14,7 +14,7 @@ from farther.metrics import open_set
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_diagnosis
 from farther.metrics.matching.boxes import places
-from farther.metrics.open_set.outcomes import KEPT, Outcome, Split
+from farther.metrics.open_set.outcomes import KEPT, OpenSetSplit, Outcome
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, ratio
 from farther.tables import Regions
@@ -50,13 +50,13 @@ def metrics(
         DataError: the settings name no known classes.
         ParameterError: the recall is not above 0 and at most 1.
 
-    >>> from farther.metrics.open_set.outcomes import Settings, Split
+    >>> from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
     >>> from farther.tables import Objects
     >>> cat, fox = [0, 0, 10, 10], [20, 0, 30, 10]
     >>> objects = Objects(image_id=["a", "a"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"])
     >>> regions = Regions(image_id=["a", "a"], region_id=[0, 1], box=[cat, fox], score=[0.8, 0.9], label=[0, 0],
     ...                   logits=[[1.0], [1.0]], classes=("cat",))
-    >>> split = Split.of(objects, regions, Settings(known_classes=["cat"]))
+    >>> split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=["cat"]))
     >>> found = metrics(split.match(np.array([False, False])), regions)  # the fox is detected as a cat
     >>> found["ap_k"], found["p_k"], found["wi"]
     (0.5, 0.5, 1.0)
@@ -69,7 +69,7 @@ def metrics(
     return plain(result) if weights is None else result
 
 
-def closed_set(split: Split, regions: Regions) -> ClosedSet:
+def closed_set(split: OpenSetSplit, regions: Regions) -> ClosedSet:
     """The regions of known classes of a split, with the objects of these classes.
 
     Args:

@@ -27,7 +27,7 @@ from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import falling_in_groups, ranks_within
 from farther.metrics.matching.boxes import image_numbers, sorted_together
 from farther.metrics.open_set import known_classes
-from farther.metrics.open_set.outcomes import FOUND, NOT_COUNTED, Detections, Outcome, Settings, Split
+from farther.metrics.open_set.outcomes import FOUND, NOT_COUNTED, MatchingRules, OpenSetSplit, Outcome, RankedRegions
 from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Objects, Regions
 
@@ -50,7 +50,7 @@ class MixedImages:
     """
 
     rows: np.ndarray
-    split: Split
+    split: OpenSetSplit
     known: ClosedSet
     classes: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class MixedImages:
         rows = ranks_within(regions.score, image, regions.region_id) < MAX_DETECTIONS
         del image
         counted = regions if rows.all() else regions[rows]
-        split = Split.of(objects, counted, Settings(iou=iou, known_classes=tuple(classes)))
+        split = OpenSetSplit.of(objects, counted, MatchingRules(iou=iou, known_classes=tuple(classes)))
         known = known_classes.closed_set(split, counted)
         return cls(rows, replace(split, objects=Objects.empty()), known, tuple(classes))
 
@@ -165,7 +165,7 @@ class MixedImages:
         return {"u_recall": ratio(found, unknown), "a_ose": regions[outcome.misclassifies].total()}
 
 
-def _joined(split: Split, other: Split, images: np.ndarray, places: np.ndarray) -> Split:
+def _joined(split: OpenSetSplit, other: OpenSetSplit, images: np.ndarray, places: np.ndarray) -> OpenSetSplit:
     """A split and one of the same rules in other images as one, without the table of objects.
 
     Args:
@@ -183,12 +183,12 @@ def _joined(split: Split, other: Split, images: np.ndarray, places: np.ndarray) 
     order = falling_in_groups(confidence, np.zeros(len(image), dtype=np.int8), image, number)
     rank[order] = np.arange(len(order), dtype=np.int32)
     names = "object_class", "is_crowd", "is_known"
-    return Split(
+    return OpenSetSplit(
         settings=split.settings,
         objects=Objects.empty(),
         images=images,
         object_image=np.concatenate([places[split.object_image], of_other[other.object_image]]),
         **{name: np.concatenate([getattr(split, name), getattr(other, name)]) for name in names},
-        detections=Detections(confidence, rank, image, counted, label, split.detections.classes),
+        detections=RankedRegions(confidence, rank, image, counted, label, split.detections.classes),
         candidates=split.candidates.joined(other.candidates, len(parts[0].rank), len(split.is_crowd)),
     )

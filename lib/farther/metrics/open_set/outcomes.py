@@ -41,7 +41,15 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.matching import assign, ranks
-from farther.metrics.matching.boxes import AREA_RANGES, Pairs, areas, image_numbers, is_among, pairs, places_among
+from farther.metrics.matching.boxes import (
+    AREA_RANGES,
+    OverlapPairs,
+    areas,
+    image_numbers,
+    is_among,
+    pairs,
+    places_among,
+)
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
 
 Protocol = Literal["paper", "published-code"]
@@ -56,7 +64,7 @@ _REGION = {TRUE_UNKNOWN: "found", FALSE_UNKNOWN: "false_unknown", KEPT: "known",
 
 
 @dataclass(frozen=True)
-class Settings:
+class MatchingRules:
     """Rules by which regions are matched to objects.
 
     Args:
@@ -85,13 +93,13 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Detections:
+class RankedRegions:
     """The columns of a split's N regions that matching needs; each has one entry per region.
 
     Args:
         confidence: The score that regions are ranked by, float32 or float64.
         rank: Place in that ranking, int32; equal confidences by image and `region_id`.
-        image: Place of the region's image in `Split.images`.
+        image: Place of the region's image in `OpenSetSplit.images`.
         counted: False for regions that the protocol ignores.
         label: The class that the region was detected as, an index into `classes`.
         classes: Names of the classes.
@@ -104,19 +112,19 @@ class Detections:
     label: np.ndarray
     classes: tuple[str, ...]
 
-    def __getitem__(self, rows: np.ndarray) -> Detections:
+    def __getitem__(self, rows: np.ndarray) -> RankedRegions:
         """The regions that a mask selects; their ranks close up."""
         names = [field.name for field in fields(self) if field.name != "classes"]
         columns = {name: getattr(self, name)[rows] for name in names}
         is_kept = np.zeros(len(self.rank), dtype=bool)
         is_kept[columns["rank"]] = True
         rank = (np.cumsum(is_kept, dtype=np.int32) - 1)[columns["rank"]]
-        return Detections(**{**columns, "rank": rank}, classes=self.classes)
+        return RankedRegions(**{**columns, "rank": rank}, classes=self.classes)
 
 
 @dataclass(frozen=True)
-class Split:
-    """A split's objects and regions with their overlaps, computed once for all methods; `Split.of` builds it.
+class OpenSetSplit:
+    """A split's objects and regions with their overlaps, computed once for all methods; `OpenSetSplit.of` builds it.
 
     Args:
         settings: How regions are matched.
@@ -130,18 +138,18 @@ class Split:
         candidates: Pairs of a region and an object that overlap enough.
     """
 
-    settings: Settings
+    settings: MatchingRules
     objects: Objects
     images: np.ndarray
     object_image: np.ndarray
     object_class: np.ndarray
     is_crowd: np.ndarray
     is_known: np.ndarray
-    detections: Detections
-    candidates: Pairs
+    detections: RankedRegions
+    candidates: OverlapPairs
 
     @classmethod
-    def of(cls, objects: Objects, regions: Regions, settings: Settings | None = None) -> Split:
+    def of(cls, objects: Objects, regions: Regions, settings: MatchingRules | None = None) -> OpenSetSplit:
         """The split of two tables: ground truth, and the regions at or above the operating threshold.
 
         Args:
@@ -149,7 +157,7 @@ class Split:
             regions: N regions in the same images.
             settings: IoU threshold, protocol and further rules of matching; those of the paper when None.
         """
-        settings = settings or Settings()
+        settings = settings or MatchingRules()
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         known_classes = list(settings.known_classes)
         is_known = is_among(objects.category, known_classes) if known_classes else np.zeros(0, bool)
@@ -165,7 +173,7 @@ class Split:
         overlapping = pairs(
             region_box, region_image, object_box, object_image, is_crowd, settings.smallest_overlap
         ).preferred_first(is_crowd, objects.object_id)
-        detections = Detections(
+        detections = RankedRegions(
             confidence=confidence,
             rank=ranks(confidence, region_image, regions.region_id),
             image=region_image,
@@ -211,7 +219,7 @@ class Split:
         """The supercategory of each object, "" where its category has none, object array of shape (M,)."""
         return np.array([names.get(category, "") for category in self.objects.category], dtype=object)
 
-    def keeping(self, kept: np.ndarray) -> Split:
+    def keeping(self, kept: np.ndarray) -> OpenSetSplit:
         """The same split without some regions, as at a higher operating threshold; overlaps are not computed again.
 
         Args:
@@ -222,10 +230,10 @@ class Split:
         """
         rows = self._flags(kept, "kept")
         left = self.candidates[rows[self.candidates.region]]
-        moved = Pairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap)
+        moved = OverlapPairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap)
         return replace(self, detections=self.detections[rows], candidates=moved)
 
-    def at(self, iou: float) -> Split:
+    def at(self, iou: float) -> OpenSetSplit:
         """The same split at a larger IoU threshold; overlaps are not computed again.
 
         Args:
@@ -279,7 +287,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of each object and each region of a split; `Split.match` builds it.
+    """The outcome of each object and each region of a split; `OpenSetSplit.match` builds it.
 
     Args:
         split: The split that was matched.
@@ -289,7 +297,7 @@ class Outcome:
         misclassifies: ndarray of shape (N,), bool: kept regions that lie on an unknown object.
     """
 
-    split: Split
+    split: OpenSetSplit
     of_object: np.ndarray
     kind: np.ndarray
     matched: np.ndarray

@@ -16,7 +16,7 @@ import numpy as np
 from farther.metrics.matching import above_of_class
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.open_set.outcomes import Protocol
-from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, Matched, MatchedClass, match
+from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, ClassMatches, MatchesByClass, match
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.tables import Objects, Regions
 
@@ -78,7 +78,7 @@ def evaluate(
     return metrics(match(counted, accepted, classes, iou), iou, protocol)
 
 
-def metrics(matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper") -> dict[str, Any]:
+def metrics(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper") -> dict[str, Any]:
     """What `evaluate` returns, of matched detections.
 
     Args:
@@ -98,7 +98,10 @@ def metrics(matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol
 
 
 def by_class(
-    matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper", weights: ImageWeights | None = None
+    matched: MatchesByClass,
+    iou: float = TRUE_POSITIVE_IOU,
+    protocol: Protocol = "paper",
+    weights: ImageWeights | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """LRP and its parts, and LaECE, of each class.
 
@@ -168,7 +171,7 @@ def lrp_thresholds(
     return best_thresholds(match(objects, regions, classes, iou), iou)
 
 
-def best_thresholds(matched: Matched, iou: float = TRUE_POSITIVE_IOU) -> dict[str, float | None]:
+def best_thresholds(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU) -> dict[str, float | None]:
     """As `lrp_thresholds`, of matched detections.
 
     Args:
@@ -194,7 +197,7 @@ def above(regions: Regions, thresholds: Mapping[str, float | None]) -> Regions:
     return regions[above_of_class(regions, thresholds)]
 
 
-def reliability(matched: Collection[MatchedClass]) -> dict[str, list[Any]]:
+def reliability(matched: Collection[ClassMatches]) -> dict[str, list[Any]]:
     """The reliability diagram (Fig. 4): mean confidence and performance of each confidence bin.
 
     Args:
@@ -275,7 +278,7 @@ def harmonic_mean(*values: float) -> float:
     return 0.0 if min(values) <= 0 else len(values) / sum(1 / value for value in values)
 
 
-def _lrp_of_prefixes(detections: MatchedClass, iou: float) -> np.ndarray:
+def _lrp_of_prefixes(detections: ClassMatches, iou: float) -> np.ndarray:
     """LRP error of the first 1, 2, … detections (Eq. 1); infinite where a tie is cut, which no threshold can."""
     true = np.cumsum(detections.is_true)
     false = np.cumsum(~detections.is_true)
@@ -295,7 +298,7 @@ def bin_of(score: np.ndarray) -> np.ndarray:
     return np.clip(np.searchsorted(np.linspace(0, 1, BINS + 1), score, side="right") - 1, 0, BINS - 1)
 
 
-def _bins(detections: MatchedClass) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _bins(detections: ClassMatches) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Detections, mean confidence, and precision × mean IoU of each bin; a confidence of exactly 1 lies in none."""
     inside = detections.score < 1
     score, quality = detections.score[inside], detections.quality[inside]

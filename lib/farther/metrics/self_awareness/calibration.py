@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, Strict
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
-from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, MatchedClass, match
+from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, ClassMatches, match
 from farther.tables import Objects, Regions
 
 Kind = Literal["linear", "histogram", "isotonic", "temperature", "platt"]
@@ -55,7 +55,7 @@ class Linear:
 
 
 @dataclass(frozen=True, config=STORED)
-class Steps:
+class StepFunction:
     """A constant between two edges: `values[j]` from `edges[j − 1]` up to below `edges[j]`."""
 
     edges: Numbers
@@ -103,7 +103,7 @@ class Logistic:
         return expit(self.slope * _logit(score) + self.intercept)
 
 
-Calibrator = Annotated[Linear | Steps | Polyline | Logistic, Field(discriminator="type")]
+Calibrator = Annotated[Linear | StepFunction | Polyline | Logistic, Field(discriminator="type")]
 
 
 def fit(
@@ -129,7 +129,7 @@ def fit(
     return of_matched(kind, match(objects, regions, classes, iou))
 
 
-def of_matched(kind: Kind, matched: Mapping[str, MatchedClass]) -> dict[str, Calibrator]:
+def of_matched(kind: Kind, matched: Mapping[str, ClassMatches]) -> dict[str, Calibrator]:
     """As `fit`, of matched detections.
 
     Args:
@@ -141,7 +141,7 @@ def of_matched(kind: Kind, matched: Mapping[str, MatchedClass]) -> dict[str, Cal
     """
     if kind not in get_args(Kind):
         raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
-    known: dict[str, Callable[[MatchedClass], Calibrator]]
+    known: dict[str, Callable[[ClassMatches], Calibrator]]
     known = {
         "linear": _linear,
         "histogram": _histogram,
@@ -177,7 +177,7 @@ def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.n
     return score.astype(np.float32)
 
 
-def _linear(detections: MatchedClass) -> Linear:
+def _linear(detections: ClassMatches) -> Linear:
     score, target = detections.score, detections.quality
     spread = score - score.mean()
     variance = float(np.sum(spread**2))
@@ -185,7 +185,7 @@ def _linear(detections: MatchedClass) -> Linear:
     return Linear(slope, float(target.mean() - slope * score.mean()))
 
 
-def _histogram(detections: MatchedClass) -> Steps:
+def _histogram(detections: ClassMatches) -> StepFunction:
     order = np.argsort(detections.score, kind="stable")
     score, target = detections.score[order], detections.quality[order]
     bins = max(1, min(HISTOGRAM_BINS, len(score) // 2))
@@ -195,10 +195,10 @@ def _histogram(detections: MatchedClass) -> Steps:
     edges = edges[edges > score[0]]
     place = np.searchsorted(edges, score, side="right")
     counts = np.bincount(place, minlength=len(edges) + 1)
-    return Steps(edges, np.bincount(place, target, minlength=len(edges) + 1) / counts)
+    return StepFunction(edges, np.bincount(place, target, minlength=len(edges) + 1) / counts)
 
 
-def _isotonic(detections: MatchedClass) -> Polyline:
+def _isotonic(detections: ClassMatches) -> Polyline:
     from scipy.optimize import isotonic_regression
 
     levels, place, counts = np.unique(detections.score, return_inverse=True, return_counts=True)
@@ -213,7 +213,7 @@ def _logit(score: np.ndarray) -> np.ndarray:
     return logit(np.clip(np.asarray(score, dtype=np.float64), SMALLEST, 1 - SMALLEST))
 
 
-def _logistic(detections: MatchedClass, *, intercept: bool) -> Logistic:
+def _logistic(detections: ClassMatches, *, intercept: bool) -> Logistic:
     """The curve with the smallest cross-entropy to the targets, which are kept off 0 and 1 as Platt (1999) does."""
     from sklearn.linear_model import LogisticRegression
 

@@ -15,7 +15,7 @@ from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness import image_uncertainty
-from farther.metrics.self_awareness.matches import Matched, of_closed_set
+from farther.metrics.self_awareness.matches import MatchesByClass, of_closed_set
 from farther.tables import Objects, Regions
 
 #: Smallest IoU that is one: any overlap counts.
@@ -97,7 +97,7 @@ class DetectedImages:
         kept: np.ndarray | None = None,
         score: np.ndarray | None = None,
         rejected: np.ndarray | None = None,
-    ) -> Matched:
+    ) -> MatchesByClass:
         """As `farther.metrics.self_awareness.matches.match`.
 
         Args:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,7 @@ TRUE_POSITIVE_IOU = 0.1
 
 
 @dataclass(frozen=True)
-class MatchedClass:
+class ClassMatches:
     """Detections of one class by falling confidence, ignored ones left out, and its objects.
 
     Args:
@@ -41,31 +41,21 @@ class MatchedClass:
         return len(self.object_image)
 
 
-@dataclass(frozen=True)
-class Matched(Mapping[str, MatchedClass]):
-    """The matched detections of each class.
+class MatchesByClass(dict[str, ClassMatches]):
+    """The matched detections of each class, by its name.
 
     Args:
-        classes: By name.
         images: Names of the images that have detections or objects, sorted, ndarray of shape (I,).
     """
 
-    classes: dict[str, MatchedClass]
-    images: np.ndarray
-
-    def __getitem__(self, name: str) -> MatchedClass:
-        return self.classes[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.classes)
-
-    def __len__(self) -> int:
-        return len(self.classes)
+    def __init__(self, images: np.ndarray):
+        super().__init__()
+        self.images = images
 
 
 def match(
     objects: Objects, regions: Regions, classes: Sequence[str] | None = None, iou: float = TRUE_POSITIVE_IOU
-) -> Matched:
+) -> MatchesByClass:
     """Detections of each class matched to its objects.
 
     Args:
@@ -83,7 +73,7 @@ def match(
     return of_closed_set(ClosedSet.of(objects, regions, classes, least=iou), iou)
 
 
-def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = None) -> Matched:
+def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = None) -> MatchesByClass:
     """As `match`, of objects and detections whose overlaps are known.
 
     Args:
@@ -93,24 +83,21 @@ def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = Non
     """
     assigned = next(known.assigned([iou], ~known.counted()))
     matched = known.match([iou], assigned=[assigned])
-    if excused is not None:
-        counted = ~excused[matched.object_image]
-        of_object = {name: getattr(matched, name)[counted] for name in ("object_class", "object_image")}
-        matched = replace(matched, **of_object)
+    is_asked = np.ones(len(known.images), dtype=bool) if excused is None else ~excused
     quality = np.zeros(len(assigned))
     found = assigned >= 0
     quality[found] = overlaps(known.boxes[known.detections.row[found]], known.object_box[assigned[found]])
-    result = {}
+    result = MatchesByClass(known.images)
     for k, name in enumerate(known.classes):
         rows = matched.rows(k)
         kind = matched.kind[0, rows]
         counted = kind != IGNORED
         is_true = kind[counted] == TRUE
-        result[name] = MatchedClass(
+        result[name] = ClassMatches(
             score=matched.score[rows][counted].astype(np.float64),
             quality=np.where(is_true, quality[rows][counted], 0.0),
             is_true=is_true,
             image=known.detections.image[rows][counted],
-            object_image=matched.object_image[matched.object_class == k],
+            object_image=matched.object_image[(matched.object_class == k) & is_asked[matched.object_image]],
         )
-    return Matched(result, known.images)
+    return result

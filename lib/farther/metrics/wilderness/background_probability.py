@@ -13,7 +13,6 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics import ood
-from farther.metrics.ood.two_sides import measure
 from farther.metrics.weighting import RowWeights, each_once, plain, ratio
 from farther.tables import Regions, RegionsFolder
 
@@ -72,9 +71,8 @@ def metrics(
     for side, values, weights in (("known", known, known_weights), ("unknown", unknown, unknown_weights)):
         rows = each_once(len(values)) if weights is None else weights
         found[f"rejected_{side}"] = ratio(rows[values < 0].total().astype(float), rows.total().astype(float))
-    sides = ((known, known_weights), (unknown, unknown_weights))
-    separated = measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("known", "unknown"))
-    return {**(plain(found) if known_weights is None else found), **separated}
+    shares = plain(found) if known_weights is None else found
+    return {**shares, "auroc": ood.auroc(known, unknown, known_weights, unknown_weights)}
 
 
 def by_class(margin: np.ndarray, name: np.ndarray) -> dict[str, dict[str, Any]]:
