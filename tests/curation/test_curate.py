@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.labelled import labelled, write_tables
 
 from farther.curation import Categories, LabelledImages, TablesFolder, benchmark, curate, explain
+from farther.curation.fates import PUBLISHED, as_published
 from farther.curation.sources import smallest
 from farther.errors import DataError, ParameterError
-from farther.tables import Images, Objects
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
 
@@ -41,23 +42,6 @@ PARENTS = {
 }
 
 
-def images(ids: list[str], dataset: str) -> Images:
-    n = len(ids)
-    return Images(
-        image_id=ids, dataset=[dataset] * n, file=[f"{i}.jpg" for i in ids], width=[9] * n, height=[9] * n, digest=ids
-    )
-
-
-def objects(shown: dict[str, list[str]]) -> Objects:
-    pairs = [(image, category) for image, categories in shown.items() for category in categories]
-    return Objects(
-        image_id=[image for image, _ in pairs],
-        object_id=np.arange(len(pairs)) + 100,
-        box=np.tile([0, 0, 5, 5], (len(pairs), 1)),
-        category=[category for _, category in pairs],
-    )
-
-
 class InMemory:
     """Tables that were never on disk: an ID dataset `id` and sources given by what their images show."""
 
@@ -66,7 +50,7 @@ class InMemory:
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
         shown = self.sources.get(dataset, {f"{subset}-image": ["cat"]})
-        return LabelledImages(images(list(shown), dataset), objects(shown))
+        return labelled(dataset, shown)
 
     def categories(self, dataset: str) -> Categories:
         if dataset not in self.sources:
@@ -191,7 +175,7 @@ def test_another_protocol_adds_its_lists_to_those_that_it_extends(rules):
 
 def test_explain_names_the_rule_and_the_object_that_decided(rules):
     curation = made(rules, {"a": ["Kite", "Spoon"], "b": ["Kite"]})
-    assert explain(curation.fates, "a") == "photos val a: removed; overlap: Tableware → table (object 101, Spoon)"
+    assert explain(curation.fates, "a") == "photos val a: removed; overlap: Tableware → table (object 1, Spoon)"
     assert explain(curation.fates, "b") == "photos val b: far; no near category is labelled"
     with pytest.raises(ParameterError, match="no image 'z'"):
         explain(curation.fates, "z")
@@ -226,7 +210,7 @@ def test_metrics_count_images_by_split_and_by_rule(rules):
 
 def test_a_smaller_number_of_images_is_part_of_a_larger_one_with_all_objects_in_order():
     shown = {f"image {n}": ["Kite", "Otter"][: 1 + n % 2] for n in range(50)}
-    source = LabelledImages(images(list(shown), "photos"), objects(shown))
+    source = labelled("photos", shown)
     some, more = source.at_most(10), source.at_most(20)
     assert len(some.images) == 10
     assert set(some.images.image_id) < set(more.images.image_id)
@@ -247,15 +231,14 @@ def test_an_id_split_takes_at_most_so_many_images(rules, tables):
 
 def test_an_object_without_its_image_is_refused():
     with pytest.raises(DataError, match="row 1: field 'image_id': 'b' is not in the images table"):
-        LabelledImages(images(["a"], "photos"), objects({"a": ["Kite"], "b": ["Kite"]}))
+        LabelledImages(labelled("photos", {"a": []}).images, labelled("photos", {"a": ["Kite"], "b": ["Kite"]}).objects)
 
 
 # ------------------------------------------------------------------------------------------------------- on disk
 
 
 def ingested(folder: Path, dataset: str, shown: dict[str, list[str]], subset: str = "val") -> None:
-    images(list(shown), dataset).write(folder / dataset / subset / "images.parquet")
-    objects(shown).write(folder / dataset / subset / "objects.parquet")
+    write_tables(folder / dataset / subset, labelled(dataset, shown))
     write_json(folder / dataset / "categories.json", {"categories": CATEGORIES, "parents": PARENTS})
 
 
@@ -387,3 +370,30 @@ def test_unknown_categories_that_are_annotated_in_training_images_are_counted_wi
     ]
     assert curation.counts()["seen_unknowns"] == 1
     assert made(rules, {"a": ["Kite"]}).seen == []
+
+
+# ------------------------------------------------------------------------------------------- splits as published
+
+
+@pytest.mark.parametrize(
+    ("distance", "empty", "expected"),
+    [
+        ("near", "keep", ["near"] * 3),
+        ("far", "keep", ["far"] * 3),
+        ("farther", "keep", ["farther"] * 3),
+        ("near", "remove", ["near", "near", "removed"]),
+    ],
+)
+def test_of_a_split_as_published_only_empty_images_may_be_removed(distance, empty, expected):
+    source = labelled("d", {"a": ["person"], "b": ["zebra"], "c": []})
+    found = as_published(source, "s", distance, empty)
+    assert found.fate.tolist() == expected
+    assert found.rule.tolist()[:2] == [PUBLISHED] * 2
+    assert found.object_id.tolist() == [-1] * 3
+
+
+def test_two_splits_cannot_both_be_one_published_split():
+    split = {"dataset": "d", "subset": "s", "assigned": "as published"}
+    splits = {"one": {**split, "distance": "near"}, "two": {**split, "distance": "far"}}
+    with pytest.raises(ParameterError, match="both take"):
+        benchmark("x", {"id": "voc", "rules": "rules.yaml", "splits": splits})

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
+from tests.support.labelled import labelled
 
 from farther.curation import (
     Categories,
@@ -23,8 +23,6 @@ from farther.curation import (
 )
 from farther.curation.decisions import LINES
 from farther.errors import DataError, FartherError
-from farther.tables import Images, Objects
-from farther.tables.files import digest
 
 RULES = """
 id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}}
@@ -41,17 +39,7 @@ class InMemory:
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
         shown = SHOWN if dataset == "photos" else {f"{subset}-pet": ["cat"]}
-        n, pairs = len(shown), [(image, category) for image, categories in shown.items() for category in categories]
-        ids = list(shown)
-        sizes = {"width": [9] * n, "height": [9] * n}
-        images = Images(image_id=ids, dataset=[dataset] * n, file=ids, digest=[digest(i) for i in ids], **sizes)
-        objects = Objects(
-            image_id=[image for image, _ in pairs],
-            object_id=np.arange(len(pairs)),
-            box=np.zeros((len(pairs), 4)),
-            category=[category for _, category in pairs],
-        )
-        return LabelledImages(images, objects)
+        return labelled(dataset, shown)
 
     def categories(self, dataset: str) -> Categories:
         return Categories(("Cat", "Dog", "Fox", "Kite") if dataset == "photos" else ("cat", "dog"))

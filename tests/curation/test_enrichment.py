@@ -11,14 +11,13 @@ import polars as pl
 import pytest
 import yaml
 from polars.testing import assert_frame_equal
+from tests.support.labelled import labelled, on_circle, write_embeddings, write_tables
 
 from farther.curation import Categories, LabelledImages, benchmark, curate, explain
 from farther.curation.candidates import CANDIDATES, listed, write_candidates
 from farther.curation.decisions import HEADER
 from farther.curation.enrichment import Found, describe, enrichment, find, images_by_subset, present
 from farther.errors import DataError, ParameterError
-from farther.similarity import Embeddings
-from farther.tables import Images, Objects
 from farther.tables.documents import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -45,24 +44,7 @@ class InMemory:
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
         shown = self.subsets[subset]
-        pairs = [(image, category) for image, names in shown.items() for category in names]
-        n, ids = len(shown), list(shown)
-        images = Images(
-            image_id=ids,
-            dataset=[dataset] * n,
-            file=ids,
-            width=[9] * n,
-            height=[9] * n,
-            digest=[self.digests.get(name, name) for name in ids],
-        )
-        objects = Objects(
-            image_id=[image for image, _ in pairs],
-            object_id=np.arange(len(pairs)),
-            box=np.tile([0, 0, 5, 5], (len(pairs), 1)),
-            category=[category.removesuffix("*") for _, category in pairs],
-            is_crowd=[category.endswith("*") for _, category in pairs],
-        )
-        return LabelledImages(images, objects)
+        return labelled(dataset, shown, digest=[self.digests.get(name, name) for name in shown])
 
     def categories(self, dataset: str) -> Categories:
         return Categories(("cat", "table") if dataset == "id" else CATEGORIES)
@@ -329,9 +311,7 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
 
 
 def ingested(tables: Path, dataset: str, subset: str, shown: dict[str, list[str]]) -> None:
-    source = InMemory(**{subset: shown}).source(dataset, subset)
-    source.images.write(tables / dataset / subset / "images.parquet")
-    source.objects.write(tables / dataset / subset / "objects.parquet")
+    write_tables(tables / dataset / subset, labelled(dataset, shown))
     write_json(tables / dataset / "categories.json", {"categories": list(CATEGORIES), "parents": {}})
 
 
@@ -379,7 +359,8 @@ def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(fold
         ("photos", "pool", {"a": 10.0, "b": 10.1, "c": 45.1}),
     ):
         ingested(tables, dataset, subset, {name: ["Lynx"] for name in degrees})
-        embedded(folder / "artifacts" / "embeddings" / dataset / subset, degrees)
+        vectors = on_circle(list(degrees.values()))
+        write_embeddings(folder / "artifacts" / "embeddings" / dataset / subset, list(degrees), vectors)
     splits = {"val_near": {"dataset": "photos", "subset": "val", "distance": "near"}}
     written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "splits": splits}
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999, "file": "list.csv"}
@@ -388,13 +369,3 @@ def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(fold
     (row,) = csv.DictReader((folder / "list.csv").read_text().splitlines())
     assert row["image_id"] in ("a", "b")
     assert (row["neighbour"], float(row["similarity"])) == ("t", pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3))
-
-
-def embedded(folder: Path, degrees: dict[str, float]) -> None:
-    """Embeddings of two numbers that point in the given directions."""
-    angle = np.deg2rad(list(degrees.values()))
-    vectors = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
-    Embeddings(image_id=list(degrees), embedding=vectors).write(folder / "part-00000.parquet")
-    header = {"format": "farther.embeddings", "version": 1, "key": "k", "encoder": {"model": "m"}}
-    shards = {"images": len(degrees), "failures": [], "shards": ["part-00000.parquet"]}
-    write_json(folder / "embeddings.json", header | shards)

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import yaml
+from tests.support.labelled import labelled, write_tables
 
 from farther.tables import Images, Objects
 from farther.tables.documents import read_json, write_json
@@ -16,12 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 def ingest(folder: Path, dataset: str, subset: str, categories: list[str]) -> None:
     """One image for each category."""
-    n = len(categories)
-    ids = [f"{dataset}-{subset}-{i}" for i in range(n)]
-    images = Images(image_id=ids, dataset=[dataset] * n, file=ids, width=[9] * n, height=[9] * n, digest=ids)
-    objects = Objects(image_id=ids, object_id=np.arange(n), box=np.zeros((n, 4)), category=categories)
-    images.write(folder / dataset / subset / "images.parquet")
-    objects.write(folder / dataset / subset / "objects.parquet")
+    shown = {f"{dataset}-{subset}-{i}": [category] for i, category in enumerate(categories)}
+    write_tables(folder / dataset / subset, labelled(dataset, shown))
     write_json(folder / dataset / "categories.json", {"categories": sorted(set(categories)), "parents": {}})
 
 

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from tests.support.labelled import labelled, write_tables
 
 from farther.curation import DecisionsFile, benchmark
 from farther.review import Catalogue, ReviewServer, Session, watcher_for
-from farther.tables import Images, Objects, Regions
+from farther.tables import Regions
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 
@@ -51,17 +52,11 @@ PARAMS: dict[str, Any] = {
 
 
 def write_subset(folder: Path, dataset: str, shown: dict[str, list[str]]) -> None:
-    pairs = [(image, category) for image, categories in shown.items() for category in categories]
-    n = len(shown)
-    files = [f"{image}.png" for image in shown]
-    common = {"image_id": list(shown), "dataset": [dataset] * n, "file": files, "digest": [digest(i) for i in shown]}
-    Images(**common, width=[64] * n, height=[48] * n).write(folder / "images.parquet")
-    Objects(
-        image_id=[image for image, _ in pairs],
-        object_id=np.arange(len(pairs)),
-        box=np.tile(BOX, (len(pairs), 1)).reshape(-1, 4),
-        category=[category for _, category in pairs],
-    ).write(folder / "objects.parquet")
+    n, objects = len(shown), [category for categories in shown.values() for category in categories]
+    columns = {"file": [f"{image}.png" for image in shown], "width": [64] * n, "height": [48] * n}
+    source = labelled(dataset, shown, **columns, digest=[digest(image) for image in shown])
+    source.objects = source.objects.with_columns(box=np.tile(BOX, (len(objects), 1)).reshape(-1, 4))
+    write_tables(folder, source)
 
 
 def seen(*rows: tuple[str, list[int], float, int]) -> Regions:

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.labelled import write_embeddings
 
 from farther.curation import benchmark
 from farther.errors import ParameterError
 from farther.review import Catalogue, watcher_for
 from farther.review.catalogue import WORDS
 from farther.review.suspicion import surplus
-from farther.similarity.embeddings import VERSION, Embeddings, NameEmbeddings
-from farther.tables.documents import write_json
+from farther.similarity.embeddings import NameEmbeddings
 
 BOX = [10, 10, 40, 30]
 
@@ -67,10 +67,7 @@ def test_images_in_which_the_detector_sees_nothing_come_by_what_their_words_say(
     photos = NameEmbeddings(name=["Cat", "Dog", "Person", "Fox", "Kite"], embedding=np.array(names))
     photos.write(folder / "photos" / "names.parquet")
     looks = np.array([[1, 0, 0], [0, 0.6, 0.8], [0.6, 0.8, 0], [0, 1, 0], [0, 0, 1], [0, 0.8, 0.6]])
-    Embeddings(image_id=list("abcdef"), embedding=looks).write(folder / "photos" / "val" / "part.parquet")
-    header = {"key": "k", "encoder": {}, "images": 6, "failures": [], "shards": ["part.parquet"]}
-    header |= {"format": "farther.embeddings", "version": VERSION}
-    write_json(folder / "photos" / "val" / "embeddings.json", header)
+    write_embeddings(folder / "photos" / "val", "abcdef", looks)
     found = Catalogue("tiny", catalogue.benchmark, {}, project, watcher_for("tiny", there, project))
     rank = dict(
         zip(found.images.image_id, np.round((found.queue - found.suspicion) / WORDS * 5).astype(int), strict=True)

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.support.labelled import labelled, on_circle, write_embeddings, write_tables
 
 from farther.errors import DataError, ParameterError
 from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
 from farther.similarity.categories import CategorySimilarity
-from farther.similarity.embeddings import VERSION, Embeddings, NameEmbeddings
+from farther.similarity.embeddings import NameEmbeddings
 from farther.similarity.stratify import ImageSimilarity
 from farther.tables import Images, Objects
 from farther.tables.documents import read_json, write_json
@@ -30,20 +31,6 @@ WORLD = {
 }
 
 
-def on_circle(degrees):
-    turns = np.deg2rad(np.asarray(degrees, float))
-    return np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
-
-
-def write_embeddings(folder, ids, vectors, model="tiny"):
-    Embeddings(image_id=ids, embedding=vectors).write(folder / "part-00000.parquet")
-    header = {"format": "farther.embeddings", "version": VERSION, "key": "", "encoder": {"model": model}}
-    write_json(
-        folder / "embeddings.json",
-        {**header, "images": len(ids), "failures": [], "shards": ["part-00000.parquet"]},
-    )
-
-
 @pytest.fixture
 def files(tmp_path):
     """Splits and embeddings of the world above."""
@@ -51,13 +38,8 @@ def files(tmp_path):
     for name, (degrees, categories) in WORLD.items():
         dataset, subset = ("voc", name) if name in rows else ("coco", "val")
         ids = [f"{name}-{n}" for n in range(len(degrees))]
-        n = len(ids)
-        Images(image_id=ids, dataset=[dataset] * n, file=ids, width=[9] * n, height=[9] * n, digest=ids).write(
-            tmp_path / "splits" / name / "images.parquet"
-        )
-        Objects(image_id=ids, object_id=np.arange(n), box=np.zeros((n, 4)), category=categories).write(
-            tmp_path / "splits" / name / "objects.parquet"
-        )
+        shown = {name: [category] for name, category in zip(ids, categories, strict=True)}
+        write_tables(tmp_path / "splits" / name, labelled(dataset, shown))
         rows[subset] += list(zip(ids, degrees, strict=True))
     for subset, pairs in rows.items():
         folder = tmp_path / "embeddings" / ("coco" if subset == "val" else "voc") / subset

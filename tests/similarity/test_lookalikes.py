@@ -9,24 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.support.labelled import labelled, on_circle, write_embeddings, write_tables
 
 from farther.errors import DataError
-from farther.similarity import Embeddings, Lookalikes, not_embedded
-from farther.tables import Images, Objects
-from farther.tables.documents import write_json
+from farther.similarity import Lookalikes, not_embedded
 
 ROOT = Path(__file__).parents[2]
 
 
 def embed(folder: Path, dataset: str, subset: str, degrees: dict[str, float], model: str = "m") -> None:
     """Embeddings that point in the given directions."""
-    angle = np.deg2rad(list(degrees.values()))
-    path = folder / dataset / subset
-    vectors = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
-    Embeddings(image_id=list(degrees), embedding=vectors).write(path / "part-00000.parquet")
-    header = {"format": "farther.embeddings", "version": 1, "key": "k", "encoder": {"model": model}}
-    shards = {"images": len(degrees), "failures": [], "shards": ["part-00000.parquet"]}
-    write_json(path / "embeddings.json", header | shards)
+    write_embeddings(folder / dataset / subset, list(degrees), on_circle(list(degrees.values())), model)
 
 
 @pytest.fixture
@@ -76,23 +69,18 @@ def test_what_is_not_embedded_is_named_once(folder):
     assert not_embedded(folder, asked) == ["id test", "moon val"]
 
 
-def write_tables(folder: Path, dataset: str, names: list[str]) -> None:
-    n = len(names)
+def write_subset(folder: Path, dataset: str, names: list[str]) -> None:
     digests = [name.split()[-1] for name in names]
-    Images(image_id=names, dataset=[dataset] * n, file=names, width=[9] * n, height=[9] * n, digest=digests).write(
-        folder / "images.parquet"
-    )
-    boxes = np.zeros((n, 4))
-    Objects(image_id=names, object_id=np.arange(n), box=boxes, category=["x"] * n).write(folder / "objects.parquet")
+    write_tables(folder, labelled(dataset, {name: ["x"] for name in names}, digest=digests))
 
 
 def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(folder):
     artifacts = folder / "artifacts"
     embed(artifacts / "embeddings", "id", "train", {"used 0": 0, "unused 45": 45})
     embed(artifacts / "embeddings", "photos", "val", {"twin 45": 46, "copy 45": 45, "other 9": 80})
-    write_tables(artifacts / "tables" / "id" / "train", "id", ["used 0", "unused 45"])
-    write_tables(artifacts / "splits" / "b" / "train", "id", ["used 0"])
-    write_tables(artifacts / "splits" / "b" / "photos_far", "photos", ["twin 45", "copy 45", "other 9"])
+    write_subset(artifacts / "tables" / "id" / "train", "id", ["used 0", "unused 45"])
+    write_subset(artifacts / "splits" / "b" / "train", "id", ["used 0"])
+    write_subset(artifacts / "splits" / "b" / "photos_far", "photos", ["twin 45", "copy 45", "other 9"])
     splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
     benchmark = {"id": "id", "rules": "r.yaml", "subsets": {"train": "train"}, "splits": splits}
     params = {"benchmarks": {"b": benchmark}, "stratify": {"duplicate": 0.9999, "wordnet": None}}

@@ -78,28 +78,24 @@ def test_an_image_without_objects_stays_one():
     assert changed.boxes.shape == (0, 4)
 
 
-def recoloured(how, uniform, pixel):
-    return colour(how, Chosen(uniform=uniform)) @ [*pixel, 1]
+LUMA = 0.299 * 200 + 0.587 * 100 + 0.114 * 50  # ITU 601
 
 
-def test_full_brightness_change_doubles_or_blackens():
-    assert recoloured(Augmentation(brightness=1), 1.0, (10, 60, 100)) == pytest.approx([20, 120, 200])
-    assert recoloured(Augmentation(brightness=1), 0.0, (10, 60, 100)) == pytest.approx([0, 0, 0])
-
-
-def test_contrast_pivots_on_middle_grey():
-    assert recoloured(Augmentation(contrast=0.5), 1.0, (127.5, 27.5, 227.5)) == pytest.approx([127.5, -22.5, 277.5])
-
-
-def test_no_saturation_is_the_grey_of_itu_601():
-    luma = 0.299 * 200 + 0.587 * 100 + 0.114 * 50
-    assert recoloured(Augmentation(saturation=1), 0.0, (200, 100, 50)) == pytest.approx([luma] * 3)
-
-
-def test_a_third_of_a_turn_exchanges_the_primaries_and_spares_grey():
-    how = Augmentation(hue=1 / 3)
-    assert recoloured(how, 1.0, (255, 0, 0)) == pytest.approx([0, 255, 0], abs=1e-9)
-    assert recoloured(how, 1.0, (90, 90, 90)) == pytest.approx([90, 90, 90])
+@pytest.mark.parametrize(
+    ("how", "uniform", "pixel", "expected"),
+    [
+        ({"brightness": 1}, 1.0, (10, 60, 100), [20, 120, 200]),
+        ({"brightness": 1}, 0.0, (10, 60, 100), [0, 0, 0]),
+        ({"contrast": 0.5}, 1.0, (127.5, 27.5, 227.5), [127.5, -22.5, 277.5]),
+        ({"saturation": 1}, 0.0, (200, 100, 50), [LUMA] * 3),
+        ({"hue": 1 / 3}, 1.0, (255, 0, 0), [0, 255, 0]),
+        ({"hue": 1 / 3}, 1.0, (90, 90, 90), [90, 90, 90]),
+    ],
+    ids=["bright", "black", "around middle grey", "grey", "the next primary", "grey has no hue"],
+)
+def test_colours_change_as_worked_out_by_hand(how, uniform, pixel, expected):
+    changed = colour(Augmentation(**how), Chosen(uniform=uniform)) @ [*pixel, 1]
+    assert changed == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_same_generator_gives_the_same_image():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.special import gamma, hyp1f1
 from scipy.stats import multivariate_normal
+from tests.training.tiny import recipe, run, task
 from torchvision.models.detection._utils import BoxCoder
 
 from farther.detectors.faster_rcnn import FasterRCNN
@@ -13,11 +14,7 @@ from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead,
 from farther.detectors.networks.weights import read_metadata
 from farther.methods import METHODS
 from farther_training.box_losses import LOSSES, energy_score, negative_log_likelihood, variance_loss
-from farther_training.recipe import FasterRCNNRecipe
-from farther_training.trainers import Task
-from farther_training.trainers.faster_rcnn import FasterRCNNJob, losses, train
-
-CPU = torch.device("cpu")
+from farther_training.trainers.faster_rcnn import FasterRCNNJob, losses
 
 
 def rows(*values):
@@ -109,11 +106,6 @@ def test_variances_grow_with_the_square_of_the_image():
 # ------------------------------------------------------------------------------------------- networks
 
 
-def recipe(kind, **changes):
-    small = {"epochs": 2, "batch_size": 4, "optimizer": "adamw", "learning_rate": 0.003, "warmup_steps": 2}
-    return FasterRCNNRecipe(**small, workers=0, cache_images=True, box_loss=kind, **changes)
-
-
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 def test_a_step_lowers_the_loss_of_the_boxes(samples, blueprint, kind):
     torch.manual_seed(0)
@@ -124,7 +116,7 @@ def test_a_step_lowers_the_loss_of_the_boxes(samples, blueprint, kind):
 
     def loss():
         torch.manual_seed(1)
-        return losses(network, batch, recipe(kind))["loss_boxes"]
+        return losses(network, batch, recipe(box_loss=kind))["loss_boxes"]
 
     before = loss()
     before.backward()
@@ -136,15 +128,9 @@ def test_a_step_lowers_the_loss_of_the_boxes(samples, blueprint, kind):
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 def test_variances_travel_from_training_to_the_regions_table(tmp_path, blueprint, samples, kind):
-    job = FasterRCNNJob(
-        dataset="shapes",
-        weights=tmp_path / "box.safetensors",
-        architecture="small",
-        min_size=64,
-        max_size=64,
-        recipe=recipe(kind),
-    )
-    trained = job.learn(Task(samples, samples, CPU, tmp_path, tmp_path / "log.csv", {}))
+    named = {"dataset": "shapes", "weights": tmp_path / "box.safetensors", "architecture": "small"}
+    job = FasterRCNNJob(**named, min_size=64, max_size=64, recipe=recipe(box_loss=kind))
+    trained = job.learn(task(tmp_path, samples))
     assert read_metadata(job.weights)["box_loss"] == kind
     assert kind in trained.kind
     detector = FasterRCNN(weights=job.weights, device="cpu", score_threshold=0.0)
@@ -159,5 +145,4 @@ def test_variances_travel_from_training_to_the_regions_table(tmp_path, blueprint
 
 
 def test_a_detector_without_the_head_has_no_variances(tmp_path, blueprint, samples):
-    network = train(blueprint, Task(samples, samples, CPU, tmp_path, tmp_path / "log.csv", {}), recipe("smooth_l1"))
-    assert not hasattr(network, VARIANCE_HEAD)
+    assert not hasattr(run(tmp_path, blueprint, samples, recipe(box_loss="smooth_l1")), VARIANCE_HEAD)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy.special import log_softmax
+from tests.training.tiny import CPU, task
 
 from farther.detectors.classifier import Classifier
 from farther.detectors.networks.classifiers import Blueprint
@@ -14,10 +15,8 @@ from farther_training.logit_norm import LogitNorm
 from farther_training.outlier_exposure import OutlierExposure
 from farther_training.recipe import Augmentation, ClassifierRecipe
 from farther_training.samples import Samples
-from farther_training.trainers import Task
 from farther_training.trainers.classifier import ClassifierJob, evaluate, to_tensor, train
 
-CPU = torch.device("cpu")
 SHAPE = ((8, 8, 16), (1, 1, 1))
 PREPROCESSING = {"resize": 32, "crop": 32, "interpolation": "bilinear", "mean": (0.5,) * 3, "std": (0.25,) * 3}
 PLAN = Blueprint("openood_resnet", ("square", "disc"), PREPROCESSING)
@@ -29,7 +28,7 @@ def recipe(**changes):
 
 
 def run(folder, samples, how, **more):
-    return train(PLAN, Task(samples, samples, CPU, folder, folder / "log.csv", {}), how, SHAPE, **more)
+    return train(PLAN, task(folder, samples), how, SHAPE, **more)
 
 
 @pytest.fixture
@@ -110,15 +109,9 @@ def test_what_augmentation_cuts_off_keeps_its_label(tmp_path, samples):
 
 
 def test_training_starts_from_weights_that_fit(tmp_path, samples):
-    job = ClassifierJob(
-        dataset="shapes",
-        weights=tmp_path / "net.safetensors",
-        image_size=32,
-        widths=SHAPE[0],
-        blocks=SHAPE[1],
-        recipe=recipe(),
-    )
-    job.learn(Task(samples, samples, CPU, tmp_path / "work", tmp_path / "log.csv", {}))
+    named = {"dataset": "shapes", "weights": tmp_path / "net.safetensors", "image_size": 32}
+    job = ClassifierJob(**named, widths=SHAPE[0], blocks=SHAPE[1], recipe=recipe())
+    job.learn(task(tmp_path / "work", samples))
     again = run(tmp_path / "again", samples, recipe(learning_rate=1e-9), initial_weights=job.weights)
     learned = Classifier(weights=job.weights, device="cpu").network.network
     torch.testing.assert_close(again.conv1.weight, learned.conv1.weight, rtol=0, atol=1e-5)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from tests.training.tiny import assert_same
 
 from farther_training import clip, clip_pictures
 from farther_training.clip import (
@@ -154,8 +155,7 @@ def test_a_killed_run_ends_in_the_same_weights(tmp_path, monkeypatch):
         train(SMALL, given, pictures, validation, *files)
     monkeypatch.setattr(clip.ClipRun, "learn", original)
     resumed = train(SMALL, given, pictures, validation, *files)
-    for name, value in whole.state_dict().items():
-        assert torch.equal(value, resumed.state_dict()[name]), name
+    assert_same(whole, resumed)
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
 
 

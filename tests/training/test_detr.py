@@ -1,19 +1,19 @@
-import csv
+import copy
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from safetensors import safe_open
+from tests.training.tiny import CLASSES, CPU, RT_DETR, SQUARE, assert_same, log_rows, task
 
 from farther.detectors.networks.detr import DetrBlueprint, class_head
 from farther.errors import DataError, ParameterError
 from farther.tables import Objects
 from farther_training.job import run_job
-from farther_training.recipe import Augmentation, DetrRecipe
-from farther_training.run import TrainingError
+from farther_training.recipe import DetrRecipe
 from farther_training.samples import Samples
-from farther_training.trainers import Task, detr
+from farther_training.trainers import detr
 from farther_training.trainers.detr import (
     DetrJob,
     DetrRun,
@@ -26,48 +26,16 @@ from farther_training.trainers.detr import (
     untrained,
 )
 
-CPU = torch.device("cpu")
-CLASSES = ("square", "disc")
-WIDTHS = [16, 24, 32]
-
-
-def backbone(kind, stages):
-    sizes = {"embedding_size": 8, "hidden_sizes": [8, *WIDTHS], "depths": [1, 1, 1, 1], "layer_type": "basic"}
-    return {"model_type": kind, **sizes, "out_features": stages}
-
-
-RT_DETR = {
-    "model_type": "rt_detr",
-    "backbone_config": backbone("rt_detr_resnet", ["stage2", "stage3", "stage4"]),
-    "freeze_backbone_batch_norms": False,
-    "encoder_in_channels": WIDTHS,
-    "encoder_hidden_dim": 32,
-    "d_model": 32,
-    "decoder_in_channels": [32, 32, 32],
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "decoder_layers": 2,
-    "decoder_n_points": 2,
-    "num_queries": 10,
-    "num_denoising": 10,
-}
 DETR = {
     "model_type": "detr",
-    "backbone_config": backbone("resnet", ["stage4"]),
+    "backbone_config": {**RT_DETR["backbone_config"], "model_type": "resnet", "out_features": ["stage4"]},
     "use_timm_backbone": False,
-    "d_model": 32,
+    **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 32),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "decoder_layers"), 2),
     "encoder_layers": 1,
-    "decoder_layers": 2,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
     "num_queries": 10,
     "auxiliary_loss": True,
 }
-SQUARE = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 64}, "do_pad": False}
 PADDED = {"image_processor_type": "DetrImageProcessor", "size": {"shortest_edge": 48, "longest_edge": 64}}
 
 
@@ -77,42 +45,14 @@ def blueprint():
 
 
 def recipe(**changes):
-    return DetrRecipe(
-        **{
-            "epochs": 2,
-            "batch_size": 4,
-            "learning_rate": 0.003,
-            "backbone_learning_rate": 0.003,
-            "warmup_steps": 2,
-            "clip_norm": 1.0,
-            "average": 0.5,
-            "workers": 0,
-            "cache_images": True,
-            "checkpoint_steps": 1,
-            "patience": None,
-            "augmentation": Augmentation(),
-            **changes,
-        }
-    )
-
-
-def task(folder, samples):
-    return Task(samples, samples, torch.device("cpu"), folder, folder / "log.csv", {})
+    short = {"epochs": 2, "batch_size": 4, "learning_rate": 0.003, "backbone_learning_rate": 0.003, "warmup_steps": 2}
+    kept = {"average": 0.5, "workers": 0, "cache_images": True, "checkpoint_steps": 1, "patience": None}
+    return DetrRecipe(**{**short, **kept, "clip_norm": 1.0, **changes})
 
 
 def run(folder, blueprint, samples, how):
     network = untrained(blueprint, how.seed)
     return train(network, blueprint, task(folder, samples), how)
-
-
-def weights(network):
-    return {name: t.clone() for name, t in network.state_dict().items()}
-
-
-def assert_equal_weights(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        assert torch.equal(one[name], other[name]), name
 
 
 # ------------------------------------------------------------------------------------------- learning
@@ -122,7 +62,7 @@ def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
     how = recipe(epochs=45, batch_size=8, average=0.8, evaluate_epochs=45, one_to_many=1.0, warmup_steps=5)
     network = run(tmp_path, blueprint, samples, how)
     assert evaluate(network, blueprint, samples, how)["ap50"] > 0.3
-    rows = list(csv.DictReader((tmp_path / "log.csv").open()))
+    rows = log_rows(tmp_path)
     assert float(rows[-1]["loss"]) < 0.5 * float(rows[0]["loss"])
     assert float(rows[-1]["val_map50"]) > 0.3
 
@@ -179,15 +119,8 @@ def test_a_signal_gets_through_an_untrained_network(blueprint, samples):
 
 
 def test_weights_are_decided_by_the_seed(blueprint):
-    assert_equal_weights(weights(untrained(blueprint, 3)), weights(untrained(blueprint, 3)))
+    assert_same(untrained(blueprint, 3), untrained(blueprint, 3))
     assert not torch.equal(class_head(untrained(blueprint, 3)).weight, class_head(untrained(blueprint, 4)).weight)
-
-
-def test_a_loss_that_is_not_finite_ends_the_run(tmp_path, blueprint, samples):
-    network = untrained(blueprint, 0)
-    class_head(network).bias.data[0] = float("nan")
-    with pytest.raises(TrainingError, match=r"step 0: the loss is not finite: .*'loss_vfl': nan"):
-        train(network, blueprint, task(tmp_path, samples), recipe())
 
 
 def test_losses_have_all_their_digits_in_low_precision(tmp_path, blueprint, samples):
@@ -230,34 +163,22 @@ def test_the_second_matching_fades():
     assert recipe(one_to_many_until=0.0, one_to_many=1.0).one_to_many_at(0) == 0
 
 
-def test_training_ends_when_patience_does_and_keeps_the_best(tmp_path, blueprint, samples, monkeypatch):
-    figures = iter([0.2, 0.5, 0.4, 0.3, 0.9])
-    seen = []
+def test_patience_keeps_the_best_weights_and_without_it_the_last_ones_are_kept(
+    tmp_path, blueprint, samples, monkeypatch
+):
+    seen, values = [], iter([0.2, 0.5, 0.4, 0.3, *[0.9, 0.1, 0.8]])
 
     def watched(network, *rest):
-        seen.append(weights(network))
-        return {"ap50": next(figures)}
+        seen.append(copy.deepcopy(network))
+        return {"ap50": next(values)}
 
     monkeypatch.setattr(detr, "evaluate", watched)
     network = run(tmp_path, blueprint, samples, recipe(epochs=5, patience=2))
-    rows = list(csv.DictReader((tmp_path / "log.csv").open()))
-    assert [float(row["val_map50"]) for row in rows] == [0.2, 0.5, 0.4, 0.3]
-    assert_equal_weights(weights(network), seen[1])
-
-
-def test_without_patience_the_last_weights_are_kept(tmp_path, blueprint, samples, monkeypatch):
-    figures = iter([0.9, 0.1, 0.8, 0.2])
-    seen = []
-
-    def watched(network, *rest):
-        seen.append(weights(network))
-        return {"ap50": next(figures)}
-
-    monkeypatch.setattr(detr, "evaluate", watched)
-    run(tmp_path, blueprint, samples, recipe(patience=5))
+    assert [float(row["val_map50"]) for row in log_rows(tmp_path)] == [0.2, 0.5, 0.4, 0.3]
+    assert_same(network, seen[1])
     # The best weights of the first run still lie there.
-    network = run(tmp_path, blueprint, samples, recipe(patience=None))
-    assert_equal_weights(weights(network), seen[3])
+    network = run(tmp_path, blueprint, samples, recipe(epochs=3, patience=None))
+    assert_same(network, seen[-1])
 
 
 # ------------------------------------------------------------------------------------------- one to many
@@ -306,39 +227,6 @@ def test_networks_without_proposals_refuse_the_second_matching(samples):
         losses(network, batch, "float32", one_to_many=1.0)
 
 
-# ------------------------------------------------------------------------------------------- resuming
-
-
-class KilledError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_killed_run_ends_in_the_same_weights(steps, tmp_path, blueprint, samples, monkeypatch):
-    how = recipe(epochs=2, one_to_many=0.5, augmentation=Augmentation(scale=(0.9, 1.1), flip=0.5))
-    whole = run(tmp_path / "whole", blueprint, samples, how)
-    learn, done = DetrRun.learn, []
-
-    def learn_and_die(self, batch):
-        if len(done) == steps:
-            raise KilledError
-        done.append(learn(self, batch))
-
-    monkeypatch.setattr(DetrRun, "learn", learn_and_die)
-    with pytest.raises(KilledError):
-        run(tmp_path / "killed", blueprint, samples, how)
-    monkeypatch.setattr(DetrRun, "learn", learn)
-    resumed = run(tmp_path / "killed", blueprint, samples, how)
-    assert_equal_weights(weights(resumed), weights(whole))
-
-
-def test_a_state_of_another_run_is_not_continued(tmp_path, blueprint, samples):
-    run(tmp_path, blueprint, samples, recipe(epochs=1))
-    other = run(tmp_path, blueprint, samples, recipe(epochs=1, learning_rate=0.001))
-    alone = run(tmp_path / "alone", blueprint, samples, recipe(epochs=1, learning_rate=0.001))
-    assert_equal_weights(weights(other), weights(alone))
-
-
 # ------------------------------------------------------------------------------------------- jobs
 
 
@@ -380,14 +268,7 @@ def test_a_job_without_its_checkpoint_says_so(tmp_path, ingested):
 
 def test_difficult_and_crowded_objects_do_not_break_a_look_at_the_figures(tmp_path, blueprint, tables):
     images, objects = tables
-    marked = Objects(
-        image_id=objects.image_id,
-        object_id=objects.object_id,
-        box=objects.box,
-        category=objects.category,
-        is_crowd=np.arange(8) == 3,
-        is_difficult=np.arange(8) == 5,
-    )
+    marked = Objects(**objects.columns() | {"is_crowd": np.arange(8) == 3, "is_difficult": np.arange(8) == 5})
     samples = Samples(images, marked, tmp_path / "pictures", CLASSES)
     figures = evaluate(untrained(blueprint, 0).eval(), blueprint, samples, recipe())
     assert 0 <= figures["ap50"] <= 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.training.tiny import CLASSES, RT_DETR, SQUARE, KilledError
 
 from farther import detectors
 from farther.errors import DataError, ParameterError
@@ -16,9 +17,10 @@ from farther_training import trainers
 from farther_training.job import make_job, run_job
 from farther_training.trainers import classifier, detr, faster_rcnn, yolo
 
-CLASSES = ("square", "disc")
 ROOT = Path(__file__).parents[2]
 STAGES = ROOT / "training" / "stages"
+
+SHORT = {"epochs": 2, "batch_size": 4, "workers": 0, "checkpoint_steps": 1}
 
 #: What a tiny job of each trainer needs besides its dataset and its weights.
 TINY = {
@@ -26,56 +28,22 @@ TINY = {
         "architecture": "small",
         "min_size": 64,
         "max_size": 64,
-        "recipe": {"epochs": 2, "batch_size": 4, "workers": 0, "warmup_steps": 1, "checkpoint_steps": 1},
+        "recipe": {**SHORT, "warmup_steps": 1},
     },
     "classifier": {
         "image_size": 64,
         "widths": [8, 8, 16],
         "blocks": [1, 1, 1],
-        "recipe": {"epochs": 2, "batch_size": 4, "workers": 0, "checkpoint_steps": 1},
+        "recipe": SHORT,
     },
     "yolo": {
         "image_size": 64,
         "recipe": {"epochs": 2, "batch_size": 4, "nominal_batch": 4, "close_mosaic": 1, "workers": 0},
     },
     "detr": {
-        "network": {
-            "model_type": "rt_detr",
-            "backbone_config": {
-                "model_type": "rt_detr_resnet",
-                "embedding_size": 8,
-                "hidden_sizes": [8, 16, 24, 32],
-                "depths": [1, 1, 1, 1],
-                "layer_type": "basic",
-                "out_features": ["stage2", "stage3", "stage4"],
-            },
-            "freeze_backbone_batch_norms": False,
-            "encoder_in_channels": [16, 24, 32],
-            "encoder_hidden_dim": 32,
-            "d_model": 32,
-            "decoder_in_channels": [32, 32, 32],
-            "encoder_ffn_dim": 32,
-            "decoder_ffn_dim": 32,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-            "decoder_layers": 2,
-            "decoder_n_points": 2,
-            "num_queries": 10,
-            "num_denoising": 10,
-        },
-        "processor": {
-            "image_processor_type": "RTDetrImageProcessor",
-            "size": {"height": 64, "width": 64},
-            "do_pad": False,
-        },
-        "recipe": {
-            "epochs": 2,
-            "batch_size": 4,
-            "workers": 0,
-            "warmup_steps": 0,
-            "patience": None,
-            "checkpoint_steps": 1,
-        },
+        "network": RT_DETR,
+        "processor": SQUARE,
+        "recipe": {**SHORT, "warmup_steps": 0, "patience": None},
     },
 }
 KINDS = sorted(TINY)
@@ -83,12 +51,7 @@ KINDS = sorted(TINY)
 
 def entry(kind, folder, **changes):
     """An entry of `train:` in `params.yaml`."""
-    common = {
-        "trainer": kind,
-        "dataset": "shapes",
-        "weights": str(folder / "out" / "demo.safetensors"),
-        "device": "cpu",
-    }
+    common = {"trainer": kind, "dataset": "shapes", "weights": str(folder / "out/demo.safetensors"), "device": "cpu"}
     return {**common, **TINY[kind], **changes}
 
 
@@ -98,10 +61,6 @@ def run(kind, folder, ingested, **changes):
 
 
 # ------------------------------------------------------------------------------------------- what a job leaves
-
-
-class KilledError(Exception):
-    pass
 
 
 def kill_second_epoch(patch, kind):
@@ -128,12 +87,8 @@ def kill_second_epoch(patch, kind):
 def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(kind, ingested, tmp_path, monkeypatch):
     artifacts, root = ingested
     card = run(kind, tmp_path, ingested)
-    written, log, work = (
-        tmp_path / "out/demo.safetensors",
-        artifacts / "train/demo/log.csv",
-        artifacts / ".work/train/demo",
-    )
-
+    written, log = tmp_path / "out/demo.safetensors", artifacts / "train/demo/log.csv"
+    work = artifacts / ".work/train/demo"
     low = {} if kind == "classifier" else {"score_threshold": 0.001}
     detector = detectors.create(kind, weights=written, device="cpu", **low)
     assert detector.header().known_classes == CLASSES
@@ -170,11 +125,8 @@ def test_chosen_classes_alone_are_learned_and_the_rest_is_counted(ingested, tmp_
 
 
 def test_the_card_shows_the_whole_recipe(ingested, tmp_path):
-    how = {
-        **TINY["faster_rcnn"]["recipe"],
-        "epochs": 1,
-        "virtual_outliers": {"queue": 1, "candidates": 10, "start": 0.0},
-    }
+    outliers = {"queue": 1, "candidates": 10, "start": 0.0}
+    how = {**TINY["faster_rcnn"]["recipe"], "epochs": 1, "virtual_outliers": outliers}
     run("faster_rcnn", tmp_path, ingested, recipe=how)
     text = (tmp_path / "out/demo.md").read_text()
     assert "- virtual_outliers\n  - queue: 1\n  - candidates: 10\n" in text

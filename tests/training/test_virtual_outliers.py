@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
+from tests.training.tiny import KilledError, assert_same, killed_at, log_rows, recipe, run
 
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.networks.architectures import EnergyHead
@@ -11,12 +12,9 @@ from farther.detectors.networks.checkpoint import load_network, save_checkpoint
 from farther.errors import ParameterError
 from farther.methods import METHODS
 from farther.registry import build
-from farther_training.recipe import Augmentation, FasterRCNNRecipe, VirtualOutliers
+from farther_training.recipe import VirtualOutliers
 from farther_training.run import TrainingError
-from farther_training.trainers import Task
-from farther_training.trainers.faster_rcnn import OutlierQueue, outlier_loss, train
-
-CPU = torch.device("cpu")
+from farther_training.trainers.faster_rcnn import OutlierQueue, outlier_loss
 
 
 def filled(how, means, spread, rows=400, seed=0):
@@ -109,54 +107,23 @@ def test_more_outliers_than_candidates_are_refused():
 # ------------------------------------------------------------------------------------------- training
 
 
-def recipe(**changes):
-    outliers = VirtualOutliers(**{"queue": 12, "candidates": 50, "start": 0.5, **changes})
-    return FasterRCNNRecipe(
-        epochs=4,
-        batch_size=4,
-        optimizer="adamw",
-        learning_rate=0.003,
-        warmup_steps=2,
-        average=0.5,
-        workers=0,
-        cache_images=True,
-        checkpoint_steps=1,
-        augmentation=Augmentation(),
-        virtual_outliers=outliers,
-    )
-
-
-def run(folder, blueprint, samples, how, **more):
-    return train(blueprint, Task(samples, samples, CPU, folder, folder / "log.csv", {}), how, **more)
-
-
-class KilledError(Exception):
-    pass
+def outliers(**changes):
+    how = VirtualOutliers(**{"queue": 12, "candidates": 50, "start": 0.5, **changes})
+    return recipe(epochs=4, virtual_outliers=how)
 
 
 def test_a_killed_run_with_virtual_outliers_goes_on_to_the_same_weights(tmp_path, blueprint, samples):
-    whole = run(tmp_path / "whole", blueprint, samples, recipe())
-    steps = iter(range(6))
-
-    def killer(features, labels, logits):
-        if next(steps, None) is None:
-            raise KilledError
-        return {}
-
+    whole = run(tmp_path / "whole", blueprint, samples, outliers())
     with pytest.raises(KilledError):
-        run(tmp_path / "killed", blueprint, samples, recipe(), extra_losses=[killer])
-    resumed = run(tmp_path / "killed", blueprint, samples, recipe())
-    for name, value in whole.state_dict().items():
-        assert torch.equal(value, resumed.state_dict()[name]), name
-    rows = (tmp_path / "whole" / "log.csv").read_text().splitlines()
-    column = rows[0].split(",").index("loss_virtual_outliers")
-    values = [row.split(",")[column] for row in rows[1:]]
+        run(tmp_path / "killed", blueprint, samples, outliers(), extra_losses=[killed_at(6)])
+    assert_same(whole, run(tmp_path / "killed", blueprint, samples, outliers()))
+    values = [row["loss_virtual_outliers"] for row in log_rows(tmp_path / "whole")]
     assert values[0] == values[1] == ""
     assert float(values[3]) > 0
 
 
 def test_the_head_travels_from_training_to_the_logistic_score(tmp_path, blueprint, samples):
-    network = run(tmp_path, blueprint, samples, recipe())
+    network = run(tmp_path, blueprint, samples, outliers())
     assert not torch.equal(network.vos.weight, EnergyHead(2).weight)
     path = tmp_path / "vos.safetensors"
     save_checkpoint(path, network.state_dict(), blueprint)
@@ -172,4 +139,4 @@ def test_the_head_travels_from_training_to_the_logistic_score(tmp_path, blueprin
 
 def test_a_queue_that_never_fills_is_an_error(tmp_path, blueprint, samples):
     with pytest.raises(TrainingError, match=r"no class ever filled its queue of 100000 features: at most \d+ were"):
-        run(tmp_path, blueprint, samples, recipe(queue=100000))
+        run(tmp_path, blueprint, samples, outliers(queue=100000))

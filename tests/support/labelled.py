@@ -1,0 +1,52 @@
+"""Labelled images and their embeddings, made from what each image shows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from farther.curation import LabelledImages
+from farther.similarity import Embeddings
+from farther.tables import Images, Objects
+from farther.tables.documents import write_json
+
+
+def labelled(dataset: str, shown: Mapping[str, Sequence[str]], **columns: list) -> LabelledImages:
+    """Images of 9 × 9 pixels with one object per category that they show; `Kite*` is a crowd of kites.
+
+    Args:
+        dataset: Their dataset.
+        shown: Image → categories.
+        columns: Other columns of the table of images.
+    """
+    pairs = [(image, category) for image, categories in shown.items() for category in categories]
+    ids, n = list(shown), len(shown)
+    images = {"dataset": [dataset] * n, "file": ids, "width": [9] * n, "height": [9] * n, "digest": ids, **columns}
+    objects = Objects(
+        image_id=[image for image, _ in pairs],
+        object_id=np.arange(len(pairs)),
+        box=np.tile([0, 0, 5, 5], (len(pairs), 1)),
+        category=[category.removesuffix("*") for _, category in pairs],
+        is_crowd=[category.endswith("*") for _, category in pairs],
+    )
+    return LabelledImages(Images(image_id=ids, **images), objects)
+
+
+def write_tables(folder: Path, source: LabelledImages) -> None:
+    """Writes a subset as `ingest` and `curate` do."""
+    source.images.write(folder / "images.parquet")
+    source.objects.write(folder / "objects.parquet")
+
+
+def on_circle(degrees: Sequence[float]) -> np.ndarray:
+    """Vectors of length 1 that point in these directions, (N, 2)."""
+    turns = np.deg2rad(np.asarray(degrees, float))
+    return np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
+
+
+def write_embeddings(folder: Path, ids: Sequence[str], vectors: np.ndarray, model: str = "m") -> None:
+    """Writes the embeddings of a subset, one shard."""
+    Embeddings(image_id=list(ids), embedding=vectors).write(folder / "part-00000.parquet")
+    header = {"format": "farther.embeddings", "version": 1, "key": "k", "encoder": {"model": model}}
+    shards = {"images": len(ids), "failures": [], "shards": ["part-00000.parquet"]}
+    write_json(folder / "embeddings.json", header | shards)

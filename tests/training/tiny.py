@@ -1,0 +1,91 @@
+"""Small networks and recipes that the tests of all trainers share."""
+
+import csv
+
+import pytest
+import torch
+
+from farther_training.recipe import FasterRCNNRecipe
+from farther_training.trainers import Task
+from farther_training.trainers.faster_rcnn import train
+
+CPU = torch.device("cpu")
+CLASSES = ("square", "disc")
+
+#: Configuration of a small RT-DETR, and of a processor of images for it.
+RT_DETR = {
+    "model_type": "rt_detr",
+    "backbone_config": {
+        "model_type": "rt_detr_resnet",
+        "embedding_size": 8,
+        "hidden_sizes": [8, 16, 24, 32],
+        "depths": [1, 1, 1, 1],
+        "layer_type": "basic",
+        "out_features": ["stage2", "stage3", "stage4"],
+    },
+    "freeze_backbone_batch_norms": False,
+    "encoder_in_channels": [16, 24, 32],
+    "decoder_in_channels": [32, 32, 32],
+    **dict.fromkeys(("encoder_hidden_dim", "d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 32),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "decoder_layers", "decoder_n_points"), 2),
+    "num_queries": 10,
+    "num_denoising": 10,
+}
+SQUARE = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 64}, "do_pad": False}
+
+
+class KilledError(Exception):
+    """Ends a run as a kill would."""
+
+
+def task(folder, samples):
+    """A task that learns from and validates on the same samples."""
+    return Task(samples, samples, CPU, folder, folder / "log.csv", {})
+
+
+def recipe(**changes):
+    """A short recipe of a Faster R-CNN."""
+    short = {"epochs": 2, "batch_size": 4, "optimizer": "adamw", "learning_rate": 0.003, "warmup_steps": 2}
+    return FasterRCNNRecipe(
+        **{**short, "average": 0.5, "workers": 0, "cache_images": True, "checkpoint_steps": 1, **changes}
+    )
+
+
+def run(folder, blueprint, samples, how, **more):
+    """Trains a Faster R-CNN."""
+    return train(blueprint, task(folder, samples), how, **more)
+
+
+def killed_at(step):
+    """An extra loss that ends the run within a step, as a kill would."""
+    steps = iter(range(step))
+
+    def count(features, labels, logits):
+        if next(steps, None) is None:
+            raise KilledError
+        return {}
+
+    return count
+
+
+def log_rows(folder):
+    """The rows of a run's log."""
+    with (folder / "log.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same(one, other):
+    """Two networks have the same weights, bit for bit."""
+    weights, others = one.state_dict(), other.state_dict()
+    assert weights.keys() == others.keys()
+    for name, value in weights.items():
+        assert torch.equal(value, others[name]), name
+
+
+def assert_log_adds_up(folder, parts):
+    """The loss of each epoch is the sum of its parts, and the mAP is there where it was measured: not in epoch 1."""
+    rows = log_rows(folder)
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert [row["val_map50"] != "" for row in rows] == [False, True, True]
+    for row in rows:
+        assert float(row["loss"]) == pytest.approx(sum(float(row[part]) for part in parts), rel=1e-4)
