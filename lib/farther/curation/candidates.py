@@ -38,8 +38,7 @@ CANDIDATES = pl.Schema(
 
 def write_candidates(path: str | Path, candidates: pl.DataFrame) -> None:
     """Writes a frame of `CANDIDATES`, replacing an existing file."""
-    texts = pl.col(pl.String)
-    empty_is_null = pl.when(texts != "").then(texts).name.keep()
+    empty_is_null = pl.when(pl.col(pl.String) != "").then(pl.col(pl.String)).name.keep()
     with write_aside(path) as aside:
         candidates.with_columns(empty_is_null).write_csv(aside, float_precision=4)
 
@@ -72,9 +71,8 @@ def _read(path: Path) -> pl.DataFrame:
         frame = pl.read_csv(text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2)
     except pl.exceptions.PolarsError as error:
         raise DataError(f"not CSV: {error}", file=path) from None
-    for name in names:
-        if name not in frame.columns:
-            raise DataError(f"no column {name!r}: expected {', '.join(CANDIDATES)}", file=path, row=1)
+    if absent := [name for name in names if name not in frame.columns]:
+        raise DataError(f"no column {absent[0]!r}: expected {', '.join(CANDIDATES)}", file=path, row=1)
     frame = frame.select("row", *names).filter(~pl.all_horizontal(pl.col(names).is_null()))
     incomplete = frame.filter(pl.any_horizontal(pl.col(names).is_null()))
     if incomplete.height:

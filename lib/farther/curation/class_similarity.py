@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from os.path import normpath
 from pathlib import Path
 from typing import Annotated
@@ -70,13 +71,11 @@ class ClassSimilarity:
         self._id_classes = id_classes
         synsets = None if by.synsets is None else read_synsets(folder / by.synsets)
         self.hierarchy = open_hierarchy(normpath(folder / by.hierarchy), synsets, by.leacock_chodorow)
-        self._nearest: dict[str, NameSimilarity | None] = {}
+        self._nearest = cache(lambda name: self.hierarchy.nearest(name, id_classes, by.similarity))
 
     def nearest(self, category: str) -> tuple[str, float] | None:
         """The most similar ID class and the similarity; None for a name that the hierarchy does not have."""
-        if category not in self._nearest:
-            self._nearest[category] = self.hierarchy.nearest(category, self._id_classes, self.by.similarity)
-        found = self._nearest[category]
+        found: NameSimilarity | None = self._nearest(category)
         return None if found is None else (found.other, float(getattr(found, self.by.similarity)))
 
     def pairs(self, categories: Sequence[str]) -> ClassPairs:

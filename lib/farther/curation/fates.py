@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from farther.curation.rules import Rule
@@ -61,16 +62,10 @@ class Fates(Table):
 
 
 #: The rule that decided, and on which object or by whom.
+BY = pl.when(pl.col("decided_by") != "").then(pl.format(", by {}", "decided_by")).otherwise(pl.lit(""))
 REASON = (
     pl.when(pl.col("by_rules") != "")
-    .then(
-        pl.format(
-            "{}{} (by the rules: {})",
-            "rule",
-            pl.when(pl.col("decided_by") != "").then(pl.format(", by {}", "decided_by")).otherwise(pl.lit("")),
-            "by_rules",
-        )
-    )
+    .then(pl.format("{}{} (by the rules: {})", "rule", BY, "by_rules"))
     .when(pl.col("object_id") != NO_OBJECT)
     .then(pl.format("{} (object {}, {})", "rule", "object_id", "category"))
     .otherwise("rule")
@@ -90,16 +85,13 @@ def decide(
     The rule with the highest precedence among those of the image's objects decides; among equals, the first object in
     the table.
     """
-    effective = {category: rule for category, rule in rules.items() if not (farther and rule.kind == "near")}
     decisive = pl.DataFrame(
-        {
-            "category": list(effective),
-            "rule": [str(rule) for rule in effective.values()],
-            "kind": [rule.kind for rule in effective.values()],
-            "precedence": [rule.precedence for rule in effective.values()],
-        },
+        [(category, str(rule), rule.kind, rule.precedence) for category, rule in rules.items()],
         schema={"category": pl.String, "rule": pl.String, "kind": pl.String, "precedence": pl.Int64},
+        orient="row",
     )
+    if farther:
+        decisive = decisive.filter(pl.col("kind") != "near")
     objects = source.objects.frame.select("image_id", "object_id", "category")
     deciding = (
         objects.with_row_index()
@@ -107,12 +99,9 @@ def decide(
         .sort("precedence", "index")
         .unique("image_id", keep="first", maintain_order=True)
     )
-    labelled = objects.select("image_id", labelled=True).unique("image_id")
-    images = source.images.frame.select("image_id", "dataset")
-    joined = images.join(deciding, on="image_id", how="left", maintain_order="left").join(
-        labelled, on="image_id", how="left", maintain_order="left"
-    )
-    without = pl.col("labelled").is_null()
+    images = source.images.frame.select("image_id", "dataset", labelled=source.shows(np.ones(len(objects), bool)))
+    joined = images.join(deciding, on="image_id", how="left", maintain_order="left")
+    without = ~pl.col("labelled")
     fate = (
         pl.when(pl.col("kind") == "near")
         .then(pl.lit("near"))

@@ -217,13 +217,10 @@ class Session:
 
     def _labels(self, row: int) -> list[dict[str, Any]]:
         objects, decider = self.catalogue.objects_of(row), self.catalogue.fates.object_id[row]
+        columns = (objects.box, objects.category, objects.is_crowd, objects.object_id)
         return [
-            {
-                "box": _edges(objects.box[one]),
-                "name": objects.category[one] + (" (group)" if objects.is_crowd[one] else ""),
-                "decides": bool(objects.object_id[one] == decider),
-            }
-            for one in range(len(objects))
+            {"box": _edges(box), "name": f"{name} (group)" if is_crowd else name, "decides": bool(number == decider)}
+            for box, name, is_crowd, number in zip(*columns, strict=True)
         ]
 
     def _detections(self, row: int) -> list[dict[str, Any]]:

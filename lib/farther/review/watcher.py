@@ -45,11 +45,10 @@ def watcher_for(
     regions = Path(root) / "artifacts" / "regions"
     runs = [run for run in detectors if (regions / run).is_dir()]
     named = (params.get("review") or {}).get(name)
-    wanted = wanted or (named if named in runs else None)
     trained = [run for run in runs if detectors[run].get("benchmark") == name]
-    if wanted is None and not trained:
+    run = wanted or (named if named in runs else next(iter(trained), None))
+    if run is None:
         return None
-    run = wanted or trained[0]
     if run not in runs:
         known = ", ".join(runs) or "none; run `dvc repro infer` first"
         raise ParameterError(f"unknown run {run!r}, or it has no regions. Known: {known}")
@@ -58,16 +57,12 @@ def watcher_for(
     for split, drawn in watched.splits.items():
         splits.setdefault(drawn.origin, []).append(split)
     reviewed = benchmark(name, benchmarks[name])
-    id_class = _id_classes(_classes(regions / run), watched.id, reviewed, Path(root) / CLASS_NAMES)
+    folders = listed(regions / run, "*/regions.json")
+    classes = RegionsFolder(folders[0].parent).classes if folders else ()
+    id_class = _id_classes(classes, watched.id, reviewed, Path(root) / CLASS_NAMES)
     if not id_class:
         raise ParameterError(f"run {run!r} knows none of the classes of benchmark {name!r}")
     return Watcher(run, splits, id_class)
-
-
-def _classes(regions: Path) -> Sequence[str]:
-    """Classes of a run, as any of its regions folders names them."""
-    folders = listed(regions, "*/regions.json")
-    return RegionsFolder(folders[0].parent).classes if folders else ()
 
 
 def _id_classes(classes: Sequence[str], dataset: str, reviewed: Benchmark, file: Path) -> dict[str, str]:

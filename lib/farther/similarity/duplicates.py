@@ -31,8 +31,8 @@ class Duplicates(Table):
     same_file = Column(pl.Boolean)
 
 
-#: A pair of rows of splits, by the splits' numbers.
-_PAIRS = pl.Schema([("cosine", pl.Float32), *((name, pl.Int64) for name in ("a", "i", "b", "j"))])
+#: A pair of images, by their rows in all splits one after another.
+_PAIRS = pl.Schema({"cosine": pl.Float32, "one": pl.Int64, "other": pl.Int64})
 
 
 def _highest(cosines: np.ndarray, limit: int) -> np.ndarray:
@@ -59,33 +59,25 @@ def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: in
         DataError: the splits were embedded by two models.
     """
     best, found = pl.DataFrame(schema=_PAIRS), 0
+    firsts = np.cumsum([0, *(len(split) for split in splits)])
     for a, b in combinations_with_replacement(range(len(splits)), 2):
         first_row = 0 if a == b else None
         for i, j, cosines in pairs_above(splits[a].vectors, splits[b].vectors, threshold, first_row=first_row):
             rows = _highest(cosines, limit)
-            part = pl.DataFrame({"cosine": cosines[rows], "i": i[rows], "j": j[rows]})
-            part = part.with_columns(a=pl.lit(a), b=pl.lit(b))
-            ordered = pl.concat([best, part.select(pl.col(name).cast(kind) for name, kind in _PAIRS.items())])
-            best = ordered.sort(*_PAIRS, descending=[True, False, False, False, False]).head(limit)
+            part = pl.DataFrame({"cosine": cosines[rows], "one": firsts[a] + i[rows], "other": firsts[b] + j[rows]})
+            best = pl.concat([best, part.cast(_PAIRS)]).sort(*_PAIRS, descending=[True, False, False]).head(limit)
             found += len(i)
-    texts = {"image_id": pl.String, "digest": pl.String}
-    parts = [
-        pl.DataFrame({"image_id": split.image_id, "digest": split.digest}, schema_overrides=texts).select(
-            pl.lit(number, pl.Int64).alias("split"), pl.int_range(pl.len(), dtype=pl.Int64).alias("row"), *texts
-        )
-        for number, split in enumerate(splits)
-    ]
     if not best.height:
         return Duplicates.empty(), 0
-    images, names = pl.concat(parts), pl.Series([split.name for split in splits])
-    one = best.join(images, left_on=["a", "i"], right_on=["split", "row"], how="left", maintain_order="left")
-    other = best.join(images, left_on=["b", "j"], right_on=["split", "row"], how="left", maintain_order="left")
+    names = np.repeat(np.array([split.name for split in splits], object), np.diff(firsts))
+    image_id, digest = (np.concatenate([getattr(split, name) for split in splits]) for name in ("image_id", "digest"))
+    one, other = best["one"].to_numpy(), best["other"].to_numpy()
     table = Duplicates(
-        split=names.gather(best["a"]),
-        image_id=one["image_id"],
-        other_split=names.gather(best["b"]),
-        other_image_id=other["image_id"],
+        split=names[one],
+        image_id=image_id[one],
+        other_split=names[other],
+        other_image_id=image_id[other],
         cosine=best["cosine"],
-        same_file=one["digest"] == other["digest"],
+        same_file=digest[one] == digest[other],
     )
     return table, found
