@@ -1,13 +1,14 @@
-"""Errors that a user can fix. Each says what was found, where, and what to do."""
+"""Errors that a user can fix, raised or found before anything runs. Each says what was found, where, and what to do."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import Repr
-from typing import Any
+from typing import Any, Literal
 
 #: Most names that a message lists.
 LISTED = 40
@@ -17,6 +18,12 @@ SHOWN = 200
 
 #: Most characters of a message.
 MESSAGE = 4_000
+
+#: States of findings that keep something from running.
+PROBLEMS = ("missing", "wrong")
+
+#: Annotations and detections are opened up to this size.
+OPENED_BYTES = 50_000_000
 
 #: A run of characters without a space that is too long for a message; paths may be longer.
 _LONG = re.compile(rf"[^\s/]{{{SHOWN},}}|\S{{1000,}}")
@@ -105,3 +112,38 @@ def shorten(value: Any) -> str:
     except ValueError:  # an integer of thousands of digits
         text = f"a number of {value.bit_length():,} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked.
+
+    Args:
+        topic: "pipeline", "parameters", "packages", "datasets", "checkpoints", "warnings", "disk", "GPU" or
+            "repository".
+        name: What was checked.
+        state: "ok"; "missing" or "wrong": something will not run; "note": worth knowing.
+        text: The result in a few words.
+        more: Where it belongs, where it comes from, and the like.
+        bytes: Approximate size of what is missing; 0 where that is unknown or nothing is missing.
+    """
+
+    topic: str
+    name: str
+    state: Literal["ok", "missing", "wrong", "note"]
+    text: str
+    more: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
+
+
+def refused(name: str, *reads: Callable[[], Any]) -> list[Finding]:
+    """What is wrong with an entry of params.yaml: one finding for each of some calls that refuses it."""
+    texts: dict[str, None] = {}
+    for read in reads:
+        try:
+            read()
+        except FartherError as error:
+            texts[str(error)] = None
+        except (AttributeError, KeyError, TypeError, ValueError):  # a text or a number where an entry belongs
+            texts["not of the form that the stages expect; compare it with the documentation"] = None
+    return [Finding("parameters", name, "wrong", text) for text in texts]

@@ -10,8 +10,7 @@ from typing import Any
 from farther.curation.decisions import HEADER, DecisionsFile
 from farther.curation.parameters import Benchmark, IdSplit, benchmark
 from farther.curation.rules import Rules
-from farther.errors import DataError, choose
-from farther.findings import Finding, refused
+from farther.errors import DataError, Finding, choose, refused
 
 #: The folders of decisions, which `curate` depends on, and of rules, of which `code` takes digests.
 DECISIONS, RULES = Path("data/decisions"), Path("data/benchmarks")

@@ -12,8 +12,7 @@ import numpy as np
 from farther.datasets.base import create
 from farther.datasets.presence import Checked, Missing, check_subset, missing
 from farther.datasets.sizes import bytes_of
-from farther.errors import DataError
-from farther.findings import Finding
+from farther.errors import DataError, Finding
 from farther.tables import Images
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from farther.datasets.base import AnnotatedImages, Annotations, Expected, Reader, below, create
-from farther.errors import DataError, ParameterError, shorten
-from farther.findings import OPENED_BYTES
+from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
 from farther.images.read import problem_of
 
 #: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.

@@ -14,8 +14,7 @@ from farther.detectors.imported import Imported, Scopes, check_import
 from farther.detectors.known_classes import check_classes, renamed
 from farther.detectors.passes import able, read_passes
 from farther.detectors.passes.crops import Crops
-from farther.errors import FartherError, ParameterError, choose, shorten
-from farther.findings import OPENED_BYTES, Finding
+from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, choose, shorten
 from farther.tables import Header, Images
 from farther.tables.files import regular_file
 

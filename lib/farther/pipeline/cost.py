@@ -15,6 +15,7 @@ from farther.datasets import image_roots
 from farther.detectors import Detector
 from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import read_passes
+from farther.errors import Finding, refused
 from farther.evaluation.cost import CostParams, RunFolders, count, machine, measure
 from farther.params import section
 from farther.registry import build
@@ -26,7 +27,6 @@ from farther.tables.files import digest
 from farther.tables.stored import RunCost, RunTimes, read_times
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
@@ -84,8 +84,6 @@ def _summary(times: RunTimes) -> str:
 
 def check(project: Inspection) -> Iterator[Finding]:
     """The section `cost`."""
-    from farther.findings import refused
-
     yield from refused("cost", lambda: build(CostParams, "cost", project.section("cost")))
 
 

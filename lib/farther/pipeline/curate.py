@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farther.curation import TablesFolder, benchmark, curate
+from farther.errors import Finding
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
@@ -34,7 +34,6 @@ def main(name: str) -> None:
 def check(project: Inspection) -> Iterator[Finding]:
     """Entries of `benchmarks` and the files that they name; what the stage warned about when it ran last."""
     from farther.curation.check import check_benchmark
-    from farther.findings import Finding
     from farther.tables.stored import curate_warnings
 
     for name, params in project.section("benchmarks").items():

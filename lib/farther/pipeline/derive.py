@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farther.curation import TablesFolder
 from farther.datasets import image_roots
 from farther.derived import Scenes, derived
+from farther.errors import Finding, refused
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
@@ -35,10 +36,6 @@ def main(kind: str, name: str) -> None:
 
 def check(project: Inspection) -> Iterator[Finding]:
     """Entries of `derived`."""
-    from functools import partial
-
-    from farther.findings import refused
-
     for kind, entries in project.section("derived").items():
         for name, values in (entries or {}).items():
             yield from refused(f"derived.{kind}.{name}", partial(derived, kind, name, values))

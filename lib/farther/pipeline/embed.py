@@ -6,17 +6,18 @@ One process for all of them: starting open_clip costs more than embedding a smal
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farther.datasets import image_roots
+from farther.errors import Finding, refused
 from farther.params import section
 from farther.registry import build
 from farther.similarity import EmbedParams, Encoder, EncoderParams, embed_dataset
 from farther.stage import run_stage
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
@@ -34,10 +35,6 @@ def main() -> None:
 
 def check(project: Inspection) -> Iterator[Finding]:
     """The section `embed`, and whether the weights that it names are there; they are not opened."""
-    from functools import partial
-
-    from farther.findings import Finding, refused
-
     embed = project.section("embed")
     for key, cls in (("encoder", EncoderParams), ("images", EmbedParams)) if embed else ():
         yield from refused(f"embed.{key}", partial(build, cls, f"embed.{key}", embed.get(key) or {}))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from farther.errors import ParameterError
+from farther.errors import Finding, ParameterError, choose, refused
 from farther.evaluation.choice import Budget
 from farther.evaluation.choosing import store_choice
 from farther.evaluation.evaluate import evaluate_run
@@ -21,7 +22,6 @@ from farther.scoring.score import score_run
 from farther.stage import run_stage
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 OUTPUT = "artifacts/evaluation/{}"
@@ -54,10 +54,6 @@ def main(run: str) -> None:
 
 def check(project: Inspection) -> Iterator[Finding]:
     """Entries of `methods`; the sections `threshold`, `fit`, `evaluate` and `deploy`; splits that these name."""
-    from functools import partial
-
-    from farther.findings import Finding, refused
-
     sections = {"threshold": ThresholdSettings, "fit": FitSettings, "evaluate": EvaluationSettings, "deploy": Budget}
     for name, cls in sections.items():
         yield from refused(name, partial(build, cls, name, project.section(name)))
@@ -75,8 +71,6 @@ def check(project: Inspection) -> Iterator[Finding]:
 
 def _check_method(project: Inspection, name: str, values: dict[str, Any]) -> None:
     """Refuses a method that is not known, and a search on a split that a benchmark lacks."""
-    from farther.errors import choose
-
     entry = read_entry(name, values)
     if (choice := entry.search or entry.oracle) is None:
         entry.create()

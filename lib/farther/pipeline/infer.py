@@ -17,13 +17,13 @@ from farther.detectors.imported import Imported, import_splits
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
+from farther.errors import Finding, refused
 from farther.params import run_entry, section
 from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.schema import read_typed
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
@@ -54,7 +54,6 @@ def main(run: str) -> None:
 def check(project: Inspection) -> Iterator[Finding]:
     """The section `inference`; entries of `detectors`, their checkpoints or detections; images that are damaged."""
     from farther.detectors.check import check_entry
-    from farther.findings import refused
 
     yield from refused("inference", lambda: build(InferenceParams, "inference", project.section("inference")))
     opens = False
@@ -73,7 +72,6 @@ def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator
     from farther.datasets.check import as_table
     from farther.detectors.check import ELSEWHERE, check_run, check_weights
     from farther.detectors.imported import Scopes
-    from farther.findings import Finding, refused
 
     name, source = entry["benchmark"], str(project.section("sources").get(run, ELSEWHERE))
     if absent := check_weights(run, entry, source):
@@ -95,7 +93,6 @@ def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator
 def _check_images(project: Inspection, *, opens: bool) -> Iterator[Finding]:
     """Damaged images; wrong where these are more than `inference.max_failures` allows and a detector opens images."""
     from farther.datasets.check import damage
-    from farther.findings import Finding
 
     limit = project.section("inference").get("max_failures", InferenceParams().max_failures)
     for (dataset, subset), found in project.subsets.items():

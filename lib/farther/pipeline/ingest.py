@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farther import datasets
 from farther.datasets.ingest import ingest
+from farther.errors import Finding, refused
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 from farther.tables.stored import ingest_warnings
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 OUTPUT = "artifacts/tables/{}"
@@ -33,11 +34,8 @@ def main(name: str) -> None:
 
 def check(project: Inspection) -> Iterator[Finding]:
     """Entries of `datasets`, files that are absent, annotations and images that would be refused; earlier warnings."""
-    from functools import partial
-
     from farther.curation import subsets_used
     from farther.datasets.check import check_dataset
-    from farther.findings import Finding, refused
     from farther.tables.stored import WARNINGS
 
     used = subsets_used(project.section("benchmarks"))

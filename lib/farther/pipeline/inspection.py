@@ -19,7 +19,7 @@ ARTIFACTS = Path("artifacts")
 class Inspection:
     """A project before it runs.
 
-    Each stage has a function `check` that yields what it would refuse, as `farther.findings.Finding`, before anything
+    Each stage has a function `check` that yields what it would refuse, as `farther.errors.Finding`, before anything
     runs. The checks are called in the order of the stages, in the project's folder.
 
     Args:

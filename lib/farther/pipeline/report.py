@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from farther.errors import Finding, choose, refused
 from farther.params import code_digest, section
 from farther.report import build
 from farther.stage import run_stage
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 OUTPUT = "artifacts/report"
@@ -25,8 +25,6 @@ def main() -> None:
 
 def check(project: Inspection) -> Iterator[Finding]:
     """The section `report`, and the method and the runs that it names."""
-
-    from farther.findings import refused
     from farther.registry import build as build_params
     from farther.report.settings import ReportSettings
 
@@ -37,8 +35,6 @@ def check(project: Inspection) -> Iterator[Finding]:
 
 
 def _check_names(project: Inspection) -> None:
-    from farther.errors import choose
-
     settings = project.section("report")
     if settings.get("method") is not None:
         choose("method", str(settings["method"]), project.section("methods"))

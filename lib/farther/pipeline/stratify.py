@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farther.curation import benchmark
+from farther.errors import Finding, refused
 from farther.params import section
 from farther.registry import build
 from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
 from farther.stage import run_stage
 
 if TYPE_CHECKING:
-    from farther.findings import Finding
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
@@ -45,8 +45,6 @@ def _distances(summary: dict[str, float]) -> list[str]:
 
 def check(project: Inspection) -> Iterator[Finding]:
     """The section `stratify`."""
-    from farther.findings import refused
-
     settings = {key: value for key, value in project.section("stratify").items() if key != "wordnet"}
     yield from refused("stratify", lambda: build(StratifyParams, "stratify", settings))
     if words := project.section("stratify").get("wordnet"):

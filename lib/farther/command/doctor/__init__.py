@@ -11,8 +11,7 @@ import typer
 
 from farther.command.output import as_json, coloured, hanging, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
-from farther.errors import FartherError
-from farther.findings import PROBLEMS, Finding
+from farther.errors import PROBLEMS, FartherError, Finding
 
 
 def doctor(

@@ -12,8 +12,7 @@ from pathlib import Path
 from farther.command.committed import uncommitted
 from farther.command.output import size
 from farther.command.project import Project
-from farther.errors import DataError
-from farther.findings import Finding
+from farther.errors import DataError, Finding
 
 GIB = 2**30
 

@@ -10,8 +10,8 @@ from farther.code import packages_of
 from farther.command.doctor.pipeline import draws_demo
 from farther.command.lists import registry_of
 from farther.command.project import Project
+from farther.errors import Finding
 from farther.extras import command_for, distribution, pins, requirements
-from farther.findings import Finding
 
 #: Packages without which the code is only slower.
 OPTIONAL = {"faiss"}

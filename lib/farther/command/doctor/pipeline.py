@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.command.project import Project
-from farther.findings import Finding
+from farther.errors import Finding
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 FILLED = re.compile(r"\$\{([\w.]+)\}")
