@@ -18,6 +18,7 @@ from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.paired import StoredEvaluation, compare
 from farther.evaluation.settings import EvaluationSettings
+from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
 from farther.registry import build
 from farther.tables import Images, Scores
@@ -237,10 +238,10 @@ def test_regions_and_scores_are_not_read(copy, finished, capsys):
 def test_replicates_are_those_of_the_evaluation(finished):
     evaluation = StoredEvaluation(finished / "artifacts", RUN)
     values = evaluation.replicates("energy", SPLIT).metrics
-    stored = evaluation.report["methods"]["energy"]["splits"][SPLIT]["intervals"]
+    stored = evaluation.report.methods["energy"].splits[SPLIT]
     for name in ("auroc", "fpr95", "nose", "r_u"):
         found = bootstrap.interval(values[name])
-        assert stored[name] == (None if found is None else pytest.approx(found))
+        assert stored.interval(METRICS[name]) == (None if found is None else pytest.approx(found))
 
 
 def test_a_method_does_not_differ_from_itself(finished):

@@ -13,6 +13,7 @@ from farther.command import main
 from farther.command.explain.number import _filled
 from farther.curation.fates import Fates
 from farther.evaluation import threshold
+from farther.evaluation.results import read_evaluation
 from farther.metrics.catalogue import METRICS
 from farther.params import parse
 from farther.tables import Images, Objects
@@ -100,12 +101,11 @@ def test_an_unknown_image_or_benchmark_brings_what_is_near(finished, capsys):
 @pytest.mark.parametrize("metric", sorted(name for name in METRICS if METRICS[name].group in ("ood", "open_set")))
 def test_every_metric_of_a_method_is_explained_with_its_value(finished, capsys, metric):
     found = explained(capsys, "number", RUN, "msp", "coco_far", metric)
-    report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
-    results = report["methods"]["msp"]["splits"]["coco_far"]
-    assert found["value"] == {**results["ood"], **results["open_set"]}[metric]
+    report = read_evaluation(finished / f"artifacts/evaluation/{RUN}.json")
+    assert found["value"] == report.methods["msp"].splits["coco_far"].value(METRICS[metric])
     assert not re.search(r"\{\w+\}|\?", found["formula"])
-    assert found["t*"]["threshold"] == report["threshold"]
-    assert found["tau"]["threshold"] == report["methods"]["msp"]["tau"]
+    assert found["t*"]["threshold"] == report.threshold
+    assert found["tau"]["threshold"] == report.methods["msp"].tau
     assert found["protocol"] == "paper"
     assert set(found["splits"]) == {"test", "coco_far"}
     assert all((finished / file).exists() for file in found["files"])

@@ -59,7 +59,7 @@ def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, r
     for results in report["methods"].values():
         assert set(results["splits"]) == SPLITS[run.partition("-")[0]]
         for one in results["splits"].values():
-            assert one["open_set"]["unknown_objects"] > 0
+            assert one["groups"]["open_set"]["values"]["unknown_objects"] > 0
     needs = {name: read_entry(name, values).create().needs for name, values in params["methods"].items()}
     features = {name for name, columns in needs.items() if columns & {"features", "last_layer"}}
     # YOLOv8 has no vector of features for a detection (FMIYC, Section 5.2).

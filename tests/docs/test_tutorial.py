@@ -182,12 +182,12 @@ def test_the_charts_are_drawn_without_a_network(executed):
 
 def test_its_metrics_are_those_of_the_pipeline(executed, evaluated):
     report = json.loads((evaluated.folder / "artifacts/evaluation/voc-faster_rcnn.json").read_text())
-    theirs = report["methods"]["knn"]["splits"]["coco_near"]
+    theirs = report["methods"]["knn"]["splits"]["coco_near"]["groups"]
     measured = shown(executed, "ood.evaluate")
-    assert measured == pytest.approx({name: theirs["ood"][name] for name in measured})
+    assert measured == pytest.approx({name: theirs["ood"]["values"][name] for name in measured})
     counts = shown(executed, "counts = ")
     names = {"found": "tp_u", "misclassified": "fn_misclassified", "missed": "fn_missed"}
-    assert counts == {word: theirs["open_set"][name] for word, name in names.items()}
+    assert counts == {word: theirs["open_set"]["values"][name] for word, name in names.items()}
 
 
 def test_intervals_contain_their_metrics(executed):

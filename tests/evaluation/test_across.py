@@ -14,6 +14,7 @@ from farther.evaluation import across
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import GroupResults, SplitResults
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
 from farther.tables import Header, Images, Objects, Regions, Scores
@@ -75,36 +76,40 @@ def of(files: RunFiles, split: str) -> tuple[Objects, np.ndarray, np.ndarray]:
 def test_accuracy_is_that_of_the_labels_and_falls_on_shifted_images(classifier):
     files, report = classifier
     objects, predicted, _ = of(files, "test")
-    found = report["classifier"]
-    assert found["accuracy"] == pytest.approx(accuracy_score(objects.category.astype(str), predicted))
-    assert found["intervals"]["accuracy"][0] <= found["accuracy"] <= found["intervals"]["accuracy"][1]
-    assert found["shifted"]["c1"]["accuracy"] < found["accuracy"]
-    assert json.loads((files.metrics / "detector.json").read_text())["accuracy"] == found["accuracy"]
+    found = report.classifier
+    accuracy, (low, high) = found.values["accuracy"], found.intervals["accuracy"]
+    assert accuracy == pytest.approx(accuracy_score(objects.category.astype(str), predicted))
+    assert low <= accuracy <= high
+    assert found.shifted["c1"]["accuracy"] < accuracy
+    assert json.loads((files.metrics / "detector.json").read_text())["accuracy"] == accuracy
 
 
 def test_means_over_near_splits_are_those_of_their_values_and_near_is_harder_than_far(classifier):
     files, report = classifier
-    found = report["methods"]["mls"]
-    near, far = found["means"]["near"], found["means"]["far"]
-    assert near["splits"] == ["fox", "wolf"]
+    found = report.methods["mls"]
+    near, far = found.means["near"], found.means["far"]
+    assert near.splits == ["fox", "wolf"]
     for metric in ("auroc", "fpr95", "aupr_out"):
-        assert near[metric] == pytest.approx(np.mean([found["splits"][s]["ood"][metric] for s in ("fox", "wolf")]))
-    assert near["auroc"] < far["auroc"]
-    assert near["intervals"]["auroc"][0] <= near["auroc"] <= near["intervals"]["auroc"][1]
+        assert near.values[metric] == pytest.approx(
+            np.mean([found.splits[s].of_group("ood")[metric] for s in ("fox", "wolf")])
+        )
+    assert near.values["auroc"] < far.values["auroc"]
+    low, high = near.intervals["auroc"]
+    assert low <= near.values["auroc"] <= high
     written = json.loads((files.metrics / "methods.json").read_text())["mls"]
-    assert written["near_auroc"] == near["auroc"]
+    assert written["near_auroc"] == near.values["auroc"]
 
 
 def test_in_the_full_spectrum_shifted_images_count_as_in_distribution(classifier):
     files, report = classifier
     sides = [of(files, split)[2] for split in ("test", "c1", "car")]
     positive = np.repeat([1, 1, 0], 60)
-    found = report["methods"]["mls"]["splits"]["car"]
-    assert found["full_spectrum"]["auroc"] == pytest.approx(roc_auc_score(positive, np.concatenate(sides)))
-    assert found["full_spectrum"]["id_regions"] == 120
-    assert found["full_spectrum"]["auroc"] < found["ood"]["auroc"]
-    low, high = found["intervals"]["full_spectrum_auroc"]
-    assert low <= found["full_spectrum"]["auroc"] <= high
+    found = report.methods["mls"].splits["car"]
+    assert found.of_group("full_spectrum")["auroc"] == pytest.approx(roc_auc_score(positive, np.concatenate(sides)))
+    assert found.of_group("full_spectrum")["id_regions"] == 120
+    assert found.of_group("full_spectrum")["auroc"] < found.of_group("ood")["auroc"]
+    low, high = found.groups["full_spectrum"].intervals["auroc"]
+    assert low <= found.of_group("full_spectrum")["auroc"] <= high
 
 
 def test_recognition_needs_the_right_class_and_counts_unknown_classes_alike(classifier):
@@ -112,29 +117,30 @@ def test_recognition_needs_the_right_class_and_counts_unknown_classes_alike(clas
     objects, predicted, score = of(files, "test")
     right = objects.category.astype(str) == predicted
     unknown, _, scores = of(files, "fox")
-    found = report["methods"]["mls"]["splits"]["fox"]
+    found = report.methods["mls"].splits["fox"]
     expected = right.mean() * roc_auc_score(
         np.repeat([1, 0], [right.sum(), 60]), np.concatenate([score[right], scores])
     )
-    assert found["recognition"]["oscr"] == pytest.approx(expected)
+    assert found.of_group("recognition")["oscr"] == pytest.approx(expected)
     each = [
         roc_auc_score(np.repeat([1, 0], [60, 30]), np.concatenate([score, scores[unknown.category == name]]))
         for name in ("fox0", "fox1")
     ]
-    assert found["recognition"]["macro_auroc"] == pytest.approx(np.mean(each))
+    assert found.of_group("recognition")["macro_auroc"] == pytest.approx(np.mean(each))
     for name in ("oscr", "macro_auroc"):
-        low, high = found["intervals"][name]
-        assert low <= found["recognition"][name] <= high
+        low, high = found.groups["recognition"].intervals[name]
+        assert low <= found.of_group("recognition")[name] <= high
 
 
 def test_errors_on_id_images_have_intervals(classifier):
     files, report = classifier
     objects, predicted, score = of(files, "test")
     right = objects.category.astype(str) == predicted
-    found = report["methods"]["mls"]["misclassification"]
-    assert (found["correct"], found["errors"]) == (right.sum(), (~right).sum())
-    assert found["auroc"] == pytest.approx(roc_auc_score(right, score))
-    assert found["intervals"]["aurc"][0] <= found["aurc"] <= found["intervals"]["aurc"][1]
+    found = report.methods["mls"].misclassification
+    assert (found.values["correct"], found.values["errors"]) == (right.sum(), (~right).sum())
+    assert found.values["auroc"] == pytest.approx(roc_auc_score(right, score))
+    low, high = found.intervals["aurc"]
+    assert low <= found.values["aurc"] <= high
 
 
 def explained(files: RunFiles, monkeypatch, capsys, *arguments: str) -> dict:
@@ -154,16 +160,16 @@ def explained(files: RunFiles, monkeypatch, capsys, *arguments: str) -> dict:
 def test_explain_gives_metrics_of_a_classifier_without_a_method(classifier, monkeypatch, capsys, metric):
     files, report = classifier
     found = explained(files, monkeypatch, capsys, "-", "-", metric)
-    assert found["value"] == report["classifier"][metric]
-    assert found["interval"] == report["classifier"]["intervals"][metric]
+    assert found["value"] == report.classifier.values[metric]
+    assert tuple(found["interval"]) == report.classifier.intervals[metric]
 
 
 def test_explain_gives_errors_on_id_images_with_their_counts_without_a_split(classifier, monkeypatch, capsys):
     files, report = classifier
     found = explained(files, monkeypatch, capsys, "mls", "-", "misclassification_aurc")
-    results = report["methods"]["mls"]["misclassification"]
-    assert (found["value"], found["interval"]) == (results["aurc"], results["intervals"]["aurc"])
-    assert f"{results['errors']} errors in N = {results['correct']} + " in found["formula"]
+    results = report.methods["mls"].misclassification
+    assert (found["value"], tuple(found["interval"])) == (results.values["aurc"], results.intervals["aurc"])
+    assert f"{results.values['errors']} errors in N = {results.values['correct']} + " in found["formula"]
     assert list(found["splits"]) == ["test"]
     assert found["tau"]["threshold"] == 1.0
 
@@ -171,11 +177,11 @@ def test_explain_gives_errors_on_id_images_with_their_counts_without_a_split(cla
 def test_false_alarms_are_counted_per_image_and_explained_with_their_counts(classifier, monkeypatch, capsys):
     files, report = classifier
     _, _, score = of(files, "test")
-    flagged = int(np.sum(score < report["methods"]["mls"]["tau"]))
-    costs = report["methods"]["mls"]["costs"]
+    flagged = int(np.sum(score < report.methods["mls"].tau))
+    within, costs = report.methods["mls"].costs.intervals, report.methods["mls"].costs.values
     assert (costs["flagged"], costs["id_regions"], costs["images"]) == (flagged, len(score), len(score))
     assert costs["false_alarms"] == costs["id_flagged"] == flagged / len(score)  # a classifier has one region per image
-    low, high = costs["intervals"]["false_alarms"]
+    low, high = within["false_alarms"]
     assert low <= costs["false_alarms"] <= high
     found = explained(files, monkeypatch, capsys, "mls", "-", "false_alarms")
     assert found["value"] == costs["false_alarms"]
@@ -186,7 +192,7 @@ def test_false_alarms_are_counted_per_image_and_explained_with_their_counts(clas
 def test_explain_gives_full_spectrum_and_recognition_of_a_split(classifier, monkeypatch, capsys, metric):
     files, report = classifier
     found = explained(files, monkeypatch, capsys, "mls", "car", metric)
-    assert found["value"] == METRICS[metric].of(report["methods"]["mls"]["splits"]["car"])
+    assert found["value"] == report.methods["mls"].splits["car"].value(METRICS[metric])
     of_shifted = "artifacts/scores/net/mls/c1.parquet"
     assert (of_shifted in found["files"]) == metric.startswith("full_spectrum")
 
@@ -203,5 +209,5 @@ def test_a_change_of_shifted_scores_alone_evaluates_the_method_again(classifier)
 
 def test_there_is_no_mean_of_splits_without_results():
     distance = {"gone": "far", "coco_near": "near"}
-    found = across.means({"coco_near": {"ood": {}}}, {"coco_near": {}}, distance)
-    assert {name: of["splits"] for name, of in found.items()} == {"near": ["coco_near"]}
+    found = across.means({"coco_near": SplitResults(groups={"ood": GroupResults()})}, {"coco_near": {}}, distance)
+    assert {name: of.splits for name, of in found.items()} == {"near": ["coco_near"]}

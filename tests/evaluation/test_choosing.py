@@ -1,13 +1,14 @@
 """Choosing what to deploy: numbers worked out by hand, and properties of every choice."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.evaluation.deployable import SPLITS, lay
+from tests.support.evaluations import SEARCH
 
 from farther.errors import DataError, ParameterError
 from farther.evaluation.budget_search import NOTHING_FLAGGED, Part, best_setting, best_tau
@@ -140,7 +141,9 @@ def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
 
 def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not_apply_are_left_out(tmp_path):
     artifacts = lay(tmp_path)
-    (artifacts / "fitted/r/one/method.json").write_text(json.dumps({"name": "msp", "choice": {"oracle": True}}))
+    (artifacts / "fitted/r/one/method.json").write_text(
+        json.dumps({"name": "msp", "choice": asdict(replace(SEARCH, oracle=True))})
+    )
     found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
     assert list(found.methods) == ["two"]
     assert found.left_out == {"one": "its parameters were chosen on test data"}

@@ -12,6 +12,7 @@ from farther.evaluation import evaluate as evaluation
 from farther.evaluation import files as run
 from farther.evaluation import methods
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import FittedMethod, FromBest, as_json
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.evaluation.wilderness import WildImages
@@ -90,16 +91,16 @@ def test_metrics_of_a_case_worked_by_hand(files):
     # Of the images o1, o2, o3 only the first shows a detection.
     silent = {name: json.loads((files.metrics / name / "detector.json").read_text()) for name in ("test", "far")}
     assert silent == {"test": {"no_detection": 0}, "far": {"no_detection": pytest.approx(2 / 3)}}
-    assert report["methods"]["msp"]["id_regions_kept"] == 1
-    assert report["methods"]["msp"]["splits"]["far"]["by_category"]["bear"]["fn_missed"] == 1
+    assert report.methods["msp"].id_regions_kept == 1
+    assert report.methods["msp"].splits["far"].by_category["bear"].values["fn_missed"] == 1
     stored = json.loads(files.evaluation.read_text())
     assert stored.pop("digest")
-    assert stored == json.loads(json.dumps(report))
+    assert stored == as_json(report)
 
 
 def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metrics(files):
     report = evaluate(files)
-    assert report["not_applicable"] == {"vim": "there are no features"}
+    assert report.not_applicable == {"vim": "there are no features"}
     assert not (files.metrics / "far" / "vim.json").exists()
 
 
@@ -133,9 +134,9 @@ def test_the_same_inputs_give_the_same_bytes(files):
 
 
 def test_the_inputs_are_named_by_their_content(files, objects):
-    before = evaluate(files)["splits"]["far"]["inputs"]
+    before = evaluate(files).splits["far"].inputs
     objects(("o1", FIRST, "fox")).write(files.objects("far"))
-    after = evaluate(files)["splits"]["far"]["inputs"]
+    after = evaluate(files).splits["far"].inputs
     assert before["objects"] != after["objects"]
     assert before["images"] == after["images"]
 
@@ -145,8 +146,8 @@ def test_images_that_the_detector_could_not_read_count_on_no_side(files, regions
     info = json.loads(folder.read_text())
     info["failures"] = [{"image_id": "o3", "reason": "truncated"}]
     folder.write_text(json.dumps(info))
-    split = evaluate(files)["splits"]["far"]
-    assert (split["images"], split["failed_images"], split["no_detection"]) == (2, 1, 0.5)
+    split = evaluate(files).splits["far"]
+    assert (split.images, split.failed_images, split.no_detection) == (2, 1, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -200,26 +201,27 @@ def test_splits_without_any_detection_or_object_give_nulls(files, regions):
 
 
 def test_intervals_hold_the_metrics_and_no_method_differs_from_the_best_by_being_it(files):
-    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    far = evaluate(files).methods["msp"].splits["far"]
     for metric in COMPARED:
-        value = (far["ood"] | far["open_set"])[metric]
-        low, high = far["intervals"][metric]
+        value = (far.of_group("ood") | far.of_group("open_set"))[metric]
+        low, high = far.interval(METRICS[metric])
         assert 0 <= low <= value <= high <= 1
-        assert far["against_best"][metric] == {"best": "msp", "interval": (0, 0), "p": 1}
+        assert far.against_best[metric] == FromBest(best="msp", interval=(0, 0), p=1)
 
 
 def test_every_metric_of_a_method_has_an_interval(files):
-    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    far = evaluate(files).methods["msp"].splits["far"]
     counts = ("id_regions", "ood_regions")
-    every = {**far["ood"], **far["open_set"]} | {f"per_image_{name}": v for name, v in far["ood_per_image"].items()}
-    every |= {f"{side}_{name}": v for side in ("gtu", "correct_id") for name, v in far[side].items()}
-    every |= {f"open_world_{name}": far["open_world"][name] for name in ("u_recall", "a_ose")}
+    every = {**far.of_group("ood"), **far.of_group("open_set")}
+    every |= {f"per_image_{name}": v for name, v in far.of_group("ood_per_image").items()}
+    every |= {f"{side}_{name}": v for side in ("gtu", "correct_id") for name, v in far.of_group(side).items()}
+    every |= {f"open_world_{name}": far.of_group("open_world")[name] for name in ("u_recall", "a_ose")}
     every = {name: value for name, value in every.items() if not name.endswith(("_images", *counts))}
-    assert set(every) == {name for name, interval in far["intervals"].items() if interval is not None}
+    assert set(every) == {name for name, metric in METRICS.items() if far.interval(metric) is not None}
     for name, value in every.items():
-        low, high = far["intervals"][name]
+        low, high = far.interval(METRICS[name])
         assert low <= value <= high, name
-    assert set(far["against_best"]) == {
+    assert set(far.against_best) == {
         name
         for name, metric in METRICS.items()
         if metric.ranked and metric.group in ("ood", "ood_per_image", "open_set", "gtu", "correct_id", "open_world")
@@ -230,48 +232,52 @@ def test_sides_are_the_detections_on_unknown_objects_on_nothing_and_of_the_right
     found = regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", NOWHERE, 0.9))
     found.write(files.regions("far"))
     write_scores(files, "msp", "far", found, [0.8, 0.6, 0.95])
-    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    far = evaluate(files).methods["msp"].splits["far"]
     # ID: 0.9 and 0.7. All OOD: 3 of 6 pairs are in order, on objects 3 of 4, on nothing 0 of 2.
-    assert (far["ood"]["auroc"], far["gtu"]["auroc"], far["uu"]["auroc"]) == (0.5, 0.75, 0)
-    assert (far["gtu"]["ood_regions"], far["uu"]["ood_regions"], far["gtu"]["id_regions"]) == (2, 1, 2)
+    assert (far.of_group("ood")["auroc"], far.of_group("gtu")["auroc"], far.of_group("uu")["auroc"]) == (0.5, 0.75, 0)
+    assert (
+        far.of_group("gtu")["ood_regions"],
+        far.of_group("uu")["ood_regions"],
+        far.of_group("gtu")["id_regions"],
+    ) == (2, 1, 2)
     wrong = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "cat"), ("i2", NOWHERE, 0.1, "dog"))
     wrong.write(files.regions("test"))
-    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    far = evaluate(files).methods["msp"].splits["far"]
     # The dog is detected as a cat: 0.9 alone against the three.
-    assert (far["correct_id"]["id_regions"], far["correct_id"]["auroc"]) == (1, pytest.approx(2 / 3))
+    assert (far.of_group("correct_id")["id_regions"], far.of_group("correct_id")["auroc"]) == (1, pytest.approx(2 / 3))
     chosen = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=0, separation=("uu",)))
-    assert {"gtu", "uu", "correct_id"} & set(chosen["methods"]["msp"]["splits"]["far"]) == {"uu"}
+    assert {"gtu", "uu", "correct_id"} & set(chosen.methods["msp"].splits["far"].groups) == {"uu"}
 
 
 def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_confidences(files):
-    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    far = evaluate(files).methods["msp"].splits["far"]
     # Below τ = 0.65 are the detections of the second fox and of the bear: two of three objects, one below t*.
-    assert far["open_set"]["r_u"] == pytest.approx(1 / 3)
-    assert far["open_world"] == {
-        "task": "T2",
+    assert far.of_group("open_set")["r_u"] == pytest.approx(1 / 3)
+    found = far.groups["open_world"]
+    assert found.labels == {"task": "T2"}
+    assert found.parts == {"a_ose_by_class": {"cat": 1}}
+    assert found.values == {
         "unknown_objects": 3,
         "u_recall": pytest.approx(2 / 3),
         "a_ose": 1,
         "wi": 0,  # the first fox is less confident than the cat, at whose confidence all cats are found
         "ap_k_before": 1,
         "ap_k": 1,
-        "a_ose_by_class": {"cat": 1},
     }
 
 
 def test_parts_of_the_objects_have_intervals_too(files):
     names = {"fox": "canine", "bear": "other"}
     settings = EvaluationSettings(replicates=50, supercategories=names)
-    far = evaluated(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
+    far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     for part in ("by_category", "by_size", "by_supercategory"):
-        assert set(far[f"intervals_{part}"]) == set(far[part])
-        for group, metrics in far[part].items():
-            assert set(far[f"intervals_{part}"][group]) == set(metrics)
-            for name, value in metrics.items():
-                low, high = far[f"intervals_{part}"][group][name]
+        for group, found in getattr(far, part).items():
+            assert set(found.intervals) == set(found.values)
+            for name, value in found.values.items():
+                low, high = found.intervals[name]
                 assert low <= value <= high, (part, group, name)
-    for name, value in far["open_set_over_iou"].items():
-        low, high = far["intervals_over_iou"][name]
+    for name, value in far.over_iou.values.items():
+        low, high = far.over_iou.intervals[name]
         assert low <= value <= high
 
 
@@ -279,36 +285,33 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     mixed = objects(("o1", FIRST, "cat"), ("o1", SECOND, "fox"))
     write_split(files, "far", mixed, regions(("o1", FIRST, 0.8, "cat"), ("o1", SECOND, 0.6, "cat")))
     write_scores(files, "msp", "far", regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6)), [0.8, 0.6])
-    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    far = evaluate(files).methods["msp"].splits["far"]
     # The cat is kept, correctly; the fox is flagged and found.
-    assert (far["open_set"]["unknown_objects"], far["open_set"]["aose"], far["open_set"]["r_u"]) == (1, 0, 1)
-    assert (far["ood"]["ood_regions"], far["ood_per_image"]["ood_images"]) == (
-        1,
-        1,
-    )  # the cat is not out of distribution
-    assert far["known"] == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
+    unknown = far.of_group("open_set")
+    assert (unknown["unknown_objects"], unknown["aose"], unknown["r_u"]) == (1, 0, 1)
+    # The cat is not out of distribution.
+    assert (far.of_group("ood")["ood_regions"], far.of_group("ood_per_image")["ood_images"]) == (1, 1)
+    assert far.of_group("known") == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
     # One image: all replicates are the split itself.
-    assert {name: far["intervals"][f"known_{name}"] for name in far["known"]} == {
-        name: [value, value] for name, value in far["known"].items()
-    }
-    assert far["against_best"]["known_wi"] == {"best": "msp", "interval": (0, 0), "p": 1}
+    assert far.groups["known"].intervals == {name: (value, value) for name, value in far.of_group("known").items()}
+    assert far.against_best["known_wi"] == FromBest(best="msp", interval=(0, 0), p=1)
 
 
 def test_metrics_over_ious_and_by_supercategory(files):
     settings = EvaluationSettings(replicates=0, supercategories={"fox": "canine", "bear": "other"})
-    far = evaluated(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
-    assert {name: group["r_u"] for name, group in far["by_supercategory"].items()} == {"canine": 0.5, "other": 0}
+    far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
+    assert {name: group.values["r_u"] for name, group in far.by_supercategory.items()} == {"canine": 0.5, "other": 0}
     # What is found lies exactly on its object.
-    assert far["open_set_over_iou"]["r_u"] == pytest.approx(1 / 3)
-    assert "known" not in far
+    assert far.over_iou.values["r_u"] == pytest.approx(1 / 3)
+    assert "known" not in far.groups
 
 
 def test_wilderness_has_intervals_where_they_are_asked_for(files):
     settings = EvaluationSettings(replicates=0, recomputed_replicates=8)
-    found = evaluated(files, ["msp"], ["far"], settings)["wilderness"]
-    low, high = found["intervals"]["map_closed"]
-    assert low <= found["map_closed"] <= high
-    assert "intervals" not in evaluate(files)["wilderness"]
+    found = evaluated(files, ["msp"], ["far"], settings).wilderness
+    low, high = found.intervals["map_closed"]
+    assert low <= found.map_closed <= high
+    assert evaluate(files).wilderness.intervals == {}
 
 
 def test_errors_and_background_have_intervals(files, objects, regions):
@@ -325,15 +328,16 @@ def test_errors_and_background_have_intervals(files, objects, regions):
     write_split(files, "far", wild, with_background(("o1", FIRST, 0.95, "dog"), ("o2", SECOND, 0.1, "dog")))
     write_scores(files, "msp", "test", regions(("a", FIRST, 0.9)), [0.9])
     write_scores(files, "msp", "far", regions(("o1", FIRST, 0.95), ("o2", SECOND, 0.1)), [0.9, 0.1])
-    found = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5))["wilderness"]
+    found = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5)).wilderness
+    background = found.background
     # Background: 0.2 of all, so that the cat has 0.72 and the fox 0.76; the other dog lies on nothing.
-    assert (found["background"]["rejected_known"], found["background"]["rejected_unknown"]) == (0, 0)
-    assert found["background"]["known"]["classes"]["cat"]["mean"] == pytest.approx(0.72 - 0.2, abs=1e-6)
-    assert found["background"]["unknown"]["classes"]["dog"]["mean"] == pytest.approx(0.76 - 0.2, abs=1e-6)
-    assert found["background"]["unknown"]["classes"]["dog"]["detections"] == 1
-    assert found["background"]["intervals"]["rejected_known"] == [0, 0]
-    for name, each in found["errors"]["intervals"].items():
-        for value, interval in zip(found["errors"]["shares"][name], each, strict=True):
+    assert (background.values["rejected_known"], background.values["rejected_unknown"]) == (0, 0)
+    assert background.known.classes["cat"]["mean"] == pytest.approx(0.72 - 0.2, abs=1e-6)
+    assert background.unknown.classes["dog"]["mean"] == pytest.approx(0.76 - 0.2, abs=1e-6)
+    assert background.unknown.classes["dog"]["detections"] == 1
+    assert background.intervals["rejected_known"] == (0, 0)
+    for name, each in found.errors.intervals.items():
+        for value, interval in zip(found.errors.shares[name], each, strict=True):
             assert interval[0] <= value <= interval[1]
 
 
@@ -356,22 +360,22 @@ def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
     number = np.array([error_diagnosis.CAUSES.index(name) for name in cause])[known.detections.row]
     names = settings.wild_images, set(closed[1].image_id)  # in the order of the images of `known`
     weights = np.concatenate([bootstrap.ImageDraws(of, 5, 1 - k).weights for k, of in enumerate(names)], axis=1)
-    matched, recalls = known.match([0.5]), found["recalls"]
+    matched, recalls = known.match([0.5]), found.recalls
     counts, classes = error_diagnosis.counts_at_recalls(matched, number, recalls)
     drawn, _ = error_diagnosis.counts_at_recalls(matched, number, recalls, weights)
-    assert found["classes"] == classes[:, 0].tolist()
-    assert found["detections"] == counts[:, :, 0].sum(axis=0).tolist()
+    assert found.classes == classes[:, 0].tolist()
+    assert found.detections == counts[:, :, 0].sum(axis=0).tolist()
     for name, shares in error_diagnosis.shares(counts).items():
-        assert found["shares"][name] == [weighting.value(share) for share in shares[:, 0]]
+        assert found.shares[name] == [weighting.value(share) for share in shares[:, 0]]
     for name, shares in error_diagnosis.shares(drawn).items():
-        assert found["intervals"][name] == [bootstrap.interval(at) for at in shares]
+        assert found.intervals[name] == [bootstrap.interval(at) for at in shares]
 
 
 def test_without_replicates_there_are_no_intervals(files):
     settings = EvaluationSettings(replicates=0, confidences=(), kept=())
     report = evaluated(files, ["msp"], ["far"], settings)
-    assert "intervals" not in report["methods"]["msp"]["splits"]["far"]
-    assert "intervals" not in report["closed_set"]
+    assert report.methods["msp"].splits["far"].groups["ood"].intervals == {}
+    assert report.closed_set.intervals == {}
     assert (files.plots / "tau.csv").read_text().count("\n") == 1
     assert (files.plots / "confidence.csv").read_text().count("\n") == 1
 
@@ -382,16 +386,16 @@ def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions)
     write_scores(files, "msp", "near", regions(("o1", FIRST, 0.95, "dog")), [0.95])
     report = evaluated(files, ["msp"], ["far", "near"], EvaluationSettings(replicates=0))
     # Three images and one, to two of the ID split.
-    assert report["wilderness"]["ratio"] == 2
+    assert report.wilderness.ratio == 2
     # At recall 0.3 the operating points are 0.9 and 0.7: a cat, a dog, and the wolf.
-    errors = report["wilderness"]["errors"]
-    at = errors["recalls"].index(0.3)
-    assert (errors["ratio"], errors["classes"][at]) == (1, 2)  # as many wild images as closed ones
-    assert errors["shares"]["correct"][at] * errors["detections"][at] == pytest.approx(2)
-    assert report["wilderness"]["operating_points"]["ratios"][-1] == 2
-    assert report["wilderness"]["background"] is None  # the detector has no such column
-    assert report["wilderness"]["confusion"]["wolf"] == {"dog": 1}
-    assert report["wilderness"]["at_recall"]["0.3"]["impact"][-1] == 1 / 2
+    errors = report.wilderness.errors
+    at = errors.recalls.index(0.3)
+    assert (errors.ratio, errors.classes[at]) == (1, 2)  # as many wild images as closed ones
+    assert errors.shares["correct"][at] * errors.detections[at] == pytest.approx(2)
+    assert report.wilderness.operating_points.ratios[-1] == 2
+    assert report.wilderness.background is None  # the detector has no such column
+    assert report.wilderness.confusion["wolf"] == {"dog": 1}
+    assert report.wilderness.at_recall["0.3"].impact[-1] == 1 / 2
     with (files.plots / "wilderness.csv").open() as file:
         assert {row["recall"] for row in csv.DictReader(file)} == {"0.1", "0.3", "0.5"}
 
@@ -411,41 +415,42 @@ def test_metrics_over_both_thresholds_are_plotted(files):
 
 
 def test_the_per_image_score_is_that_of_the_least_familiar_region(files):
-    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    far = evaluate(files).methods["msp"].splits["far"]
     # i1 0.9, i2 0.7; o1 the smaller of 0.8 and 0.6.
-    assert far["ood_per_image"]["auroc"] == 1
-    assert (far["ood_per_image"]["id_images"], far["ood_per_image"]["ood_images"]) == (2, 1)
+    assert far.of_group("ood_per_image")["auroc"] == 1
+    assert (far.of_group("ood_per_image")["id_images"], far.of_group("ood_per_image")["ood_images"]) == (2, 1)
 
 
 def test_negative_prompts_that_name_a_test_category_are_remarked_on():
     classes = ["cat", "Fire hydrant", "cloud", "Traffic light"]
-    fitted = {"name": "neg_label", "state": {"fitted_on_": {"classes": classes, "unknown_columns": [1, 2]}}}
+    state = {"fitted_on_": {"classes": classes, "unknown_columns": [1, 2]}}
+    fitted = FittedMethod(name="neg_label", state=state)
     split = SimpleNamespace(objects=SimpleNamespace(category=np.array(["fire_hydrant", "traffic light", "cup"])))
     folder = SimpleNamespace(header=Header(classes=("cat", "thing"), unknown_columns=(1,)))
     inputs = SimpleNamespace(id_split=SimpleNamespace(folder=folder), tested=[split])
     expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
     assert methods._leaks(methods.Method("text", 0.5, fitted), inputs) == [expected]
-    assert methods._leaks(methods.Method("knn", 0.5, {**fitted, "name": "knn"}), inputs) == []
+    assert methods._leaks(methods.Method("knn", 0.5, FittedMethod(name="knn", state=state)), inputs) == []
 
 
 def test_images_are_compared_with_those_that_they_were_made_from(files):
     def pairs():
         roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "([0-9])", "by": "file"}})
         report = evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=20)), ["msp"], code="")
-        split = report["methods"]["msp"]["splits"]["far"]
-        return split["pairs"], split["intervals"]
+        split = report.methods["msp"].splits["far"]
+        return split.groups["pairs"]
 
     val = Regions.concatenate(list(RunInputs(files, run.Roles(), EvaluationSettings()).id_split.folder.batches()))
     write_scores(files, "msp", "val", val, [0.9, 0.7, 0.1])
-    found, intervals = pairs()
-    assert (found["images"], found["scenes"]) == (2, 2)  # o3 has no partner
+    found = pairs()
+    assert (found.values["images"], found.values["scenes"]) == (2, 2)  # o3 has no partner
     # One fox is misclassified and one found; at both first places something is detected without them, too.
-    assert found["with"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
-    assert found["without"] == {"found": 0, "misclassified": 2 / 3, "known": None}
-    assert (found["found"], found["misclassified"]) == (1 / 3, -1 / 3)
-    assert intervals["pairs_found"] == [0, 0.5]
+    assert found.parts["with"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
+    assert found.parts["without"] == {"found": 0, "misclassified": 2 / 3, "known": None}
+    assert (found.values["found"], found.values["misclassified"]) == (1 / 3, -1 / 3)
+    assert found.intervals["found"] == (0, 0.5)
     write_scores(files, "msp", "val", val, [0.1, 0.7, 0.1])  # flagged in the image without the fox
-    assert pairs()[0]["without"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
+    assert pairs().parts["without"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
     with pytest.raises(
         DataError, match=r"no image of split 'far' has a partner in split 'val' by the pattern '\(.\*\)'"
     ):
@@ -457,6 +462,6 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
 def test_a_benchmark_without_ood_splits_has_the_detectors_metrics(files):
     inputs = RunInputs(files, run.Roles([]), EvaluationSettings(replicates=20))
     report = evaluation.evaluate_run(inputs, ["msp"], code="")
-    assert report["closed_set"]["ap"] > 0
-    assert report["methods"]["msp"]["splits"] == {}
-    assert report["gains"]["methods"] == {"msp": {}}
+    assert report.closed_set.values["ap"] > 0
+    assert report.methods["msp"].splits == {}
+    assert report.gains.methods == {"msp": {}}

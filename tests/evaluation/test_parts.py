@@ -106,5 +106,5 @@ def test_a_method_that_is_no_longer_asked_for_leaves_nothing(files):
 def test_the_part_of_another_in_place_of_the_detectors_is_refused(files):
     evaluated(files)
     (files.parts / "detector.json").write_bytes(files.evaluation.read_bytes())
-    with pytest.raises(DataError, match=r"detector\.json: field 'map_at': the field is missing"):
+    with pytest.raises(DataError, match=r"detector\.json: field 'run': written by another version: delete "):
         evaluated(files)

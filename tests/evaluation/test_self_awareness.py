@@ -43,21 +43,21 @@ def small(tmp_path, objects, regions):
 def test_thresholds_are_chosen_on_validation_images(small):
     found = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=20)))
     # The dog on nothing is best cut off; what is left lies exactly on its object.
-    assert found["detector"]["confidence_thresholds"] == pytest.approx({"cat": 0.9, "dog": 0.7})
-    assert (found["lrp"], found["lrp_fn"]) == (0, 0)
-    assert found["calibrated"]["none"]["laece"] == pytest.approx((0.1 + 0.3) / 2)
-    assert found["laece"] == found["calibrated"]["linear"]["laece"] == pytest.approx(0, abs=1e-6)
+    assert found.detector.confidence_thresholds == pytest.approx({"cat": 0.9, "dog": 0.7})
+    assert (found.values["lrp"], found.values["lrp_fn"]) == (0, 0)
+    assert found.calibrated["none"]["laece"] == pytest.approx((0.1 + 0.3) / 2)
+    assert found.values["laece"] == found.calibrated["linear"]["laece"] == pytest.approx(0, abs=1e-6)
     # Uncertainties: i1 0.1; i2 the mean of 0.3 and 0.9. Both are accepted up to 0.6; o1 (0.3) is too, o2 and o3 not.
-    assert found["settings"]["image_threshold"] == "keep_95"
-    assert found["detector"]["image_threshold"] == pytest.approx(0.6)
-    assert (found["tpr"], found["tnr"]) == (1, pytest.approx(2 / 3))
-    assert found["balanced_accuracy"] == pytest.approx(0.8)
-    assert found["splits"]["far"]["auroc"] == found["splits"]["all"]["auroc"] == pytest.approx(5 / 6)
-    assert found["images"]["far"]["rejected_images"] == 2
+    assert found.settings.image_threshold == "keep_95"
+    assert found.detector.image_threshold == pytest.approx(0.6)
+    assert (found.values["tpr"], found.values["tnr"]) == (1, pytest.approx(2 / 3))
+    assert found.values["balanced_accuracy"] == pytest.approx(0.8)
+    assert found.splits["far"]["auroc"] == found.splits["all"]["auroc"] == pytest.approx(5 / 6)
+    assert found.images["far"].rejected_images == 2
     # Without shifted images there is no DAQ.
-    assert found["daq"] is None
-    assert "idq_t" not in found
-    assert set(found["image_thresholds"]) == {"keep_95"}
+    assert found.values["daq"] is None
+    assert "idq_t" not in found.values
+    assert set(found.image_thresholds) == {"keep_95"}
 
 
 def test_images_with_known_objects_are_not_to_be_rejected(small, objects, regions):
@@ -67,8 +67,8 @@ def test_images_with_known_objects_are_not_to_be_rejected(small, objects, region
         evaluate_self_awareness(RunInputs(small, Roles(tested), EvaluationSettings(replicates=0)))
         for tested in (["far"], ["far", "mixed"])
     )
-    assert set(both["splits"]) == {"far", "all"}
-    assert both["tnr"] == alone["tnr"]
+    assert set(both.splits) == {"far", "all"}
+    assert both.values["tnr"] == alone.values["tnr"]
 
 
 def test_pseudo_ood_images_that_the_benchmark_does_not_have_are_refused(small):
@@ -111,9 +111,9 @@ def inputs(files, **settings):
 
 def test_daq_is_the_harmonic_mean_of_its_parts_which_are_those_of_the_library(whole):
     found = evaluate_self_awareness(inputs(whole))
-    assert found["settings"]["image_threshold"] == "pseudo_ood"
-    parts = [found["balanced_accuracy"], found["idq"], found["idq_t"]]
-    assert found["daq"] == pytest.approx(3 / sum(1 / part for part in parts))
+    assert found.settings.image_threshold == "pseudo_ood"
+    parts = [found.values["balanced_accuracy"], found.values["idq"], found.values["idq_t"]]
+    assert found.values["daq"] == pytest.approx(3 / sum(1 / part for part in parts))
     run = SelfAwareRun(inputs(whole))
     pooled = run.pooled
     rejected = run.detector.rejected(pooled.regions, pooled.names)
@@ -124,16 +124,16 @@ def test_daq_is_the_harmonic_mean_of_its_parts_which_are_those_of_the_library(wh
         may_reject=[name for name in pooled.names if name.startswith("c5/")],
     )
     for part in ("lrp", "laece", "idq"):
-        assert found[f"{part}_t"] == pytest.approx(expected[part])
-    assert found["images"]["c1"]["rejected_images"] + found["images"]["c5"]["rejected_images"] == len(rejected)
+        assert found.values[f"{part}_t"] == pytest.approx(expected[part])
+    assert found.images["c1"].rejected_images + found.images["c5"].rejected_images == len(rejected)
 
 
 def test_the_more_images_are_shifted_the_more_are_rejected_and_the_less_they_differ_from_ood_images(whole):
-    images = evaluate_self_awareness(inputs(whole))["images"]
+    images = evaluate_self_awareness(inputs(whole)).images
     clean, mild, strong = (images[name] for name in ("test", "c1", "c5"))
-    assert clean["auroc"] > mild["auroc"] > strong["auroc"]
-    assert clean["rejected_images"] <= mild["rejected_images"] <= strong["rejected_images"]
-    assert sum(strong["histogram"]) == pytest.approx(1)
+    assert clean.auroc > mild.auroc > strong.auroc
+    assert clean.rejected_images <= mild.rejected_images <= strong.rejected_images
+    assert sum(strong.histogram) == pytest.approx(1)
 
 
 def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(whole):
@@ -155,8 +155,8 @@ def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(whole):
 def test_intervals_hold_the_values_and_copies_of_an_image_are_drawn_together(whole):
     found = evaluate_self_awareness(inputs(whole, replicates=200))
     for part in ("daq", "balanced_accuracy", "idq", "idq_t", "lrp_t", "laece"):
-        low, high = found["intervals"][part]
-        assert low < high and low - 0.05 <= found[part] <= high + 0.05
+        low, high = found.intervals[part]
+        assert low < high and low - 0.05 <= found.values[part] <= high + 0.05
     run = SelfAwareRun(inputs(whole))
     assert len(run.draws["shifted"].names) == len(run.clean.names)
     assert len(run.pooled.names) == 2 * len(run.clean.names)
@@ -164,11 +164,11 @@ def test_intervals_hold_the_values_and_copies_of_an_image_are_drawn_together(who
 
 def test_the_ablation_ends_with_the_run_as_it_is_evaluated(whole):
     found = evaluate_self_awareness(inputs(whole))
-    last = found["ablation"][-1]
-    assert last["daq"] == found["daq"]
-    assert [row["calibrator"] for row in found["ablation"]] == [None, None, "linear", "linear"]
-    assert found["ablation"][1]["laece"] == pytest.approx(found["ablation"][2]["laece"], abs=1)
-    top = {row["k"]: row for row in found["top_k"]}
+    last = found.ablation[-1]
+    assert last.metrics["daq"] == found.values["daq"]
+    assert [row.calibrator for row in found.ablation] == [None, None, "linear", "linear"]
+    assert found.ablation[1].metrics["laece"] == pytest.approx(found.ablation[2].metrics["laece"], abs=1)
+    top = {row["k"]: row for row in found.top_k}
     assert top[100]["laece"] < top[10]["laece"] and top[100]["lrp"] > top[10]["lrp"] > top[None]["lrp"]
 
 
@@ -177,4 +177,4 @@ def test_aggregates_are_those_of_the_library(whole):
     known = of_confidence(run.clean.regions, run.clean.names, "min")
     unknown = of_confidence(run.ood["far"].regions, run.ood["far"].names, "min")
     pairs = known[:, None] - unknown[None, :]
-    assert found["aggregates"]["min"]["all"] == pytest.approx(np.mean((pairs < 0) + 0.5 * (pairs == 0)))
+    assert found.aggregates["min"]["all"] == pytest.approx(np.mean((pairs < 0) + 0.5 * (pairs == 0)))

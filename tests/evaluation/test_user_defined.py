@@ -48,7 +48,7 @@ def files(tmp_path, objects, regions):
 def test_it_is_stored_beside_the_other_metrics(files, wanted):
     settings = build(EvaluationSettings, "evaluate", {**wanted, "replicates": 0})
     report = evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], code="")
-    assert report["methods"]["msp"]["splits"]["far"]["user_defined"] == {"confidence_of_errors": pytest.approx(0.7)}
+    assert report.methods["msp"].splits["far"].of_group("user_defined") == {"confidence_of_errors": pytest.approx(0.7)}
     written = read_json(files.metrics / "far/msp.json")
     assert written["confidence_of_errors"] == pytest.approx(0.7)
     assert written["nose"] == pytest.approx(2 / 3)
@@ -58,7 +58,7 @@ def test_its_parameters_count(files, wanted):
     wanted["user_defined"]["confidence_of_errors"]["least"] = 0.7
     settings = EvaluationSettings(replicates=0, user_defined=wanted["user_defined"])
     report = evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], code="")
-    assert report["methods"]["msp"]["splits"]["far"]["user_defined"] == {"confidence_of_errors": pytest.approx(0.8)}
+    assert report.methods["msp"].splits["far"].of_group("user_defined") == {"confidence_of_errors": pytest.approx(0.8)}
 
 
 @pytest.mark.parametrize(

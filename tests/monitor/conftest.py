@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.support.evaluations import evaluation_of
 
 from farther import detectors
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.evaluation.files import RunFiles
+from farther.evaluation.results import write_results
 from farther.images.plan import Plan
 from farther.metrics.self_awareness import image_uncertainty
 from farther.metrics.self_awareness.calibration import Linear
@@ -125,7 +127,7 @@ def make(folder: Path, entry: dict[str, Any], methods: dict[str, dict[str, Any]]
     calibrators = {name: Linear(0.7, 0.1 / (k + 1)) for k, name in enumerate(known)}
     doubt = image_uncertainty.of_confidence(Regions.read(files.regions("val")), list(deployed.images().image_id))
     self_aware = SelfAwareDetector(dict.fromkeys(known, 0.3), calibrators, float(np.sort(doubt)[len(doubt) // 2]))
-    write_json(files.evaluation, {"self_awareness": {"detector": self_aware.to_json()}})
+    write_results(files.evaluation, evaluation_of(self_awareness={"detector": self_aware}))
     return deployed
 
 

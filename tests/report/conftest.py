@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from PIL import Image
+from tests.support.evaluations import evaluation_of
 
 from farther import curation
 from farther.evaluation.choice import Budget
@@ -221,12 +222,18 @@ class Project:
 SUBSETS = ("train", "val", "test")
 
 
-def run_of(results: dict[str, dict[str, float | None]], evaluation: dict[str, Any] | None = None) -> Run:
-    """A run on one split, `coco_near` of benchmark `voc`; `results` are metrics by method."""
+def run_of(results: dict[str, dict[str, float | None]], sections: dict[str, Any] | None = None) -> Run:
+    """A run on one split, `coco_near` of benchmark `voc`.
+
+    Args:
+        results: Metrics by method.
+        sections: Of its evaluation, see `evaluation_of`; None where that is not on this machine.
+    """
+    evaluation = None if sections is None else evaluation_of(**sections)
     splits = (Split("coco_near", "coco", "near"),)
     found = {("coco_near", method): metrics for method, metrics in results.items()}
-    frame = values("net", "voc", splits, found, evaluation or {})
-    return Run("net", "voc", "faster_rcnn", "w", splits, frame, {}, evaluation or {})
+    frame = values("net", "voc", splits, found, evaluation)
+    return Run("net", "voc", "faster_rcnn", "w", splits, frame, {}, evaluation)
 
 
 @pytest.fixture(scope="session")

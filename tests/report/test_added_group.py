@@ -72,11 +72,14 @@ def test_an_added_group_is_evaluated_compared_tabulated_and_explained(project, p
     run = read_runs(params, project.artifacts)[0]
     near, far = (run.details(split, "msp") for split in ("photos_near", "photos_far"))
     # One of the two detections in near photos lies below τ, and the one in far photos; see conftest.PHOTOS.
-    assert (near["flagged"], far["flagged"]) == ({"regions": 2, "share": 0.5}, {"regions": 1, "share": 1})
-    low, high = near["intervals"]["flagged_share"]
+    assert (near.of_group("flagged"), far.of_group("flagged")) == (
+        {"regions": 2, "share": 0.5},
+        {"regions": 1, "share": 1},
+    )
+    low, high = near.groups["flagged"].intervals["share"]
     assert 0 <= low <= 0.5 <= high <= 1
-    assert near["against_best"]["flagged_share"]["best"] in run.methods
-    assert run.method("msp")["means"]["near"]["flagged_share"] == 0.5
+    assert near.against_best["flagged_share"].best in run.methods
+    assert run.method("msp").means["near"].values["flagged_share"] == 0.5
 
     table = next(table for table in further_tables(run) if table.name == "pets-net-flagged")
     cells = table.cells.filter(method="msp").select("split_title", "text").iter_rows()
@@ -85,6 +88,6 @@ def test_an_added_group_is_evaluated_compared_tabulated_and_explained(project, p
 
     explained = explain_number(project, "pets-net", "msp", "photos_near", "flagged_share")
     assert (explained["value"], explained["formula"]) == (0.5, "flagged / 2 regions")
-    assert explained["interval"] == [low, high]
+    assert explained["interval"] == (low, high)
     (change,) = compared_methods(project.artifacts, "pets-net", ("msp", "energy"), ["photos_near"], ["flagged_share"])
     assert change.before == 0.5 and change.p is not None

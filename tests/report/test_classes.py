@@ -3,51 +3,49 @@
 import polars as pl
 import pytest
 
+from farther.evaluation.results import read_evaluation
 from farther.report.classes import class_graph, content, pruned
-from farther.tables.documents import read_json
 
 
 @pytest.fixture(scope="module")
 def classes(evaluated):
-    return read_json(evaluated / "artifacts/evaluation/pets-net.json")["classes"]
+    return read_evaluation(evaluated / "artifacts/evaluation/pets-net.json").classes
 
 
 def test_metrics_by_oodness_are_those_of_the_images_of_its_classes(classes):
     # lynx is near: one of its detections is below all ID detections, one above; the kite is far, and below all
-    near, far = classes["by_oodness"]["msp"]["2"], classes["by_oodness"]["msp"]["3"]
+    near, far = classes.by_oodness["msp"]["2"], classes.by_oodness["msp"]["3"]
     assert (near["images"], near["regions"], near["auroc"], near["fpr95"]) == (4, 2, 0.5, 0.5)
     assert (far["images"], far["regions"], far["auroc"], far["fpr95"]) == (2, 1, 1.0, 0.0)
-    assert set(classes["by_oodness"]) == {"msp", "energy", "knn"}
+    assert set(classes.by_oodness) == {"msp", "energy", "knn"}
 
 
 def test_classes_of_low_oodness_may_count_as_id(classes):
     # 20 ID detections against 0.70, 0.995 and 0.65; then 22, lynx among them, against 0.65
-    counted = classes["id_up_to"]["msp"]
+    counted = classes.id_up_to["msp"]
     assert counted["0"]["auroc"] == counted["1"]["auroc"] == pytest.approx(40 / 60)
     assert counted["2"]["auroc"] == 1
 
 
 def test_images_of_shifted_splits_made_by_rules_count_by_their_class(with_cats):
     # the cat's 0.92 is below 14 of the 20 ID detections (0.900, 0.904, …) and equal to one of them
-    found = read_json(with_cats / "artifacts/evaluation/pets-net.json")["classes"]
-    cat = found["by_oodness"]["msp"]["0"]
+    found = read_evaluation(with_cats / "artifacts/evaluation/pets-net.json").classes
+    cat = found.by_oodness["msp"]["0"]
     assert (cat["images"], cat["regions"], cat["auroc"]) == (1, 1, pytest.approx(14.5 / 20))
     # 20 ID detections and the cat, against 0.70, 0.995 and 0.65
-    assert found["id_up_to"]["msp"]["0"]["auroc"] == pytest.approx(42 / 63)
+    assert found.id_up_to["msp"]["0"]["auroc"] == pytest.approx(42 / 63)
 
 
 def test_outcomes_of_objects_are_counted_by_the_oodness_of_their_class(classes):
-    assert classes["outcomes"]["msp"] == {
+    assert classes.outcomes["msp"] == {
         "2": {"objects": 4, "found": 1, "misclassified": 1, "missed": 2},
         "3": {"objects": 2, "found": 1, "misclassified": 0, "missed": 1},
     }
 
 
 def test_the_class_graph_counts_objects_by_class_and_prediction(classes):
-    assert classes["edges"] == [
-        {"category": "Lynx", "id_class": "cat", "objects": 2},
-        {"category": "<b>Kite</b>", "id_class": "cat", "objects": 1},
-    ]
+    edges = [(edge.category, edge.id_class, edge.objects) for edge in classes.edges]
+    assert edges == [("Lynx", "cat", 2), ("<b>Kite</b>", "cat", 1)]
 
 
 EDGES = [
@@ -91,7 +89,7 @@ def test_each_edge_of_the_graph_ends_at_the_places_of_its_classes():
 
 
 def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
-    rows = [{"category": f"c{n}", "similarity": 1 - n / 30, "objects": 1} for n in range(25)]
+    rows = [{"name": f"c{n}", "similarity": 1 - n / 30, "objects": 1} for n in range(25)]
     classes = {"by_oodness": {}, "id_up_to": {}, "outcomes": {}, "edges": []}
     classes["similarity"] = {"category": rows, "id_class": []}
     classes["by_oodness"] = {"msp": {"2": {"images": 1, "regions": 1, "auroc": 1, "fpr95": 0, "detection_error": 0}}}

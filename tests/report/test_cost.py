@@ -12,8 +12,8 @@ from farther.tables.documents import write_json
 GAINS = {
     "baseline": "confidence",
     "methods": {
-        "confidence": {"auroc": {"value": 0.7, "gain": 0.0, "gain_interval": [0.0, 0.0]}},
-        "knn": {"auroc": {"value": 0.72, "gain": 0.02, "gain_interval": [-0.01, 0.05]}},
+        "confidence": {"auroc": {"value": 0.7, "gain": 0.0, "gain_interval": (0.0, 0.0)}},
+        "knn": {"auroc": {"value": 0.72, "gain": 0.02, "gain_interval": (-0.01, 0.05)}},
         "odin": {"auroc": {"value": 0.75, "gain": 0.05, "gain_interval": None}},
     },
 }

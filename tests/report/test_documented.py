@@ -1,12 +1,16 @@
 """Remarks on methods whose parameters were chosen, and those that methods make themselves."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from tests.support.evaluations import SEARCH
+
+from farther.evaluation.results import FittedMethod
 from farther.report import documented
 
 
 def chosen(*, oracle: bool) -> dict:
-    return {"choice": {"trials": [{}, {}, {}], "id_split": "val", "ood_split": "coco_choose", "oracle": oracle}}
+    return {"choice": replace(SEARCH, oracle=oracle)}
 
 
 @pytest.fixture
@@ -21,7 +25,7 @@ def a_run(make_run):
 
 
 def test_a_search_names_the_validation_split_and_the_trials():
-    text = documented.how_chosen(chosen(oracle=False))
+    text = documented.how_chosen(FittedMethod(name="knn", **chosen(oracle=False)))
     assert text == (
         "chosen by search: the best of 3 by AUROC of ID split 'val' against OOD split 'coco_choose', "
         "an OOD validation split"
@@ -29,7 +33,7 @@ def test_a_search_names_the_validation_split_and_the_trials():
 
 
 def test_an_oracle_is_called_so_first_of_all():
-    text = documented.how_chosen(chosen(oracle=True))
+    text = documented.how_chosen(FittedMethod(name="knn", **chosen(oracle=True)))
     assert text.startswith("ORACLE, chosen on test data: the best of 3")
     assert text.endswith("'coco_choose', which results are reported on")
 

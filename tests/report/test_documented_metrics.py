@@ -1,15 +1,14 @@
 """The column "in the report" of docs/metrics.md, compared with a report that has all of these metrics."""
 
-import copy
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from farther.evaluation.files import read_evaluation
+from farther.evaluation.results import ClassifierResults, GroupResults, read_evaluation, write_results
 from farther.report import build
-from farther.tables.documents import read_json, write_json, write_sealed
+from farther.tables.documents import read_json, write_json
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -46,19 +45,20 @@ def complete(built, tmp_path_factory):
     detector = artifacts / "metrics" / "pets-later" / "detector.json"
     write_json(detector, read_json(detector) | CLASSIFIER)
     evaluation = read_evaluation(artifacts / "evaluation" / "pets-net.json")
-    for evaluated in evaluation["methods"].values():
-        for split in evaluated["splits"].values():
-            split |= {"known": KNOWN, "pairs": PAIRS, "full_spectrum": SPECTRUM}
-        for means in evaluated["means"].values():
-            means |= {"full_spectrum_auroc": 0.5}
-    write_sealed(artifacts / "evaluation" / "pets-net.json", evaluation)
-    later = copy.deepcopy(evaluation) | {"classifier": CLASSIFIER | {"shifted": {}}}
-    for evaluated in later["methods"].values():
-        for split in evaluated["splits"].values():
-            split |= {"recognition": RECOGNITION}
-        for means in evaluated["means"].values():
-            means |= {"oscr": 0.5}
-    write_sealed(artifacts / "evaluation" / "pets-later.json", later)
+    for evaluated in evaluation.methods.values():
+        for split in evaluated.splits.values():
+            for name, values in (("known", KNOWN), ("pairs", PAIRS), ("full_spectrum", SPECTRUM)):
+                split.groups[name] = GroupResults(values=values)
+        for means in evaluated.means.values():
+            means.values["full_spectrum_auroc"] = 0.5
+    write_results(artifacts / "evaluation" / "pets-net.json", evaluation)
+    evaluation.classifier = ClassifierResults(values=CLASSIFIER)
+    for evaluated in evaluation.methods.values():
+        for split in evaluated.splits.values():
+            split.groups["recognition"] = GroupResults(values=RECOGNITION)
+        for means in evaluated.means.values():
+            means.values["oscr"] = 0.5
+    write_results(artifacts / "evaluation" / "pets-later.json", evaluation)
     from tests.report.conftest import PARAMS
 
     return build(PARAMS, root).parent

@@ -2,10 +2,10 @@
 
 import pytest
 
+from farther.evaluation.results import read_evaluation
 from farther.metrics.errors.error_budget import KINDS
 from farther.report.charts import error_budget
 from farther.report.results import read_run
-from farther.tables.documents import read_json
 
 
 @pytest.fixture
@@ -14,18 +14,18 @@ def run(evaluated, params):
 
 
 def test_the_charts_have_the_gains_of_the_evaluation(run, evaluated):
-    stored = read_json(evaluated / "artifacts/evaluation/pets-net.json")
+    stored = read_evaluation(evaluated / "artifacts/evaluation/pets-net.json")
     drawn = {row["kind"]: row["gain"] for row in error_budget.known(run).spec["data"]["values"]}
-    expected = {kind: of["gain"] for kind, of in stored["error_budget"]["kinds"].items()}
+    expected = {kind: of.gain for kind, of in stored.error_budget.kinds.items()}
     assert drawn == pytest.approx(expected, abs=1e-4)
     assert list(drawn) == list(KINDS)
-    budget = {split: of["error_budget"] for split, of in stored["methods"]["msp"]["splits"].items()}
+    budget = {split: of.error_budget for split, of in stored.methods["msp"].splits.items()}
     group = error_budget.unknown(run, "msp")
     for metric, chart in zip(("ap_u", "r_u", "nose"), group.charts, strict=True):
         found = {(row["split"], row["kind"]): row["gain"] for row in chart.spec["data"]["values"]}
         assert found == pytest.approx(
             {
-                (split.replace("_", " "), kind): of[metric]
+                (split.replace("_", " "), kind): of.values[metric]
                 for split, kinds in budget.items()
                 for kind, of in kinds.items()
             },
@@ -34,11 +34,9 @@ def test_the_charts_have_the_gains_of_the_evaluation(run, evaluated):
 
 
 def test_correcting_the_class_finds_the_lynx_that_was_taken_for_a_cat(run):
-    near = run.details("photos_near", "msp")["error_budget"]
-    assert near["classification"] | {"intervals": None} == {
-        "count": 1, "ap_u": 0.25, "r_u": 0.25, "nose": 0.25, "intervals": None
-    }  # fmt: skip
-    assert (near["missed"]["count"], near["missed"]["r_u"]) == (2, 0.5)
+    near = run.details("photos_near", "msp").error_budget
+    assert near["classification"].values == {"count": 1, "ap_u": 0.25, "r_u": 0.25, "nose": 0.25}
+    assert (near["missed"].values["count"], near["missed"].values["r_u"]) == (2, 0.5)
 
 
 def test_all_detectors_are_side_by_side_with_means_over_splits(run):

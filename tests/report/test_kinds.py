@@ -33,7 +33,9 @@ def test_the_kind_of_a_score_follows_from_its_method_its_pass_and_the_detector(n
 
 @pytest.fixture
 def run(make_run):
-    means = {"near": {"splits": ["coco_near"], "auroc": 0.5, "ap_u": 0.25, "intervals": {"auroc": [0.4, 0.6]}}}
+    means = {
+        "near": {"splits": ["coco_near"], "values": {"auroc": 0.5, "ap_u": 0.25}, "intervals": {"auroc": (0.4, 0.6)}}
+    }
     results = {name: {"auroc": 0.5, "ap_u": 0.25} for name in ("msp", "energy", "native")}
     return make_run(results, {"methods": {name: {"means": means} for name in results}})
 

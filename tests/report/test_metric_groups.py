@@ -26,7 +26,7 @@ def test_false_alarms_are_the_id_test_detections_below_the_threshold_per_100_ima
     assert cells(table, "id_flagged") == {"ID test images": "5.0"}
     assert cells(table, "map50") == {"ID test images": "100.0"}
     assert table.counts == {"ID test images": "20 detections, 20 images"}
-    low, high = run.method("msp")["costs"]["intervals"]["false_alarms"]
+    low, high = run.method("msp").costs.intervals["false_alarms"]
     assert 0 <= low <= 0.05 <= high
 
 

@@ -4,15 +4,16 @@ import base64
 import io
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 from PIL import Image
+from tests.support.evaluations import SEARCH
 
 from farther.errors import ParameterError
-from farther.evaluation.files import read_evaluation
+from farther.evaluation.results import read_evaluation, write_results
 from farther.report import build
 from farther.report.examples import Mark
-from farther.tables.documents import write_sealed
 from farther.tables.files import digest
 
 
@@ -217,10 +218,8 @@ def test_without_the_evaluation_s_details_the_tables_are_still_there(project, pa
 def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, read):
     file = project / "artifacts" / "evaluation" / "pets-net.json"
     details = read_evaluation(file)
-    details["methods"]["knn"]["fitted"]["choice"] = {
-        "best": {}, "trials": [{}, {}], "id_split": "val", "ood_split": "photos_far", "oracle": True,
-    }  # fmt: skip
-    write_sealed(file, details)
+    details.methods["knn"].fitted.choice = replace(SEARCH, oracle=True)
+    write_results(file, details)
     index = read(build(params, project))
     folder = project / "artifacts" / "report"
     pages = [index, read(folder / "detectors/pets-net.html"), read(folder / "methods/knn.html")]

@@ -1,7 +1,10 @@
 """Warnings about the data, and images that could not be used, as the report lists them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from tests.support.evaluations import SEARCH
 
 from farther.report.problems import doubts, unusable_images, warnings
 from farther.tables import Header, Regions, RegionsWriter
@@ -74,8 +77,8 @@ def test_a_run_s_empty_splits_and_failed_images_are_named(tmp_path, make_run):
 
 
 def test_thresholds_and_parameters_that_were_chosen_on_test_images_are_named(tmp_path, make_run):
-    fitted = {"methods": {"msp": {"fitted": {"choice": {"oracle": True}}}}, "settings": {"id_split": "test"}}
-    run = make_run({"msp": {}}, fitted)
+    fitted = {"choice": replace(SEARCH, oracle=True)}
+    run = make_run({"msp": {}}, {"methods": {"msp": {"fitted": fitted}}})
     params = {"benchmarks": {}, "detectors": {"net": {}}, "threshold": {"split": "test"}}
     assert doubts(tmp_path, params, [run]) == [
         "net (voc): t* was chosen on test, test images that results are reported on.",

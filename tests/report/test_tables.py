@@ -66,8 +66,9 @@ def test_the_best_is_the_lowest_where_lower_is_better_and_equal_numbers_are_equa
 
 def test_a_method_is_tied_when_the_interval_of_its_difference_from_the_best_contains_zero(make_run):
     def details(low: float, high: float) -> dict:
-        compared = {"auroc": {"best": "a", "interval": [low, high], "p": 0.5}}
-        return {"splits": {"coco_near": {"against_best": compared, "intervals": {"auroc": [0.6, 0.7]}}}}
+        compared = {"auroc": {"best": "a", "interval": (low, high), "p": 0.5}}
+        groups = {"ood": {"intervals": {"auroc": (0.6, 0.7)}}}
+        return {"splits": {"coco_near": {"against_best": compared, "groups": groups}}}
 
     methods = {"a": details(0, 0), "b": details(-0.1, 0.01), "c": details(-0.2, -0.1)}
     results = {name: {"auroc": value} for name, value in (("a", 0.9), ("b", 0.8), ("c", 0.7))}
@@ -100,7 +101,8 @@ def test_latex_escapes_names_and_has_as_many_cells_as_columns(make_run):
 
 def test_values_from_few_objects_are_grey_and_equal_ones_unmarked(make_run):
     def details(objects: int) -> dict:
-        return {"splits": {"coco_near": {"open_set": {"unknown_objects": objects}, "ood": {"ood_regions": 99}}}}
+        counts = {"open_set": {"unknown_objects": objects}, "ood": {"ood_regions": 99}}
+        return {"splits": {"coco_near": {"groups": {name: {"values": of} for name, of in counts.items()}}}}
 
     results = {"a": {"nose": 0.5, "p_u": 1, "auroc": 0.9}, "b": {"nose": 0.25, "p_u": 1, "auroc": 0.8}}
     run = make_run(results, {"methods": {name: details(29) for name in results}})

@@ -1,9 +1,10 @@
 """The page of wilderness: its message, tables and charts."""
 
 import pytest
+from tests.support.evaluations import impact_of, wilderness_of
 
+from farther.evaluation.results import ErrorCauses, OperatingPoints, read_evaluation
 from farther.report.wilderness import content
-from farther.tables.documents import read_json
 
 CAUSES = ("correct", "localisation", "similar", "other_class", "background", "unknown_unknown", "mixed_unknown")
 
@@ -19,23 +20,23 @@ def wild(unknown=0.25, f=(0.9, 0.8, 0.7), kept=(0.9, 0.6, 0.5), background=None)
         "threshold": [0.5, 0.6, 0.7],
         "f_of_closed": kept,
     }
-    return {
-        "ratio": 2.0,
-        "map_closed": 0.8,
-        "map_open": 0.7,
-        "at_recall": {"0.3": {"average_impact": 0.125}},
-        "errors": {
-            "ratio": 1.0,
-            "similar": [["cat", "dog"]],
-            "recalls": [0.1, 0.3, 0.9],
-            "classes": [2, 2, 1],
-            "detections": [10, 20, 90],
-            "shares": shares,
-            "intervals": {name: [[0.1, 0.4]] * 3 for name in CAUSES},
-        },
-        "operating_points": {"ratios": [0.0, 1.0, 2.0], "betas": {"1": {"mean": mean, "classes": {"cat": mean}}}},
-        "background": background,
-    }
+    return wilderness_of(
+        ratio=2.0,
+        map_closed=0.8,
+        map_open=0.7,
+        at_recall={"0.3": impact_of(average_impact=0.125)},
+        errors=ErrorCauses(
+            ratio=1.0,
+            similar=[["cat", "dog"]],
+            recalls=[0.1, 0.3, 0.9],
+            classes=[2, 2, 1],
+            detections=[10, 20, 90],
+            shares=shares,
+            intervals={name: [(0.1, 0.4)] * 3 for name in CAUSES},
+        ),
+        operating_points={"ratios": [0.0, 1.0, 2.0], "betas": {"1": {"mean": mean, "classes": {"cat": mean}}}},
+        background=background,
+    )
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_errors_are_drawn_as_far_as_all_classes_reach_the_recall(page):
 
 def test_the_background_is_drawn_cumulated(page):
     side = {"histogram": [0.25] * 2 + [0.0] * 37 + [0.5], "classes": {"cat": {"mean": 0.1, "sd": 0.2, "rejected": 0.5}}}
-    background = {"rejected_known": 0.1, "rejected_unknown": 0.5, "known": side, "unknown": side}
+    background = {"values": {"rejected_known": 0.1, "rejected_unknown": 0.5}, "known": side, "unknown": side}
     found = page(a=wild(background=background))["runs"]["a (voc)"]
     rows = found["charts"][2].charts[0].spec["data"]["values"].splitlines()
     assert rows[2].endswith("-0.9000,0.5000") and rows[40].endswith("1.0000,1.0000")
@@ -93,13 +94,13 @@ def test_the_background_is_drawn_cumulated(page):
 
 def test_with_few_wild_images_there_is_no_message_and_without_any_no_chart(page):
     alone = wild()
-    alone["operating_points"] = {"ratios": [0.0], "betas": {"1": {"mean": None, "classes": {}}}}
-    alone["errors"]["shares"] = {name: [None] * 3 for name in CAUSES}
-    alone["errors"]["classes"] = [0, 0, 0]
+    alone.operating_points = OperatingPoints(ratios=[0.0], betas={"1": {"mean": None, "classes": {}}})
+    alone.errors.shares = {name: [None] * 3 for name in CAUSES}
+    alone.errors.classes = [0, 0, 0]
     found = page(a=alone)
     assert found["message"] == ""
     few = wild()
-    few["errors"]["ratio"], few["operating_points"]["ratios"] = 0.5, [0.0, 0.25, 0.5]
+    few.errors.ratio, few.operating_points.ratios = 0.5, [0.0, 0.25, 0.5]
     found_few = page(a=few)
     assert found_few["message"] == ""
     assert found_few["overview"].frame["Unknown objects (%)"].to_list() == ["—"]
@@ -108,8 +109,8 @@ def test_with_few_wild_images_there_is_no_message_and_without_any_no_chart(page)
 
 
 def test_the_page_of_an_evaluated_run_has_its_values(report, evaluated, read):
-    found = read_json(evaluated / "artifacts/evaluation/pets-net.json")["wilderness"]
+    found = read_evaluation(evaluated / "artifacts/evaluation/pets-net.json").wilderness
     html = read(report / "wilderness.html")
     assert any("net (pets)" in text for text in html.texts("h2"))
     assert {"wilderness-1", "wild-1-1"} <= set(html.charts())
-    assert f"{100 * found['map_closed']:.1f}" in html.texts("td")
+    assert f"{100 * found.map_closed:.1f}" in html.texts("td")

@@ -128,13 +128,13 @@ def compared_methods(
     from farther.metrics.catalogue import COMPARED, METRICS
 
     evaluation = StoredEvaluation(root, run)
-    known = evaluation.report["methods"]
-    first, second = (known[choose("method of this run", name, known)]["splits"] for name in methods)
+    known = evaluation.report.methods
+    first, second = (known[choose("method of this run", name, known)].splits for name in methods)
     rows = []
     for split in [choose("split of this run", name, first) for name in splits] or list(first):
         tested = compare(*(evaluation.replicates(name, split) for name in methods))
         for metric in [choose("metric", name, tested) for name in metrics] or COMPARED:
-            before, after = (METRICS[metric].of(one[split]) for one in (first, second))
+            before, after = (one[split].value(METRICS[metric]) for one in (first, second))
             rows.append(_with_test(Change(Subject(run, split, ""), metric, before, after), tested))
     return rows
 

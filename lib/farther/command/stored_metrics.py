@@ -68,9 +68,11 @@ class StoredMetrics:
 
     def interval(self, subject: Subject, metric: str) -> tuple[float, float] | None:
         """A metric's own interval; None where there is no evaluation."""
+        from farther.metrics.catalogue import METRICS as CATALOGUE
+
         try:
-            methods = self.evaluation(subject.run).report["methods"]
-            return methods[subject.method]["splits"][subject.split]["intervals"][metric]
+            methods = self.evaluation(subject.run).report.methods
+            return methods[subject.method].splits[subject.split].interval(CATALOGUE[metric])
         except (FartherError, KeyError):
             return None
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import ClassifierResults, MeanOverSplits, MetricValues, SplitResults
 from farther.metrics.catalogue import METRICS
 from farther.metrics.ood import classification, misclassification
-from farther.metrics.weighting import ratio, value
+from farther.metrics.weighting import plain, ratio
 
 
 def means(
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, SplitResults],
     replicates: Mapping[str, Mapping[str, np.ndarray]],
     distance: Mapping[str, str],
-) -> dict[str, Any]:
+) -> dict[str, MeanOverSplits]:
     """Mean over the near, the far and the farther splits, as OpenOOD reports its metrics (arXiv:2210.07242).
 
     Args:
@@ -27,24 +27,23 @@ def means(
         distance: Of each split.
 
     Returns:
-        {distance: {"splits": their names, metric: value, "intervals": {metric: interval}}} of the metrics that all of
-        the splits have, None where one of them has no value.
+        Distance → means of the metrics that all of its splits have, None where one of them has no value.
     """
-    found: dict[str, Any] = {}
+    found = {}
     for name in dict.fromkeys(distance[split] for split in distance if split in results):
         splits = [split for split in results if distance.get(split) == name]
-        metrics = [m for m in METRICS.values() if m.averaged and all(m.group in results[s] for s in splits)]
-        values = {metric.name: [metric.of(results[split]) for split in splits] for metric in metrics}
+        metrics = [m for m in METRICS.values() if m.averaged and all(m.group in results[s].groups for s in splits)]
+        values = {metric.name: [results[split].value(metric) for split in splits] for metric in metrics}
         drawn = {m: [replicates[s][m] for s in splits] for m in values if all(m in replicates[s] for s in splits)}
-        found[name] = {
-            "splits": splits,
-            **{m: None if None in of else float(np.mean(np.array(of, dtype=float))) for m, of in values.items()},
-            "intervals": intervals.within({m: np.mean(of, axis=0) for m, of in drawn.items()}),
-        }
+        found[name] = MeanOverSplits(
+            splits=splits,
+            values={m: None if None in of else float(np.mean(np.array(of, dtype=float))) for m, of in values.items()},
+            intervals=intervals.within({m: np.mean(of, axis=0) for m, of in drawn.items()}),
+        )
     return found
 
 
-def errors(inputs: RunInputs, id_scores: np.ndarray) -> dict[str, Any]:
+def errors(inputs: RunInputs, id_scores: np.ndarray) -> MetricValues:
     """Misclassification detection by a method on the ID split, with intervals.
 
     Args:
@@ -52,14 +51,14 @@ def errors(inputs: RunInputs, id_scores: np.ndarray) -> dict[str, Any]:
     """
     correct = inputs.is_correct
     counts = {"correct": int(correct.sum()), "errors": int((~correct).sum())}
-    found = {**counts, **misclassification.evaluate(id_scores, correct)}
+    values, drawn = {**counts, **misclassification.evaluate(id_scores, correct)}, {}
     if inputs.id_draws is not None:
         weights = inputs.id_draws.rows(inputs.id_regions.image_id)
-        found["intervals"] = intervals.within(misclassification.evaluate(id_scores, correct, weights))
-    return found
+        drawn = misclassification.evaluate(id_scores, correct, weights)
+    return MetricValues(values=values, intervals=intervals.within(drawn))
 
 
-def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> dict[str, Any]:
+def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
     """Detections on the ID split that a method flags as unknown, with intervals.
 
     Args:
@@ -75,23 +74,23 @@ def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> dict[str, Any
         "false_alarms": counts["flagged"] / images if images else None,
         "id_flagged": counts["flagged"] / len(id_scores) if len(id_scores) else None,
     }
-    if inputs.id_draws is None:
-        return {**counts, **rates}
-    rows = inputs.id_draws.rows(inputs.id_regions.image_id)
-    drawn, regions = rows[flagged].total(), rows.total()
-    within = intervals.within({"false_alarms": drawn / max(images, 1), "id_flagged": ratio(drawn, regions)})
-    return {**counts, **rates, "intervals": within}
+    drawn = {}
+    if inputs.id_draws is not None:
+        rows = inputs.id_draws.rows(inputs.id_regions.image_id)
+        alarms = rows[flagged].total()
+        drawn = {"false_alarms": alarms / max(images, 1), "id_flagged": ratio(alarms, rows.total())}
+    return MetricValues(values={**counts, **rates}, intervals=intervals.within(drawn))
 
 
-def classifier(inputs: RunInputs) -> dict[str, Any] | None:
+def classifier(inputs: RunInputs) -> ClassifierResults | None:
     """Accuracy and calibration of a classifier on the ID split, with intervals, and on shifted splits; else None."""
     if not inputs.whole_images:
         return None
-    classified = inputs.classified
-    found = {name: value(of) for name, of in classification.metrics(classified).items()}
-    if inputs.id_draws is not None:
-        drawn = classification.metrics(classified, inputs.id_draws.of(classified.images))
-        found["intervals"] = intervals.within(drawn)
+    classified, draws = inputs.classified, inputs.id_draws
+    drawn = {} if draws is None else classification.metrics(classified, draws.of(classified.images))
     shifted = {s.name: classification.Classified.of(s.objects, s.regions()) for s in inputs.shifted}
-    of_shifted = {name: classification.metrics(one) for name, one in shifted.items()}
-    return {**found, "shifted": {name: {m: value(of) for m, of in v.items()} for name, v in of_shifted.items()}}
+    return ClassifierResults(
+        values=plain(classification.metrics(classified)),
+        intervals=intervals.within(drawn),
+        shifted={name: plain(classification.metrics(one)) for name, one in shifted.items()},
+    )

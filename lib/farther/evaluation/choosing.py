@@ -73,7 +73,7 @@ def choose(inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Mea
     objects within the other limits.
     """
     applicable, left_out = read_methods(inputs.files, list(methods))
-    oracle = {m.name for m in applicable if (m.fitted.get("choice") or {}).get("oracle")}
+    oracle = {m.name for m in applicable if m.fitted.is_oracle}
     left_out |= dict.fromkeys(sorted(oracle), "its parameters were chosen on test data")
     names = [method.name for method in applicable if method.name not in oracle]
     return _Chooser(inputs, names, budget, {} if known is None else known).choices(left_out)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,6 +17,7 @@ import polars as pl
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import ClassEdge, ClassesResults, Number, SimilarClass
 from farther.metrics import ood
 from farther.tables import ClassPairs, ImageClasses, Images, ObjectOutcomes, Regions, SortedClasses
 from farther.tables.files import inside
@@ -45,7 +45,7 @@ class _Part:
     images: Mapping[int, int]
 
 
-def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any]:
+def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResults | None:
     """Metrics by OODness and the class graph of a run.
 
     Args:
@@ -53,7 +53,7 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
         methods: Names of the methods that apply; their scores and outcomes are stored.
 
     Returns:
-        {} for a benchmark without splits whose images are chosen by rules; else
+        None for a benchmark without splits whose images are chosen by rules; else
 
         by_oodness: method → OODness → images, regions, auroc, fpr95, detection_error: ID test regions against those of
             images of that OODness.
@@ -68,9 +68,9 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
     """
     parts = _parts(inputs)
     if not parts or not methods:
-        return {}
-    by_oodness: dict[str, Any] = {}
-    id_up_to: dict[str, Any] = {}
+        return None
+    by_oodness: dict[str, dict[str, dict[str, Number]]] = {}
+    id_up_to: dict[str, dict[str, dict[str, float | None]]] = {}
     for method in methods:
         id_scores = inputs.scores(method, inputs.id_split)[inputs.id_above]
         others = [inputs.scores(method, part.split)[part.rows] for part in parts]
@@ -89,13 +89,13 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
             for most in COUNTED
         }
     edges = class_edges(inputs, methods[0])
-    return {
-        "by_oodness": by_oodness,
-        "id_up_to": id_up_to,
-        "outcomes": {method: _outcomes(inputs, method) for method in methods},
-        "edges": edges.head(EDGES).to_dicts(),
-        "similarity": _similarity(inputs, edges),
-    }
+    return ClassesResults(
+        by_oodness=by_oodness,
+        id_up_to=id_up_to,
+        outcomes={method: _outcomes(inputs, method) for method in methods},
+        edges=[ClassEdge(**row) for row in edges.head(EDGES).to_dicts()],
+        similarity=_similarity(inputs, edges),
+    )
 
 
 def _parts(inputs: RunInputs) -> list[_Part]:
@@ -176,7 +176,7 @@ def _predicted(regions: Regions, classes: Sequence[str]) -> pl.DataFrame:
     return regions.frame.select("image_id", "region_id").with_columns(names)
 
 
-def _similarity(inputs: RunInputs, edges: pl.DataFrame) -> dict[str, Any]:
+def _similarity(inputs: RunInputs, edges: pl.DataFrame) -> dict[str, list[SimilarClass]]:
     """Mean of path and Wu–Palmer similarity of class and prediction, over objects, by either (Figures 2 and 3)."""
     file = _of_benchmark(inputs, "similarities.parquet")
     if not file.is_file():
@@ -187,6 +187,7 @@ def _similarity(inputs: RunInputs, edges: pl.DataFrame) -> dict[str, Any]:
     weighted = (pl.col("similarity") * pl.col("objects")).sum() / pl.col("objects").sum()
     found = {}
     for side in ("category", "id_class"):
-        means = known.group_by(side).agg(similarity=weighted, objects=pl.col("objects").sum())
-        found[side] = means.sort("similarity", side, descending=[True, False]).to_dicts()
+        means = known.group_by(name=side).agg(similarity=weighted, objects=pl.col("objects").sum())
+        rows = means.sort("similarity", "name", descending=[True, False]).to_dicts()
+        found[side] = [SimilarClass(**row) for row in rows]
     return found

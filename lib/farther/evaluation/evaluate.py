@@ -21,8 +21,6 @@ again. Comparisons between methods are computed from the stored replicates.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from farther.evaluation import intervals
 from farther.evaluation.classes import evaluate_classes
@@ -30,13 +28,14 @@ from farther.evaluation.gains import gains
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, read_methods
 from farther.evaluation.parts import Parts
+from farther.evaluation.results import DrawnImages, Evaluation, MethodResults
 from farther.evaluation.threshold import stored_threshold
 from farther.evaluation.write import write_run
 
 
 def evaluate_run(
     inputs: RunInputs, methods: Sequence[str], code: str, log: Callable[[list[str]], None] | None = None
-) -> dict[str, Any]:
+) -> Evaluation:
     """Computes and writes all metrics of a run; only what changed since the last time is computed.
 
     Args:
@@ -46,8 +45,7 @@ def evaluate_run(
         log: Called with the names of the methods that were evaluated, "the detector" among them if it was.
 
     Returns:
-        The content of `evaluation/<run>.json`. A method that does not apply to the detector is listed under
-        `not_applicable` with the reason, and has no metrics.
+        The content of `evaluation/<run>.json`.
 
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
@@ -57,43 +55,39 @@ def evaluate_run(
     parts = Parts(inputs, code)
     detector, each = parts.all(applicable)
     parts.keep_only(list(each))
-    chosen = stored_threshold(files.threshold)
-    report: dict[str, Any] = {
-        "run": files.run,
-        "benchmark": files.benchmark,
-        "settings": asdict(settings),
-        "threshold": inputs.threshold,
-        "threshold_rule": chosen.get("rule"),
-        "detector": inputs.id_split.folder.header.detector,
-        **{
-            section: detector[section]
-            for section in ("closed_set", "error_budget", "classifier", "wilderness", "self_awareness", "splits")
-        },
-        "bootstrap": _bootstrap(inputs),
-        "methods": _with_comparisons(each, inputs),
-        "not_applicable": refused,
-        "classes": evaluate_classes(inputs, list(each)),
-        "gains": gains(each),
-    }
-    write_run(files, report, {name: part.frames for name, part in each.items()}, detector["map_at"])
+    evaluation = Evaluation(
+        run=files.run,
+        benchmark=files.benchmark,
+        settings=settings,
+        threshold=inputs.threshold,
+        threshold_rule=stored_threshold(files.threshold).get("rule"),
+        detector=inputs.id_split.folder.header.detector,
+        **vars(detector),
+        bootstrap=_bootstrap(inputs),
+        methods=_with_comparisons(each, inputs),
+        not_applicable=refused,
+        classes=evaluate_classes(inputs, list(each)),
+        gains=gains(each),
+    )
+    write_run(files, evaluation, {name: part.frames for name, part in each.items()})
     if log is not None:
         log([name for name in ("the detector", *each) if name in parts.computed])
-    return report
+    return evaluation
 
 
-def _bootstrap(inputs: RunInputs) -> dict[str, Any]:
+def _bootstrap(inputs: RunInputs) -> dict[str, DrawnImages]:
     """What the replicates of each split draw; {} without replicates."""
     draws = {inputs.id_split.name: inputs.id_draws, **{split.name: split.draws for split in inputs.test_splits}}
-    return {name: drawn.facts() for name, drawn in draws.items() if drawn is not None}
+    return {name: DrawnImages(**drawn.facts()) for name, drawn in draws.items() if drawn is not None}
 
 
-def _with_comparisons(each: dict[str, Evaluated], inputs: RunInputs) -> dict[str, dict[str, Any]]:
+def _with_comparisons(each: dict[str, Evaluated], inputs: RunInputs) -> dict[str, MethodResults]:
     """The results of all methods, each compared with the best one of each split."""
     results = {name: part.results for name, part in each.items()}
     settings = inputs.settings
     for split in [tested.name for tested in inputs.tested] if settings.replicates else ():
-        of_split = {name: found["splits"][split] for name, found in results.items()}
+        of_split = {name: found.splits[split] for name, found in results.items()}
         replicates = {name: part.replicates[split] for name, part in each.items()}
         for name, compared in intervals.against_best(of_split, replicates, settings.comparisons).items():
-            of_split[name]["against_best"] = compared
+            of_split[name].against_best = compared
     return results

@@ -21,17 +21,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from farther.errors import DataError
+from farther.evaluation.results import SplitCounts
 from farther.metrics.matching.boxes import image_numbers, is_among
 from farther.metrics.wilderness import background_probability
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.documents import read_sealed
 from farther.tables.files import digest, inside
-from farther.tables.schema import Schema, check, read_typed
+from farther.tables.schema import read_typed
 
 
 @dataclass(frozen=True)
@@ -53,27 +52,6 @@ class Roles:
     distance: Mapping[str, str] = field(default_factory=dict)
     similar: Sequence[Sequence[str]] = ()
     pairs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-
-class _Evaluation(Schema):
-    """The parts of `evaluation/<run>.json` that everything in it hangs on."""
-
-    run: str
-    benchmark: str
-    settings: dict[str, Any]
-    splits: dict[str, dict[str, Any]]
-    methods: dict[str, dict[str, Any]]
-
-
-def read_evaluation(file: Path) -> dict[str, Any]:
-    """The content of `evaluation/<run>.json`; see `farther.evaluation.evaluate`.
-
-    Raises:
-        DataError: the file is absent, damaged or edited, or not an evaluation.
-    """
-    found = read_sealed(file, f"run `dvc repro evaluate@{file.stem}`")
-    check(_Evaluation, found, file)
-    return found
 
 
 class RunFiles:
@@ -210,17 +188,17 @@ class RunSplit:
         """Whether objects of known classes are annotated."""
         return bool(is_among(self.objects.category, self.known_classes).any())
 
-    def summary(self, regions: Regions) -> dict[str, Any]:
+    def summary(self, regions: Regions) -> SplitCounts:
         """Counts of the split, and the share of its images without any of `regions`."""
         seen = len(set(regions.image_id))
-        return {
-            "images": len(self.images),
-            "failed_images": self.failed,
-            "objects": len(self.objects),
-            "regions": len(regions),
-            "no_detection": 1 - seen / len(self.images) if self.images else None,
-            "inputs": self.inputs(),
-        }
+        return SplitCounts(
+            images=len(self.images),
+            failed_images=self.failed,
+            objects=len(self.objects),
+            regions=len(regions),
+            no_detection=1 - seen / len(self.images) if self.images else None,
+            inputs=self.inputs(),
+        )
 
     def inputs(self) -> dict[str, str]:
         """Digests of what was read: of files, of names of readable images, and of the columns of regions that count."""

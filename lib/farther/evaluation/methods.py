@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as checked
 
 from farther.cores import give_back_memory
 from farther.errors import DataError
@@ -17,14 +19,22 @@ from farther.evaluation.case import MethodScores, SplitCase
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import (
+    FittedMethod,
+    GroupResults,
+    MethodResults,
+    SplitResults,
+    read_results,
+    write_results,
+)
 from farther.evaluation.threshold import read_threshold
 from farther.evaluation.weights import ONCE
-from farther.methods.loading import read_method
 from farther.metrics import open_set
 from farther.metrics.open_set.outcomes import Outcome
-from farther.tables.documents import read_sealed, write_sealed
+from farther.tables.documents import read_json
 from farther.tables.files import digest
 from farther.tables.parquet import read_parquet, write_parquet
+from farther.tables.schema import check
 
 #: Most categories that a remark names.
 LISTED = 10
@@ -42,19 +52,28 @@ class Method:
 
     name: str
     tau: float
-    fitted: Mapping[str, Any]
+    fitted: FittedMethod
 
 
 def read_methods(files: RunFiles, names: list[str]) -> tuple[list[Method], dict[str, str]]:
     """Methods that apply, and the reasons of those that do not apply to this run's detector."""
     applicable, refused = [], {}
     for name in names:
-        fitted = read_method(files.fitted(name))
-        if reason := fitted.get("not_applicable"):
-            refused[name] = reason
+        file = files.fitted(name) / "method.json"
+        fitted = check(FittedMethod, read_json(file), file)
+        if fitted.not_applicable:
+            refused[name] = fitted.not_applicable
         else:
             applicable.append(Method(name, read_threshold(files.fitted(name) / "threshold.json"), fitted))
     return applicable, refused
+
+
+@checked(config=ConfigDict(extra="forbid"), kw_only=True)
+class _KeptResults:
+    """The content of a kept method's `results.json`: the results, and digests of the tables beside it."""
+
+    results: MethodResults
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -62,14 +81,13 @@ class Evaluated:
     """All that is computed for one method.
 
     Args:
-        results: As in `evaluation/<run>.json` under `methods`, without the comparisons with other methods: `splits`,
-            and over all of the benchmark `means`, `misclassification` and `costs` (`farther.evaluation.across`).
+        results: All results, without the comparisons with other methods.
         frames: Rows of each kind of plot.
         replicates: {split: {metric: ndarray of shape (B,)}}.
         outcomes: {split: outcomes of the regions and the objects}.
     """
 
-    results: dict[str, Any]
+    results: MethodResults
     frames: dict[str, pl.DataFrame]
     replicates: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -81,7 +99,7 @@ class Evaluated:
             write_parquet(frame, folder / f"{kind}.parquet")
         for split, values in self.replicates.items():
             write_parquet(pl.DataFrame(values), folder / f"{split}.replicates.parquet")
-        write_sealed(folder / "results.json", {**self.results, "files": _digests(folder)})
+        write_results(folder / "results.json", _KeptResults(results=self.results, files=_digests(folder)))
 
     @classmethod
     def read(cls, folder: Path, splits: Sequence[str]) -> Evaluated:
@@ -91,17 +109,15 @@ class Evaluated:
             DataError: a file is damaged or was replaced.
         """
         advice, file = f"delete {folder}", folder / "results.json"
-        results = read_sealed(file, advice)
-        expected, found = results.pop("files", None), _digests(folder)
-        if expected != found:
-            names = {*found, *expected} if isinstance(expected, dict) else ()
-            wrong = min((name for name in names if expected.get(name) != found.get(name)), default=file.name)
+        kept, found = read_results(_KeptResults, file, advice), _digests(folder)
+        if kept.files != found:
+            wrong = min(name for name in {*found, *kept.files} if kept.files.get(name) != found.get(name))
             raise DataError(
                 f"damaged or replaced: not the file that was written beside the others; {advice}", file=folder / wrong
             )
         replicates = {split: read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
         return cls(
-            results=results,
+            results=kept.results,
             frames={kind: read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
             replicates={split: {column.name: column.to_numpy() for column in of} for split, of in replicates.items()},
         )
@@ -121,15 +137,13 @@ def evaluate_method(method: Method, inputs: RunInputs) -> Evaluated:
     scores = MethodScores(inputs, method.name, method.tau)
     id_scores = scores.of_id.scores
     share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None
-    counts = {"tau": method.tau, "id_regions": len(id_scores), "id_regions_kept": share}
-    remarks = [*method.fitted.get("remarks", []), *_leaks(method, inputs)]
-    results: dict[str, Any] = {"fitted": {**method.fitted, "remarks": remarks}, **counts, "splits": {}}
+    splits: dict[str, SplitResults] = {}
     rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
     replicates, outcomes = {}, {}
     map50 = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
     for split in inputs.test_splits:
         case = SplitCase(scores, split)
-        results["splits"][split.name], replicates[split.name] = _measured(case)
+        splits[split.name], replicates[split.name] = _measured(case)
         outcome, stored, of_split, of_ood = case.outcome, case.stored, case.regions.scores, case.of_ood.scores
         del case  # and all that is cached in it
         outcomes[split.name] = outcome
@@ -144,32 +158,46 @@ def evaluate_method(method: Method, inputs: RunInputs) -> Evaluated:
         }
         for kind, of_kind in drawn.items():
             rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
-    results["means"] = across.means(results["splits"], replicates, inputs.roles.distance)
-    results["misclassification"] = across.errors(inputs, id_scores)
-    results["costs"] = across.costs(inputs, id_scores, method.tau)
+    results = MethodResults(
+        fitted=method.fitted.model_copy(update={"remarks": [*method.fitted.remarks, *_leaks(method, inputs)]}),
+        tau=method.tau,
+        id_regions=len(id_scores),
+        id_regions_kept=share,
+        splits=splits,
+        means=across.means(splits, replicates, inputs.roles.distance),
+        misclassification=across.errors(inputs, id_scores),
+        costs=across.costs(inputs, id_scores, method.tau),
+    )
     return Evaluated(results, {kind: plots.frame(kind, found) for kind, found in rows.items()}, replicates, outcomes)
 
 
-def _measured(case: SplitCase) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The results of all groups of metrics that apply, by section; and replicates by the metrics' names."""
-    results: dict[str, Any] = {}
+def _measured(case: SplitCase) -> tuple[SplitResults, dict[str, np.ndarray]]:
+    """The results of all groups of metrics that apply; and replicates by the metrics' names."""
+    groups: dict[str, GroupResults] = {}
+    details: dict[str, Any] = {}
     replicates: dict[str, np.ndarray] = {}
     weights = case.split.weights
     for group in GROUPS.values():
-        if not group.applies(case):
-            continue
-        results |= {group.name: {**group.counts(case), **group.values(case, ONCE)}, **group.details(case)}
-        if weights is not None:
-            replicates |= {f"{group.prefix}{key}": of for key, of in group.values(case, weights).items()}
-    return results | ({} if weights is None else {"intervals": intervals.within(replicates)}), replicates
+        if group.applies(case):
+            found = {**group.counts(case), **group.values(case, ONCE)}
+            drawn = {} if weights is None else group.values(case, weights)
+            groups[group.name] = GroupResults(
+                values={key: of for key, of in found.items() if not isinstance(of, dict | str)},
+                intervals=intervals.within(drawn),
+                parts={key: of for key, of in found.items() if isinstance(of, dict)},
+                labels={key: of for key, of in found.items() if isinstance(of, str)},
+            )
+            details |= group.details(case)
+            replicates |= {f"{group.prefix}{key}": of for key, of in drawn.items()}
+    return SplitResults(groups=groups, **details), replicates
 
 
 def _leaks(method: Method, inputs: RunInputs) -> list[str]:
     """A remark on negative prompts that name a category of an OOD test split: those that the method or labels use."""
     header = inputs.id_split.folder.header
     prompts = {header.classes[column] for column in header.unknown_columns}
-    if method.fitted["name"] == "neg_label":
-        fitted_on = method.fitted["state"]["fitted_on_"]
+    if method.fitted.name == "neg_label":
+        fitted_on = method.fitted.state["fitted_on_"]
         prompts |= {fitted_on["classes"][column] for column in fitted_on["unknown_columns"]}
     categories = {str(name) for split in inputs.tested for name in set(split.objects.category)}
     folded = {name.replace("_", " ").casefold() for name in prompts}

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.evaluation.files import RunFiles, read_evaluation
+from farther.evaluation.files import RunFiles
+from farther.evaluation.results import read_evaluation
 from farther.metrics.statistics import bootstrap
 from farther.tables.files import inside
 from farther.tables.parquet import read_parquet
@@ -49,7 +50,7 @@ class StoredEvaluation:
     def __init__(self, root: Path, run: str):
         self._file = inside(root / "evaluation", f"{run}.json")
         self.report = read_evaluation(self._file)
-        self._files = RunFiles(run, self.report["benchmark"], root)
+        self._files = RunFiles(run, self.report.benchmark, root)
 
     def replicates(self, method: str, split: str) -> Replicates:
         """Replicates of a method's metrics in an OOD split.
@@ -57,29 +58,25 @@ class StoredEvaluation:
         Raises:
             DataError: the run was evaluated without replicates, or by another version.
         """
-        settings = self.report["settings"]
+        settings = self.report.settings
         file = self._files.replicates(method, split)
-        if not settings.get("replicates"):
+        if not settings.replicates:
             raise DataError("evaluated without replicates: set evaluate.replicates in params.yaml", file=self._file)
         try:
-            id_images, images = (
-                self.report["splits"][name]["inputs"]["readable"] for name in (settings["id_split"], split)
-            )
+            id_images, images = (self.report.splits[name].inputs["readable"] for name in (settings.id_split, split))
             frame = read_parquet(file)
-        except (KeyError, TypeError, DataError):
+        except (KeyError, DataError):
             raise DataError(f"no replicates of {method}; rerun the stage `evaluate`", file=file) from None
-        draws = {"ID images": id_images, "OOD images": images, "number of replicates": settings["replicates"]}
+        draws = {"ID images": id_images, "OOD images": images, "number of replicates": settings.replicates}
         wrong = [
             column.name
             for column in frame
-            if not (column.dtype.is_float() or column.dtype.is_integer()) or len(column) != settings["replicates"]
+            if not (column.dtype.is_float() or column.dtype.is_integer()) or len(column) != settings.replicates
         ]
         if wrong:
-            raise DataError(
-                f"expected {settings['replicates']} numbers; delete {file.parent}", file=file, field=wrong[0]
-            )
+            raise DataError(f"expected {settings.replicates} numbers; delete {file.parent}", file=file, field=wrong[0])
         metrics = {column.name: column.to_numpy() for column in frame}
-        return Replicates({**draws, "seed": settings["seed"]}, metrics)
+        return Replicates({**draws, "seed": settings.seed}, metrics)
 
 
 def compare(first: Replicates, second: Replicates) -> dict[str, dict[str, Any]]:

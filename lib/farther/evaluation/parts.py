@@ -13,25 +13,12 @@ from farther.cores import count_cores, give_back_memory
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, Method, evaluate_method
+from farther.evaluation.results import DetectorResults, as_json, read_results, write_results
 from farther.keyed import Keyed
-from farther.tables.documents import read_sealed, write_sealed
 from farther.tables.files import digest
-from farther.tables.schema import Schema, check
 
 #: The kept part of the detector, and the choice of what to deploy (`farther.evaluation.choosing`).
 DETECTOR, CHOICE = "detector.json", "choice.json"
-
-
-class _OfDetector(Schema):
-    """The sections of the detector's part."""
-
-    closed_set: dict[str, Any]
-    error_budget: dict[str, Any] | None
-    classifier: dict[str, Any] | None
-    wilderness: dict[str, Any] | None
-    self_awareness: dict[str, Any] | None
-    splits: dict[str, dict[str, Any]]
-    map_at: dict[str, Any]
 
 
 class Parts:
@@ -62,7 +49,7 @@ class Parts:
             *(text for split in _read(inputs) for text in key_of(split)),
         )
 
-    def all(self, methods: Sequence[Method]) -> tuple[dict[str, Any], dict[str, Evaluated]]:
+    def all(self, methods: Sequence[Method]) -> tuple[DetectorResults, dict[str, Evaluated]]:
         """The part of the detector and those of methods, computed on one thread per core.
 
         Of very large splits they are computed one after the other, as each takes much memory.
@@ -79,7 +66,7 @@ class Parts:
             each = list(pool.map(self.method, methods))
             return detector.result(), {method.name: part for method, part in zip(methods, each, strict=True)}
 
-    def detector(self) -> dict[str, Any]:
+    def detector(self) -> DetectorResults:
         """The part of the detector; see `farther.evaluation.detector`."""
         roles = self._inputs.roles
         names = [self._inputs.settings.calibration_split, *roles.shifted, *filter(None, [roles.pseudo_ood])]
@@ -90,19 +77,17 @@ class Parts:
 
             evaluated = evaluate_detector(self._inputs)
             with self._writing, self._kept.make(DETECTOR, key) as path:
-                write_sealed(path, evaluated)
+                write_results(path, evaluated)
             self.computed.append("the detector")
         file = self._kept.path(DETECTOR)
-        found = read_sealed(file, f"delete {file}")
-        check(_OfDetector, found, file)
-        return found
+        return read_results(DetectorResults, file, f"delete {file}")
 
     def method(self, method: Method) -> Evaluated:
         """The part of a method, its outcomes left out; see `evaluate_method`."""
         files, item = self._inputs.files, f"methods/{method.name}"
         inputs = self._inputs
         scores = [files.scores(method.name, split.name) for split in _read(inputs)]
-        fitted = json.dumps(method.fitted, sort_keys=True)
+        fitted = as_text(as_json(method.fitted))
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
             evaluated = evaluate_method(method, self._inputs)

@@ -103,15 +103,13 @@ class SelfAwareRun:
 
     def measure(
         self, detector: SelfAwareDetector, images: DetectedImages, draws: ImageDraws | None = None
-    ) -> dict[str, Any]:
-        """Metrics of the detections in accepted images: values, and `replicates` where there are draws."""
-        matched, refused = self.match(detector, images), int(rejected(detector, images).sum())
-        found = {**plain(self.means(matched, None)), "rejected_images": refused, "images": len(images.names)}
-        if draws is not None:
-            original = dict(zip(images.names, images.original, strict=True))
-            weights = draws.of(np.array([original[name] for name in matched.images], dtype=object))
-            found["replicates"] = self.means(matched, weights)
-        return found
+    ) -> dict[str, np.ndarray]:
+        """Metrics of the detections in accepted images, ndarrays of shape (B,), or (1,) without draws."""
+        matched = self.match(detector, images)
+        if draws is None:
+            return self.means(matched, None)
+        original = dict(zip(images.names, images.original, strict=True))
+        return self.means(matched, draws.of(np.array([original[name] for name in matched.images], dtype=object)))
 
     def means(self, matched: MatchesByClass, weights: ImageWeights | None) -> dict[str, np.ndarray]:
         """LRP, LaECE and IDQ of matched detections; see `farther.metrics.self_awareness.by_class`."""
@@ -134,8 +132,8 @@ class SelfAwareRun:
 
     def quality(self, detector: SelfAwareDetector) -> dict[str, Any]:
         """DAQ and its parts (Table 6), `_t` for shifted images; without those, and without OOD images, no DAQ."""
-        clean = self.measure(detector, self.clean)
-        shifted = self.measure(detector, self.pooled) if self.pooled else {}
+        clean = plain(self.measure(detector, self.clean))
+        shifted = plain(self.measure(detector, self.pooled)) if self.pooled else {}
         found = {**plain(self.balanced(detector)), **_named(clean, ""), **_named(shifted, "_t")}
         parts = [found.get(name) for name in ("balanced_accuracy", "idq", "idq_t")]
         known = [part for part in parts if part is not None]
@@ -143,10 +141,10 @@ class SelfAwareRun:
 
     def replicates(self) -> dict[str, np.ndarray]:
         """Replicates of what `quality` gives for the run made self-aware as asked for."""
-        clean = self.measure(self.detector, self.clean, self.draws["clean"])["replicates"]
+        clean = self.measure(self.detector, self.clean, self.draws["clean"])
         found = {**self.balanced(self.detector, replicates=True), **_named(clean, "")}
         if self.pooled:
-            shifted = self.measure(self.detector, self.pooled, self.draws["shifted"])["replicates"]
+            shifted = self.measure(self.detector, self.pooled, self.draws["shifted"])
             found |= _named(shifted, "_t")
             parts = (found["balanced_accuracy"], found["idq"], found["idq_t"])
             found["daq"] = self_awareness.harmonic_means(*parts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import Ablation, AcceptedImages, Reliability, SelfAwarenessResults
 from farther.evaluation.self_aware_run import SelfAwareRun, rejected
 from farther.evaluation.sweeps import mean_average_precision
 from farther.metrics import closed_set, ood, self_awareness
@@ -34,15 +35,15 @@ KEPT = tuple(np.arange(1, 11) / 10)
 CONFIDENCES = tuple(np.arange(1, 10) / 10)
 
 
-def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
-    """Self-awareness of a run, as in `evaluation/<run>.json`.
+def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
+    """Self-awareness of a run.
 
     Returns:
         settings: How the run was made self-aware.
-        detector: The result, as `SelfAwareDetector.to_json` gives it.
-        lrp, lrp_loc, lrp_fp, lrp_fn, laece, idq: On ID test images; the same with `_t` on all shifted images together.
-        tpr, tnr, balanced_accuracy: Shares of ID test images accepted and of OOD images rejected; harmonic mean.
-        daq: Harmonic mean of balanced_accuracy, idq and idq_t; None without shifted images.
+        detector: The result.
+        values: lrp, lrp_loc, lrp_fp, lrp_fn, laece, idq on ID test images; the same with `_t` on all shifted images
+            together; tpr, tnr, balanced_accuracy: shares of ID test images accepted and of OOD images rejected, and
+            their harmonic mean; daq: that of balanced_accuracy, idq and idq_t, None without shifted images.
         intervals: Of all of these.
         per_class, reliability, reliability_before: On ID test images; the last before calibration.
         splits: For each OOD split without known objects, and for `all` of them: AUROC, tpr, tnr and balanced_accuracy.
@@ -63,26 +64,26 @@ def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
     detector, iou = run.detector, run.asked.iou
     clean = self_awareness.metrics(run.match(detector, run.clean), iou, run.settings.protocol)
     before = run.clean.match(iou, run.clean.above(detector.confidence_thresholds))
-    return {
-        "settings": {**asdict(run.asked), "image_threshold": run.image_threshold},
-        "detector": detector.to_json(),
-        **run.quality(detector),
-        "intervals": intervals.within(run.replicates()) if run.draws else {},
-        "per_class": clean["per_class"],
-        "reliability": clean["reliability"],
-        "reliability_before": self_awareness.reliability(before.values()),
-        "splits": _by_split(run),
-        "images": _by_images(run),
-        "map_by_uncertainty": _map_by_uncertainty(run),
-        "image_thresholds": _image_thresholds(run),
-        "calibrated": _calibrated(run),
-        "ablation": _ablation(run),
-        "aggregates": _aggregates(run),
-        "sweeps": _sweeps(run),
-        "ious": _ious(run),
-        "top_k": _top_k(run),
-        "thresholds_on_test": run.clean.lrp_thresholds(iou),
-    }
+    return SelfAwarenessResults(
+        settings=replace(run.asked, image_threshold=run.image_threshold),
+        detector=detector,
+        values=run.quality(detector),
+        intervals=intervals.within(run.replicates()) if run.draws else {},
+        per_class=clean["per_class"],
+        reliability=Reliability(**clean["reliability"]),
+        reliability_before=Reliability(**self_awareness.reliability(before.values())),
+        splits=_by_split(run),
+        images=_by_images(run),
+        map_by_uncertainty=_map_by_uncertainty(run),
+        image_thresholds=_image_thresholds(run),
+        calibrated=_calibrated(run),
+        ablation=_ablation(run),
+        aggregates=_aggregates(run),
+        sweeps=_sweeps(run),
+        ious=_ious(run),
+        top_k=_top_k(run),
+        thresholds_on_test=run.clean.lrp_thresholds(iou),
+    )
 
 
 def _doubt(run: SelfAwareRun, images: DetectedImages) -> np.ndarray:
@@ -104,20 +105,21 @@ def _by_split(run: SelfAwareRun) -> dict[str, Any]:
     return found
 
 
-def _by_images(run: SelfAwareRun) -> dict[str, Any]:
+def _by_images(run: SelfAwareRun) -> dict[str, AcceptedImages]:
     unknown = [_doubt(run, images) for images in run.ood.values()]
     severities = {run.settings.id_split: 0, **run.severities}
-    found: dict[str, Any] = {}
+    found = {}
     for name, images in {run.settings.id_split: run.clean, **run.shifted, **run.ood}.items():
         doubt = _doubt(run, images)
         counts = np.histogram(np.minimum(doubt, 1.0), UNCERTAINTY_BINS)[0]  # without detections: the last bin
-        shared = {"histogram": (counts / max(len(doubt), 1)).tolist()}
+        found[name] = AcceptedImages(
+            images=len(images.names),
+            rejected_images=int(rejected(run.detector, images).sum()),
+            histogram=(counts / max(len(doubt), 1)).tolist(),
+        )
         if name in severities:
-            measured = run.measure(run.detector, images)
-            found[name] = {**measured, "severity": severities[name], "auroc": _auroc(doubt, unknown), **shared}
-        else:
-            refused = int(rejected(run.detector, images).sum())
-            found[name] = {"images": len(images.names), "rejected_images": refused, **shared}
+            found[name].severity, found[name].auroc = severities[name], _auroc(doubt, unknown)
+            found[name].metrics = plain(run.measure(run.detector, images))
     return found
 
 
@@ -159,7 +161,7 @@ def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
     return found
 
 
-def _ablation(run: SelfAwareRun) -> list[dict[str, Any]]:
+def _ablation(run: SelfAwareRun) -> list[Ablation]:
     chosen = run.asked.calibrator
     rows: list[tuple[ConfidenceThreshold, calibration.Kind | None, ImageThreshold]] = [
         ("half", None, "keep_95"),
@@ -169,12 +171,12 @@ def _ablation(run: SelfAwareRun) -> list[dict[str, Any]]:
     if run.pseudo:
         rows.append(("lrp_optimal", chosen, "pseudo_ood"))
     return [
-        {
-            "confidence_threshold": confidence,
-            "calibrator": calibrator,
-            "image_threshold": image,
-            **run.quality(run.fit(calibrator, image, confidence)),
-        }
+        Ablation(
+            confidence_threshold=confidence,
+            calibrator=calibrator,
+            image_threshold=image,
+            metrics=run.quality(run.fit(calibrator, image, confidence)),
+        )
         for confidence, calibrator, image in rows
     ]
 

@@ -10,6 +10,14 @@ import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs, named_together
+from farther.evaluation.results import (
+    BackgroundResults,
+    ErrorCauses,
+    Interval,
+    Margins,
+    OperatingPoints,
+    WildernessResults,
+)
 from farther.metrics import wilderness
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_diagnosis
@@ -56,38 +64,27 @@ class WildImages:
             seed=self._settings.seed,
         )
 
-    def metrics(self) -> dict[str, Any]:
-        """Section `wilderness` of `evaluation/<run>.json`.
+    def metrics(self) -> WildernessResults:
+        """All metrics of wilderness.
 
-        Returns:
-            As `farther.metrics.wilderness.evaluate`, with intervals for `recomputed_replicates`; and
-
-            confusion: see `farther.metrics.errors.error_diagnosis.confusion`, at the recall `diagnosis_recall`.
-            errors, background: see the methods.
-            operating_points: see `farther.metrics.wilderness.Wilderness.best_thresholds`.
+        Those of `farther.metrics.wilderness.evaluate`, with intervals for `recomputed_replicates`; `confusion` as in
+        `farther.metrics.errors.error_diagnosis`, at the recall `diagnosis_recall`; `operating_points` are the best
+        thresholds of `farther.metrics.wilderness.Wilderness`.
         """
         points = dict(zip(self._impact.classes, self._impact.operating_points(DIAGNOSIS_RECALL), strict=True))
         replicates = self._settings.recomputed_replicates
-        return {
+        return WildernessResults(
             **self._impact.metrics(),
-            **({"intervals": self._impact_intervals(replicates)} if replicates else {}),
-            "diagnosis_recall": DIAGNOSIS_RECALL,
-            "confusion": self._confusion(points),
-            "errors": self.errors(),
-            "operating_points": self._impact.best_thresholds(),
-            "background": self.background(),
-        }
+            intervals=self._impact_intervals(replicates) if replicates else {},
+            diagnosis_recall=DIAGNOSIS_RECALL,
+            confusion=self._confusion(points),
+            errors=self.errors(),
+            operating_points=OperatingPoints(**self._impact.best_thresholds()),
+            background=self.background(),
+        )
 
-    def errors(self) -> dict[str, Any]:
-        """Causes of detections over recall, in the ID images and as many wild ones, or in all where there are fewer.
-
-        Returns:
-            ratio: The wilderness ratio.
-            similar: Groups of similar classes.
-            recalls, classes, detections: The recalls; of each the number of classes that reach it, and of detections.
-            shares: {cause: share of the detections at each recall}.
-            intervals: {cause: interval at each recall}, with replicates.
-        """
+    def errors(self) -> ErrorCauses:
+        """Causes of detections over recall, in the ID images and as many wild ones, or in all where there are fewer."""
         wild = self._impact.wild_images(DIAGNOSIS_RATIO)
         rows = is_among(self._regions.image_id, wild)
         tables = self._parts[0], (self._objects[is_among(self._objects.image_id, wild)], self._regions[rows])
@@ -100,30 +97,26 @@ class WildImages:
         matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
         recalls = error_diagnosis.RECALLS
         counts, classes = error_diagnosis.counts_at_recalls(matched, cause, recalls)
-        found: dict[str, Any] = {
-            "ratio": len(wild) / len(self._closed.images),
-            "similar": [list(group) for group in self._similar],
-            "recalls": list(recalls),
-            "classes": classes[:, 0].tolist(),
-            "detections": counts[:, :, 0].sum(axis=0).astype(int).tolist(),
-            "shares": {name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()},
-        }
+        within = {}
         if self._draws is not None:
             both = joined(self._draws.of(of_known), self._wild_draws(wild).of(of_wild))
             drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, both[:, np.argsort(places)])
-            found["intervals"] = {
-                name: [bootstrap.interval(at) for at in of] for name, of in error_diagnosis.shares(drawn).items()
-            }
-        return found
+            within = {name: [bootstrap.interval(at) for at in of] for name, of in error_diagnosis.shares(drawn).items()}
+        return ErrorCauses(
+            ratio=len(wild) / len(self._closed.images),
+            similar=[list(group) for group in self._similar],
+            recalls=list(recalls),
+            classes=classes[:, 0].tolist(),
+            detections=counts[:, :, 0].sum(axis=0).astype(int).tolist(),
+            shares={name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()},
+            intervals=within,
+        )
 
-    def background(self) -> dict[str, Any] | None:
+    def background(self) -> BackgroundResults | None:
         """Class against background probability, of correct ID detections and of detections of unknown objects.
 
-        Returns:
-            None where the detector has no column for the background; else
-
-            rejected_known, rejected_unknown, auroc, intervals: see `background_probability.metrics`.
-            known, unknown: `histogram`, and `classes` by the class predicted.
+        See `farther.metrics.wilderness.background_probability`; classes are those predicted. None where the detector
+        has no column for the background.
         """
         of_known = self._closed.read_margins()
         if of_known is None:
@@ -139,21 +132,22 @@ class WildImages:
             "unknown": np.concatenate([np.zeros(0), *stored])[of_unknown.astype(bool)],
         }
         both = margins["known"], margins["unknown"]
-        found: dict[str, Any] = background_probability.metrics(*both)
+        within = {}
         if self._draws is not None:
             weights = (
                 self._draws.rows(sides["known"].image_id),
                 self._wild_draws(self._names).rows(sides["unknown"].image_id),
             )
-            found["intervals"] = intervals.within(background_probability.metrics(*both, *weights))
+            within = intervals.within(background_probability.metrics(*both, *weights))
         classes = np.array(self._known.classes, dtype=object)
-        return found | {
-            name: {
-                "histogram": background_probability.histogram(margins[name]),
-                "classes": background_probability.by_class(margins[name], classes[regions.label]),
-            }
+        found = {
+            name: Margins(
+                histogram=background_probability.histogram(margins[name]),
+                classes=background_probability.by_class(margins[name], classes[regions.label]),
+            )
             for name, regions in sides.items()
         }
+        return BackgroundResults(values=background_probability.metrics(*both), intervals=within, **found)
 
     @cached_property
     def _cause(self) -> np.ndarray:
@@ -177,7 +171,7 @@ class WildImages:
         settings = self._settings
         return ImageDraws(names, settings.replicates, settings.seed + 1, settings.drawn_images)
 
-    def _impact_intervals(self, replicates: int) -> dict[str, Any]:
+    def _impact_intervals(self, replicates: int) -> dict[str, Interval]:
         seed = self._settings.seed
         closed, drawn = ImageDraws(self._closed.images, replicates, seed), ImageDraws(self._names, replicates, seed + 1)
 

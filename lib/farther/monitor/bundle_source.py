@@ -16,6 +16,7 @@ from farther.detectors.passes import read_passes
 from farther.detectors.passes.crops import Crops
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
+from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
 from farther.methods import Method, load, not_applicable
@@ -34,7 +35,7 @@ from farther.monitor.drift import Rates
 from farther.scoring.entries import MethodEntry
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header, RegionsFolder
-from farther.tables.documents import read_sealed, write_json
+from farther.tables.documents import write_json
 from farther.tables.files import write_aside
 from farther.tables.folders import resolved
 
@@ -120,11 +121,10 @@ class BundleSource:
         return read_threshold(self.files.threshold), read_threshold(tau)
 
     @cached_property
-    def self_aware(self) -> SelfAwareDetector | None:
+    def self_aware(self) -> SelfAwareDetector:
         """What makes the run self-aware."""
         _check_there(self.files, self.files.evaluation)
-        found = read_sealed(self.files.evaluation, f"run `dvc repro evaluate@{self.files.run}`").get("self_awareness")
-        return SelfAwareDetector.from_json(found["detector"]) if found else None
+        return read_evaluation(self.files.evaluation).self_awareness.detector
 
     def check_regions(self) -> None:
         """Refuses a detector that is not the one that the run's regions are of.
@@ -176,7 +176,7 @@ class BundleSource:
         stored, names = split.regions(), sorted(split.images)
         scores = aligned_scores(stored, self.files.scores(self.method.name, split.name), len(split.folder))
         detected = stored.score >= operating
-        rejected = self.self_aware.rejected(stored, names) if self.self_aware else []
+        rejected = self.self_aware.rejected(stored, names)
         rates = Rates.of(stored.image_id[detected], scores[detected] < tau, names, rejected)
         return Validation(**rates.to_json(), split=split.name)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
 
+from farther.evaluation.results import MetricValues
 from farther.metrics.catalogue import METRICS
 from farther.report import ranking
 from farther.report.charts import vega as vl
@@ -55,14 +56,13 @@ def classifiers(runs: Sequence[Run]) -> Listing | None:
     """Accuracy and calibration of classifiers on the ID test split, and accuracy on shifted images."""
     rows = []
     for run in runs:
-        found = run.evaluation.get("classifier")
+        found = run.evaluation and run.evaluation.classifier
         if found:
-            within = found.get("intervals", {})
             of_metric = {
-                f"{METRICS[name].title}{' (%)' if name != 'nll' else ''}": _with_interval(name, found[name], within)
+                f"{METRICS[name].title}{' (%)' if name != 'nll' else ''}": _with_interval(name, found)
                 for name in ("accuracy", "nll", "ece")
             }
-            shifted = {f"Accuracy: {name} (%)": values["accuracy"] for name, values in found["shifted"].items()}
+            shifted = {f"Accuracy: {name} (%)": values["accuracy"] for name, values in found.shifted.items()}
             counts = {"Images": id_images(run)}
             row = {"Detector": run.full_title, "Benchmark": run.benchmark_title}
             rows.append({**row, **counts, **of_metric, **shifted})
@@ -71,10 +71,10 @@ def classifiers(runs: Sequence[Run]) -> Listing | None:
     return Listing.of(caption, rows, numbers) if rows else None
 
 
-def _with_interval(name: str, value: float | None, within: Mapping[str, Sequence[float] | None]) -> str:
+def _with_interval(name: str, found: MetricValues) -> str:
+    value, interval = found.values[name], found.intervals.get(name)
     if value is None:
         return ABSENT
-    interval = within.get(name)
     if name == "nll":
         return f"{value:.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else "")
     return percent(value) + (f" ({between(interval)})" if interval else "")
@@ -82,26 +82,19 @@ def _with_interval(name: str, value: float | None, within: Mapping[str, Sequence
 
 def _means(benchmark: str, runs: Sequence[Run]) -> Listing | None:
     rows = []
+    splits: dict[str, list[str]] = {}
     for run in runs:
         for method in run.methods:
-            found = run.method(method).get("means", {})
-            cells = {
-                f"{distance.capitalize()} {METRICS[name].title}\N{NO-BREAK SPACE}{METRICS[name].arrow} (%)": of.get(
-                    name
-                )
-                for distance in DISTANCES
-                if (of := found.get(distance))
-                for name in MEANS
-                if name in of
-            }
+            found = run.means(method)
+            splits |= {distance: of.splits for distance, of in found.items()}
+            cells = {}
+            for distance in (name for name in DISTANCES if name in found):
+                values = found[distance].values
+                for metric in (METRICS[name] for name in MEANS if name in values):
+                    head = f"{distance.capitalize()} {metric.title}\N{NO-BREAK SPACE}{metric.arrow} (%)"
+                    cells[head] = values[metric.name]
             if cells:
                 rows.append({"Detector": run.full_title, "Method": run.label(method), **cells})
-    splits = {
-        distance: of["splits"]
-        for run in runs
-        for m in run.methods
-        for distance, of in run.method(m).get("means", {}).items()
-    }
     images = {split.name: run.images(split.name) for run in runs for split in run.splits}
     over = "; ".join(
         f"{name}: {', '.join(f'{split} ({images[split]:,} images)' for split in splits[name])}"
@@ -116,8 +109,9 @@ def _errors(benchmark: str, runs: Sequence[Run]) -> Listing | None:
     rows = []
     for run in runs:
         for method in run.methods:
-            found = run.method(method).get("misclassification")
-            if found:
+            results = run.method(method)
+            if results:
+                found = results.misclassification.values
                 heads = {name: METRICS[f"misclassification_{name}"] for name in ERRORS}
                 cells = {
                     f"{metric.title}\N{NO-BREAK SPACE}{metric.arrow} (%)": found[name] for name, metric in heads.items()

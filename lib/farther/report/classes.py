@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import polars as pl
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from farther.evaluation.results import ClassesResults, SimilarClass
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
@@ -31,18 +32,21 @@ KNOWN = vl.Key("ID class it is taken for", "#0072B2", "■")
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `classes.html`: tables and charts of each run."""
-    found = {run.full_title: run.evaluation["classes"] for run in runs if run.evaluation.get("classes")}
+    found = {run.full_title: run.evaluation.classes for run in runs if run.evaluation and run.evaluation.classes}
     return {
         "runs": {name: _of_run(name, values) for name, values in found.items()},
         "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},
     }
 
 
-def _of_run(run: str, classes: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = pl.DataFrame(classes["edges"], schema={"category": pl.String, "id_class": pl.String, "objects": pl.Int64})
+def _of_run(run: str, classes: ClassesResults) -> dict[str, Any]:
+    pairs = pl.DataFrame(
+        [vars(edge) for edge in classes.edges],
+        schema={"category": pl.String, "id_class": pl.String, "objects": pl.Int64},
+    )
     graph = pruned(pairs, LEAST, EDGES)
     drawn = [] if graph.is_empty() else [vl.ChartGroup((OTHER, KNOWN), (class_graph(run, graph),))]
-    similar = classes["similarity"]
+    similar = classes.similarity
     drawn += [
         vl.ChartGroup((), (_similarities(run, side, similar[side]),))
         for side in ("category", "id_class")
@@ -52,7 +56,7 @@ def _of_run(run: str, classes: Mapping[str, Any]) -> dict[str, Any]:
     return {"listings": [listing for listing in listings if len(listing)], "charts": drawn}
 
 
-def _by_oodness(classes: Mapping[str, Any]) -> Listing:
+def _by_oodness(classes: ClassesResults) -> Listing:
     rows = [
         {
             "Method": title_of(method),
@@ -61,7 +65,7 @@ def _by_oodness(classes: Mapping[str, Any]) -> Listing:
             "Detections": values["regions"],
             **{title: values[name] for name, title in TITLES.items()},
         }
-        for method, by_level in classes["by_oodness"].items()
+        for method, by_level in classes.by_oodness.items()
         for level, values in by_level.items()
     ]
     return Listing.of(
@@ -70,7 +74,7 @@ def _by_oodness(classes: Mapping[str, Any]) -> Listing:
     )
 
 
-def _outcomes(classes: Mapping[str, Any]) -> Listing:
+def _outcomes(classes: ClassesResults) -> Listing:
     rows = [
         {
             "Method": title_of(method),
@@ -78,7 +82,7 @@ def _outcomes(classes: Mapping[str, Any]) -> Listing:
             "Objects": values["objects"],
             **{f"{name} (%)": values[name] / values["objects"] for name in ("found", "misclassified", "missed")},
         }
-        for method, by_level in classes["outcomes"].items()
+        for method, by_level in classes.outcomes.items()
         for level, values in by_level.items()
     ]
     return Listing.of(
@@ -172,10 +176,10 @@ def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
     )
 
 
-def _similarities(run: str, side: str, rows: Sequence[Mapping[str, Any]]) -> vl.Chart:
+def _similarities(run: str, side: str, rows: Sequence[SimilarClass]) -> vl.Chart:
     """The classes whose predictions are the most and the least similar to them, or the predictions."""
     shown = rows if len(rows) <= 2 * ENDS else [*rows[:ENDS], *rows[-ENDS:]]
-    frame = pl.DataFrame([{"class": row[side], **row} for row in shown])
+    frame = pl.DataFrame([vars(row) for row in shown]).rename({"name": "class"})
     what, key = ("class", OTHER) if side == "category" else ("predicted ID class", KNOWN)
     part = "all" if len(shown) == len(rows) else f"the {ENDS} highest and lowest"
     text = vl.said("{class} {similarity:.2f}", frame).replace("; ", ", ")

@@ -207,7 +207,8 @@ class Contents:
             "contents": {
                 name: title
                 for name, title in DETECTOR.items()
-                if (name != "examples" or count) and (name != "error-budget" or run.evaluation.get("error_budget"))
+                if (name != "examples" or count)
+                and (name != "error-budget" or (run.evaluation and run.evaluation.error_budget))
             },
             "tables": tables.run_tables(run),
             "notes": [note for note in [documented.note_on(run)] if note],
@@ -216,7 +217,7 @@ class Contents:
             "outcome_keys": charts.OUTCOME_KEYS,
             "outcomes": charts.outcomes(run, method),
             "confusion": charts.confusion(run, self.settings.categories),
-            "recall": f"{100 * run.evaluation.get('wilderness', {}).get('diagnosis_recall', 0):g}",
+            "recall": f"{100 * (run.evaluation.wilderness.diagnosis_recall if run.evaluation else 0):g}",
             "budget_known": error_budget.known(run),
             "budget_unknown": error_budget.unknown(run, method),
             "budget": error_budget.listing(run, method),

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
+from farther.evaluation.results import Gain, Gains
 from farther.metrics.catalogue import METRICS
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing
@@ -79,13 +80,13 @@ def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
 def _rows(run: Run, cost: RunCost | None, times: RunTimes | None) -> Iterator[dict[str, Any]]:
     """One row per method of a run: costs per image, and {metric: gain and interval} where there is a baseline."""
     cost = cost or {"passes": {}, "methods": {}}
-    gains = run.evaluation.get("gains", {})
+    gains = run.evaluation.gains if run.evaluation else Gains(baseline=None, methods={})
     for name, of in cost["methods"].items():
         again = cost["passes"].get(of["pass"] or "", {"forward": 0, "backward": 0})
-        found = gains.get("methods", {}).get(name, {})
+        found = gains.methods.get(name, {})
         yield {
             "method": run.label(name),
-            "is_baseline": name == gains.get("baseline"),
+            "is_baseline": name == gains.baseline,
             "pass": of["pass"],
             "forward": again["forward"],
             "backward": again["backward"],
@@ -106,19 +107,23 @@ def _further(times: RunTimes | None, method: str, pass_name: str | None) -> floa
 
 def _charts(metric: str, of_run: Mapping[str, Sequence[Mapping[str, Any]]], legend: Sequence[vl.Key]) -> Iterator[Any]:
     for run, rows in of_run.items():
-        points = [_point(row, metric) for row in rows if row["ms"] is not None and "gain" in row.get(metric, {})]
+        points = [_point(row, metric) for row in rows if row["ms"] is not None and _has_gain(row, metric)]
         if points:
             yield _chart(run, metric, points, legend)
 
 
+def _has_gain(row: Mapping[str, Any], metric: str) -> bool:
+    return metric in row and row[metric].gain is not None
+
+
 def _point(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
-    found = row[metric]
-    low, high = found["gain_interval"] or (None, None)
+    found: Gain = row[metric]
+    low, high = found.gain_interval or (None, None)
     return {
         "method": row["method"],
         "ms": round(max(row["ms"], SHORTEST_MS), 4),
         "passes": f"{row['forward']} forward, {row['backward']} backward",
-        "gain": round(found["gain"], 4),
+        "gain": round(found.gain or 0, 4),
         "low": None if low is None else round(low, 4),
         "high": None if high is None else round(high, 4),
     }
@@ -175,11 +180,10 @@ def _listing(run: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
 
 
 def _gain(row: Mapping[str, Any], metric: str) -> str:
-    found = row.get(metric, {})
-    if row["is_baseline"] or "gain" not in found:
+    if row["is_baseline"] or not _has_gain(row, metric):
         return "baseline" if row["is_baseline"] else ABSENT
-    within = found["gain_interval"]
-    points = f"{100 * found['gain']:+.1f}"
+    within = row[metric].gain_interval
+    points = f"{100 * row[metric].gain:+.1f}"
     return points if within is None else f"{points} ({100 * within[0]:+.1f} to {100 * within[1]:+.1f})"
 
 
@@ -187,11 +191,11 @@ def _message(of_run: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """For each run with passes: the best method that needs one, beside the best that needs none."""
     said = []
     for run, rows in of_run.items():
-        known = [row for row in rows if "gain" in row.get("auroc", {})]
+        known = [row for row in rows if _has_gain(row, "auroc")]
         sides = [[row for row in known if bool(row["pass"]) is again] for again in (True, False)]
         if all(sides):
-            looked, single = (max(side, key=lambda row: row["auroc"]["value"]) for side in sides)
-            difference = 100 * (looked["auroc"]["value"] - single["auroc"]["value"])
+            looked, single = (max(side, key=lambda row: row["auroc"].value) for side in sides)
+            difference = 100 * (looked["auroc"].value - single["auroc"].value)
             price = "" if looked["ms"] is None else f", at {looked['ms']:.3g} further ms per image"
             said.append(
                 f"{run}: the best method with further passes, {looked['method']}, has an AUROC "

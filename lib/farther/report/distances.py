@@ -62,9 +62,9 @@ class Distances:
         splits = [split.name for split in run.splits if split.distance == distance]
         counts = dict.fromkeys(OUTCOMES.values(), 0)
         for split in splits:
-            of_split = run.details(split, method).get("open_set", {})
+            of_split = run.details(split, method).of_group("open_set")
             for key, outcome in OUTCOMES.items():
-                counts[outcome] += of_split.get(key, 0)
+                counts[outcome] += int(of_split.get(key) or 0)
         objects = sum(counts.values())
         return Shares(objects, counts, self._drawn(run, method, splits)) if objects else None
 
@@ -189,7 +189,7 @@ class Distances:
             (run, split.name)
             for run, _ in self.compared
             for split in run.splits
-            if all(run.details(split.name, name).get("open_set", {}).get("unknown_objects") for name in common)
+            if all(run.details(split.name, name).of_group("open_set").get("unknown_objects") for name in common)
         ]
         if not pairs:
             return None
@@ -213,8 +213,8 @@ class Distances:
 
     def _gain(self, run: Run, split: str, method: str, reference: str) -> float:
         """Difference in the share of a split's unknown objects that is found."""
-        first, second = (run.details(split, name)["open_set"] for name in (method, reference))
-        return float(first["tp_u"] / first["unknown_objects"] - second["tp_u"] / second["unknown_objects"])
+        first, second = (run.details(split, name).of_group("open_set") for name in (method, reference))
+        return (first["r_u"] or 0) - (second["r_u"] or 0)
 
     def _drawn_gain(self, run: Run, split: str, method: str, reference: str) -> np.ndarray | None:
         """Paired replicates of `_gain`; None where there are none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from farther.evaluation.results import FittedMethod
 from farther.methods.base import METHODS
 from farther.methods.reference import NEEDS
 from farther.registry import describe
@@ -42,21 +43,21 @@ def _text(name: str) -> MethodText:
     return MethodText(name, text.summary, text.text, text.sections.get("Formula", ""), references, reads, parameters)
 
 
-def how_chosen(fitted: Mapping[str, Any]) -> str:
+def how_chosen(fitted: FittedMethod) -> str:
     """Sentence on the choice of a fitted method's parameters, "" where they were given."""
-    choice = fitted.get("choice")
+    choice = fitted.choice
     if not choice:
         return ""
-    best = f"the best of {len(choice['trials'])} by AUROC of ID split {choice['id_split']!r} against OOD split "
-    if choice["oracle"]:
-        return f"ORACLE, chosen on test data: {best}{choice['ood_split']!r}, which results are reported on"
-    return f"chosen by search: {best}{choice['ood_split']!r}, an OOD validation split"
+    best = f"the best of {len(choice.trials)} by AUROC of ID split {choice.id_split!r} against OOD split "
+    if choice.oracle:
+        return f"ORACLE, chosen on test data: {best}{choice.ood_split!r}, which results are reported on"
+    return f"chosen by search: {best}{choice.ood_split!r}, an OOD validation split"
 
 
 def remarks(run: Run, method: str) -> list[str]:
     """Remarks on a run's fitted method that matter when its values are compared with others."""
     fitted = run.fitted(method)
-    return [*filter(None, [how_chosen(fitted)]), *fitted.get("remarks", ())]
+    return [*filter(None, [how_chosen(fitted)]), *fitted.remarks]
 
 
 def note_on(run: Run) -> str:

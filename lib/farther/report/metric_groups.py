@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -55,19 +56,21 @@ def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
 
 def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
     """Rows of `Run.values` on the ID test split; none is marked, as τ sets the number of false alarms."""
-    id_split = run.evaluation["settings"]["id_split"]
-    counts = run.evaluation["splits"].get(id_split, {})
-    place = {"run": run.name, "benchmark": run.benchmark, "split": id_split, "split_title": ID_IMAGES}
-    place |= {"images": counts.get("images"), "objects": counts.get("objects"), "detections": counts.get("regions")}
-    rows = []
+    evaluation = run.evaluation
+    if evaluation is None:
+        return pl.DataFrame(schema={**VALUES, "detector": pl.String})
+    id_split, rows = evaluation.settings.id_split, []
+    counts = evaluation.splits[id_split]
+    few = counts.images < run.few
+    place: dict[str, Any] = {"run": run.name, "benchmark": run.benchmark, "split": id_split, "split_title": ID_IMAGES}
+    place |= {"images": counts.images, "objects": counts.objects, "detections": counts.regions}
+    quality = evaluation.closed_set.intervals if evaluation.classifier is None else evaluation.classifier.intervals
     for method in run.methods:
-        costs = run.method(method).get("costs", {})
-        quality = run.evaluation["classifier"] if run.whole_images else run.evaluation["closed_set"]
-        within = {**(quality.get("intervals") or {}), **costs.get("intervals", {})}
+        costs = evaluation.methods[method].costs
+        within = {**quality, **costs.intervals}
         within |= {name: within.get(key) for name, key in (("map50", "ap50"), ("map", "ap"))}
         for name in names:
-            value = costs.get(name) if name in COSTS else run.detector.get(name)
-            few = counts.get("images") is not None and counts["images"] < run.few
+            value = costs.values[name] if name in COSTS else run.detector.get(name)
             labels = {"method": method, "label": run.label(method), "family": run.family(method)}
             rows.append({**place, **labels, **cell(METRICS[name], value, within.get(name)), "is_few": few})
     return pl.DataFrame(rows, schema=VALUES).with_columns(detector=pl.lit(run.full_title))
@@ -79,10 +82,11 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
     rows, over = [], []
     for split in run.splits:
         details = run.details(split.name, method)
-        for size, of in (details.get("by_size") or {}).items():
+        for size, found in details.by_size.items():
+            of = found.values
             counts = {"Objects": of["unknown_objects"]}
             shares = {
-                title: of[name] / of["unknown_objects"]
+                title: (of[name] or 0) / (of["unknown_objects"] or 1)
                 for title, name in (
                     ("Found (%)", "tp_u"),
                     ("Misclassified (%)", "fn_misclassified"),
@@ -90,15 +94,14 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
                 )
             }
             rows.append({"Split": split.title, "Size": size, **counts, **shares})
-        mean = details.get("open_set_over_iou")
-        if mean:
+        if details.over_iou:
             names = ("nose", "ap_u", "p_u", "r_u")
             over.append(
                 {
                     "Split": split.title,
-                    "Objects": details["open_set"]["unknown_objects"],
-                    **{f"{METRICS[name].title} (%)": mean[name] for name in names},
-                    "AP_U by confidence (%)": details["ap_u_by_confidence"],
+                    "Objects": details.of_group("open_set")["unknown_objects"],
+                    **{f"{METRICS[name].title} (%)": details.over_iou.values[name] for name in names},
+                    "AP_U by confidence (%)": details.ap_u_by_confidence,
                 }
             )
     label = run.label(method)
@@ -118,9 +121,9 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
 
 def _open_set_errors(run: Run, method: str) -> Iterator[Listing]:
     """A-OSE of each known class, those with the most first; none where nothing is wrong."""
-    found = {split.title: run.details(split.name, method).get("open_world") or {} for split in run.splits}
-    errors = {title: of["a_ose_by_class"] for title, of in found.items() if of}
-    total = Counter[str]()
+    found = {split.title: run.details(split.name, method).groups.get("open_world") for split in run.splits}
+    errors = {title: of.parts["a_ose_by_class"] for title, of in found.items() if of}
+    total: Counter[str] = Counter()
     for of in errors.values():
         total.update(of)
     if total:
@@ -134,19 +137,19 @@ def _open_set_errors(run: Run, method: str) -> Iterator[Listing]:
 
 
 def _closed_set(run: Run) -> Iterator[Listing]:
-    found = run.evaluation.get("closed_set", {})
-    if run.whole_images or not found.get("per_class"):
+    found = run.evaluation and run.evaluation.closed_set
+    if run.whole_images or not found or not found.per_class:
         return
     names = {"ap": "mAP", "ap50": "mAP50", "ap75": "mAP75", "ap_small": "small", "ap_medium": "medium"}
     names |= {"ap_large": "large", "ar_1": "AR1", "ar_10": "AR10", "ar": "AR100"}
     yield Listing.of(
         "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, by size; average recall.",
-        [{"Images": id_images(run), **{f"{title} (%)": found[name] for name, title in names.items()}}],
+        [{"Images": id_images(run), **{f"{title} (%)": found.values[name] for name, title in names.items()}}],
     )
     yield Listing.of(
         "Known classes in the ID test images.",
         [
             {"Class": name, "Objects": of["objects"], "AP (%)": of["ap"], "AP50 (%)": of["ap50"], "AR (%)": of["ar"]}
-            for name, of in found["per_class"].items()
+            for name, of in found.per_class.items()
         ],
     )

@@ -9,6 +9,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles, RunSplit
+from farther.evaluation.results import Evaluation
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.report.results import Run
@@ -25,6 +26,7 @@ class SplitOutcomes:
     """
 
     run: Run
+    evaluation: Evaluation
     split: str
     files: RunFiles
     classes: tuple[str, ...]
@@ -34,12 +36,16 @@ class SplitOutcomes:
 
     @classmethod
     def read(cls, run: Run, split: str, artifacts: Path) -> SplitOutcomes:
-        """Reads a split of an evaluated run."""
+        """Reads a split of a run whose evaluation is on this machine."""
+        evaluation = run.evaluation
+        if evaluation is None:
+            raise ValueError(f"{run.name} has no evaluation")
         files = RunFiles(run.name, run.benchmark, artifacts)
-        folder = RegionsFolder(files.regions(split), min_score=float(run.evaluation["threshold"]))
+        folder = RegionsFolder(files.regions(split), min_score=evaluation.threshold)
         readable = ~pl.col("image_id").is_in([failure["image_id"] for failure in folder.failures])
         return cls(
             run=run,
+            evaluation=evaluation,
             split=split,
             files=files,
             classes=folder.header.classes,
@@ -59,9 +65,8 @@ class SplitOutcomes:
     @property
     def self_aware(self) -> SelfAwareDetector | None:
         """The run made self-aware, if it takes an image threshold (`farther.evaluation.self_awareness`)."""
-        stored = (self.run.evaluation.get("self_awareness") or {}).get("detector")
-        detector = SelfAwareDetector.from_json(stored) if stored else None
-        return detector if detector and detector.image_threshold is not None else None
+        detector = self.evaluation.self_awareness.detector
+        return detector if detector.image_threshold is not None else None
 
     def uncertainty(self, detector: SelfAwareDetector) -> pl.DataFrame:
         """Uncertainty of each image, columns image_id and uncertainty, from all stored regions."""
@@ -77,7 +82,7 @@ class SplitOutcomes:
 
     def tau(self, method: str) -> float:
         """The threshold of a method: detections with a lower score are flagged as unknown."""
-        return float(self.run.method(method)["tau"])
+        return self.evaluation.methods[method].tau
 
     def detections_of(self, method: str) -> pl.DataFrame:
         """`detections` with the method's score, the outcome, and `is_unknown`: flagged as unknown."""

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 import farther
+from farther.evaluation.results import as_json
 from farther.metrics.catalogue import METRICS
 from farther.report.documented import remarks
 from farther.report.kinds import POST_HOC
@@ -39,7 +40,7 @@ def runs_table(runs: Sequence[Run]) -> Listing:
                 "mAP50 (%)": None if run.whole_images else run.detector.get("map50"),
                 **({"Accuracy (%)": run.detector.get("accuracy")} if any(one.whole_images for one in runs) else {}),
                 "Methods": len(run.methods) or None,
-                "Images tested": sum(run.images(split) for split in run.evaluation.get("splits", {})),
+                "Images tested": sum(counts.images for counts in run.counts.values()),
             }
             for run in runs
         ),
@@ -61,12 +62,12 @@ def kinds(runs: Sequence[Run], shown: Mapping[str, str]) -> Listing | None:
     for run in runs:
         chosen = [m for m in run.methods if m == shown[run.name] or not run.kinds.get(m, POST_HOC).startswith(POST_HOC)]
         for method in chosen:
-            means = run.method(method).get("means") or {}
+            means = run.means(method)
             row = {"Detector": run.full_title, "Method": run.label(method), "Kind": run.kinds.get(method, POST_HOC)}
             for distance, of in ((name, means[name]) for name in DISTANCES if name in means):
                 for name in GLANCE:
-                    interval = between((of.get("intervals") or {}).get(name))
-                    text = f"{percent(of.get(name))}{f' ({interval})' if interval else ''}"
+                    interval = between(of.intervals.get(name))
+                    text = f"{percent(of.values.get(name))}{f' ({interval})' if interval else ''}"
                     row[f"{distance.capitalize()} {METRICS[name].title}\N{NO-BREAK SPACE}{METRICS[name].arrow}"] = text
             rows.append(row)
     if len({row["Kind"] for row in rows}) < 2:
@@ -86,7 +87,7 @@ def checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
     for run in runs:
         used = {"detector": params["detectors"][run.name], "benchmark": params["benchmarks"][run.benchmark]}
         written = json.dumps({**shared, **used}, sort_keys=True, default=str)
-        weights = run.evaluation.get("detector", {}).get("weights_digest")
+        weights = run.evaluation and run.evaluation.detector.get("weights_digest")
         short = {"Checkpoint": weights and str(weights)[:SHORT], "Parameters": digest(written)[:SHORT]}
         rows.append({"Detector": run.full_title, "Run": run.name, **short})
     return Listing.of(f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows)
@@ -96,9 +97,8 @@ def tables_of_splits(runs: Sequence[Run]) -> Listing:
     """Digests of each split's tables when the runs were evaluated."""
     rows = []
     for run in runs:
-        for split, details in run.evaluation.get("splits", {}).items():
-            of_split = details.get("inputs", {})
-            tables = {f"Table of {kind}": of_split.get(kind, "")[:SHORT] or None for kind in ("images", "objects")}
+        for split, counts in run.counts.items():
+            tables = {f"Table of {kind}": counts.inputs[kind][:SHORT] for kind in ("images", "objects")}
             rows.append({"Benchmark": run.benchmark, "Split": split, **tables})
     listing = Listing.of("Digests of the tables of images and objects.", rows)
     return Listing(listing.caption, listing.frame.unique(maintain_order=True))
@@ -138,7 +138,7 @@ def parameters_by_method(run: Run) -> Listing:
         {
             "Method": run.label(method),
             "Family": run.family(method),
-            "Reads": ", ".join(run.fitted(method).get("needs", [])),
+            "Reads": ", ".join(run.fitted(method).needs),
             "Parameters": parameters(run, method),
             **_tau(run, method),
         }
@@ -148,26 +148,25 @@ def parameters_by_method(run: Run) -> Listing:
 
 
 def _tau(run: Run, method: str) -> dict[str, Any]:
-    details = run.method(method)
-    tau = details.get("tau")
-    return {"τ": None if tau is None else f"{tau:.6g}", "ID above τ (%)": details.get("id_regions_kept")}
+    found = run.method(method)
+    return {"τ": found and f"{found.tau:.6g}", "ID above τ (%)": found and found.id_regions_kept}
 
 
 def parameters(run: Run, method: str) -> str:
     """The parameters of a method in a run, and how they were chosen."""
-    given = run.fitted(method).get("params", {})
+    given = run.fitted(method).params
     written = ", ".join(f"{key} = {_word(value)}" for key, value in given.items()) or "none"
     return "; ".join([written, *remarks(run, method)])
 
 
 def quality(run: Run) -> Listing:
     """Quality of a detector on the ID test set: a table of one row."""
-    intervals = run.evaluation.get("closed_set", {}).get("intervals", {})
     row: dict[str, Any] = {}
     kinds = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
     if run.whole_images:
-        intervals = (run.evaluation.get("classifier") or {}).get("intervals", {})
         kinds = (("Accuracy (%)", "accuracy", "accuracy"), ("ECE (%)", "ece", "ece"))
+    found = run.evaluation and (run.evaluation.classifier if run.whole_images else run.evaluation.closed_set)
+    intervals = found.intervals if found else {}
     for title, name, detail in kinds:
         interval = f" ({between(intervals[detail])})" if detail in intervals else ""
         row[title] = percent(run.detector.get(name)) + interval
@@ -182,7 +181,7 @@ def quality(run: Run) -> Listing:
 
 def id_images(run: Run) -> int | None:
     """Number of ID test images of a run; None where the details are not on this machine."""
-    return run.images(run.evaluation.get("settings", {}).get("id_split", "")) or None
+    return run.images(run.id_split) or None
 
 
 def images(run: Run, *, with_known: bool = False) -> str:
@@ -191,10 +190,9 @@ def images(run: Run, *, with_known: bool = False) -> str:
     Args:
         with_known: Also images of splits that show known objects; wilderness and self-awareness leave these out.
     """
-    pure = run.evaluation.get("self_awareness", {}).get("splits", {})
+    pure = run.evaluation.self_awareness.splits if run.evaluation else {}
     splits = [split.name for split in run.splits if with_known or split.name in pure]
-    id_images = run.images(run.evaluation.get("settings", {}).get("id_split", ""))
-    return f"{id_images:,} / {sum(map(run.images, splits)):,}"
+    return f"{run.images(run.id_split):,} / {sum(map(run.images, splits)):,}"
 
 
 def detectors(runs: Sequence[Run]) -> Iterator[Listing]:
@@ -229,10 +227,11 @@ def _without_detection(run: Run) -> dict[str, float | None]:
 
 def inputs(run: Run) -> Listing:
     """Inputs of a run's evaluation: digests of tables, settings, and the detector's identity."""
-    read = run.evaluation
-    parts = {"detector": {key: value for key, value in read.get("detector", {}).items() if key != "vos_head"}}
-    parts |= {split: details.get("inputs", {}) for split, details in read.get("splits", {}).items()}
-    parts |= {"evaluation": read.get("settings", {})}
+    parts: dict[str, dict[str, Any]] = {}
+    if run.evaluation:
+        parts["detector"] = {key: value for key, value in run.evaluation.detector.items() if key != "vos_head"}
+        parts |= {split: counts.inputs for split, counts in run.counts.items()}
+        parts["evaluation"] = as_json(run.evaluation.settings)
     rows = ({"Part": part, "Name": key, "Value": _word(v)} for part, named in parts.items() for key, v in named.items())
     return Listing.of(f"{run.full_title}: inputs of the evaluation.", rows)
 

@@ -42,10 +42,9 @@ def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> l
     for name in params["benchmarks"]:
         found += _similarity_doubts(name, similarities(artifacts / "counts" / "similarity" / f"{name}.json").similarity)
     for run in runs:
-        splits: Mapping[str, Any] = run.evaluation.get("splits", {})
-        if empty := [split for split, counts in splits.items() if not counts["images"]]:
+        if empty := [split for split, counts in run.counts.items() if not counts.images]:
             found.append(f"{run.full_title}: no image in {_and(empty)}.")
-        if failed := {split: counts["failed_images"] for split, counts in splits.items() if counts["failed_images"]}:
+        if failed := {split: counts.failed_images for split, counts in run.counts.items() if counts.failed_images}:
             parts = [f"{count:,} in {split}" for split, count in failed.items()]
             found.append(f"{run.full_title}: images that could not be used: {_and(parts)}.")
         found += _chosen_on_test(run, params)
@@ -69,17 +68,17 @@ def _similarity_doubts(benchmark: str, summary: SimilaritySummary) -> Iterator[s
 
 
 def _chosen_on_test(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
-    tested = {run.evaluation.get("settings", {}).get("id_split"), *(split.name for split in run.splits)}
+    tested = {run.id_split, *(split.name for split in run.splits)}
     of_run = params["detectors"].get(run.name, {}).get("threshold") or {}
     chosen = {
         "t*": {**(params.get("threshold") or {}), **of_run}.get("split"),
         "τ": (params.get("fit") or {}).get("calibration_split"),
-        "the thresholds of self-awareness": run.evaluation.get("settings", {}).get("calibration_split"),
+        "the thresholds of self-awareness": run.evaluation and run.evaluation.settings.calibration_split,
     }
     for name, split in chosen.items():
         if split is not None and split in tested:
             yield f"{run.full_title}: {name} was chosen on {split}, test images that results are reported on."
-    oracles = [run.label(method) for method in run.methods if (run.fitted(method).get("choice") or {}).get("oracle")]
+    oracles = [run.label(method) for method in run.methods if run.fitted(method).is_oracle]
     if oracles:
         where = "test images that results are reported on"
         yield f"{run.full_title}: parameters of {_and(oracles)} were chosen on {where}."

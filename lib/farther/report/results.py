@@ -12,8 +12,18 @@ import polars as pl
 
 from farther import curation, methods
 from farther.errors import DataError, ParameterError, shorten
-from farther.evaluation.files import RunFiles, read_evaluation
+from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
+from farther.evaluation.results import (
+    Evaluation,
+    FittedMethod,
+    FromBest,
+    MeanOverSplits,
+    MethodResults,
+    SplitCounts,
+    SplitResults,
+    read_evaluation,
+)
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import between, percent
@@ -70,7 +80,7 @@ class Run:
         splits: The benchmark's OOD test splits, by dataset, the nearest first.
         values: One row per split, method and metric, in this order; columns `VALUES`.
         detector: Metrics of the detector alone; {} where the run is not evaluated.
-        evaluation: All details (`evaluation/<run>.json`); {} where they are not on this machine.
+        evaluation: All details (`evaluation/<run>.json`); None where they are not on this machine.
         title: Its title in params.yaml; without one, its name without the benchmark's.
         known_title: The benchmark's title in params.yaml; without one, its name.
         few: See `FEW`.
@@ -84,7 +94,7 @@ class Run:
     splits: tuple[Split, ...]
     values: pl.DataFrame
     detector: Mapping[str, Any]
-    evaluation: Mapping[str, Any]
+    evaluation: Evaluation | None
     title: str = ""
     known_title: str = ""
     few: int = FEW
@@ -140,28 +150,42 @@ class Run:
     @property
     def not_applicable(self) -> dict[str, str]:
         """Method → why it does not apply to this detector."""
-        return dict(self.evaluation.get("not_applicable", {}))
+        return self.evaluation.not_applicable if self.evaluation else {}
 
-    def images(self, split: str) -> int:
+    @property
+    def id_split(self) -> str | None:
+        """The ID test split; None where the details are not on this machine."""
+        return self.evaluation.settings.id_split if self.evaluation else None
+
+    @property
+    def counts(self) -> dict[str, SplitCounts]:
+        """Counts of each split; {} where the details are not on this machine."""
+        return self.evaluation.splits if self.evaluation else {}
+
+    def images(self, split: str | None) -> int:
         """Images of a split that the detector saw; 0 where the details are not on this machine."""
-        return int(self.evaluation.get("splits", {}).get(split, {}).get("images", 0))
+        return self.counts[split].images if split in self.counts else 0
 
     def no_detection(self, split: str) -> float | None:
         """Share of the images of a split without a detection above the operating threshold."""
-        share: float | None = self.evaluation.get("splits", {}).get(split, {}).get("no_detection")
-        return share
+        return self.counts[split].no_detection if split in self.counts else None
 
-    def method(self, name: str) -> Mapping[str, Any]:
-        """All that was measured with a method; {} where that is not on this machine."""
-        return _within(self.evaluation, "methods", name)
+    def method(self, name: str) -> MethodResults | None:
+        """All that was measured with a method; None where that is not on this machine."""
+        return _method(self.evaluation, name)
 
-    def details(self, split: str, method: str) -> Mapping[str, Any]:
-        """All that was measured with a method in a split; {} where that is not on this machine."""
-        return _within(self.method(method), "splits", split)
+    def means(self, method: str) -> dict[str, MeanOverSplits]:
+        """Distance → means of a method over its splits; {} where they are not on this machine."""
+        found = self.method(method)
+        return found.means if found else {}
 
-    def fitted(self, method: str) -> Mapping[str, Any]:
-        """The fitted method, as its `method.json` describes it; {} where that is not on this machine."""
-        return _within(self.method(method), "fitted")
+    def details(self, split: str, method: str) -> SplitResults:
+        """All that was measured with a method in a split; nothing where that is not on this machine."""
+        return _details(self.evaluation, split, method)
+
+    def fitted(self, method: str) -> FittedMethod:
+        """The fitted method; its name alone where the details are not on this machine."""
+        return _fitted(self.evaluation, method)
 
     def label(self, method: str) -> str:
         """Title of a method in tables of this run; one whose parameters were chosen on test data is marked."""
@@ -186,7 +210,7 @@ class Run:
             if self.is_evaluated and wanted not in self.methods:
                 raise ParameterError(f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}")
             return wanted
-        own = [name for name in self.methods if self.fitted(name).get("name", name) == "confidence"]
+        own = [name for name in self.methods if self.fitted(name).name == "confidence"]
         return next(iter([*own, *self.methods]), None)
 
 
@@ -229,7 +253,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     splits = _splits(benchmark, params["benchmarks"][benchmark])
     wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
     found = {place: _checked(file) for place, file in wanted.items() if file.exists()}
-    evaluation = read_evaluation(files.evaluation) if files.evaluation.exists() else {}
+    evaluation = read_evaluation(files.evaluation) if files.evaluation.exists() else None
     return Run(
         name=name,
         benchmark=benchmark,
@@ -251,7 +275,7 @@ def values(
     benchmark: str,
     splits: Sequence[Split],
     found: Mapping[tuple[str, str], Mapping[str, float | None]],
-    evaluation: Mapping[str, Any],
+    evaluation: Evaluation | None,
     few: int = FEW,
     metrics: Sequence[Metric] = SHOWN,
 ) -> pl.DataFrame:
@@ -261,33 +285,34 @@ def values(
         run, benchmark, splits: Of the run.
         found: (split, method) → metric → fraction, None where it is not defined; metrics that are absent there are
             those of the details.
-        evaluation: The run's details: values, intervals, comparisons with the best method, fitted methods.
+        evaluation: The run's details; None where they are not on this machine.
         few: See `FEW`.
         metrics: The metrics with rows.
     """
     described = {}
     for method in dict.fromkeys(method for _, method in found):
-        fitted = _within(evaluation, "methods", method, "fitted")
+        fitted = _fitted(evaluation, method)
         described[method] = {"method": method, "label": _label(method, fitted), "family": _family(fitted)}
     rows = []
     for split in splits:
         of_split = {"split": split.name, "split_title": split.title}
         of_split |= {"dataset": split.dataset, "distance": split.distance}
         for method, description in described.items():
-            measured = _within(evaluation, "methods", method, "splits", split.name)
+            measured = _details(evaluation, split.name, method)
+            of_images = evaluation.splits.get(split.name) if evaluation else None
             counts = {
-                "images": _within(evaluation, "splits", split.name).get("images"),
-                "objects": _within(measured, "open_set").get("unknown_objects"),
-                "detections": _within(measured, "ood").get("ood_regions"),
+                "images": of_images and of_images.images,
+                "objects": measured.of_group("open_set").get("unknown_objects"),
+                "detections": measured.of_group("ood").get("ood_regions"),
             }
             place = {"run": run, "benchmark": benchmark, **of_split, **description, **counts}
             for metric in metrics:
-                value = found.get((split.name, method), {}).get(metric.name, metric.of(measured))
-                interval = _within(measured, "intervals").get(metric.name)
+                value = found.get((split.name, method), {}).get(metric.name, measured.value(metric))
+                interval = measured.interval(metric)
                 of_value = {
                     **cell(metric, value, interval),
                     "is_few": GROUPS[metric.group].is_from_few(measured, few),
-                    "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
+                    "is_tied": _is_tied(method, measured.against_best.get(metric.name)),
                 }
                 rows.append({**place, **of_value})
     frame = with_best(pl.DataFrame(rows, schema=VALUES))
@@ -328,20 +353,35 @@ def with_best(values: pl.DataFrame, over: Sequence[str] = ("run", "split", "metr
     )
 
 
-def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:
+def _is_tied(method: str, compared: FromBest | None) -> bool:
     """True if the interval of a method's difference from the best one contains zero."""
-    interval = (compared or {}).get("interval")
-    return interval is not None and (compared or {}).get("best") != method and interval[0] <= 0 <= interval[1]
+    if compared is None or compared.interval is None or compared.best == method:
+        return False
+    low, high = compared.interval
+    return low <= 0 <= high
 
 
-def _label(method: str, fitted: Mapping[str, Any]) -> str:
-    is_oracle = (fitted.get("choice") or {}).get("oracle", False)
-    return f"{title_of(method)} (oracle)" if is_oracle else title_of(method)
+def _method(evaluation: Evaluation | None, name: str) -> MethodResults | None:
+    return evaluation.methods.get(name) if evaluation else None
 
 
-def _family(fitted: Mapping[str, Any]) -> str:
+def _details(evaluation: Evaluation | None, split: str, method: str) -> SplitResults:
+    found = _method(evaluation, method)
+    return found.splits.get(split, SplitResults()) if found else SplitResults()
+
+
+def _fitted(evaluation: Evaluation | None, method: str) -> FittedMethod:
+    found = _method(evaluation, method)
+    return found.fitted if found else FittedMethod(name=method)
+
+
+def _label(method: str, fitted: FittedMethod) -> str:
+    return f"{title_of(method)} (oracle)" if fitted.is_oracle else title_of(method)
+
+
+def _family(fitted: FittedMethod) -> str:
     """`output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner layer)."""
-    needs = set(fitted.get("needs", []))
+    needs = set(fitted.needs)
     if any(need == "latent" or need.startswith(("latent.", "gram.")) for need in needs):
         return "latent"
     if "features" in needs:
@@ -369,13 +409,6 @@ def _numbers(file: Path, fields: Collection[str] | None = None) -> Mapping[str, 
             value, bool
         ):
             raise DataError(f"expected a number or null, found {shorten(value)}", file=file, field=name)
-    return content
-
-
-def _within(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """The object at the end of nested keys, {} where one is absent."""
-    for key in keys:
-        content = content.get(key) or {}
     return content
 
 

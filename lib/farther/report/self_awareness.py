@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from farther.evaluation.results import SelfAwarenessResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.listing import Listing, between
 from farther.report.overview import IMAGES, images
@@ -25,7 +26,7 @@ SUMMARY = {
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
-    found = {run.full_title: run.evaluation["self_awareness"] for run in runs if run.evaluation.get("self_awareness")}
+    found = {run.full_title: run.evaluation.self_awareness for run in runs if run.evaluation}
     counts = {run.full_title: {IMAGES: images(run)} for run in runs}
     return {
         "overview": overview(found, counts),
@@ -35,7 +36,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mapping[str, str]]) -> Listing | None:
+def overview(found: Mapping[str, SelfAwarenessResults], counts: Mapping[str, Mapping[str, str]]) -> Listing | None:
     """DAQ and its parts, one row per run (SAOD, Table 6).
 
     Args:
@@ -43,7 +44,7 @@ def overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mappin
         counts: Run → further columns.
     """
     rows = [
-        {"Detector": name, **{title: aware.get(part) for part, title in SUMMARY.items()}, **counts[name]}
+        {"Detector": name, **{title: aware.values.get(part) for part, title in SUMMARY.items()}, **counts[name]}
         for name, aware in found.items()
     ]
     return _listing(
@@ -53,21 +54,21 @@ def overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mappin
     )
 
 
-def _intervals(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mapping[str, str]]) -> Listing | None:
+def _intervals(found: Mapping[str, SelfAwarenessResults], counts: Mapping[str, Mapping[str, str]]) -> Listing | None:
     titles = {part: SUMMARY[part] for part in ("daq", "balanced_accuracy", "idq", "idq_t")}
     rows = [
         {
             "Detector": name,
-            **{title: between(aware["intervals"].get(part)) for part, title in titles.items()},
+            **{title: between(aware.intervals.get(part)) for part, title in titles.items()},
             **counts[name],
         }
         for name, aware in found.items()
-        if aware.get("intervals")
+        if aware.intervals
     ]
     return _listing("95% intervals, by drawing images.", rows)
 
 
-def _of_run(aware: Mapping[str, Any]) -> dict[str, Any]:
+def _of_run(aware: SelfAwarenessResults) -> dict[str, Any]:
     return {
         "images": _images(aware),
         "classes": _classes(aware),
@@ -75,30 +76,30 @@ def _of_run(aware: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _charts(aware: Mapping[str, Any]) -> Iterator[ChartGroup]:
+def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
     yield _uncertainty(aware)
     yield _reliability(aware)
     yield from _sweeps(aware)
     yield _ious(aware)
 
 
-def _images(aware: Mapping[str, Any]) -> Listing | None:
+def _images(aware: SelfAwarenessResults) -> Listing | None:
     rows = [
         {
             "Images": name,
-            "Severity": values.get("severity"),
-            "Number": values["images"],
-            "Rejected (%)": values["rejected_images"] / values["images"] if values["images"] else None,
-            "AUROC against OOD (%)": values.get("auroc"),
-            **{SUMMARY[part]: values.get(part) for part in ("idq", "laece", "lrp")},
+            "Severity": accepted.severity,
+            "Number": accepted.images,
+            "Rejected (%)": accepted.rejected_images / accepted.images if accepted.images else None,
+            "AUROC against OOD (%)": accepted.auroc,
+            **{SUMMARY[part]: accepted.metrics.get(part) for part in ("idq", "laece", "lrp")},
         }
-        for name, values in aware["images"].items()
+        for name, accepted in aware.images.items()
     ]
     return _listing("Clean, shifted and OOD images: how many are rejected, and the detections in the others.", rows)
 
 
-def _classes(aware: Mapping[str, Any]) -> Listing | None:
-    chosen, best = aware["detector"]["confidence_thresholds"], aware["thresholds_on_test"]
+def _classes(aware: SelfAwarenessResults) -> Listing | None:
+    chosen, best = aware.detector.confidence_thresholds, aware.thresholds_on_test
     titles = {
         "lrp": "LRP (%)",
         "lrp_loc": "LRP_Loc (%)",
@@ -115,43 +116,46 @@ def _classes(aware: Mapping[str, Any]) -> Listing | None:
             "Detections": values["detections"],
             **{title: values[part] for part, title in titles.items()},
         }
-        for name, values in aware["per_class"].items()
+        for name, values in aware.per_class.items()
     ]
     return _listing("Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16).", rows)
 
 
-def _uncertainty(aware: Mapping[str, Any]) -> ChartGroup:
+def _uncertainty(aware: SelfAwarenessResults) -> ChartGroup:
     """Histograms of image uncertainty, and AP of ID and shifted images by it (Figure 2)."""
-    bins = {name: values["histogram"] for name, values in aware["images"].items()}
-    bins["AP of ID and shifted"] = aware["map_by_uncertainty"]
+    bins: dict[str, Sequence[float | None]] = {name: of.histogram for name, of in aware.images.items()}
+    bins["AP of ID and shifted"] = aware.map_by_uncertainty
     points = {name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)] for name, y in bins.items()}
     words = "Share of the images in each bin of uncertainty, and AP of the ID and shifted images in it."
     return _chart("Image uncertainty", words, points, "uncertainty", "share of images; AP")
 
 
-def _reliability(aware: Mapping[str, Any]) -> ChartGroup:
+def _reliability(aware: SelfAwarenessResults) -> ChartGroup:
     points = {
-        title: list(zip(aware[part]["confidence"], aware[part]["performance"], strict=True))
-        for part, title in (("reliability_before", "before calibration"), ("reliability", "after calibration"))
+        title: list(zip(bins.confidence, bins.performance, strict=True))
+        for bins, title in (
+            (aware.reliability_before, "before calibration"),
+            (aware.reliability, "after calibration"),
+        )
     }
     points["calibrated"] = [(0.0, 0.0), (1.0, 1.0)]
     words = "Precision × mean IoU by confidence on ID test images, before and after calibration."
     return _chart("Reliability (Figure 4)", words, points, "confidence", "precision × mean IoU")
 
 
-def _sweeps(aware: Mapping[str, Any]) -> Iterator[ChartGroup]:
+def _sweeps(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
     titles = {"daq": "DAQ", "balanced_accuracy": "BA", "idq": "IDQ", "idq_t": "IDQ_T"}
     for kind, column, axis in (
         ("image_threshold", "kept", "ID validation images accepted"),
         ("confidence", "confidence", "confidence threshold of all classes"),
     ):
-        points = {t: [(row[column], row[part]) for row in aware["sweeps"][kind]] for part, t in titles.items()}
+        points = {t: [(row[column], row[part]) for row in aware.sweeps[kind]] for part, t in titles.items()}
         yield _chart(f"DAQ by {axis} (Figure A.15)", f"DAQ and its parts by {axis}.", points, axis, "quality")
 
 
-def _ious(aware: Mapping[str, Any]) -> ChartGroup:
+def _ious(aware: SelfAwarenessResults) -> ChartGroup:
     titles = {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}
-    points = {title: [(row["iou"], row[part]) for row in aware["ious"]] for part, title in titles.items()}
+    points = {title: [(row["iou"], row[part]) for row in aware.ious] for part, title in titles.items()}
     words = "LRP and LaECE by the IoU of a true positive; thresholds and calibrators stay."
     return _chart("Sensitivity to τ (Figure A.13)", words, points, "IoU of a true positive", "error")
 

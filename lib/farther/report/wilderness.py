@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from farther.evaluation.results import Interval, WildernessResults
 from farther.metrics.wilderness.background_probability import BINS
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
@@ -28,7 +29,7 @@ CAUSES = {
 
 #: Two thresholds, and two kinds of objects, in line charts.
 THRESHOLDS = ("thresholds chosen at each ratio", "thresholds chosen without OOD images")
-SIDES = {"known": "known objects, detected correctly", "unknown": "unknown objects"}
+SIDES = ("known objects, detected correctly", "unknown objects")
 
 #: The recall and the β that the overview and the charts show.
 RECALL = 0.3
@@ -42,8 +43,8 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
         plots: The folder of the plot files of each run.
     """
-    shown = [run for run in runs if not run.whole_images and run.evaluation.get("wilderness")]
-    found = {run.full_title: run.evaluation["wilderness"] for run in shown}
+    shown = [run for run in runs if not run.whole_images]
+    found = {run.full_title: run.evaluation.wilderness for run in shown if run.evaluation}
     benchmarks = dict.fromkeys(run.benchmark_title for run in shown)
     return {
         "message": _message(found),
@@ -60,9 +61,10 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
     }
 
 
-def _message(found: Mapping[str, Mapping[str, Any]]) -> str:
+def _message(found: Mapping[str, WildernessResults]) -> str:
     """The result in one sentence: ranges over the runs."""
-    unknown = {name: share for name, wild in found.items() if (share := _share(wild, "unknown_unknown")) is not None}
+    shares = {name: _share(wild, "unknown_unknown")[0] for name, wild in found.items()}
+    unknown = {name: share for name, share in shares.items() if share is not None}
     lost = {name: points for name, wild in found.items() if (points := _lost(wild)) is not None}
     parts = []
     if unknown:
@@ -83,38 +85,39 @@ def _range(values: Mapping[str, float]) -> str:
     return " to ".join(f"{percent(values[name])} [{name}]" for name in ends)
 
 
-def _share(wild: Mapping[str, Any], cause: str, part: str = "shares") -> Any:
-    """Share of a cause at `RECALL` and ratio 1, or its interval; None where images or detections do not reach them."""
-    errors = wild["errors"]
-    if part not in errors or errors["ratio"] < 1:
-        return None
-    return errors[part][cause][errors["recalls"].index(RECALL)]
+def _share(wild: WildernessResults, cause: str) -> tuple[float | None, Interval]:
+    """Share of a cause at `RECALL` and ratio 1, and its interval; None where images or detections do not reach them."""
+    errors = wild.errors
+    if errors.ratio < 1:
+        return None, None
+    at = errors.recalls.index(RECALL)
+    return errors.shares[cause][at], errors.intervals[cause][at] if errors.intervals else None
 
 
-def _lost(wild: Mapping[str, Any], then: str = "f_of_closed") -> float | None:
+def _lost(wild: WildernessResults, then: str = "f_of_closed") -> float | None:
     """F1 lost at wilderness ratio 1 by thresholds chosen without wild images; None where there are fewer.
 
     Args:
         then: "f" for what thresholds chosen at that ratio lose.
     """
-    points = wild["operating_points"]
-    mean = points["betas"][BETA]["mean"]
-    if mean is None or 1.0 not in points["ratios"]:
+    points = wild.operating_points
+    mean = points.betas[BETA].mean
+    if mean is None or 1.0 not in points.ratios:
         return None
-    return float(mean["f"][0] - mean[then][points["ratios"].index(1.0)])
+    return mean["f"][0] - mean[then][points.ratios.index(1.0)]
 
 
-def _overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, str]) -> Listing | None:
+def _overview(found: Mapping[str, WildernessResults], counts: Mapping[str, str]) -> Listing | None:
     rows = []
     for name, wild in found.items():
-        background = wild["background"] or {}
-        share, interval = _share(wild, "unknown_unknown"), _share(wild, "unknown_unknown", "intervals")
+        background = wild.background.values if wild.background else {}
+        share, interval = _share(wild, "unknown_unknown")
         rows.append(
             {
                 "Detector": name,
-                "mAP closed (%)": wild["map_closed"],
-                "mAP open (%)": wild["map_open"],
-                **{f"WI at recall {at} (%)": of["average_impact"] for at, of in sorted(wild["at_recall"].items())},
+                "mAP closed (%)": wild.map_closed,
+                "mAP open (%)": wild.map_open,
+                **{f"WI at recall {at} (%)": of.average_impact for at, of in sorted(wild.at_recall.items())},
                 "Unknown objects (%)": percent(share) + (f" ({between(interval)})" if interval else ""),
                 "F1 lost (%)": _lost(wild),
                 "F1 lost, new thresholds (%)": _lost(wild, "f"),
@@ -132,38 +135,38 @@ def _overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, str])
     return Listing.of(caption, rows, numbers=["Unknown objects (%)", IMAGES]) if rows else None
 
 
-def _of_run(name: str, wild: Mapping[str, Any]) -> dict[str, Any]:
+def _of_run(name: str, wild: WildernessResults) -> dict[str, Any]:
     return {
         "charts": [group for group in (_errors(name, wild), _f1(name, wild), _background(name, wild)) if group.charts],
-        "ratio": f"{wild['errors']['ratio']:.3g}",
-        "similar": wild["errors"]["similar"],
+        "ratio": f"{wild.errors.ratio:.3g}",
+        "similar": wild.errors.similar,
     }
 
 
-def _errors(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
+def _errors(name: str, wild: WildernessResults) -> vl.ChartGroup:
     """Causes of errors over recall, as far as all classes reach it (Figures 9 to 11)."""
-    errors = wild["errors"]
-    most = max(errors["classes"], default=0)
-    reached = [n for n, count in enumerate(errors["classes"]) if count == most > 0]
-    used = {cause: key for cause, key in CAUSES.items() if any(errors["shares"][cause][n] for n in reached)}
+    errors = wild.errors
+    most = max(errors.classes, default=0)
+    reached = [n for n, count in enumerate(errors.classes) if count == most > 0]
+    used = {cause: key for cause, key in CAUSES.items() if any(errors.shares[cause][n] for n in reached)}
     rows = []
     for n in reached:
         for order, (cause, key) in enumerate(used.items()):
-            interval = errors["intervals"][cause][n] if "intervals" in errors else None
+            interval = errors.intervals[cause][n] if errors.intervals else None
             rows.append(
                 {
-                    "recall": errors["recalls"][n],
+                    "recall": errors.recalls[n],
                     "cause": key.name,
                     "order": order,
-                    "share": round(errors["shares"][cause][n], 4),
+                    "share": round(errors.shares[cause][n] or 0, 4),
                     "interval": between(interval),
-                    "detections": errors["detections"][n],
+                    "detections": errors.detections[n],
                 }
             )
     if not rows:
         return vl.ChartGroup()
-    at = errors["recalls"].index(RECALL)
-    words = "; ".join(f"{key.name} {percent(errors['shares'][cause][at])}%" for cause, key in used.items())
+    at = errors.recalls.index(RECALL)
+    words = "; ".join(f"{key.name} {percent(errors.shares[cause][at])}%" for cause, key in used.items())
     drawn = vl.chart(
         "Causes of errors by recall",
         f"{name}: causes of wrong detections by recall; the rest up to 100% is correct. At recall {RECALL:g}: {words}.",
@@ -185,32 +188,35 @@ def _errors(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
     return vl.ChartGroup(tuple(used.values()), (drawn,))
 
 
-def _f1(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
+def _f1(name: str, wild: WildernessResults) -> vl.ChartGroup:
     """Mean F1 over the wilderness ratio of thresholds that are chosen anew and of those that stay (after Table 4)."""
-    points = wild["operating_points"]
-    mean = points["betas"][BETA]["mean"]
-    if mean is None or len(points["ratios"]) < 2:
+    points = wild.operating_points
+    mean = points.betas[BETA].mean
+    if mean is None or len(points.ratios) < 2:
         return vl.ChartGroup()
     words = f"{name}: F1, mean over the classes, by the ratio of images without known objects to images with them."
     drawn = {
-        title: zip(points["ratios"], f, strict=True)
+        title: zip(points.ratios, f, strict=True)
         for title, f in zip(THRESHOLDS, (mean["f"], mean["f_of_closed"]), strict=True)
     }
     axes = vl.Axis(curves.RATIO, "~g", None), vl.Axis("F1", domain=None)
     return vl.line_group("F1 by wilderness ratio", words, vl.series(drawn), *axes)
 
 
-def _background(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
+def _background(name: str, wild: WildernessResults) -> vl.ChartGroup:
     """Distributions of class against background probability (Figure 8), cumulated: their values at 0 are rejected."""
-    background = wild["background"]
+    background = wild.background
     if background is None:
         return vl.ChartGroup()
     words = (
         f"{name}: class probability minus background probability. The background is more probable in "
-        f"{percent(background['rejected_known'])}% of the correct detections of known objects and "
-        f"{percent(background['rejected_unknown'])}% of the detections of unknown objects."
+        f"{percent(background.values['rejected_known'])}% of the correct detections of known objects and "
+        f"{percent(background.values['rejected_unknown'])}% of the detections of unknown objects."
     )
     ends = [2 * (n + 1) / BINS - 1 for n in range(BINS)]
-    drawn = {title: zip(ends, accumulate(background[side]["histogram"]), strict=False) for side, title in SIDES.items()}
+    drawn = {
+        title: zip(ends, accumulate(margins.histogram), strict=False)
+        for title, margins in zip(SIDES, (background.known, background.unknown), strict=True)
+    }
     axes = vl.Axis("class − background probability, at most", "~g", (-1, 1)), vl.Axis("share of detections")
     return vl.line_group("Class against background probability", words, vl.series(drawn), *axes)

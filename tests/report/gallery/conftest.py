@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.support.evaluations import evaluation_of
 
 from farther.report.gallery import page
 from farther.report.gallery.page import Gallery
@@ -98,12 +99,10 @@ class Project:
         self.root, self.artifacts = root, root / "artifacts"
         self.roots = {"photos": root / "my photos"}
         splits = tuple(Split(name, "photos", "near") for name in SPLITS)
-        evaluation = {
-            "run": "net",
-            "threshold": 0.5,
-            "methods": {method: {"tau": 0.0} for method in METHODS},
-            "splits": {split.name: {"inputs": {}} for split in splits},
-        }
+        evaluation = evaluation_of(
+            methods={method: {} for method in METHODS},
+            splits={split.name: {} for split in splits},
+        )
         found = {(split, method): {} for split in SPLITS for method in METHODS}
         frame = values("net", "zoo", splits, found, evaluation)
         self.run = Run("net", "zoo", "yolo", "w", splits, frame, {"threshold": 0.5}, evaluation)

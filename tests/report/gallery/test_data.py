@@ -12,6 +12,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
+from farther.evaluation.results import read_evaluation
 from farther.report.gallery.data import SplitData
 from farther.report.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
@@ -53,15 +54,15 @@ def outcomes(method: dict) -> dict[str, int]:
 def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
     artifacts = evaluated / "artifacts"
     run = read_run("pets-net", params, artifacts)
-    written = read_json(artifacts / "evaluation" / "pets-net.json")["methods"]
+    written = read_evaluation(artifacts / "evaluation" / "pets-net.json").methods
     roots = {"photos": evaluated / "photos"}
     for split in run.splits:
         _, methods = split_data(SplitOutcomes.read(run, split.name, artifacts), roots, artifacts / "report")
         assert list(methods) == list(run.methods)
         for method, data in methods.items():
-            counts = written[method]["splits"][split.name]["open_set"]
+            counts = written[method].splits[split.name].of_group("open_set")
             assert outcomes(data) == {name: counts[name] for name in outcomes(data)}, (split.name, method)
-            assert data["tau"] == written[method]["tau"]
+            assert data["tau"] == written[method].tau
             compared = read_json(artifacts / "metrics" / "pets-net" / split.name / f"{method}.json")
             found, misclassified, missed, false = outcomes(data).values()
             assert compared["r_u"] == found / (found + misclassified + missed)
@@ -104,7 +105,7 @@ def test_boxes_are_parts_of_the_image(project):
 
 
 def test_detections_below_the_operating_threshold_are_not_there(project):
-    evaluation = {**project.run.evaluation, "threshold": 0.72}
+    evaluation = replace(project.run.evaluation, threshold=0.72)
     data, _ = data_of(project, "wild", run=replace(project.run, evaluation=evaluation))
     assert np.allclose(numbers(data["detections"]["confidence"], "<f4"), [0.9, 0.8, 0.75])
 
@@ -204,15 +205,15 @@ def test_a_report_without_a_gallery_says_so(project, tmp_path):
 def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):
     artifacts = evaluated / "artifacts"
     run = read_run("pets-net", params, artifacts)
-    aware = read_json(artifacts / "evaluation" / "pets-net.json")["self_awareness"]
+    aware = read_evaluation(artifacts / "evaluation" / "pets-net.json").self_awareness
     for split in run.splits:
         found = SplitOutcomes.read(run, split.name, artifacts)
         shared, _ = split_data(found, {"photos": evaluated / "photos"}, artifacts / "report")
         accepting = shared["accepting"]
-        assert accepting["threshold"] == aware["detector"]["image_threshold"]
+        assert accepting["threshold"] == aware.detector.image_threshold
         rejected = numbers(accepting["uncertainty"], "<f8") > accepting["threshold"]
         assert len(rejected) == len(shared["images"]["id"])
-        assert rejected.sum() == aware["images"][split.name]["rejected_images"] > 0
+        assert rejected.sum() == aware.images[split.name].rejected_images > 0
 
 
 def test_the_uncertainties_of_no_images_have_the_types_of_those_of_some(evaluated, params, monkeypatch):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farther.command.output import as_json, coloured, table
@@ -11,6 +12,7 @@ from farther.command.project import PARAMS, Json, Params, Project, argument
 from farther.errors import DataError, ParameterError, choose
 
 if TYPE_CHECKING:
+    from farther.evaluation.results import Evaluation, MethodResults
     from farther.metrics.catalogue import Metric
 
 #: Keys in an evaluation, of metrics whose name differs from their key.
@@ -58,7 +60,7 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
         DataError: the run was not evaluated yet.
         ParameterError: one of the names is not known, or the metric was not evaluated for the run.
     """
-    from farther.evaluation.files import read_evaluation
+    from farther.evaluation.results import read_evaluation
     from farther.metrics.catalogue import METRICS
     from farther.tables.files import inside
 
@@ -72,138 +74,138 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
         return _of_detector(report, chosen)
     if chosen.group in ("misclassification", "costs"):
         return _of_id_images(project, report, method, chosen)
-    split = choose("split of this run", split, set(report["splits"]) - {report["settings"]["calibration_split"]})
+    split = choose("split of this run", split, set(report.splits) - {report.settings.calibration_split})
     if chosen.group == "split":
-        counts = report["splits"][split]
-        found = {"value": counts["no_detection"], "formula": _filled(chosen.formula, counts)}
+        counts = report.splits[split]
+        found = {"value": counts.no_detection, "formula": _filled(chosen.formula, vars(counts))}
         return _explained(report, chosen, found, [split], [f"artifacts/evaluation/{run}.json"])
     return _of_split(project, report, method, split, chosen)
 
 
-def _of_detector(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
+def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
     if metric.group == "error_budget":
         return _of_error_budget(report, metric)
     key = CLOSED_SET.get(metric.name, metric.key)
-    results = report["closed_set"] if metric.group == "detector" else report.get("classifier")
+    results = report.closed_set if metric.group == "detector" else report.classifier
     if results is None:
-        raise ParameterError(f"{metric.name} is a metric of image classifiers; {report['run']} is an object detector")
+        raise ParameterError(f"{metric.name} is a metric of image classifiers; {report.run} is an object detector")
     found = {
-        "value": report["threshold"] if metric.name == "threshold" else results[key],
-        "formula": _filled(metric.formula, report),
-        "interval": (results.get("intervals") or {}).get(key),
+        "value": report.threshold if metric.name == "threshold" else results.values[key],
+        "formula": _filled(metric.formula, vars(report)),
+        "interval": results.intervals.get(key),
     }
-    file = f"artifacts/metrics/{report['run']}/detector.json"
-    return _explained(report, metric, found, [report["settings"]["id_split"]], [file])
+    file = f"artifacts/metrics/{report.run}/detector.json"
+    return _explained(report, metric, found, [report.settings.id_split], [file])
 
 
-def _of_error_budget(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
+def _of_error_budget(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A gain from correcting a kind of error on known objects."""
-    budget = report["error_budget"]
+    budget = report.error_budget
     if budget is None:
-        raise ParameterError(f"{metric.name} is a metric of object detectors; {report['run']} is an image classifier")
-    of_kind = budget["kinds"][metric.key]
+        raise ParameterError(f"{metric.name} is a metric of object detectors; {report.run} is an image classifier")
+    of_kind = budget.kinds[metric.key]
     found = {
-        "value": of_kind["gain"],
-        "formula": metric.formula.format(count=of_kind["count"], ap=budget["ap"] or 0),
-        "interval": of_kind.get("interval"),
+        "value": of_kind.gain,
+        "formula": metric.formula.format(count=of_kind.count, ap=budget.ap or 0),
+        "interval": of_kind.interval,
     }
-    file = f"artifacts/evaluation/{report['run']}.json"
-    return _explained(report, metric, found, [report["settings"]["id_split"]], [file])
+    file = f"artifacts/evaluation/{report.run}.json"
+    return _explained(report, metric, found, [report.settings.id_split], [file])
 
 
-def _of_id_images(project: Project, report: dict[str, Any], method: str, metric: Metric) -> dict[str, Any]:
+def _of_id_images(project: Project, report: Evaluation, method: str, metric: Metric) -> dict[str, Any]:
     """A metric of a method on the ID split."""
-    evaluated, id_split = _evaluated(report, method), report["settings"]["id_split"]
-    results = evaluated[metric.group]
+    evaluated, id_split = _evaluated(report, method), report.settings.id_split
+    results = evaluated.costs if metric.group == "costs" else evaluated.misclassification
     found = {
-        "value": metric.of(evaluated),
-        "formula": _filled(metric.formula, results),
-        "interval": results.get("intervals", {}).get(metric.key),
+        "value": results.values[metric.key],
+        "formula": _filled(metric.formula, results.values),
+        "interval": results.intervals.get(metric.key),
         **_of_method(project, report, method),
     }
-    file = f"artifacts/metrics/{report['run']}/methods.json"
+    file = f"artifacts/metrics/{report.run}/methods.json"
     return _explained(report, metric, found, [id_split], [file, *_method_files(report, method, [id_split])])
 
 
-def _of_split(project: Project, report: dict[str, Any], method: str, split: str, metric: Metric) -> dict[str, Any]:
+def _of_split(project: Project, report: Evaluation, method: str, split: str, metric: Metric) -> dict[str, Any]:
     """A metric of a method on an OOD split."""
     from farther.evaluation.files import RunFiles
     from farther.evaluation.groups import GROUPS
 
-    run, id_split = report["run"], report["settings"]["id_split"]
+    run, id_split = report.run, report.settings.id_split
     evaluated = _evaluated(report, method)
-    if split not in evaluated["splits"]:
+    if split not in evaluated.splits:
         raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name one of these")
-    results = evaluated["splits"][split]
+    results = evaluated.splits[split]
     group = GROUPS[metric.group]
-    if metric.key not in (results.get(metric.group) or {}):
+    if metric.key not in results.of_group(metric.group):
         raise ParameterError(f"{metric.name} was not evaluated for {run} on {split}: {group.needs}")
-    best = results.get("against_best", {}).get(metric.name)
+    best = results.against_best.get(metric.name)
     found = {
-        "value": metric.of(results),
-        "formula": _filled(metric.formula, results[metric.group]),
-        "interval": results.get("intervals", {}).get(metric.name),
-        "against_best": best if best and best["best"] != method else None,
+        "value": results.value(metric),
+        "formula": _filled(metric.formula, results.of_group(metric.group)),
+        "interval": results.interval(metric),
+        "against_best": vars(best) if best and best.best != method else None,
         **_of_method(project, report, method),
     }
-    more = group.read_splits(RunFiles(run, report["benchmark"], project.artifacts).roles, split)
+    more = group.read_splits(RunFiles(run, report.benchmark, project.artifacts).roles, split)
     scored = list(dict.fromkeys([split, id_split, *more]))
     files = [f"artifacts/metrics/{run}/{split}/{method}.json", *_method_files(report, method, scored)]
     return _explained(report, metric, found, [id_split, split], files)
 
 
-def _evaluated(report: dict[str, Any], method: str) -> dict[str, Any]:
+def _evaluated(report: Evaluation, method: str) -> MethodResults:
     """The results of a method."""
-    if method in report["not_applicable"]:
-        raise ParameterError(f"{method} does not apply to {report['run']}: {report['not_applicable'][method]}")
-    results: dict[str, Any] = report["methods"][choose("method of this run", method, report["methods"])]
-    return results
+    if method in report.not_applicable:
+        raise ParameterError(f"{method} does not apply to {report.run}: {report.not_applicable[method]}")
+    return report.methods[choose("method of this run", method, report.methods)]
 
 
-def _of_method(project: Project, report: dict[str, Any], method: str) -> dict[str, Any]:
+def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, Any]:
     """A method's threshold, its parameters, and what it was fitted on."""
     from farther.evaluation.threshold import stored_tau
     from farther.tables.files import inside
 
-    evaluated = report["methods"][method]
-    tau = stored_tau(inside(project.artifacts / "fitted", f"{report['run']}/{method}/threshold.json"))
+    evaluated = report.methods[method]
+    fitted = evaluated.fitted
+    tau = stored_tau(inside(project.artifacts / "fitted", f"{report.run}/{method}/threshold.json"))
     return {
         "tau": {
             **tau.model_dump(),
-            "id_regions_kept": evaluated["id_regions_kept"],
-            "id_regions": evaluated["id_regions"],
+            "id_regions_kept": evaluated.id_regions_kept,
+            "id_regions": evaluated.id_regions,
         },
-        "method": {"name": evaluated["fitted"]["name"], "params": evaluated["fitted"]["params"]},
-        "chosen": evaluated["fitted"].get("choice"),
-        "fitted_on": (evaluated["fitted"].get("state") or {}).get("fitted_on_", {}).get("regions"),
+        "method": {"name": fitted.name, "params": fitted.params},
+        "chosen": fitted.choice and asdict(fitted.choice),
+        "fitted_on": fitted.state.get("fitted_on_", {}).get("regions"),
     }
 
 
-def _method_files(report: dict[str, Any], method: str, splits: list[str]) -> list[str]:
+def _method_files(report: Evaluation, method: str, splits: list[str]) -> list[str]:
     """The files of a method that its metrics on some splits are computed from, and the evaluation."""
-    scores = [f"artifacts/scores/{report['run']}/{method}/{split}.parquet" for split in splits]
-    return [f"artifacts/evaluation/{report['run']}.json", *scores, f"artifacts/fitted/{report['run']}/{method}/"]
+    scores = [f"artifacts/scores/{report.run}/{method}/{split}.parquet" for split in splits]
+    return [f"artifacts/evaluation/{report.run}.json", *scores, f"artifacts/fitted/{report.run}/{method}/"]
 
 
 def _explained(
-    report: dict[str, Any], metric: Metric, found: dict[str, Any], splits: list[str], files: list[str]
+    report: Evaluation, metric: Metric, found: dict[str, Any], splits: list[str], files: list[str]
 ) -> dict[str, Any]:
     """All about a value: of the metric, of the value itself (`found`), of its inputs, and the files and stages."""
-    run, benchmark, settings = report["run"], report["benchmark"], report["settings"]
+    run, benchmark, settings = report.run, report.benchmark, report.settings
     wanted = ("images", "failed_images", "objects", "regions", "inputs")
     return {
         "metric": metric.name,
         "meaning": metric.meaning,
         "higher_is_better": metric.higher_is_better,
         "source": metric.source,
-        "protocol": settings["protocol"],
-        "iou": settings["iou"],
-        "t*": {"threshold": report["threshold"], "rule": report["threshold_rule"]},
-        "detector": report["detector"],
-        "replicates": settings["replicates"],
+        "protocol": settings.protocol,
+        "iou": settings.iou,
+        "t*": {"threshold": report.threshold, "rule": report.threshold_rule},
+        "detector": report.detector,
+        "replicates": settings.replicates,
         **found,
-        "splits": {name: {key: report["splits"][name][key] for key in wanted} for name in splits},
+        "splits": {name: {key: getattr(report.splits[name], key) for key in wanted} for name in splits},
         "files": [
             *files,
             f"artifacts/thresholds/{run}.json",
@@ -214,7 +216,7 @@ def _explained(
     }
 
 
-def _filled(formula: str, values: dict[str, Any]) -> str:
+def _filled(formula: str, values: Mapping[str, Any]) -> str:
     """The formula with the counts that it names."""
     return formula.format_map(defaultdict(lambda: "?", values))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from farther.evaluation.case import Side, SplitCase
 from farther.evaluation.files import Roles
+from farther.evaluation.results import SplitResults
 from farther.evaluation.weights import Weights
 from farther.metrics import ood
 from farther.metrics.catalogue import METRICS, PREFIXES, Metric
@@ -71,27 +72,27 @@ class MetricGroup(ABC):
             weights: How often each image counts.
 
         Returns:
-            Values as JSON holds them where each image counts once; else replicates, ndarrays of shape (B,), of those
-            that have intervals.
+            Where each image counts once, values as JSON holds them, maps of values (`GroupResults.parts`) and words
+            (`GroupResults.labels`); else replicates, ndarrays of shape (B,), of those that have intervals.
         """
 
     def details(self, case: SplitCase) -> dict[str, Any]:
-        """Further sections of the results, with their own intervals."""
+        """Further fields of `SplitResults`, with their own intervals."""
         return {}
 
     def read_splits(self, roles: Roles, split: str) -> Sequence[str]:
         """Splits whose scores are read beside those of the ID split and of the case's."""
         return ()
 
-    def is_from_few(self, results: Mapping[str, Any], few: int) -> bool:
+    def is_from_few(self, results: SplitResults, few: int) -> bool:
         """Whether values come from fewer than `few` of `unit`, on any side.
 
         Args:
-            results: Results of a method on a split, by section.
+            results: A method on a split.
             few: The number.
         """
-        counts = results.get(self.sizes_in or self.name) or {}
-        return any(counts[key] < few for key in self.sizes if counts.get(key) is not None)
+        counts = results.of_group(self.sizes_in or self.name)
+        return any(count < few for key in self.sizes if (count := counts.get(key)) is not None)
 
 
 class Separation(MetricGroup):

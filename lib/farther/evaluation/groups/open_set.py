@@ -9,6 +9,7 @@ import numpy as np
 from farther.evaluation import error_budget, intervals
 from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.results import MetricValues
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
 
@@ -28,22 +29,12 @@ class OpenSet(MetricGroup):
 
     def details(self, case: SplitCase) -> dict[str, Any]:
         """AP_U ranked by confidence; parts of the objects; means over IoU thresholds; what errors cost."""
-        outcome, weights = case.outcome, case.split.weights
-        found: dict[str, Any] = {
-            "ap_u_by_confidence": open_set.metrics(outcome)["ap_u"],
-            **{part: open_set.by_group(outcome, group) for part, group in _parts(case).items()},
-            "open_set_over_iou": _over_iou(case),
-            "error_budget": error_budget.of_method(case.split, outcome, case.unknown_score),
+        return {
+            "ap_u_by_confidence": open_set.metrics(case.outcome)["ap_u"],
+            **{part: _by_part(case, group) for part, group in _parts(case).items()},
+            "over_iou": _over_iou(case),
+            "error_budget": error_budget.of_method(case.split, case.outcome, case.unknown_score),
         }
-        if weights is None:
-            return found
-        of_images = weights.of(outcome.split.images)
-        for part, group in _parts(case).items():
-            drawn = open_set.by_group(outcome, group, of_images)
-            found[f"intervals_{part}"] = {name: intervals.within(values) for name, values in drawn.items()}
-        if over := _over_iou(case, weights):
-            found["intervals_over_iou"] = intervals.within(over)
-        return found
 
 
 def _parts(case: SplitCase) -> dict[str, np.ndarray]:
@@ -53,11 +44,27 @@ def _parts(case: SplitCase) -> dict[str, np.ndarray]:
     return {**groups, "by_supercategory": split.supercategories(names)} if names else groups
 
 
-def _over_iou(case: SplitCase, weights: Weights = ONCE) -> dict[str, Any] | None:
+def _by_part(case: SplitCase, group: np.ndarray) -> dict[str, MetricValues]:
+    """Outcomes of each group of objects."""
+    outcome, weights = case.outcome, case.split.weights
+    drawn = {} if weights is None else open_set.by_group(outcome, group, weights.of(outcome.split.images))
+    return {
+        name: MetricValues(values=values, intervals=intervals.within(drawn.get(name, {})))
+        for name, values in open_set.by_group(outcome, group).items()
+    }
+
+
+def _over_iou(case: SplitCase) -> MetricValues | None:
     """Means over IoU thresholds; None where the setting `iou` is above all of them."""
     if not case.settings.ious:
         return None
     split = case.outcome.split
-    return open_set.metrics_over(
-        split, case.settings.ious, case.is_unknown, case.unknown_score, weights.of(split.images)
+    values, drawn = (
+        {}
+        if weights is None
+        else open_set.metrics_over(
+            split, case.settings.ious, case.is_unknown, case.unknown_score, weights.of(split.images)
+        )
+        for weights in (ONCE, case.split.weights)
     )
+    return MetricValues(values=values, intervals=intervals.within(drawn))

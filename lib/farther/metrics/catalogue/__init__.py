@@ -70,11 +70,6 @@ class Metric:
         defined = [value for value in values if value is not None]
         return (min if self.higher_is_better is False else max)(defined) if defined else None
 
-    def of(self, results: Mapping[str, Any]) -> float | None:
-        """Its value among the results of a method on a split (`evaluation/<run>.json`); None where there is none."""
-        value: float | None = results.get(self.group, {}).get(self.key)
-        return value
-
 
 def _read() -> Iterator[Metric]:
     for group, metrics in _CONTENT.items():

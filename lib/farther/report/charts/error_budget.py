@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from farther.evaluation.results import KindOfError
 from farther.metrics.catalogue import METRICS
 from farther.metrics.errors.error_budget import KINDS, OF_UNKNOWN
 from farther.report.charts import vega as vl
@@ -21,12 +22,10 @@ _POINTS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
 
 def known(run: Run) -> vl.Chart | None:
     """What correcting each kind of error on known objects adds to mAP50; None without an error budget."""
-    kinds = (run.evaluation.get("error_budget") or {}).get("kinds", {})
+    kinds = _of_known(run)
     if not kinds:
         return None
-    rows = [
-        {"kind": kind, **_gain(of["gain"], of.get("interval")), "errors": of["count"]} for kind, of in kinds.items()
-    ]
+    rows = [{"kind": kind, **_gain(of.gain, of.interval), "errors": of.count} for kind, of in kinds.items()]
     text = vl.said("{kind} {points:+.1f} points", ({**row, "points": 100 * (row["gain"] or 0)} for row in rows))
     return vl.chart(
         "Known objects: mAP50 gained",
@@ -50,11 +49,11 @@ def known(run: Run) -> vl.Chart | None:
 def unknown(run: Run, method: str) -> vl.ChartGroup | None:
     """What correcting each kind of error on unknown objects is worth under a method, one mark per split."""
     rows = [
-        {"metric": metric, "kind": kind, "split": split.title, **_gain(of[metric], None), "errors": of["count"]}
+        {"metric": metric, "kind": kind, "split": split.title, **_gain(of.values[metric]), "errors": of.values["count"]}
         for split in run.splits
-        for kind, of in (run.details(split.name, method).get("error_budget") or {}).items()
+        for kind, of in (run.details(split.name, method).error_budget or {}).items()
         for metric in OF_UNKNOWN
-        if of[metric] is not None
+        if of.values[metric] is not None
     ]
     if not rows:
         return None
@@ -82,19 +81,19 @@ def _dots(metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key],
 
 def listing(run: Run, method: str) -> Listing | None:
     """The same as a table: gains in percentage points, those of known objects with 95% intervals."""
-    kinds = (run.evaluation.get("error_budget") or {}).get("kinds", {})
+    kinds = _of_known(run)
     if not kinds:
         return None
     rows = []
     for kind, of in kinds.items():
-        row = {"Kind": kind, "Known objects: errors": of["count"]}
-        interval = f" ({between(of['interval'])})" if of.get("interval") else ""
-        row["mAP50 gained (points)"] = percent(of["gain"]) + interval
+        row = {"Kind": kind, "Known objects: errors": of.count}
+        interval = f" ({between(of.interval)})" if of.interval else ""
+        row["mAP50 gained (points)"] = percent(of.gain) + interval
         for split in run.splits:
-            budget = (run.details(split.name, method).get("error_budget") or {}).get(kind)
+            budget = (run.details(split.name, method).error_budget or {}).get(kind)
             if budget:
-                row[f"{split.title}: errors"] = budget["count"]
-                row |= {f"{split.title}: {METRICS[m].title}": percent(budget[m]) for m in ("ap_u", "r_u")}
+                row[f"{split.title}: errors"] = budget.values["count"]
+                row |= {f"{split.title}: {METRICS[m].title}": percent(budget.values[m]) for m in ("ap_u", "r_u")}
         rows.append(row)
     caption = (
         f"{run.full_title}: errors of each kind, and the percentage points gained by correcting them; known objects in "
@@ -109,10 +108,10 @@ def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     sides: dict[str, list[dict[str, Any]]] = {"Known objects: mAP50 gained": [], "Unknown objects: R_U gained": []}
     of_known, of_unknown = sides.values()
     for run, method in shown:
-        for kind, of in (run.evaluation.get("error_budget") or {}).get("kinds", {}).items():
-            of_known.append({"run": run.full_title, "kind": kind, **_gain(of["gain"])})
-            budgets = [run.details(split.name, method).get("error_budget") or {} for split in run.splits]
-            gains = [gain for budget in budgets if (gain := budget.get(kind, {}).get("r_u")) is not None]
+        for kind, of in _of_known(run).items():
+            of_known.append({"run": run.full_title, "kind": kind, **_gain(of.gain)})
+            budgets = [run.details(split.name, method).error_budget or {} for split in run.splits]
+            gains = [gain for of in budgets if kind in of and (gain := of[kind].values["r_u"]) is not None]
             of_unknown.append(
                 {"run": run.full_title, "kind": kind, **_gain(sum(gains) / len(gains) if gains else None)}
             )
@@ -135,6 +134,11 @@ def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) 
         y=vl.named("run", title=None, sort=list(order), axis={"labelLimit": 220}),
         tooltip=vl.tooltip("run", "kind", "gain:+.1%"),
     )
+
+
+def _of_known(run: Run) -> dict[str, KindOfError]:
+    """Kinds of errors on known objects; {} without an error budget."""
+    return run.evaluation.error_budget.kinds if run.evaluation and run.evaluation.error_budget else {}
 
 
 def _gain(gain: float | None, interval: Sequence[float] | None = None) -> dict[str, float | None]:

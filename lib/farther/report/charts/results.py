@@ -44,7 +44,7 @@ def _outcomes(shown: Sequence[tuple[Run, str]]) -> pl.DataFrame:
     rows = []
     for run, method in shown:
         for split in run.splits:
-            counts = run.details(split.name, method).get("open_set", {})
+            counts = run.details(split.name, method).of_group("open_set")
             for order, (outcome, key) in enumerate(OUTCOMES.items()):
                 place = {"run": run.full_title, "split": split.title, "outcome": key.name, "order": order}
                 rows.append({**place, "objects": counts.get(outcome, 0)})
@@ -170,10 +170,12 @@ def confusion(run: Run, shown: int) -> vl.Chart | None:
     Detections count that reach, for their class, the confidence at which `diagnosis_recall` of the known objects is
     found (Dhamija et al., 2020, Figure 4).
     """
-    known = list(run.evaluation.get("closed_set", {}).get("per_class", {}))
+    if run.evaluation is None:
+        return None
+    known = list(run.evaluation.closed_set.per_class)
     counts = [
         {"category": category, "class": taken, "detections": count}
-        for category, by_class in run.evaluation.get("wilderness", {}).get("confusion", {}).items()
+        for category, by_class in run.evaluation.wilderness.confusion.items()
         for taken, count in by_class.items()
     ]
     types = {"category": pl.String, "class": pl.String, "detections": pl.Int64}

@@ -72,14 +72,13 @@ class SplitData:
 
     def key(self) -> str:
         """Digest of all that the data is made from, but for the outcomes of the methods."""
-        evaluation, split = self.found.run.evaluation, self.found.split
+        evaluation, split = self.found.evaluation, self.found.split
         aware = self.found.self_aware
-        inputs = evaluation["splits"][split]["inputs"]
         said = [
-            evaluation["run"],
+            evaluation.run,
             split,
-            evaluation["threshold"],
-            inputs,
+            evaluation.threshold,
+            evaluation.splits[split].inputs,
             self.found.classes,
             aware and [aware.image_threshold, aware.aggregate],
             len(self.images),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from farther.evaluation.results import ErrorCauses, Evaluation
 from farther.report.listing import Listing, percent
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
 from farther.report.results import Run
@@ -27,11 +28,11 @@ CAUSES = {
 
 def tables(sources: Sources) -> list[PaperTable]:
     """Tables 1 to 4, and Figure 3 as numbers."""
-    found = [(run, run.evaluation["wilderness"]) for run in sources.detectors if run.evaluation.get("wilderness")]
+    found = [(run, run.evaluation) for run in sources.detectors if run.evaluation]
     quality = "mAP at IoU 0.5. WR1: for each ID image an OOD image without known objects is added."
     impact = "Wilderness impact, mean over the wilderness ratios."
-    heads = [f"Recall {at}" for at in sorted({at for _, wild in found for at in wild["at_recall"]})]
-    errors = [{"Algorithm": run.full_title, **row} for run, wild in found for row in _errors(wild["errors"])]
+    heads = [f"Recall {at}" for at in sorted({at for _, evaluation in found for at in evaluation.wilderness.at_recall})]
+    errors = [{"Algorithm": run.full_title, **row} for run, of in found for row in _errors(of.wilderness.errors)]
     shares = "Shares of the detections, in ID test images and up to one OOD image per ID image."
     return [
         PaperTable(
@@ -56,25 +57,27 @@ def tables(sources: Sources) -> list[PaperTable]:
     ]
 
 
-def _quality(run: Run, wild: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {"ID test images (%)": wild["map_closed"], "Open-Set WR1 (%)": wild["map_open"]}
+def _quality(run: Run, evaluation: Evaluation) -> Iterator[dict[str, Any]]:
+    wild = evaluation.wilderness
+    yield {"ID test images (%)": wild.map_closed, "Open-Set WR1 (%)": wild.map_open}
 
 
-def _impact(run: Run, wild: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    impacts = {at: (of or {}).get("average_impact") for at, of in sorted(wild["at_recall"].items())}
+def _impact(run: Run, evaluation: Evaluation) -> Iterator[dict[str, Any]]:
+    impacts = {at: of.average_impact for at, of in sorted(evaluation.wilderness.at_recall.items())}
     yield {f"Recall {at}": None if impact is None else f"{impact:.4f}" for at, impact in impacts.items()}
 
 
-def _errors(errors: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _errors(errors: ErrorCauses) -> Iterator[dict[str, Any]]:
     for recall in RECALLS:
-        if recall in errors["recalls"]:
-            at = errors["recalls"].index(recall)
-            shares = {title: errors["shares"][cause][at] for cause, title in CAUSES.items()}
-            yield {"Recall": f"{recall:g}", "Detections": errors["detections"][at], **shares}
+        if recall in errors.recalls:
+            at = errors.recalls.index(recall)
+            shares = {title: errors.shares[cause][at] for cause, title in CAUSES.items()}
+            yield {"Recall": f"{recall:g}", "Detections": errors.detections[at], **shares}
 
 
-def _background(run: Run, wild: Mapping[str, Any]) -> Listing:
-    classes = wild["background"]["known"]["classes"] if wild["background"] else {}
+def _background(run: Run, evaluation: Evaluation) -> Listing:
+    background = evaluation.wilderness.background
+    classes = background.known.classes if background else {}
     rows = (
         {"Class": name, "Mean": of["mean"], "Standard deviation": of["sd"], "Detections": of["detections"]}
         for name, of in classes.items()
@@ -82,9 +85,9 @@ def _background(run: Run, wild: Mapping[str, Any]) -> Listing:
     return Listing.of(f"{run.full_title}: class minus background probability of correct detections.", rows, few=run.few)
 
 
-def _points(run: Run, wild: Mapping[str, Any]) -> Listing:
-    points = wild["operating_points"]
-    of_beta = {beta: of["classes"].get(COW) or of["mean"] for beta, of in points["betas"].items()}
+def _points(run: Run, evaluation: Evaluation) -> Listing:
+    points = evaluation.wilderness.operating_points
+    of_beta = {beta: of.classes.get(COW) or of.mean for beta, of in points.betas.items()}
     rows = [
         {
             "WR": f"{ratio:g}",
@@ -100,11 +103,11 @@ def _points(run: Run, wild: Mapping[str, Any]) -> Listing:
                 )
             },
         }
-        for n, ratio in enumerate(points["ratios"])
+        for n, ratio in enumerate(points.ratios)
     ]
-    knows_cows = any(COW in of["classes"] for of in points["betas"].values())
-    classes = run.evaluation.get("closed_set", {}).get("per_class", {})
-    objects = classes.get(COW, {}).get("objects") or sum(of["objects"] for of in classes.values())
+    knows_cows = any(COW in of.classes for of in points.betas.values())
+    known = {name: of["objects"] or 0 for name, of in evaluation.closed_set.per_class.items()}
+    objects = known.get(COW) or sum(known.values())
     what = f"class {COW}" if knows_cows else "mean over the classes"
     caption = f"{run.full_title}, {what}, {objects:,} objects."
     has_values = any(values is not None for values in of_beta.values())

@@ -137,7 +137,7 @@ def _quality(sources: Sources) -> Iterator[dict[str, Any]]:
     printed = sources.printed("fmiyc_map.csv", ("detector", "id"), ("map",))
     theirs = {(detector, id_): quality for detector, id_, quality in printed.iter_rows()}
     for run in sources.detectors:
-        images = run.images(run.evaluation.get("settings", {}).get("id_split", ""))
+        images = run.images(run.id_split)
         yield {
             "Model": run.title,
             f"{run.known_title}, {images:,} images (%)": run.detector.get("map"),

@@ -53,9 +53,12 @@ def _table(runs: Sequence[Run], metric: str) -> Listing:
 
 def _near_far(run: Run, method: str, metric: str) -> list[float | None]:
     """The means over near splits and over the others."""
-    means = run.method(method).get("means", {})
-    far = next((means[name].get(metric) for name in DISTANCES[1:] if name in means), None)
-    return [means.get("near", {}).get(metric), far]
+    means = run.means(method)
+    near, far = (
+        next((means[name].values.get(metric) for name in names if name in means), None)
+        for names in (DISTANCES[:1], DISTANCES[1:])
+    )
+    return [near, far]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

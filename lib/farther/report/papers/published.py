@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from farther.errors import DataError, shorten
+from farther.evaluation.results import WildernessResults
 from farther.metrics.catalogue import METRICS
 from farther.report.charts.vega import read_csv
 from farther.report.listing import ABSENT, Listing
@@ -107,7 +108,8 @@ class Published:
         if len(theirs):
             rows = list(_methods(run, seeds or [run], theirs, comparable=counterpart.comparable))
             yield _listing(run, counterpart, theirs["origin"][0], rows)
-        if wild := run.evaluation.get("wilderness"):
+        if run.evaluation:
+            wild = run.evaluation.wilderness
             for name, table in self.wilderness.items():
                 printed = table.filter(**found).iter_rows(named=True)
                 rows = [_wilderness(name, wild, row, comparable=counterpart.comparable) for row in printed]
@@ -153,9 +155,9 @@ def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
     means = run.values.group_by(*keys, "metric", maintain_order=True).agg(pl.col("value").mean())
     spectrum = []
     for row in means.select(keys).unique(maintain_order=True).iter_rows(named=True):
-        of = [one.method(row["method"]).get("means", {}).get(row["distance"], {}) for one in seeds]
-        values = [one.get(FULL_SPECTRUM.name) for one in of]
-        value = None if None in values else sum(values) / len(values)
+        of = [one.means(row["method"]).get(row["distance"]) for one in seeds]
+        values = [value for one in of if one and (value := one.values.get(FULL_SPECTRUM.name)) is not None]
+        value = sum(values) / len(values) if len(values) == len(seeds) else None
         spectrum.append({**row, "metric": FULL_SPECTRUM.name, "value": value})
     titled = pl.concat([means, pl.DataFrame(spectrum, schema=means.schema)]).with_columns(
         ood="distance", split_title=pl.format("{}, mean over its splits", "distance")
@@ -163,7 +165,7 @@ def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
     return pl.concat([run.values.with_columns(ood="split"), titled], how="diagonal")
 
 
-def _wilderness(name: str, wild: Mapping[str, Any], theirs: Mapping[str, Any], *, comparable: bool) -> dict[str, Any]:
+def _wilderness(name: str, wild: WildernessResults, theirs: Mapping[str, Any], *, comparable: bool) -> dict[str, Any]:
     table, ours = WILDERNESS[name], _of_run(name, wild, theirs)
     row = {title: theirs[key] for key, title in table.keys.items()}
     for part, title in table.values.items():
@@ -171,20 +173,20 @@ def _wilderness(name: str, wild: Mapping[str, Any], theirs: Mapping[str, Any], *
     return row
 
 
-def _of_run(name: str, wild: Mapping[str, Any], row: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_run(name: str, wild: WildernessResults, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The run's values of a row of `WILDERNESS`; empty where it has none."""
     found: Mapping[str, Any] = {}
     if name == "map":
-        found = wild
-    elif name == "impact":
-        found = wild["at_recall"].get(row["recall"], {})
-    elif name == "background" and wild["background"]:
-        found = wild["background"]["known"]["classes"].get(row["class"], {})
-    elif name == "operating_points":
-        points, ratio = wild["operating_points"], float(row["ratio"])
-        best = points["betas"].get(row["beta"], {}).get("classes", {}).get(row["class"])
-        if best is not None and ratio in points["ratios"]:
-            found = {part: best[part][points["ratios"].index(ratio)] for part in WILDERNESS[name].values}
+        found = vars(wild)
+    elif name == "impact" and row["recall"] in wild.at_recall:
+        found = vars(wild.at_recall[row["recall"]])
+    elif name == "background" and wild.background:
+        found = wild.background.known.classes.get(row["class"], {})
+    elif name == "operating_points" and row["beta"] in wild.operating_points.betas:
+        points, ratio = wild.operating_points, float(row["ratio"])
+        best = points.betas[row["beta"]].classes.get(row["class"])
+        if best is not None and ratio in points.ratios:
+            found = {part: best[part][points.ratios.index(ratio)] for part in WILDERNESS[name].values}
     return found
 
 

@@ -30,11 +30,11 @@ def tables(sources: Sources) -> list[PaperTable]:
 def _detection(run: Run) -> Listing:
     rows: list[dict[str, Any]] = []
     for split in run.splits:
-        details = {method: run.details(split.name, method).get("ood", {}) for method in run.methods}
+        details = {method: run.details(split.name, method).of_group("ood") for method in run.methods}
         counts = [of.get("ood_regions") for of in details.values()]
         row = {"Dataset": split.title, "Images": run.images(split.name) or None, **_cells(run, details)}
         rows.append({**row, "Detections": next(iter(counts), None)})
-    by_level = (run.evaluation.get("classes") or {}).get("id_up_to", {})
+    by_level = run.evaluation.classes.id_up_to if run.evaluation and run.evaluation.classes else {}
     for level in dict.fromkeys(level for of in by_level.values() for level in of):
         found = {method: of[level] for method, of in by_level.items() if level in of}
         rows.append({"Dataset": COUNTED.get(level, level), **_cells(run, found)})
@@ -43,10 +43,11 @@ def _detection(run: Run) -> Listing:
 
 
 def _errors(run: Run) -> Listing:
-    found = {method: run.method(method).get("misclassification", {}) for method in run.methods}
-    counts: Mapping[str, Any] = next(iter(found.values()), {})
-    if not counts:
+    results = run.evaluation.methods if run.evaluation else {}
+    found = {method: results[method].misclassification.values for method in run.methods if method in results}
+    if not found:
         return Listing.of("", [])
+    counts = next(iter(found.values()))
     caption = f"{run.full_title}, ID test images: {counts['correct']:,} correct, {counts['errors']:,} errors."
     return Listing.of(caption, [_cells(run, found)], list(map(run.label, run.methods)))
 

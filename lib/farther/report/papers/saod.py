@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from farther.evaluation.results import SelfAwarenessResults
 from farther.report.overview import IMAGES, images
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
 from farther.report.results import DISTANCES, Run
@@ -56,7 +57,7 @@ ABLATION = {
 
 def tables(sources: Sources) -> list[PaperTable]:
     """Tables 2, 4 to 7, A.12 to A.14 and A.16."""
-    found = [(run, run.evaluation["self_awareness"]) for run in sources.runs if run.evaluation.get("self_awareness")]
+    found = [(run, run.evaluation.self_awareness) for run in sources.runs if run.evaluation]
     aggregates = "AUROC of 1 − p, aggregated over the detections of an image; top-m: mean of the m most certain ones."
     subsets = "AUROC of image uncertainty, near to far; OOD splits without known objects."
     calibration = "LaECE and LRP, and IDQ, on accepted ID test images. LR: linear; HB: histogram; IR: isotonic."
@@ -95,50 +96,50 @@ def tables(sources: Sources) -> list[PaperTable]:
     ]
 
 
-def _values(run: Run, aware: Mapping[str, Any], heads: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    yield {title: aware.get(name) for name, title in heads.items()}
+def _values(run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    yield {title: aware.values.get(name) for name, title in heads.items()}
 
 
-def _aggregates(run: Run, aware: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {f"{how} (%)": aware["aggregates"][how]["all"] for how in AGGREGATES if how in aware["aggregates"]}
+def _aggregates(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    yield {f"{how} (%)": aware.aggregates[how]["all"] for how in AGGREGATES if how in aware.aggregates}
 
 
-def _subsets(run: Run, aware: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _subsets(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     nearest_first = sorted(run.splits, key=lambda split: DISTANCES.index(split.distance))
     subsets = {
-        f"{split.title}, {run.images(split.name):,} images (%)": aware["splits"][split.name]["auroc"]
+        f"{split.title}, {run.images(split.name):,} images (%)": aware.splits[split.name]["auroc"]
         for split in nearest_first
-        if split.name in aware["splits"]
+        if split.name in aware.splits
     }
-    yield {**subsets, "all OOD (%)": aware["splits"]["all"]["auroc"]}
+    yield {**subsets, "all OOD (%)": aware.splits["all"]["auroc"]}
 
 
-def _calibration(run: Run, aware: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    kinds = [kind for kind in dict.fromkeys((*CALIBRATORS, *aware["calibrated"])) if kind in aware["calibrated"]]
+def _calibration(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    kinds = [kind for kind in dict.fromkeys((*CALIBRATORS, *aware.calibrated)) if kind in aware.calibrated]
     for name, title in (("laece", "LaECE"), ("lrp", "LRP"), ("idq", "IDQ")):
-        values = {f"{CALIBRATORS.get(kind, kind)} (%)": aware["calibrated"][kind][name] for kind in kinds}
+        values = {f"{CALIBRATORS.get(kind, kind)} (%)": aware.calibrated[kind][name] for kind in kinds}
         yield {"Metric": title, **values}
 
 
-def _ablation(run: Run, aware: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for row in aware["ablation"]:
+def _ablation(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    for row in aware.ablation:
         yield {
-            "v": "LRP-optimal" if row["confidence_threshold"] != "half" else "0.5",
-            "LR": "✓" if row["calibrator"] == "linear" else row["calibrator"] or "✗",
-            "u": METHODS.get(row["image_threshold"], str(row["image_threshold"])),
-            **{title: row.get(name) for name, title in ABLATION.items()},
+            "v": "LRP-optimal" if row.confidence_threshold != "half" else "0.5",
+            "LR": "✓" if row.calibrator == "linear" else row.calibrator or "✗",
+            "u": METHODS.get(row.image_threshold, row.image_threshold),
+            **{title: row.metrics.get(name) for name, title in ABLATION.items()},
         }
 
 
-def _image_thresholds(run: Run, aware: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _image_thresholds(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     for kind, title in METHODS.items():
-        if values := aware["image_thresholds"].get(kind):
+        if values := aware.image_thresholds.get(kind):
             shares = {"BA (%)": values["balanced_accuracy"], "TPR (%)": values["tpr"], "TNR (%)": values["tnr"]}
             yield {"Method": title, **shares}
 
 
-def _dummies(run: Run, aware: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for row in aware["top_k"]:
+def _dummies(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    for row in aware.top_k:
         yield {
             "Dummy det.": "none, above LRP-opt. thresholds" if row["k"] is None else f"up to {row['k']}",
             IMAGES: images(run),

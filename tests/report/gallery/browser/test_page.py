@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from farther.tables.documents import read_json
+from farther.evaluation.results import read_evaluation
 
 STATUS = "document.getElementById('status').textContent"
 
@@ -84,12 +84,12 @@ def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
 
 def test_the_page_counts_what_the_tables_count(browser, built):
     show(browser, built / "artifacts" / "report" / "gallery.html")
-    methods = read_json(built / "artifacts" / "evaluation" / "pets-net.json")["methods"]
+    methods = read_evaluation(built / "artifacts" / "evaluation" / "pets-net.json").methods
     for method, measured in methods.items():
-        for split, results in measured["splits"].items():
+        for split, results in measured.splits.items():
             choose(browser, split=split, method=method)
             names = ("tp_u", "fn_misclassified", "fn_missed", "fp_u")
-            assert counts(browser) == [str(results["open_set"][name]) for name in names], (method, split)
+            assert counts(browser) == [str(results.of_group("open_set")[name]) for name in names], (method, split)
     assert browser.complaints() == []
 
 

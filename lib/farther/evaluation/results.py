@@ -1,0 +1,476 @@
+"""The content of `evaluation/<run>.json`, typed: written by the stage `evaluate`, read by reports and commands.
+
+Values are fractions, None where they are not defined. Maps have names as keys: of metrics, methods, splits, classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import to_jsonable_python
+
+from farther.errors import DataError
+from farther.evaluation.settings import EvaluationSettings, SelfAwarenessSettings
+from farther.methods.loading import Described
+from farther.metrics.catalogue import Metric
+from farther.metrics.self_awareness.detector import SelfAwareDetector
+from farther.scoring.search import Search
+from farther.tables.documents import read_sealed, write_sealed
+
+#: A value or a count.
+Number = int | float | None
+
+#: Bounds of a 95% interval; None where no replicate has a value.
+Interval = tuple[float, float] | None
+
+T = TypeVar("T")
+
+_STORED = ConfigDict(extra="forbid")
+
+
+@dataclass(config=_STORED, kw_only=True)
+class MetricValues:
+    """Some metrics, with their counts.
+
+    Args:
+        values: Values and counts by key.
+        intervals: 95% intervals by key, of the metrics that have one.
+    """
+
+    values: dict[str, Number] = field(default_factory=dict)
+    intervals: dict[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(config=_STORED, kw_only=True)
+class ClosedSetResults(MetricValues):
+    """Metrics of known classes on the ID split; see `farther.metrics.closed_set`.
+
+    Args:
+        per_class: ap, ap50, ar and objects of each class.
+    """
+
+    per_class: dict[str, dict[str, Number]] = field(default_factory=dict)
+
+
+@dataclass(config=_STORED, kw_only=True)
+class KindOfError:
+    """Errors of a kind on known objects: their number, and what correcting them adds to AP."""
+
+    count: int
+    gain: float | None
+    interval: Interval = None
+
+
+@dataclass(config=_STORED, kw_only=True)
+class ErrorBudget:
+    """Errors of a detector on the known objects of the ID split: AP at the IoU of the evaluation, and each kind."""
+
+    ap: float | None
+    kinds: dict[str, KindOfError]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class ClassifierResults(MetricValues):
+    """Accuracy and calibration of a classifier on the ID split, and on each shifted split."""
+
+    shifted: dict[str, dict[str, float | None]] = field(default_factory=dict)
+
+
+@dataclass(config=_STORED, kw_only=True)
+class Impact:
+    """Wilderness impact at one recall: over the wilderness ratios, their means, and the classes that reach it."""
+
+    impact: list[float | None]
+    impact_by_precision: list[float | None]
+    average_impact: float | None
+    average_impact_by_precision: float | None
+    classes: int
+
+
+@dataclass(config=_STORED, kw_only=True)
+class ErrorCauses:
+    """Causes of detections over recall; see `farther.evaluation.wilderness.WildImages.errors`."""
+
+    ratio: float
+    similar: list[list[str]]
+    recalls: list[float]
+    classes: list[int]
+    detections: list[int]
+    shares: dict[str, list[float | None]]
+    intervals: dict[str, list[Interval]] = field(default_factory=dict)
+
+
+@dataclass(config=_STORED, kw_only=True)
+class BestThresholds:
+    """Thresholds with the largest F_β: lists over wilderness ratios by part, of classes and as means."""
+
+    mean: dict[str, list[float]] | None
+    classes: dict[str, dict[str, list[float]]]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class OperatingPoints:
+    """The best thresholds by β; see `farther.metrics.wilderness.Wilderness.best_thresholds`."""
+
+    ratios: list[float]
+    betas: dict[str, BestThresholds]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class Margins:
+    """Class minus background probability of detections: shares in bins, and mean, sd, rejected, detections by class."""
+
+    histogram: list[float]
+    classes: dict[str, dict[str, Number]]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class BackgroundResults(MetricValues):
+    """Correct detections of known objects against detections of unknown objects, by their margins."""
+
+    known: Margins
+    unknown: Margins
+
+
+@dataclass(config=_STORED, kw_only=True)
+class WildernessResults:
+    """Effect of images without known objects on a detector; see `farther.evaluation.wilderness`."""
+
+    ratio: float
+    map_closed: float | None
+    map_open: float | None
+    ratios: list[float]
+    at_recall: dict[str, Impact]
+    diagnosis_recall: float
+    confusion: dict[str, dict[str, int]]
+    errors: ErrorCauses
+    operating_points: OperatingPoints
+    background: BackgroundResults | None
+    intervals: dict[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(config=_STORED, kw_only=True)
+class Reliability:
+    """A reliability diagram: one entry per confidence bin; see `farther.metrics.self_awareness.reliability`."""
+
+    lower: list[float]
+    confidence: list[float | None]
+    performance: list[float | None]
+    detections: list[int]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class AcceptedImages:
+    """The images of a split under an image threshold.
+
+    Args:
+        images, rejected_images: Their number, and that of those below the threshold.
+        histogram: Share of the images in each bin of uncertainty.
+        severity: Of the shift; None for OOD images.
+        auroc: Against all OOD images; None for these.
+        metrics: Of the detections in accepted images; {} for OOD images.
+    """
+
+    images: int
+    rejected_images: int
+    histogram: list[float]
+    severity: int | None = None
+    auroc: float | None = None
+    metrics: dict[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(config=_STORED, kw_only=True)
+class Ablation:
+    """Self-awareness with some of its parts (SAOD, Table 7): what they are, and the metrics."""
+
+    confidence_threshold: str
+    calibrator: str | None
+    image_threshold: str
+    metrics: dict[str, Number]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class SelfAwarenessResults(MetricValues):
+    """Self-awareness of a run; see `farther.evaluation.self_awareness.evaluate_self_awareness`."""
+
+    settings: SelfAwarenessSettings
+    detector: SelfAwareDetector
+    per_class: dict[str, dict[str, Number]]
+    reliability: Reliability
+    reliability_before: Reliability
+    splits: dict[str, dict[str, float | None]]
+    images: dict[str, AcceptedImages]
+    map_by_uncertainty: list[float | None]
+    image_thresholds: dict[str, dict[str, float | None]]
+    calibrated: dict[str, dict[str, float | None]]
+    ablation: list[Ablation]
+    aggregates: dict[str, dict[str, float | None]]
+    sweeps: dict[str, list[dict[str, float | None]]]
+    ious: list[dict[str, float | None]]
+    top_k: list[dict[str, Number]]
+    thresholds_on_test: dict[str, float | None]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class SplitCounts:
+    """Counts of a split, the share of its images without a detection at or above t*, and digests of what was read."""
+
+    images: int
+    failed_images: int
+    objects: int
+    regions: int
+    no_detection: float | None
+    inputs: dict[str, str]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class DetectorResults:
+    """What is measured of a detector, whatever the methods; see `farther.evaluation.detector`.
+
+    Args:
+        closed_set, error_budget, classifier: On the ID split; `error_budget` is None for a classifier, `classifier`
+            for a detector of objects.
+        wilderness, self_awareness: On all splits.
+        splits: Counts of the ID split and of each OOD split.
+        map_at: t* → map50 and map of the detections from it on.
+    """
+
+    closed_set: ClosedSetResults
+    error_budget: ErrorBudget | None
+    classifier: ClassifierResults | None
+    wilderness: WildernessResults
+    self_awareness: SelfAwarenessResults
+    splits: dict[str, SplitCounts]
+    map_at: dict[str, dict[str, float | None]]
+
+
+class FittedMethod(Described):
+    """The content of a method's `method.json`: what it reads, its remarks, and how its parameters were chosen."""
+
+    model_config = ConfigDict(strict=False)
+
+    needs: list[str] = Field(default_factory=list)
+    remarks: list[str] = Field(default_factory=list)
+    choice: Search | None = None
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether its parameters were chosen on test data."""
+        return self.choice is not None and self.choice.oracle
+
+
+@dataclass(config=_STORED, kw_only=True)
+class GroupResults(MetricValues):
+    """A group of metrics of a method on a split (`farther.evaluation.groups`).
+
+    Args:
+        parts: Values of parts of the objects or images.
+        labels: What else the group says, in words.
+    """
+
+    parts: dict[str, dict[str, Number]] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(config=_STORED, kw_only=True)
+class FromBest:
+    """The difference from the best method of a split in one metric: the best one, the interval, and p."""
+
+    best: str
+    interval: Interval
+    p: float | None
+
+
+@dataclass(config=_STORED, kw_only=True)
+class SplitResults:
+    """A method on an OOD split.
+
+    Args:
+        groups: Each group of metrics that applies.
+        against_best: Difference from the best method, by metric; {} without replicates.
+        ap_u_by_confidence: AP_U where the detector's confidence ranks.
+        by_category, by_size, by_supercategory: Outcomes of parts of the unknown objects.
+        over_iou: Means over IoU thresholds; None where the setting `iou` is above all of them.
+        error_budget: Kind of error on unknown objects → its number, and gains; None for a classifier.
+    """
+
+    groups: dict[str, GroupResults] = field(default_factory=dict)
+    against_best: dict[str, FromBest] = field(default_factory=dict)
+    ap_u_by_confidence: float | None = None
+    by_category: dict[str, MetricValues] = field(default_factory=dict)
+    by_size: dict[str, MetricValues] = field(default_factory=dict)
+    by_supercategory: dict[str, MetricValues] = field(default_factory=dict)
+    over_iou: MetricValues | None = None
+    error_budget: dict[str, MetricValues] | None = None
+
+    def of_group(self, group: str) -> Mapping[str, Number]:
+        """Values and counts of a group; {} where it does not apply."""
+        return self.groups[group].values if group in self.groups else {}
+
+    def value(self, metric: Metric) -> Number:
+        """The value of a metric; None where there is none."""
+        return self.of_group(metric.group).get(metric.key)
+
+    def interval(self, metric: Metric) -> Interval:
+        """The interval of a metric; None where there is none."""
+        return self.groups[metric.group].intervals.get(metric.key) if metric.group in self.groups else None
+
+
+@dataclass(config=_STORED, kw_only=True)
+class MeanOverSplits(MetricValues):
+    """Means of metrics, by their names, over the splits of a distance."""
+
+    splits: list[str]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class MethodResults:
+    """A method that applies to the run's detector.
+
+    Args:
+        fitted: The method.
+        tau: Its threshold τ.
+        id_regions, id_regions_kept: Number of regions of the ID split, and the share of them that τ keeps.
+        splits: Results on each OOD split.
+        means: Distance → means over its splits.
+        misclassification: How scores tell wrong detections on the ID split from right ones.
+        costs: Detections on the ID split that are flagged as unknown.
+    """
+
+    fitted: FittedMethod
+    tau: float
+    id_regions: int
+    id_regions_kept: float | None
+    splits: dict[str, SplitResults]
+    means: dict[str, MeanOverSplits]
+    misclassification: MetricValues
+    costs: MetricValues
+
+
+@dataclass(config=_STORED, kw_only=True)
+class DrawnImages:
+    """What replicates of a split draw: images, or groups of them; their number, and that of replicates."""
+
+    drawn: str
+    units: int
+    replicates: int
+
+
+@dataclass(config=_STORED, kw_only=True)
+class ClassEdge:
+    """A class that is not known, an ID class that its objects are taken for, and the number of these objects."""
+
+    category: str
+    id_class: str
+    objects: int
+
+
+@dataclass(config=_STORED, kw_only=True)
+class SimilarClass:
+    """Mean similarity of a class and its predictions, or of a prediction and its classes, over objects."""
+
+    name: str
+    similarity: float | None
+    objects: int
+
+
+@dataclass(config=_STORED, kw_only=True)
+class ClassesResults:
+    """Results by how far out classes are; see `farther.evaluation.classes.evaluate_classes`."""
+
+    by_oodness: dict[str, dict[str, dict[str, Number]]]
+    id_up_to: dict[str, dict[str, dict[str, float | None]]]
+    outcomes: dict[str, dict[str, dict[str, int]]]
+    edges: list[ClassEdge]
+    similarity: dict[str, list[SimilarClass]]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class Gain:
+    """A metric of a method as a mean over OOD splits, and its difference from the baseline's where there is one."""
+
+    value: float
+    interval: Interval = None
+    gain: float | None = None
+    gain_interval: Interval = None
+    p: float | None = None
+
+
+@dataclass(config=_STORED, kw_only=True)
+class Gains:
+    """What methods gain over the baseline: its name, None without one, and method → metric → gain."""
+
+    baseline: str | None
+    methods: dict[str, dict[str, Gain]]
+
+
+@dataclass(config=_STORED, kw_only=True)
+class Evaluation(DetectorResults):
+    """All metrics of a run.
+
+    Args:
+        run, benchmark: Names.
+        settings: How it was evaluated.
+        threshold, threshold_rule: t*, and the rule that chose it.
+        detector: Origin of its regions: name, parameters, digest of the checkpoint.
+        bootstrap: What the replicates of each split draw; {} without replicates.
+        methods: Results of each method that applies.
+        not_applicable: Method → why it does not apply to the detector.
+        classes: Results by how far out classes are; None where no split's images were chosen by rules.
+        gains: What methods gain over the detector's own confidence.
+    """
+
+    run: str
+    benchmark: str
+    settings: EvaluationSettings
+    threshold: float
+    threshold_rule: str | float | None
+    detector: dict[str, Any]
+    bootstrap: dict[str, DrawnImages]
+    methods: dict[str, MethodResults]
+    not_applicable: dict[str, str]
+    classes: ClassesResults | None
+    gains: Gains
+
+
+def as_json(value: Any) -> Any:
+    """A typed value as JSON holds it."""
+    return to_jsonable_python(value)
+
+
+def write_results(file: Path, results: Any) -> None:
+    """Writes a typed value, with a digest of its content."""
+    write_sealed(file, as_json(results))
+
+
+def read_results(kind: type[T], file: Path, advice: str) -> T:
+    """A typed value that `write_results` wrote.
+
+    Args:
+        kind: The type.
+        file: The file.
+        advice: What to do where it is damaged, or of another version.
+
+    Raises:
+        DataError: the file is absent, damaged, edited, or has other fields.
+    """
+    content = read_sealed(file, advice)
+    try:
+        return TypeAdapter(kind).validate_python(content)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+        raise DataError(f"written by another version: {advice}", file=file, field=where or None) from None
+
+
+def read_evaluation(file: Path) -> Evaluation:
+    """The content of `evaluation/<run>.json`.
+
+    Raises:
+        DataError: the file is absent, damaged or edited, or of another version.
+    """
+    return read_results(Evaluation, file, "run `farther repro`")
