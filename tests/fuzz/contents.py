@@ -11,6 +11,7 @@ import random
 import struct
 import unicodedata
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from texts import damaged, tree
-from values import CANARY, NUMBERS, TEXTS, Evil
+from values import CANARY, NUMBERS, TEXTS, Evil, one_of
 
 WRITABLE = [t for t in TEXTS if "\ud800" not in t and "\udcff" not in t]
 FLOATS = [n for n in NUMBERS if abs(n) < 1e308 or n != n or abs(n) == math.inf]
@@ -40,14 +41,16 @@ def table(content: bytes, chance: random.Random) -> bytes:
         made = columns(made, chance)
     sink = io.BytesIO()
     if content[:4] == b"PAR1":
-        codec = chance.choice(["zstd", "none", "snappy", "gzip", "brotli", "lz4"])
-        options = {
-            "compression": codec,
-            "row_group_size": chance.choice([1, 3, 10_000]) if made.num_rows < 1000 else 10_000,
-        }
-        options |= {"data_page_version": chance.choice(["1.0", "2.0"]), "store_schema": chance.random() < 0.8}
-        options |= {"use_dictionary": chance.random() < 0.5, "write_statistics": chance.random() < 0.7}
-        pq.write_table(made, sink, **options)
+        pq.write_table(
+            made,
+            sink,
+            compression=one_of(chance, "zstd none snappy gzip brotli lz4"),
+            row_group_size=chance.choice([1, 3, 10_000]) if made.num_rows < 1000 else 10_000,
+            data_page_version=one_of(chance, "1.0 2.0"),
+            store_schema=chance.random() < 0.8,
+            use_dictionary=chance.random() < 0.5,
+            write_statistics=chance.random() < 0.7,
+        )
     else:
         format_ = pa.ipc.new_file if chance.random() < 0.5 else pa.ipc.new_stream
         options = pa.ipc.IpcWriteOptions(compression=chance.choice([None, "zstd", "lz4"]))
@@ -65,10 +68,7 @@ TYPES = [
     pa.run_end_encoded(pa.int32(), pa.float64()), pa.run_end_encoded(pa.int32(), pa.string()), pa.list_view(pa.float32()), pa.binary_view(), pa.list_(pa.float32(), 0),
     pa.struct([]), pa.month_day_nano_interval(), pa.date64(), pa.uuid(), pa.json_(), pa.list_(pa.null()), pa.decimal128(38, -5), pa.binary(0), pa.int16(), pa.uint32(),
 ]  # fmt: skip
-KINDS = (
-    "gone", "twice", "renamed", "nulls", "all null", "value", "value", "value", "cast", "cast", "cast", "fewer", "again", "order", "dictionary", "nested", "wide",
-    "ragged", "metadata", "swapped", "all the same", "all the same", "many rows", "long", "unicode", "chunks", "reversed", "constant",
-)  # fmt: skip
+METADATA = (b"{", b"\xff", b"[" * 5000, b'{"info": 1}', b"9" * 5000)
 
 
 def columns(table: pa.Table, chance: random.Random) -> pa.Table:
@@ -77,70 +77,53 @@ def columns(table: pa.Table, chance: random.Random) -> pa.Table:
     if not names:
         return pa.table({"a": [1]})
     at = chance.randrange(len(names))
-    column, kind = table.column(at), chance.choice(KINDS)
-    if kind == "gone":
-        return table.remove_column(at)
-    if kind == "twice":
-        return table.append_column(names[at], column)
-    if kind == "renamed":
-        new = chance.choice(
-            [*(t[:1000] for t in WRITABLE), names[at].upper(), f"{names[at]} ", f"{names[at]}.x", f"latent.{names[at]}"]
-        )
-        return table.rename_columns([new if k == at else name for k, name in enumerate(names)])
-    if kind == "fewer":
-        return table.slice(0, chance.choice([0, 0, 1, rows // 2]))
-    if kind == "again":
-        return pa.concat_tables([table] * chance.choice([2, 3]))
-    if kind == "many rows":
-        return table.take(pa.array(np.arange(chance.choice([5_000, 40_000])) % max(rows, 1)))
-    if kind == "order":
-        return table.take(sorted(range(rows), key=lambda _: chance.random()))
-    if kind == "chunks":
-        return pa.concat_tables([table.slice(k, 1) for k in range(rows)]) if rows else table
-    if kind == "reversed":
-        return table.select(names[::-1])
-    if kind == "metadata":
-        key = chance.choice([b"huggingface", b"x", b"ARROW:schema", b"pandas", *(table.schema.metadata or {})])
-        return table.replace_schema_metadata(
-            {key: chance.choice([b"{", b"\xff", b"[" * 5000, b'{"info": 1}', b"9" * 5000])}
-        )
-    if kind == "swapped":
-        return table.set_column(at, names[at], table.column(chance.randrange(len(names))))
-    if kind == "dictionary":
-        return table.set_column(at, names[at], column.combine_chunks().dictionary_encode())
-    return table.set_column(at, names[at], other_column(column, kind, chance))
+    name, column = names[at], table.column(at)
+    other_names = [*(t[:1000] for t in WRITABLE), name.upper(), f"{name} ", f"{name}.x", f"latent.{name}"]
+    keys = [b"huggingface", b"x", b"ARROW:schema", b"pandas", *(table.schema.metadata or {})]
+    kinds = {
+        "gone": lambda: table.remove_column(at),
+        "twice": lambda: table.append_column(name, column),
+        "renamed": lambda: table.rename_columns([*names[:at], chance.choice(other_names), *names[at + 1 :]]),
+        "fewer": lambda: table.slice(0, chance.choice([0, 0, 1, rows // 2])),
+        "again": lambda: pa.concat_tables([table] * chance.choice([2, 3])),
+        "many": lambda: table.take(pa.array(np.arange(chance.choice([5_000, 40_000])) % max(rows, 1))),
+        "order": lambda: table.take(sorted(range(rows), key=lambda _: chance.random())),
+        "chunks": lambda: pa.concat_tables([table.slice(k, 1) for k in range(rows)]) if rows else table,
+        "reversed": lambda: table.select(names[::-1]),
+        "metadata": lambda: table.replace_schema_metadata({chance.choice(keys): chance.choice(METADATA)}),
+        "swapped": lambda: table.set_column(at, name, table.column(chance.randrange(len(names)))),
+        "dictionary": lambda: table.set_column(at, name, column.combine_chunks().dictionary_encode()),
+    }
+    kind = chance.choice([*kinds, *["other"] * 16])
+    return table.set_column(at, name, other_column(column, chance)) if kind == "other" else kinds[kind]()
 
 
-def other_column(column: pa.ChunkedArray, kind: str, chance: random.Random) -> pa.Array:
+def other_column(column: pa.ChunkedArray, chance: random.Random) -> pa.Array:
     """Other values of the same length."""
-    values, rows = column.to_pylist(), len(column)
-    if kind == "cast":
-        return array_of([None] * rows, values, chance.choice(TYPES))
-    if kind == "nested":
-        return pa.array([[value] for value in values])
-    if kind == "wide":
-        return pa.array([[0.5] * chance.choice([0, 1, 3, 5, 3000])] * rows, pa.list_(pa.float32()))
-    if kind == "ragged":
-        kept = [
-            v[: chance.randrange(len(v) + 1)] if isinstance(v, list) and chance.random() < 0.3 else v for v in values
-        ]
-        return pa.array(kept, pa.list_(column.type.value_type) if hasattr(column.type, "value_type") else column.type)
-    if kind == "all null":
-        return pa.array([None] * rows, column.type)
-    if kind == "nulls":
-        return pa.array([None if chance.random() < 0.3 else v for v in values], column.type)
-    if kind == "constant":
-        return pa.array([values[0]] * rows if values else values, column.type)
-    if kind == "all the same":
-        return array_of(values, [_filled(v, chance.choice([*FLOATS, *INTEGERS])) for v in values], column.type)
-    if kind == "long":
-        return array_of(values, ["x" * 3_000_000 if chance.random() < 0.2 else v for v in values], column.type)
-    if kind == "unicode":
-        form = chance.choice(["NFD", "NFKC"])
-        return array_of(
-            values, [unicodedata.normalize(form, f"{v}é") if isinstance(v, str) else v for v in values], column.type
-        )
-    return array_of(values, [other(v, chance) if chance.random() < 0.2 else v for v in values], column.type)
+    values, rows, type_ = column.to_pylist(), len(column), column.type
+    form, number = one_of(chance, "NFD NFKC"), chance.choice([*FLOATS, *INTEGERS])
+
+    def each(change: Callable[[Any], Any], share: float = 1) -> pa.Array:
+        """A share of the values changed."""
+        return array_of(values, [change(v) if chance.random() < share else v for v in values], type_)
+
+    kinds = {
+        "cast": lambda: array_of([None] * rows, values, chance.choice(TYPES)),
+        "nested": lambda: pa.array([[value] for value in values]),
+        "wide": lambda: pa.array([[0.5] * chance.choice([0, 1, 3, 5, 3000])] * rows, pa.list_(pa.float32())),
+        "ragged": lambda: pa.array(
+            [v[: chance.randrange(len(v) + 1)] if isinstance(v, list) and chance.random() < 0.3 else v for v in values],
+            pa.list_(type_.value_type) if hasattr(type_, "value_type") else type_,
+        ),
+        "null": lambda: pa.array([None] * rows, type_),
+        "nulls": lambda: pa.array([None if chance.random() < 0.3 else v for v in values], type_),
+        "constant": lambda: pa.array([values[0]] * rows if values else values, type_),
+        "same": lambda: each(lambda v: _filled(v, number)),
+        "long": lambda: each(lambda _: "x" * 3_000_000, 0.2),
+        "unicode": lambda: each(lambda v: unicodedata.normalize(form, f"{v}é") if isinstance(v, str) else v),
+        "value": lambda: each(lambda v: other(v, chance), 0.2),
+    }
+    return kinds[chance.choice([*kinds, "cast", "cast", "same", "value", "value"])]()
 
 
 def _filled(value: Any, number: float) -> Any:
@@ -182,7 +165,7 @@ def other(value: Any, chance: random.Random) -> Any:
 def foreign(chance: random.Random) -> bytes:
     """A whole file of another kind."""
     sink = io.BytesIO()
-    kind = chance.choice(["parquet", "arrow", "npy", "npz", "zip", "gzip", "pickle", "png", "safetensors", "text"])
+    kind = one_of(chance, "parquet arrow npy npz zip gzip pickle png text text")
     if kind == "parquet":
         pq.write_table(pa.table({"image_id": ["a"], "x": [1]}), sink)
     elif kind == "arrow":
@@ -201,29 +184,25 @@ def foreign(chance: random.Random) -> bytes:
         return pickle.dumps(chance.choice([Evil(), {"a": 1}, np.zeros(2)]))
     elif kind == "png":
         return image(b"", chance)
-    elif kind == "safetensors":
-        return b"\2\0\0\0\0\0\0\0{}"
-    else:
-        strange = [
-            b"{}",
-            b"[]",
-            b"null",
-            b"0",
-            b'""',
-            b"---\n",
-            b"a: 1\n",
-            b"<a/>",
-            b"<!DOCTYPE html><html></html>",
-            b"\x7fELF\2\1\1",
-        ]
-        strange += [
-            b"SQLite format 3\0",
-            b"%PDF-1.4\n",
-            b"\0\0\0\x18ftypmp42",
-            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
-        ]
-        return chance.choice(strange)
-    return sink.getvalue()
+    return sink.getvalue() or chance.choice(STRANGE)
+
+
+STRANGE = (
+    *(
+        b"\2\0\0\0\0\0\0\0{}",
+        b"{}",
+        b"[]",
+        b"null",
+        b"0",
+        b'""',
+        b"---\n",
+        b"a: 1\n",
+        b"<a/>",
+        b"<!DOCTYPE html><html></html>",
+    ),
+    *(b"\x7fELF\2\1\1", b"SQLite format 3\0", b"%PDF-1.4\n", b"\0\0\0\x18ftypmp42"),
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+)
 
 
 def safetensors(content: bytes, chance: random.Random) -> bytes:
@@ -252,60 +231,47 @@ def safetensors(content: bytes, chance: random.Random) -> bytes:
         return struct.pack("<Q", len(text)) + text + data
     arrays = load(content)
     name = chance.choice(list(arrays))
-    array = arrays[name]
-    kind = chance.choice(["gone", "renamed", "values", "values", "shape", "shape", "type", "wide", "more", "swapped"])
-    if kind == "gone":
-        del arrays[name]
-    elif kind == "renamed":
-        arrays[chance.choice([t for t in TEXTS if t.isprintable()])[:300]] = arrays.pop(name)
+    array = arrays.pop(name)
+    kind = one_of(chance, "gone renamed values values shape shape type wide more swapped")
+    flat, other_names = array.ravel(), [t[:300] for t in TEXTS if t.isprintable()]
+    if kind == "renamed":
+        arrays[chance.choice(other_names)] = array
     elif kind == "swapped":
-        arrays[name] = arrays[chance.choice(list(arrays))]
+        arrays[name] = chance.choice([array, *arrays.values()])
     elif kind == "values":
-        made = array.copy()
+        arrays[name] = array.copy()
         with np.errstate(all="ignore"):
-            made.ravel()[: chance.choice([1, 5, made.size])] = np.array(float(chance.choice(FLOATS))).astype(
-                array.dtype
-            )
-        arrays[name] = made
-    elif kind == "shape":
-        shapes = [
-            *(array.ravel(), array[:1], array[:0], array.reshape(1, *array.shape), array.T, np.concatenate([array.ravel()] * 2)),
-            *(np.zeros((), array.dtype), np.zeros((0, 7), array.dtype)),
-        ]  # fmt: skip
-        arrays[name] = np.ascontiguousarray(chance.choice(shapes)) if array.ndim else np.zeros(3, array.dtype)
+            new = np.array(float(chance.choice(FLOATS))).astype(array.dtype)
+            arrays[name].ravel()[: chance.choice([1, 5, array.size])] = new
+    elif kind == "shape" and array.ndim:
+        zeros = [np.zeros((), array.dtype), np.zeros((0, 7), array.dtype)]
+        others = [flat, array[:1], array[:0], array[None], array.T, np.concatenate([flat, flat]), *zeros]
+        arrays[name] = np.ascontiguousarray(chance.choice(others))
     elif kind == "type":
-        arrays[name] = array.astype(chance.choice([np.int64, np.uint8, np.float64, np.float16, np.bool_, np.int32]))
-    elif kind == "wide":
+        arrays[name] = array.astype(one_of(chance, "int64 uint8 float64 float16 bool int32"))
+    elif kind in ("wide", "shape"):
         arrays[name] = np.zeros(chance.choice([(3, 5), (1,), (2, 2, 2), (1000, 10)]), array.dtype)
-    else:
-        arrays[chance.choice(["x", "x_", "_y", "fitted_on_", "weight", "bias"])] = np.zeros(3, np.float32)
+    elif kind == "more":
+        arrays[name] = array
+        arrays[one_of(chance, "x x_ _y fitted_on_ weight bias")] = np.zeros(3, np.float32)
     text = {k: str(v).replace("\ud800", "") for k, v in header.get("__metadata__", {}).items()}
     return save(arrays, metadata=text or None)
+
+
+#: Bytes of a value of each type; "X" is none.
+SIZES = {"F64": 8, "U64": 8, "I32": 4, "X": 4, "BF16": 2, "F16": 2, "I16": 2}
+SIZES |= dict.fromkeys(["I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2"], 1)
 
 
 def _tensors(header: dict, data: bytes, chance: random.Random) -> tuple[dict, bytes]:
     """The header with another type, shape or place of one tensor; the sizes agree in many of the cases."""
     one = header[chance.choice([name for name in header if name != "__metadata__"])]
     start, end = one["data_offsets"]
-    kind = chance.choice(["type", "type", "overlap", "hole", "huge", "empty", "flat"])
+    kind = one_of(chance, "type type overlap hole huge empty flat")
     if kind == "type":
-        sizes = {
-            "BF16": 2,
-            "F16": 2,
-            "F64": 8,
-            "I8": 1,
-            "U8": 1,
-            "I16": 2,
-            "I32": 4,
-            "U64": 8,
-            "BOOL": 1,
-            "F8_E4M3": 1,
-            "F8_E5M2": 1,
-            "X": 4,
-        }
-        one["dtype"] = chance.choice(list(sizes))
+        one["dtype"] = chance.choice(list(SIZES))
         if chance.random() < 0.7:
-            one["shape"] = [(end - start) // sizes[one["dtype"]]]
+            one["shape"] = [(end - start) // SIZES[one["dtype"]]]
     elif kind == "overlap":
         one["data_offsets"] = [0, end - start]
     elif kind == "hole":
@@ -324,45 +290,26 @@ def pickled(content: bytes, chance: random.Random) -> bytes:
     import torch
 
     if chance.random() < 0.35:
-        evil = pickle.dumps(
-            chance.choice([Evil(), {"state_dict": Evil()}, [Evil()], {"model": {"a": Evil()}}]),
-            protocol=chance.choice([0, 2, 4]),
-        )
-        if chance.random() < 0.4:
-            return evil
-        return _zip(content, {"data.pkl": evil})
+        kinds = [Evil(), {"state_dict": Evil()}, [Evil()], {"model": {"a": Evil()}}]
+        evil = pickle.dumps(chance.choice(kinds), protocol=chance.choice([0, 2, 4]))
+        return evil if chance.random() < 0.4 else _zip(content, {"data.pkl": evil})
     if chance.random() < 0.15:  # a storage or the pickle grows when it is decompressed, or is nested
         nested = b"(" * 100_000 if chance.random() < 0.5 else b"\x80\x02" + b"]" * 50_000 + b"."
-        return _zip(
-            content,
-            chance.choice(
-                [{"data/0": bytes(300_000_000)}, {"data.pkl": nested}, {"data/0": b""}, {"version": b"99\n"}]
-            ),
-        )
+        large = {"data/0": bytes(300_000_000)}
+        return _zip(content, chance.choice([large, {"data.pkl": nested}, {"data/0": b""}, {"version": b"99\n"}]))
     held = torch.load(io.BytesIO(content), weights_only=False)
     part = held.get("state_dict", held)
     if not isinstance(part, dict):
         raise TypeError
     name = chance.choice(list(part))
     value = part[name]
-    tensors = [None, 1, "x", [], value, torch.zeros(3)]
+    others = [None, 1, "x", [], value, torch.zeros(3)]
     if torch.is_tensor(value):
-        nan = torch.full_like(value, math.nan) if value.is_floating_point() else 0
-        kinds = [
-            value.to_sparse() if value.ndim else 0,
-            value.expand(1000, *value.shape),
-            value.to(torch.bfloat16),
-            value.to(torch.complex64),
-            value.double(),
-        ]
-        tensors += [
-            nan,
-            value[None],
-            *kinds,
-            torch.nn.Parameter(value.float()),
-            torch.zeros(value.shape, device="meta"),
-        ]
-    part[name] = chance.choice(tensors)
+        others += [torch.full_like(value, math.nan) if value.is_floating_point() else 0, value[None], value.double()]
+        others += [value.to_sparse() if value.ndim else 0, value.expand(1000, *value.shape)]
+        others += [value.to(torch.bfloat16), value.to(torch.complex64), torch.nn.Parameter(value.float())]
+        others += [torch.zeros(value.shape, device="meta")]
+    part[name] = chance.choice(others)
     if chance.random() < 0.3:
         del part[name]
     if chance.random() < 0.2:
@@ -385,27 +332,8 @@ def image(content: bytes, chance: random.Random) -> bytes:
     """A file of another format under the image's name, or an image of another kind or size."""
     from PIL import Image, PngImagePlugin
 
-    kinds = [
-        "format",
-        "format",
-        "eps",
-        "svg",
-        "bomb",
-        "mode",
-        "text",
-        "orientation",
-        "colours",
-        "moving",
-        "cut",
-        "notes",
-        "narrow",
-        "grey",
-        "sizes",
-        "sizes",
-        "colours of a PNG",
-    ]
-    kind = chance.choice(kinds)
-    sink = io.BytesIO()
+    kinds = "format format eps svg bomb mode text orientation colours moving cut notes narrow grey sizes sizes profile"
+    kind, sink = one_of(chance, kinds), io.BytesIO()
     made = Image.new("RGB", (chance.choice([1, 7, 40, 300]), chance.choice([1, 9, 30, 200])), (9, 200, 3))
     if kind == "eps":
         made.save(sink, "EPS")
@@ -418,33 +346,29 @@ def image(content: bytes, chance: random.Random) -> bytes:
         return bytes(bomb)
     elif kind == "sizes":
         return _sized(chance)
-    elif kind == "colours of a PNG":
+    elif kind == "profile":
         made.save(sink, "PNG", icc_profile=chance.choice([b"x", bytes(5 * 10**6)]), gamma=0.0, dpi=(0, 0))
     elif kind == "mode":
-        made.convert(chance.choice(["1", "L", "P", "RGBA", "CMYK", "I", "F", "LA"])).save(sink, "TIFF")
+        made.convert(one_of(chance, "1 L P RGBA CMYK I F LA")).save(sink, "TIFF")
     elif kind == "text":
         return CANARY.encode()
     elif kind == "orientation":
         notes = Image.Exif()
         notes[0x0112] = chance.choice([*range(10), 65_535])
-        made.save(
-            sink,
-            "JPEG",
-            exif=chance.choice([notes.tobytes(), b"Exif\0\0MM\0*" + b"\xff" * 40, b"Exif\0\0" + bytes(60)]),
-        )
+        broken = [b"Exif\0\0MM\0*" + b"\xff" * 40, b"Exif\0\0" + bytes(60)]
+        made.save(sink, "JPEG", exif=chance.choice([notes.tobytes(), *broken]))
     elif kind == "colours":
         made.convert("CMYK").save(sink, "JPEG", icc_profile=chance.choice([b"", b"\xff" * 200]))
     elif kind == "grey":
         deep = Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50)
-        chance.choice([deep, made.convert("P"), made.convert("1"), made.convert("LA")]).save(
-            sink, "PNG", transparency=0
-        )
+        others = [made.convert(mode) for mode in ("P", "1", "LA")]
+        chance.choice([deep, *others]).save(sink, "PNG", transparency=0)
     elif kind == "moving":
-        of = chance.choice(["GIF", "PNG", "WEBP", "TIFF"])
+        of = one_of(chance, "GIF PNG WEBP TIFF")
         frames = [made if of == "WEBP" else made.resize((20 + k, 20)) for k in range(3)]
         made.save(sink, of, save_all=True, append_images=frames)
     elif kind == "cut":
-        made.save(sink, chance.choice(["JPEG", "PNG", "WEBP", "GIF", "JPEG2000"]), progressive=True)
+        made.save(sink, one_of(chance, "JPEG PNG WEBP GIF JPEG2000"), progressive=True)
         return sink.getvalue()[: -chance.choice([1, 12, 60, 200])]
     elif kind == "notes":
         info = PngImagePlugin.PngInfo()
@@ -453,9 +377,7 @@ def image(content: bytes, chance: random.Random) -> bytes:
     elif kind == "narrow":
         made.resize(chance.choice([(1, 60_000), (60_000, 1), (3000, 3000)])).save(sink, "PNG")
     else:
-        of = chance.choice(
-            ["GIF", "BMP", "TIFF", "WEBP", "PPM", "PDF", "ICO", "TGA", "JPEG", "PCX", "JPEG2000", "AVIF", "MPO"]
-        )
+        of = one_of(chance, "GIF BMP TIFF WEBP PPM PDF ICO TGA JPEG PCX JPEG2000 AVIF MPO")
         (made.resize((32, 32)) if of == "ICO" else made).save(sink, of)  # icons have 16 pixels or more
     return sink.getvalue()
 
@@ -465,15 +387,13 @@ def _sized(chance: random.Random) -> bytes:
     from PIL import Image
 
     width, height = (chance.choice([0, 1, 9000, 65_535]) for _ in range(2))
-    kind = chance.choice(["PPM", "BMP", "GIF", "JPEG", "TIFF"])
+    kind = one_of(chance, "PPM BMP GIF JPEG TIFF")
     sink = io.BytesIO()
     Image.new("RGB", (20, 10)).save(sink, kind)
     made = bytearray(sink.getvalue())
     if kind == "PPM":
-        return (
-            f"P6 {width * chance.choice([1, -1, 10**9])} {height} {chance.choice([255, 0, 65_536])}\n".encode()
-            + bytes(600)
-        )
+        sizes = f"{width * chance.choice([1, -1, 10**9])} {height} {chance.choice([255, 0, 65_536])}"
+        return f"P6 {sizes}\n".encode() + bytes(600)
     if kind == "BMP":
         made[18:26] = struct.pack("<ii", width * chance.choice([1, -1]), height * chance.choice([1, -1, 30_000]))
     elif kind == "GIF":
@@ -495,19 +415,15 @@ def matlab(content: bytes, chance: random.Random) -> bytes:
         held = {name: value for name, value in loadmat(io.BytesIO(content)).items() if not name.startswith("__")}
         name = chance.choice(list(held))
         value = held[name]
-        held[name] = chance.choice(
-            [
-                value[:1],
-                value[..., None],
-                value.ravel(),
-                value.astype(float) + 0.5,
-                value.astype(complex),
-                "x",
-                {"a": 1},
-                np.array([1, "x"], object),
-                value[:0],
-            ]
-        )
+        others = [
+            value[:1],
+            value[:0],
+            value[..., None],
+            value.ravel(),
+            value.astype(float) + 0.5,
+            value.astype(complex),
+        ]
+        held[name] = chance.choice([*others, "x", {"a": 1}, np.array([1, "x"], object)])
         sink = io.BytesIO()
         savemat(sink, held, do_compression=chance.random() < 0.5)
         return sink.getvalue()
@@ -521,9 +437,7 @@ def matlab(content: bytes, chance: random.Random) -> bytes:
             file.visit(names.append)
             name = chance.choice(names)
             del file[name]
-            kind = chance.choice(
-                ["gone", "group", "text", "huge", "loop", "elsewhere", "number", "references", "empty"]
-            )
+            kind = one_of(chance, "gone group text huge loop elsewhere number references empty")
             if kind == "group":
                 file.create_group(name)
             elif kind == "text":
@@ -556,7 +470,6 @@ def gzipped(content: bytes, chance: random.Random) -> bytes:
     """A gzip file of other content, or one that grows to 300 MB."""
     inner = gzip.decompress(content)
     bomb = inner[:16] + bytes(10**6)
-    made = chance.choice(
-        [idx(inner, chance), inner[:-1], inner + b"\0", b"", bomb * (300 if chance.random() < 0.05 else 1)]
-    )
+    bombs = bomb * (300 if chance.random() < 0.05 else 1)
+    made = chance.choice([idx(inner, chance), inner[:-1], inner + b"\0", b"", bombs])
     return gzip.compress(made, 1) + chance.choice([b"", b"", b"\0" * 9, b"x", gzip.compress(b"x")])

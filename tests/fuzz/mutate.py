@@ -13,6 +13,7 @@ from pathlib import Path
 
 import contents
 import texts
+from values import one_of
 
 #: Ends of the names of files that may hold a pickle, and with them those that end SciPy's process where damaged.
 PICKLES = (".pt", ".pth", ".ckpt")
@@ -55,27 +56,15 @@ def _holds_content(path: Path) -> bool:
 
 def _replace(path: Path, folder: Path, chance: random.Random) -> str:
     """Puts something else than a file in its place."""
-    kinds = [
-        "gone",
-        "folder",
-        "full folder",
-        "FIFO",
-        "socket",
-        "loop",
-        "dangling",
-        "device",
-        "above",
-        "empty",
-        "forbidden",
-    ]
-    kind = chance.choice([*kinds, "unlisted", "unreadable"] * 3 + ["sparse"])  # a sparse file takes seconds to read
+    kinds = "gone folder full FIFO socket loop dangling device above empty forbidden unlisted unreadable "
+    kind = one_of(chance, 3 * kinds + "sparse")  # a sparse file takes seconds to read
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-    if kind in ("folder", "full folder"):
+    if kind in ("folder", "full"):
         path.mkdir()
-        if kind == "full folder":
+        if kind == "full":
             (path / path.name).write_bytes(b"x")
     elif kind == "FIFO":
         os.mkfifo(path)
@@ -99,7 +88,7 @@ def _replace_folder(path: Path, chance: random.Random) -> str:
     """Puts something else than the folder in its place, or more into it."""
     if not path.is_dir() or path.is_symlink():  # it was replaced before
         return "as it is"
-    kind = chance.choice(["gone", "file", "loop", "itself", "FIFO", "above", "deep", "within", "forbidden", "moved"])
+    kind = one_of(chance, "gone file loop itself FIFO above deep within forbidden moved")
     if kind == "deep":  # deeper than code that calls itself goes, or than a path may be long
         _deepen(path, *chance.choice([("d" * 200, 25), ("d", 1500)]))
     elif kind == "within":
@@ -140,7 +129,7 @@ def _misplace(path: Path, files: list[Path], chance: random.Random) -> str:
     """Puts valid files where others belong."""
     others = [p for p in files if p != path and _holds_content(p)]
     alike = [p for p in others if p.suffix == path.suffix]
-    kind = chance.choice(["swapped", "swapped", "another", "alike", "more", "more", "renamed", "renamed", "link"])
+    kind = one_of(chance, "swapped swapped another alike more more renamed renamed link")
     other = chance.choice((alike if kind == "alike" else others) or [path])
     if kind == "swapped":
         here, there = path.read_bytes(), other.read_bytes()
@@ -156,19 +145,9 @@ def _misplace(path: Path, files: list[Path], chance: random.Random) -> str:
         path.symlink_to(other if other != path else "/dev/null")
     else:
         stem, suffix = path.stem, path.suffix
-        names = [
-            f"{stem}-copy{suffix}",
-            f"{stem}{suffix}.tmp",
-            f"{stem.upper()}{suffix}",
-            f"0{path.name}",
-            f"{stem} {suffix}",
-        ]
-        names += [
-            f"e\u0301{path.name}",
-            unicodedata.normalize("NFD", f"é{path.name}"),
-            f"{stem}\n{suffix}",
-            f"{stem}99999{suffix}",
-        ]
+        endings = [f"{end}{suffix}" for end in ("-copy", " ", "\n", "99999")] + [f"{suffix}.tmp"]
+        names = [f"{stem}{end}" for end in endings] + [f"{stem.upper()}{suffix}", f"0{path.name}"]
+        names += [f"e\u0301{path.name}", unicodedata.normalize("NFD", f"é{path.name}")]
         named = path.with_name(chance.choice(names))
         bad = path.parent / os.fsdecode(os.fsencode(stem) + b"\xff" + os.fsencode(suffix))
         made = bad if chance.random() < 0.15 else named

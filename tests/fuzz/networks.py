@@ -77,21 +77,13 @@ def _ultralytics() -> None:
     torch = _seeded()
     from farther.detectors.networks.yolo import YoloBlueprint, build_network
 
-    torch.save(
-        {"model": build_network(YoloBlueprint(YOLO, CLASSES, 64)).half(), "ema": None, "train_args": {"imgsz": 64}},
-        "a.pt",
-    )
+    network = build_network(YoloBlueprint(YOLO, CLASSES, 64)).half()
+    torch.save({"model": network, "ema": None, "train_args": {"imgsz": 64}}, "a.pt")
 
 
 def _stages(kind: str, names: list[str]) -> dict[str, Any]:
-    return {
-        "model_type": kind,
-        "embedding_size": 8,
-        "hidden_sizes": [8, 8, 8, 8],
-        "depths": [1, 1, 1, 1],
-        "layer_type": "basic",
-        "out_features": names,
-    }
+    sizes = {"embedding_size": 8, "hidden_sizes": [8] * 4, "depths": [1] * 4}
+    return {"model_type": kind, "layer_type": "basic", "out_features": names, **sizes}
 
 
 RT_DETR = {
@@ -103,8 +95,11 @@ DETR = {
     "model_type": "detr", "backbone_config": _stages("resnet", ["stage4"]), "use_timm_backbone": False, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
     "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "num_queries": 12,
 }  # fmt: skip
+#: What images are normalised by, in processors of transformers and elsewhere.
+NORMALISED = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
+SCALED = {"mean": [0.5] * 3, "std": [0.2] * 3}
 PROCESSORS: dict[str, dict[str, Any]] = {
-    "rt_detr": {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 96}, "do_pad": False, "do_normalize": True, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4], "resample": 2},
+    "rt_detr": {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 96}, "do_pad": False, "do_normalize": True, **NORMALISED, "resample": 2},
     "detr": {"image_processor_type": "DetrImageProcessor", "size": {"shortest_edge": 48, "longest_edge": 96}, "do_pad": True, "do_normalize": True},
 }  # fmt: skip
 
@@ -144,51 +139,25 @@ def _own_detr() -> None:
 
 
 def _clip() -> None:
-    torch = _seeded()
+    _seeded()
     from open_clip import CLIP
     from safetensors.torch import save_file
 
     vision = {"image_size": 32, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8}
-    model = {
-        "embed_dim": 8,
-        "vision_cfg": vision,
-        "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1},
-    }
-    write(
-        {
-            "m/open_clip_config.json": {
-                "model_cfg": model,
-                "preprocess_cfg": {
-                    "interpolation": "bicubic",
-                    "size": 32,
-                    "mean": [0.5, 0.5, 0.5],
-                    "std": [0.2, 0.2, 0.2],
-                },
-            }
-        }
-    )
-    save_file(
-        {name: t.to(torch.float16) if t.is_floating_point() else t for name, t in CLIP(**model).state_dict().items()},
-        "m/open_clip_model.safetensors",
-    )
+    text = {"context_length": 16, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}
+    model = {"embed_dim": 8, "vision_cfg": vision, "text_cfg": text}
+    preprocessing = {"interpolation": "bicubic", "size": 32, **SCALED}
+    write({"m/open_clip_config.json": {"model_cfg": model, "preprocess_cfg": preprocessing}})
+    network = CLIP(**model).half()
+    save_file(network.state_dict(), "m/open_clip_model.safetensors")
 
 
 def _classifier() -> None:
     _seeded()
     from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
 
-    preprocessing = {
-        "resize": 32,
-        "crop": 32,
-        "mean": [0.5, 0.5, 0.5],
-        "std": [0.2, 0.2, 0.2],
-        "interpolation": "bilinear",
-    }
-    save_checkpoint(
-        "a.safetensors",
-        OpenOODResNet([8, 8, 8], [1, 1, 1], 3).state_dict(),
-        Blueprint("openood_resnet", CLASSES, preprocessing),
-    )
+    blueprint = Blueprint("openood_resnet", CLASSES, {"resize": 32, "crop": 32, "interpolation": "bilinear", **SCALED})
+    save_checkpoint("a.safetensors", OpenOODResNet([8, 8, 8], [1, 1, 1], 3).state_dict(), blueprint)
 
 
 def _openood() -> None:
@@ -199,14 +168,8 @@ def _openood() -> None:
 
 
 VIT = {
-    "model_type": "vit",
-    "image_size": 32,
-    "patch_size": 8,
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 2,
-}
+    "model_type": "vit", "image_size": 32, "patch_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2,
+}  # fmt: skip
 
 
 def _vit() -> None:
@@ -216,16 +179,8 @@ def _vit() -> None:
     names = dict(enumerate(CLASSES))
     config = AutoConfig.for_model(**VIT, id2label=names, label2id={name: k for k, name in names.items()})
     AutoModelForImageClassification.from_config(config).save_pretrained("m")
-    write(
-        {
-            "m/preprocessor_config.json": {
-                "image_processor_type": "ViTImageProcessor",
-                "size": {"height": 32, "width": 32},
-                "image_mean": [0.5, 0.4, 0.3],
-                "image_std": [0.2, 0.3, 0.4],
-            }
-        }
-    )
+    size = {"height": 32, "width": 32}
+    write({"m/preprocessor_config.json": {"image_processor_type": "ViTImageProcessor", "size": size, **NORMALISED}})
 
 
 def _open_vocabulary(kind: str) -> None:
@@ -246,17 +201,8 @@ def _yolo_world() -> None:
 
 
 checkpoint("faster_rcnn", _faster_rcnn, "faster_rcnn", "a.safetensors", 0.4)
-checkpoint(
-    "torchvision",
-    _torchvision,
-    "faster_rcnn",
-    "a.pth",
-    0.4,
-    architecture="small",
-    classes=CLASSES,
-    min_size=64,
-    max_size=96,
-)
+OF_TORCHVISION = {"architecture": "small", "classes": CLASSES, "min_size": 64, "max_size": 96}
+checkpoint("torchvision", _torchvision, "faster_rcnn", "a.pth", 0.4, **OF_TORCHVISION)
 checkpoint("yolo_net", _yolo, "yolo", "a.safetensors", 0.4)
 checkpoint("ultralytics", _ultralytics, "yolo", "a.pt", 0.4)
 checkpoint("rt_detr", lambda: _detr(RT_DETR), "detr", "m", 0.4)
@@ -265,19 +211,8 @@ checkpoint("lightning", _lightning, "detr", "m/a.ckpt", 0.2)
 checkpoint("own_detr", _own_detr, "detr", "a.safetensors", 0.2)
 checkpoint("clip", _clip, "open_clip_classifier", "m", 0.4, classes=CLASSES, templates=("a photo of a {}",))
 checkpoint("classifier", _classifier, "classifier", "a.safetensors")
-checkpoint(
-    "openood",
-    _openood,
-    "classifier",
-    "a.ckpt",
-    0.3,
-    architecture="openood_resnet",
-    classes=CLASSES,
-    resize=32,
-    crop=32,
-    mean=(0.5,) * 3,
-    std=(0.2,) * 3,
-)
+OF_OPENOOD = {"architecture": "openood_resnet", "classes": CLASSES, "resize": 32, "crop": 32}
+checkpoint("openood", _openood, "classifier", "a.ckpt", 0.3, **OF_OPENOOD, mean=(0.5,) * 3, std=(0.2,) * 3)
 checkpoint("vit", _vit, "transformers_classifier", "m")
 PROMPTS: dict[str, Any] = {"classes": ("cat", "red dog"), "unknown": Path("m/negatives.txt")}
 checkpoint("owlv2", lambda: _open_vocabulary("owlv2"), "open_vocabulary", "m", 0.3, **PROMPTS)
@@ -291,12 +226,8 @@ def _bundle() -> None:
     sys.path.insert(1, str(ROOT))
     from tests.monitor.conftest import make
 
-    entry = {
-        "adapter": "faster_rcnn",
-        "weights": "a.safetensors",
-        "params": {"score_threshold": 0.01},
-        "benchmark": "drawn",
-    }
+    params = {"score_threshold": 0.01}
+    entry = {"adapter": "faster_rcnn", "weights": "a.safetensors", "params": params, "benchmark": "drawn"}
     made = make(Path.cwd(), entry, {"knn": {"k": 2}}, 0.01)
     made.bundle("knn").rename("bundle")
     for name in ("artifacts", "bundles", "train", "val", "a.safetensors"):

@@ -43,11 +43,8 @@ def with_clip(until: str, **sections: Any) -> None:
 def with_crops() -> None:
     """A project whose run has a pass over crops that was not made yet."""
     theirs = {**PARAMS["detectors"]["theirs"], "passes": CROPS}
-    with_clip(
-        "evaluate",
-        detectors={"theirs": theirs},
-        methods={"mcm": {"pass": "crop"}, "neg_label": {"pass": "crop"}, "msp": {}},
-    )
+    on_crops = {name: {"pass": "crop"} for name in ("mcm", "neg_label")}
+    with_clip("evaluate", detectors={"theirs": theirs}, methods={**on_crops, "msp": {}})
 
 
 def crops_again() -> None:
@@ -108,40 +105,16 @@ def predicted() -> None:
 
 
 RUNS = ("artifacts/regions/theirs/**/*", "artifacts/splits/**/*")
-_register(
-    "crops",
-    ("negatives.txt", "clip/*.json", *RUNS, "pets/test/*.png"),
-    0.4,
-    with_crops,
-    lambda: stage("infer", "theirs"),
-)
+SPLITS, TABLES = "artifacts/splits/**/*", "artifacts/tables/**/*"
+KEPT = ("artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/scores/**/*", "artifacts/thresholds/*")
+EMBEDDED = ("artifacts/embeddings/**/*", TABLES, SPLITS, "similarity.yaml", "params.yaml")
+MINED = ("params.yaml", SPLITS, "similarity.yaml", "rules.yaml")
+CUT_OUT = ("negatives.txt", "clip/*.json", *RUNS, "pets/test/*.png")
+PREDICT = "predict bundle photos --out out --device cpu --window 2"
+_register("crops", CUT_OUT, 0.4, with_crops, lambda: stage("infer", "theirs"))
 _register("crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.15, crops_again, fit_crops)
-_register(
-    "negatives",
-    ("params.yaml", "artifacts/splits/**/*", "similarity.yaml", "rules.yaml"),
-    0.3,
-    lambda: with_clip("infer"),
-    mine,
-)
-_register(
-    "stratify",
-    ("artifacts/embeddings/**/*", "artifacts/tables/**/*", "artifacts/splits/**/*", "similarity.yaml", "params.yaml"),
-    0.4,
-    similar,
-    stratify,
-)
-_register(
-    "kept",
-    ("artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/scores/**/*", "artifacts/thresholds/*"),
-    0.3,
-    kept,
-    lambda: stage("evaluate", "theirs"),
-)
-_register(
-    "predict",
-    ("photos/**/*",),
-    0.25,
-    predicted,
-    lambda: run("predict", "bundle", "photos", "--out", "out", "--device", "cpu", "--window", "2"),
-)
+_register("negatives", MINED, 0.3, lambda: with_clip("infer"), mine)
+_register("stratify", EMBEDDED, 0.4, similar, stratify)
+_register("kept", KEPT, 0.3, kept, lambda: stage("evaluate", "theirs"))
+_register("predict", ("photos/**/*",), 0.25, predicted, lambda: run(*PREDICT.split()))
 _register("training_state", ("state.pt",), 0.2, training_state, resume)

@@ -43,9 +43,8 @@ def evaluated() -> None:
     """A project whose stages have run, with what the stage `stratify` counts, and an earlier copy of its metrics."""
     project("report")
     split = {"images": 6, "similarity": 0.9, "median": 0.9, "low": 0.8, "high": 0.95, "elsewhere": 0}
-    write(
-        {"artifacts/counts/similarity/pets.json": {"similarity": {"ID": 0.9, "near_duplicates": 0}, "wild_near": split}}
-    )
+    counts = {"similarity": {"ID": 0.9, "near_duplicates": 0}, "wild_near": split}
+    write({"artifacts/counts/similarity/pets.json": counts})
     write({"artifacts/plots/similarity/pets/histogram.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"})
     heads = "image_id,split,distance,suggested,neighbour,id_class,similarity,margin\n"
     write({"artifacts/plots/similarity/pets/borderline.csv": heads + "all0,wild_near,near,far,test0,cat,0.5,0.1\n"})
@@ -92,11 +91,8 @@ class Leaderboard:
     @staticmethod
     def read() -> None:
         metrics, lock = Path("theirs/artifacts/metrics/voc-a"), Path("theirs/dvc.lock")
-        texts = {
-            file.relative_to(metrics).as_posix(): file
-            for file in files_in(metrics)
-            if file.suffix == ".json" and file.is_file() and not file.is_symlink()
-        }
+        files = [file for file in files_in(metrics) if file.suffix == ".json" and file.is_file()]
+        texts = {file.relative_to(metrics).as_posix(): file for file in files if not file.is_symlink()}
         listed = [{"md5": md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in sorted(texts.items())]
         found = md5(json.dumps(listed).encode()).hexdigest().encode()
         if lock.is_file() and not lock.is_symlink():
@@ -153,17 +149,13 @@ class InitFolders(Init):
         })  # fmt: skip
 
 
+NAMED = "tv: {coco: [tv]}\n"
+PROJECT = {"params.yaml": "datasets: {}\n", "dvc.yaml": "stages: {}\n", "data/names/classes.yaml": NAMED}
+
+
 @target("profile", "params.yaml", "dvc.yaml", "data/**/*", share=0.2)
 class Profile:
-    build = staticmethod(
-        lambda: write(
-            {
-                "params.yaml": "datasets: {}\n",
-                "dvc.yaml": "stages: {}\n",
-                "data/names/classes.yaml": "tv: {coco: [tv]}\n",
-            }
-        )
-    )
+    build = staticmethod(lambda: write(PROJECT))
 
     @staticmethod
     def read() -> None:

@@ -24,7 +24,7 @@ import traceback
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,15 @@ MESSAGE = 4000
 
 #: Programs that farther runs by itself: `farther doctor` asks git.
 ALLOWED = ("git", "/sbin/ldconfig")
+
+#: Events that no case may cause.
+FORBIDDEN = (
+    *("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "pty.spawn"),
+    *("socket.connect", "socket.getaddrinfo"),
+)
+
+#: What the child processes find in their environment.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
 
 #: Groups of targets: each has a child process of its own, and the second imports PyTorch.
 GROUPS = ("results", "reruns")
@@ -122,53 +131,45 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
     """Damages the folder and reads it."""
     from mutate import mutate_folder
 
-    from farther.errors import DataError, FartherError, ParameterError
+    from farther.errors import FartherError
 
     chance = random.Random(f"{seed} {name} {number}")
-    files = sorted(
-        {p for pattern in target.mutable for p in folder.glob(pattern) if p.is_file() and not in_hidden(p, folder)}
-    )
+    found = {path for pattern in target.mutable for path in folder.glob(pattern) if path.is_file()}
+    files = sorted(path for path in found if not in_hidden(path, folder))
     how = mutate_folder(folder, files, chance) if number else "as it is"
     watch.start(folder)
     start = time.process_time()
     with contextlib.chdir(folder):
         try:
             target.read()
-            kind, text, file, field = "accepted", "", False, False
+            result = Result(name, number, "accepted")
         except FartherError as error:
-            kind, text = "refused", str(error)
-            paths = (p.name for p in [*files, *folder.iterdir()])
-            field = (
-                getattr(error, "field", None) is not None
-                or getattr(error, "row", None) is not None
-                or isinstance(error, ParameterError)
-            )
-            file = (
-                bool(getattr(error, "file", None))
-                or isinstance(error, ParameterError)
-                or any(p in text for p in paths)
-                or str(folder) in text
-            )
-            if isinstance(error, DataError) and error.file and len(error.file) > 4000:
-                kind, text = "unexplained", f"the file's name has {len(error.file)} characters"
-            if len(text.replace(str(folder), "")) > MESSAGE:
-                kind, text = "unexplained", f"a message of {len(text)} characters: {text[:300]}"
-            elif not file:
-                kind, text = "unexplained", f"names no file: {text[:300]}"
-                if os.environ.get("FUZZ_LOUD"):
-                    traceback.print_exc()
-        except Exception as error:
-            kind, text, file, field = "unexplained", describe(error), False, False
-            if os.environ.get("FUZZ_LOUD"):
-                traceback.print_exc()
-        except BaseException as error:  # a panic of Rust code
-            kind, text, file, field = "unexplained", describe(error), False, False
-    done = watch.stop()
-    if number == 0 and kind != "accepted":
-        kind, text = "unexplained", f"the valid folder is not read: {text}"
-    return Result(
-        name, number, "unexplained" if done else kind, done or text, how, file, field, time.process_time() - start
-    )
+            result = refused(Result(name, number, "refused", str(error)), error, [*files, *folder.iterdir()], folder)
+        except BaseException as error:  # a panic of Rust code is no Exception
+            result = Result(name, number, "unexplained", describe(error))
+        if result.kind == "unexplained" and os.environ.get("FUZZ_LOUD"):
+            traceback.print_exc()
+    if done := watch.stop():
+        result = replace(result, kind="unexplained", text=done)
+    if number == 0 and result.kind == "refused":
+        result = replace(result, kind="unexplained", text=f"the valid folder is not read: {result.text}")
+    return replace(result, how=how, seconds=time.process_time() - start)
+
+
+def refused(result: Result, error: Exception, files: list[Path], folder: Path) -> Result:
+    """Whether the message names a file, and a place in it; unexplained without a file, or where it is too long."""
+    from farther.errors import ParameterError
+
+    file, row, field = (getattr(error, name, None) for name in ("file", "row", "field"))
+    by_name = isinstance(error, ParameterError)
+    named = by_name or file or any(p.name in result.text for p in files) or str(folder) in result.text
+    placed = by_name or row is not None or field is not None
+    result = replace(result, file=bool(named), field=placed)
+    long = [text for text in (result.text.replace(str(folder), ""), str(file)) if len(text) > MESSAGE]
+    if long or not named:
+        problem = f"a message or a name of {len(long[0])} characters" if long else "names no file"
+        result = replace(result, kind="unexplained", text=f"{problem}: {result.text[:300]}")
+    return result
 
 
 def in_hidden(path: Path, folder: Path) -> bool:
@@ -179,9 +180,9 @@ def describe(error: BaseException) -> str:
     """Type, message, and where in farther it left which library."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [
-        f"{Path(f.filename).parent.name}/{Path(f.filename).name}:{f.name}:{f.lineno}"
-        for f in frames
-        if "/farther/" in f.filename or "/stages/" in f.filename
+        f"{file.parent.name}/{file.name}:{frame.name}:{frame.lineno}"
+        for frame in frames
+        if {"farther", "stages"} & set((file := Path(frame.filename)).parts)
     ]
     last = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
     return f"{type(error).__name__}: {' < '.join(ours[-1:])} < {last}: {str(error)[:200]}"
@@ -202,11 +203,8 @@ class Watch:
         """The case has ended: what it did, or nothing."""
         from mutate import files_in
 
-        peak = next(
-            int(line.split()[1]) * 1024
-            for line in Path("/proc/self/status").read_text().splitlines()
-            if line.startswith("VmHWM")
-        )
+        status = Path("/proc/self/status").read_text().splitlines()
+        peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
         folder, self._folder = self._folder, ""
         left = [Path(self._work, "FARTHER_CANARY"), *files_in(Path(folder))]
         if any(file.name == "FARTHER_CANARY" and file.exists() for file in left):
@@ -217,16 +215,7 @@ class Watch:
         """Python's audit hook."""
         if not self._folder:
             return
-        if event in (
-            "os.system",
-            "os.exec",
-            "os.posix_spawn",
-            "os.fork",
-            "subprocess.Popen",
-            "socket.connect",
-            "socket.getaddrinfo",
-            "pty.spawn",
-        ):
+        if event in FORBIDDEN:
             if not (event in ("subprocess.Popen", "os.posix_spawn") and args[0] in ALLOWED):
                 self._seen = self._seen or f"{event}: {str(args)[:200]}"
         elif event == "exec" and str(getattr(args[0], "co_filename", "")).startswith(self._folder):
@@ -276,25 +265,9 @@ def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[R
     """
     left, again = list(tasks), set()
     while left:
-        command = [
-            sys.executable,
-            "-X",
-            "faulthandler",
-            str(HERE / "run.py"),
-            "--child",
-            group,
-            "--seed",
-            seed,
-            "--work",
-            str(work),
-        ]
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "POLARS_MAX_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "TQDM_DISABLE": "1",
-        }
+        given = ["--child", group, "--seed", seed, "--work", str(work)]
+        command = [sys.executable, "-X", "faulthandler", str(HERE / "run.py"), *given]
+        environment = {**os.environ, **ENVIRONMENT}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
         assert process.stdin is not None and process.stdout is not None
         started = True
@@ -377,11 +350,9 @@ def main() -> None:
     start = time.time()
     results = fuzz(given.cases, given.seed, given.groups, given.only)
     wrong = [result for result in results if result.kind == "unexplained"]
-    if given.only:
-        print(
-            *(f"{r.target}:{r.case} {r.kind} [{r.how}] {r.text[:300]}" for r in results if r.kind != "unexplained"),
-            sep="\n",
-        )
+    for r in results if given.only else ():
+        if r.kind != "unexplained":
+            print(f"{r.target}:{r.case} {r.kind} [{r.how}] {r.text[:300]}")
     print(table(results))
     print(f"seed {given.seed}, {time.time() - start:.0f} s")
     sys.exit(bool(wrong))

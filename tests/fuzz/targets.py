@@ -74,9 +74,8 @@ def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float 
 
         described = read_json("reader.json")
         found = described if isinstance(described, dict) else {}
-        reader = datasets.create(
-            **{"format": kind, "max_warnings": 1.0, **{str(k): v for k, v in found.items()}, "root": Path.cwd()}
-        )
+        given = {"format": kind, "max_warnings": 1.0, **{str(k): v for k, v in found.items()}, "root": Path.cwd()}
+        reader = datasets.create(**given)
         for subset in reader.subsets():
             list(reader.credits(subset))
         ingest(reader, "fuzzed", ".out")
@@ -94,17 +93,9 @@ def coco(name: str = "a.jpg") -> dict[str, Any]:
         {"id": 1, "file_name": name, "width": 40, "height": 30, "license": 1},
         {"id": 2, "file_name": name.replace("a.", "b."), "height": 30},
     ]
-    classes = [
-        {"id": 3, "name": "cat", "supercategory": "Mammalia"},
-        {"id": 4, "name": "dog", "supercategory": "Mammalia"},
-    ]
-    return {
-        "info": {},
-        "licenses": [{"id": 1, "name": "CC", "url": "u"}],
-        "images": images,
-        "annotations": rows,
-        "categories": classes,
-    }
+    classes = [{"id": n, "name": name, "supercategory": "Mammalia"} for n, name in ((3, "cat"), (4, "dog"))]
+    licenses = [{"id": 1, "name": "CC", "url": "u"}]
+    return {"info": {}, "licenses": licenses, "images": images, "annotations": rows, "categories": classes}
 
 
 def in_coco(file: str, folder: str, name: str = "a.jpg") -> dict[str, Any]:
@@ -162,12 +153,10 @@ def _arrow() -> None:
     with pa.ipc.new_stream("train/data-00000-of-00002.arrow", table.schema) as writer:
         writer.write_table(table, max_chunksize=4)
     dictionary = table.append_column("tag", pa.array(["a", "b"] * 3).dictionary_encode())
-    with pa.ipc.new_file(
-        "train/data-00001-of-00002.arrow", dictionary.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-    ) as file:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file("train/data-00001-of-00002.arrow", dictionary.schema, options=options) as file:
         rows = [{**row, "image_id": 10 + row["image_id"]} for row in HF]
-        again = pa.Table.from_pylist(rows).append_column("tag", dictionary["tag"])
-        file.write_table(again)
+        file.write_table(pa.Table.from_pylist(rows).append_column("tag", dictionary["tag"]))
     write({"train/dataset_info.json": {"features": FEATURES}})
 
 
@@ -192,9 +181,8 @@ def _svhn() -> None:
 def _svhn_cropped() -> None:
     from scipy.io import savemat
 
-    savemat(
-        "train_32x32.mat", {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.array([[1], [2], [10], [1]], np.uint8)}
-    )
+    numbers = np.array([[1], [2], [10], [1]], np.uint8)
+    savemat("train_32x32.mat", {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": numbers})
 
 
 def _idx(values: np.ndarray) -> bytes:
@@ -205,13 +193,8 @@ dataset("voc", {
     "VOC2012/ImageSets/Main/train.txt": "a\nb 1\n", "VOC2012/Annotations/a.xml": VOC, "VOC2012/Annotations/b.xml": VOC,
     "VOC2012/JPEGImages/a.jpg": (40, 30), "VOC2012/JPEGImages/b.jpg": (40, 30),
 }, 1.5)  # fmt: skip
-dataset(
-    "voc_layout",
-    {"annots/a.xml": VOC, "images/a.png": (40, 30)},
-    0.7,
-    format="voc",
-    layout={"train": ["annots", "images"]},
-)
+LAYOUT = {"train": ["annots", "images"]}
+dataset("voc_layout", {"annots/a.xml": VOC, "images/a.png": (40, 30)}, 0.7, format="voc", layout=LAYOUT)
 dataset("coco", in_coco("annotations/instances_val2017.json", "val2017"), 1.5)
 dataset("objects365", in_coco("zhiyuan_objv2_val.json", "val", "patch8/a.jpg"), 0.7)
 dataset("inaturalist", in_coco("val_2017_bboxes.json", "."), 0.7)
@@ -226,12 +209,9 @@ dataset("bdd", {
     "labels/det_20/det_train.json": [{"name": "a.jpg", "labels": LABELS, "size": {"width": 40, "height": 30}}, {"name": "b.jpg", "labels": None}],
     "images/100k/train/a.jpg": (40, 30), "images/100k/train/b.jpg": (40, 30),
 }, join_riders=True)  # fmt: skip
-dataset(
-    "bdd_folder",
-    {"labels/100k/val/a.json": {"name": "a", "frames": [{"objects": LABELS}]}, "images/100k/val/a.jpg": (40, 30)},
-    0.7,
-    format="bdd",
-)
+dataset("bdd_folder", {
+    "labels/100k/val/a.json": {"name": "a", "frames": [{"objects": LABELS}]}, "images/100k/val/a.jpg": (40, 30),
+}, 0.7, format="bdd")  # fmt: skip
 dataset("nuimages", {
     "v1.0-mini/sample_data.json": [{"token": "k", "filename": "samples/k.jpg", "is_key_frame": True, "width": 160, "height": 90}, {"token": "f", "filename": "s/f.jpg", "is_key_frame": False}],
     "v1.0-mini/category.json": [{"token": "c1", "name": "vehicle.car"}, {"token": "c2", "name": "flat.x"}],
@@ -253,18 +233,14 @@ dataset("yolo", {
 dataset("huggingface", {"data/train-00000-of-00001.parquet": parquet(HF), "README.md": README}, 2)
 dataset("huggingface_arrow", _arrow, 2, format="huggingface")
 LINES = [{"file_name": f"{n}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}} for n in "ab"]
-dataset(
-    "huggingface_jsonl",
-    {"train/metadata.jsonl": "\n".join(map(json.dumps, LINES)), "train/a.jpg": (40, 30), "train/b.jpg": (40, 30)},
-    format="huggingface",
-)
+dataset("huggingface_jsonl", {
+    "train/metadata.jsonl": "\n".join(map(json.dumps, LINES)), "train/a.jpg": (40, 30), "train/b.jpg": (40, 30),
+}, format="huggingface")  # fmt: skip
 PUBLISHED = [{**row, "file_name": f"{row['image_id']}.jpg", "image_id": str(row["image_id"]), "dataset_origin": "COCO", "distance_category": "far",
               "objects": {"id": [1, 2], "area": [1.0, 2.0], "bbox": [[1.0, 2, 3, 4], [5, 6, 7, 8]], "category_id": [25, 90]},
               "categories": {"names": ["giraffe", "toothbrush"], "supercategories": ["a", "b"]}} for row in HF]  # fmt: skip
-dataset(
-    "fmiyc",
-    {"coco_far_voc/test-00000-of-00001.parquet": parquet(PUBLISHED, compression="zstd", write_page_checksum=True)},
-)
+CHECKED = {"compression": "zstd", "write_page_checksum": True}
+dataset("fmiyc", {"coco_far_voc/test-00000-of-00001.parquet": parquet(PUBLISHED, **CHECKED)})
 dataset("image_folder", {"val/cat/1.png": (7, 5), "val/dog/2.jpg": (9, 9), "val/3.png": (3, 3)}, 0.5)
 dataset("sun397", {"a/abbey/1.png": (7, 5), "b/barn/outdoor/2.jpg": (9, 9)}, 0.3)
 dataset("imglist", {"test.txt": "x/1.png 0\n/x/2.png -1\n", "x/1.png": (7, 5), "x/2.png": (9, 9)}, 0.7)
@@ -297,10 +273,8 @@ def regions(count: int = 40, images: int = 10, **more: Any) -> Any:
 
     chance, rows = np.random.default_rng(5), np.arange(count)
     boxes = np.tile([1.0, 1, 12, 13], (count, 1)) + chance.random((count, 1))
-    weight, features = (
-        chance.normal(size=(3, 4)).astype(np.float32),
-        np.abs(chance.normal(size=(count, 4))).astype(np.float32),
-    )
+    weight = chance.normal(size=(3, 4)).astype(np.float32)
+    features = np.abs(chance.normal(size=(count, 4))).astype(np.float32)
     logits = features @ weight.T
     return Regions(
         image_id=[f"i{n * images // count}" for n in rows], region_id=rows, box=boxes, score=0.3 + 0.6 * chance.random(count), label=rows % 3, logits=logits,
@@ -311,25 +285,16 @@ def regions(count: int = 40, images: int = 10, **more: Any) -> Any:
 def images(count: int = 10) -> Any:
     from farther.tables import Images
 
-    return Images(
-        image_id=[f"i{n}" for n in range(count)],
-        dataset=["d"] * count,
-        file=[f"{n}.png" for n in range(count)],
-        width=[40] * count,
-        height=[30] * count,
-        digest=["x"] * count,
-    )
+    names, files = ([f"{start}{n}{end}" for n in range(count)] for start, end in (("i", ""), ("", ".png")))
+    sizes = {"width": [40] * count, "height": [30] * count}
+    return Images(image_id=names, dataset=["d"] * count, file=files, digest=["x"] * count, **sizes)
 
 
 def objects(count: int = 10) -> Any:
     from farther.tables import Objects
 
-    return Objects(
-        image_id=[f"i{n}" for n in range(count)],
-        object_id=range(count),
-        box=np.tile([1, 1, 12, 13], (count, 1)),
-        category=["cat", "elk"] * (count // 2),
-    )
+    names, boxes = [f"i{n}" for n in range(count)], np.tile([1, 1, 12, 13], (count, 1))
+    return Objects(image_id=names, object_id=range(count), box=boxes, category=["cat", "elk"] * (count // 2))
 
 
 @target("tables", share=2)
@@ -417,13 +382,10 @@ class Fitted:
 
 def changed() -> list[Path]:
     """The folders in the current one with a file that is not shared with the valid one."""
-    return sorted(
-        {
-            path.parent
-            for path in Path().glob("*/*")
-            if path.is_symlink() or not path.is_file() or path.stat().st_nlink == 1
-        }
+    found = (
+        path for path in Path().glob("*/*") if path.is_symlink() or not path.is_file() or path.stat().st_nlink == 1
     )
+    return sorted({path.parent for path in found})
 
 
 # -------------------------------------------------------------------------------------------------------------- projects
@@ -466,19 +428,12 @@ def _photos(folder: str, subset: str, classes: tuple[str, ...]) -> list[dict[str
     """A COCO subset of six images of one object each; returns detections of the objects."""
     boxes = {n: [4 + n, 5, 20, 15] for n in range(6)}
     described = [{"id": k, "name": name} for k, name in enumerate(classes)]
+    name = f"{folder}/annotations/instances_{subset}.json"
     rows = [
         {"id": n, "image_id": f"{subset}{n}", "category_id": n % len(classes), "bbox": box} for n, box in boxes.items()
     ]
     pictures = [{"id": f"{subset}{n}", "file_name": f"{subset}{n}.png"} for n in boxes]
-    write(
-        {
-            f"{folder}/annotations/instances_{subset}.json": {
-                "images": pictures,
-                "annotations": rows,
-                "categories": described,
-            }
-        }
-    )
+    write({name: {"images": pictures, "annotations": rows, "categories": described}})
     write({f"{folder}/{subset}/{subset}{n}.png": (40, 30) for n in boxes})
     return [
         {"image_id": f"{subset}{n}", "category_id": ("cat", "dog")[(n + wrong) % 2], "bbox": box, "score": 0.9 - n / 20 - wrong / 2, "logits": [n / 3, 1.0 - wrong], "features": [n, 1.0, 2.0]}
@@ -498,28 +453,16 @@ def project(until: str = "") -> None:
     """A project of two datasets and a run; its stages are run before the one named `until`."""
     found = [row for subset in ("train", "val", "test") for row in _photos("pets", subset, ("cat", "dog"))]
     found += _photos("wild", "all", ("lynx", "kite"))
-    rows = [
-        {
-            "image_id": r["image_id"],
-            "box": [float(v) for v in (*r["bbox"][:2], r["bbox"][0] + 20, r["bbox"][1] + 15)],
-            "score": r["score"],
-            "label": int(r["category_id"] == "dog"),
-            "logits": r["logits"],
-        }
-        for r in found
-    ]
+    rows = [{name: r[name] for name in ("image_id", "score", "logits")} for r in found]
+    for row, r in zip(rows, found, strict=True):
+        x, y = r["bbox"][:2]
+        row |= {"box": [float(v) for v in (x, y, x + 20, y + 15)], "label": int(r["category_id"] == "dog")}
     write({
         "results.json": found, "rows/a.parquet": parquet(rows), "rules.yaml": yaml.safe_dump(RULES), "decisions.csv": DECISIONS, "params.yaml": yaml.safe_dump(PARAMS, sort_keys=False),
         "names.yaml": "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}\ncat: {voc: [cat]}\n", "similarity.yaml": yaml.safe_dump(SIMILARITY),
     })  # fmt: skip
     Path("dvc.yaml").symlink_to(ROOT / "dvc.yaml")
-    steps = {
-        "ingest": ("pets", "wild"),
-        "curate": ("pets",),
-        "infer": ("theirs", "rows"),
-        "evaluate": ("theirs",),
-        "report": (),
-    }
+    steps = {"ingest": ("pets", "wild"), "curate": ("pets",), "infer": ("theirs", "rows"), "evaluate": ("theirs",)}
     write({"artifacts/code.json": CODE})
     for step, names in steps.items():
         if step == until:
@@ -530,21 +473,16 @@ def project(until: str = "") -> None:
 
 CODE = {
     "kept": {"metrics": "x", "choice": "x", "methods": dict.fromkeys(["confidence", "msp", "knn"], "x")},
-    "infer": {"coco_results": "x", "parquet": "x"},
-    "curate": "x",
-    "report": "x",
+    **{"infer": {"coco_results": "x", "parquet": "x"}, "curate": "x", "report": "x"},
 }
 
 
-@target(
-    "curate",
-    "params.yaml",
-    "rules.yaml",
-    "decisions.csv",
-    "artifacts/tables/**/*.parquet",
-    "artifacts/tables/**/*.json",
-    share=1,
-)
+TABLES = ("artifacts/tables/**/*.parquet", "artifacts/tables/**/*.json")
+SPLITS = ("artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json")
+OUTCOMES = "artifacts/outcomes/**/*.parquet"
+
+
+@target("curate", "params.yaml", "rules.yaml", "decisions.csv", *TABLES)
 class Curate:
     build = staticmethod(lambda: project("curate"))
     read = staticmethod(lambda: stage("curate", "pets"))
@@ -587,9 +525,7 @@ class Params:
             stage(step, name)
 
 
-@target(
-    "imported", "results.json", "params.yaml", "artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json", share=0.8
-)
+@target("imported", "results.json", "params.yaml", *SPLITS, share=0.8)
 class ImportedDetections:
     build = staticmethod(lambda: project("infer"))
     read = staticmethod(lambda: stage("infer", "theirs"))
@@ -607,14 +543,7 @@ class Evaluate:
     read = staticmethod(lambda: stage("evaluate", "theirs"))
 
 
-@target(
-    "report",
-    "artifacts/tables/**/*.parquet",
-    "artifacts/splits/**/*.parquet",
-    "artifacts/outcomes/**/*.parquet",
-    "params.yaml",
-    share=0.04,
-)
+@target("report", TABLES[0], SPLITS[0], OUTCOMES, "params.yaml", share=0.04)
 class Report:
     build = staticmethod(lambda: project("report"))
     read = staticmethod(lambda: stage("report"))

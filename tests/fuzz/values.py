@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 from typing import Any
 
 CANARY = "touch FARTHER_CANARY"
@@ -21,22 +22,8 @@ NUMBERS = (
     2**64, 10**400, -(10**30), 0.5, -0.5, 1e-320, 1e30, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 1e-9,
 )  # fmt: skip
 BYTES = (
-    b"\0",
-    b"\xff",
-    b"\x80",
-    b"\x7f",
-    b"\xed\xa0\x80",
-    b"\xef\xbb\xbf",
-    b"\r\n",
-    b"\r",
-    b'"',
-    b"'",
-    b",",
-    b"{",
-    b"[",
-    b"<",
-    b"\xc3",
-    b"\xfe\xff",
+    *(b"\0", b"\xff", b"\x80", b"\x7f", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n", b"\r"),
+    *(b'"', b"'", b",", b"{", b"[", b"<", b"\xc3", b"\xfe\xff"),
 )
 YAML = (
     "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(f"{chr(98 + k)}: &{chr(98 + k)} [{', '.join(['*' + chr(97 + k)] * 9)}]\n" for k in range(9)),
@@ -50,21 +37,8 @@ TYPED = (
     "{1: a, true: b, ~: c}", "{1.5: .nan}", "{? [1, 2] : 3}", "!!str", "!!null x", ".inf", "-.inf", "0x7fffffffffffffffff", "[[], {}, ~]", "!!bool maybe",
 )  # fmt: skip
 KEYS = (
-    "1",
-    "-1.5",
-    "true",
-    "~",
-    ".nan",
-    "2020-01-01",
-    "!!binary aGk=",
-    "? [a, b]",
-    "[1]",
-    "<<",
-    "=",
-    "'1'",
-    "'\\0'",
-    '"\\0"',
-    '"\\ud800"',
+    *("1", "-1.5", "true", "~", ".nan", "2020-01-01", "!!binary aGk=", "? [a, b]", "[1]", "<<", "=", "'1'"),
+    *("'\\0'", '"\\0"', '"\\ud800"'),
 )
 XML = (
     '<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;&x;&x;&x;&x;&x;&x;"><!ENTITY z "&y;&y;&y;&y;&y;&y;&y;&y;">]>',
@@ -78,3 +52,8 @@ class Evil:
 
     def __reduce__(self) -> Any:
         return os.system, (CANARY,)
+
+
+def one_of(chance: random.Random, words: str) -> str:
+    """One of several words, those that are listed twice twice as often."""
+    return chance.choice(words.split())

@@ -81,7 +81,7 @@ def test_a_compressed_arrow_file_that_would_fill_the_memory_is_refused_before_it
     assert whole.count(size) == 1
     for wrong, named in ((2**33, r"8,589,9\d\d,\d+ bytes when decompressed"), (-7, "a buffer of -7 bytes")):
         file.write_bytes(whole.replace(size, wrong.to_bytes(8, "little", signed=True)))
-        with pytest.raises(DataError, match=rf"a\.arrow: not a readable Arrow file: {named}"):
+        with pytest.raises(DataError, match=rf"a\.arrow: not a readable Arrow file: '{named}"):
             list(arrow_rows(file, 64))
 
 

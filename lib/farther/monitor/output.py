@@ -52,7 +52,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
 ENDINGS = {"MJPG": ".avi", "XVID": ".avi", "VP80": ".webm", "VP90": ".webm"}
 
 
-class Tables:
+class PredictedTables:
     """Writes regions, scores, images and COCO results. `close` must be called, after an error too.
 
     Args:
@@ -84,10 +84,9 @@ class Tables:
         """Takes an image's detections."""
         regions = monitored.regions
         self._regions.append(regions)
-        per_region = (regions.region_id, monitored.score, monitored.confidence, monitored.unknown)
-        columns = (np.asarray(column).tolist() for column in per_region)
-        names = list(COLUMNS["scores"])
-        self._scores += [dict(zip(names, (frame.image_id, *row), strict=True)) for row in zip(*columns, strict=True)]
+        per_region = (regions.image_id, regions.region_id, monitored.score, monitored.confidence, monitored.unknown)
+        rows = zip(*(column.tolist() for column in per_region), strict=True)
+        self._scores += [dict(zip(COLUMNS["scores"], row, strict=True)) for row in rows]
         height, width = frame.pixels.shape[:2]
         self._images.append(
             {
@@ -105,17 +104,16 @@ class Tables:
             text = json.dumps({**result, "file_name": frame.image_id}, ensure_ascii=False)
             self._json.write(f"{self._separator}{text}")
             self._separator = ",\n"
-        self._flush_full()
+        self._flush(self._shard_images)
 
     def failed(self, name: str, reason: str) -> None:
         """Takes the name of an image that cannot be used."""
         self._failures.append({"image_id": name, "reason": reason})
-        self._flush_full()
+        self._flush(self._shard_images)
 
     def close(self) -> None:
         """Writes the rest, and ends all files."""
-        if self._images or self._failures or not self._shards:
-            self._flush()
+        self._flush(0 if not self._shards else 1)
         self._json.write("\n]\n")
         self._json.close()
         for writer in self._parquet.values():
@@ -123,16 +121,15 @@ class Tables:
         if self._writer is not None:
             self._writer.close(self._shards)
 
-    def _flush_full(self) -> None:
-        if len(self._images) + len(self._failures) >= self._shard_images:
-            self._flush()
-
-    def _flush(self) -> None:
+    def _flush(self, least: int) -> None:
+        """Writes a shard, if it has at least that many images."""
+        images = len(self._images) + len(self._failures)
+        if images < least:
+            return
         with_rows = [regions for regions in self._regions if len(regions)]
         some = with_rows or self._regions[:1] or [Regions.empty(self._header)]
         if self._writer is None:
             self._writer = RegionsWriter(self._folder / "regions", some[0].header)
-        images = len(self._images) + len(self._failures)
         self._writer.write_shard(self._shards, Regions.concatenate(some), images, self._failures)
         for name, rows in (("scores", self._scores), ("images", self._images)):
             self._parquet[name].write_table(_arrow(name, rows))

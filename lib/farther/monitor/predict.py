@@ -16,8 +16,8 @@ from tqdm import tqdm
 from farther.errors import ParameterError
 from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
-from farther.monitor.output import AnnotatedVideo, Pictures, Tables
-from farther.monitor.sources import Failed, Frame, Source
+from farther.monitor.output import AnnotatedVideo, Pictures, PredictedTables
+from farther.monitor.sources import Failed, Frame, ImageSource
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitor, Monitored
@@ -96,7 +96,7 @@ def check_free(out: Path) -> None:
 
 def predict(
     monitor: Monitor,
-    source: Source,
+    source: ImageSource,
     settings: PredictSettings,
     *,
     log: Callable[[str], Any] = print,
@@ -125,7 +125,7 @@ def predict(
     if settings.pictures:
         pictures = Pictures(out / "pictures") if source.fps is None else AnnotatedVideo(out, source.fps, settings.codec)
     out.mkdir(parents=True, exist_ok=True)
-    tables = Tables(out, monitor.bundle.header, settings.shard_images)
+    tables = PredictedTables(out, monitor.bundle.header, settings.shard_images)
     done, started = Predicted(drift), time.monotonic()
 
     def failed(name: str, reason: str) -> None:
@@ -158,7 +158,7 @@ def predict(
 
 
 def _monitored(
-    monitor: Monitor, source: Source, batch_size: int | None, failed: Failed, stopped: Callable[[], bool]
+    monitor: Monitor, source: ImageSource, batch_size: int | None, failed: Failed, stopped: Callable[[], bool]
 ) -> Iterator[tuple[Frame, Monitored]]:
     """The frames and what was found in them. Of the frames, those are kept that have no answer yet."""
     waiting: deque[Frame] = deque()

@@ -91,7 +91,7 @@ class SourceSettings:
                 raise ParameterError(f"{name} is at least 1, found {value}")
 
 
-class Source(ABC):
+class ImageSource(ABC):
     """Images, one after the other.
 
     Attributes:
@@ -111,7 +111,7 @@ class Source(ABC):
         """The images. One that cannot be read is given to `failed` and left out."""
 
 
-class ImageFiles(Source):
+class ImageFiles(ImageSource):
     """Image files.
 
     Args:
@@ -126,7 +126,7 @@ class ImageFiles(Source):
         self.name, self.total = _printable(resolved(folder).name) or "images", len(self.files)
 
     def frames(self, failed: Failed) -> Generator[Frame, None, None]:
-        """See `Source.frames`."""
+        """See `ImageSource.frames`."""
         for file in self.files:
             path = file.relative_to(self.folder).as_posix()
             name = _printable(path)
@@ -140,7 +140,7 @@ class ImageFiles(Source):
             yield Frame(name, pixels)
 
 
-class Video(Source):
+class Video(ImageSource):
     """A video file, a camera or a network stream, through OpenCV's `VideoCapture`.
 
     Args:
@@ -174,7 +174,7 @@ class Video(Source):
         self.total = min((count for count in (settings.limit, -(-self.announced // every)) if count), default=None)
 
     def frames(self, failed: Failed) -> Generator[Frame, None, None]:
-        """See `Source.frames`. A live stream that is lost is opened again; only its newest frame is given out."""
+        """See `ImageSource.frames`. A live stream that is lost is opened again; only its newest frame is given out."""
         with closing(self._live(failed) if self.is_live else self._decoded(failed)) as read:
             for number, pixels, seconds in islice(read, self.settings.limit):
                 yield Frame(self._frame_name(number), np.ascontiguousarray(pixels[:, :, ::-1]), seconds)
@@ -245,9 +245,8 @@ class Video(Source):
                 f"Convert it: ffmpeg -i {self.address.name} -c:v libx264 out.mp4"
             )
             return DataError(problem, file=self.address)
-        if isinstance(self.address, int):
-            return ParameterError(f"camera {self.address} cannot be opened: is it connected, and free?")
-        return ParameterError(f"the stream {self.name} cannot be opened: check address, user, password and network")
+        advice = "is it connected, and free? Are address, user, password and network right?"
+        return ParameterError(f"{self.name} cannot be opened: {advice}")
 
 
 class _Newest:
@@ -302,7 +301,7 @@ class _Newest:
             self._changed.notify()
 
 
-def open_source(text: str, settings: SourceSettings | None = None) -> Source:
+def open_source(text: str, settings: SourceSettings | None = None) -> ImageSource:
     """The source that a text names.
 
     Args:

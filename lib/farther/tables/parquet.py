@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from farther.errors import DataError, FartherError, shorten
-from farther.tables.arrow_ipc import MAGIC, STREAM, check_arrow
+from farther.tables.arrow_ipc import check_sizes
 from farther.tables.files import regular_file
 
 #: Rows per Parquet row group and per batch of a reader that streams.
 ROW_GROUP = 16_384
+#: First bytes of Arrow's file format, and last ones of its stream format.
+MAGIC, STREAM_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def write_parquet(frame: pl.DataFrame, path: str | Path) -> None:
@@ -137,8 +140,6 @@ def arrow_rows(path: str | Path, size: int) -> Iterator[dict[str, Any]]:
         DataError: the file is absent, is another kind of file, or is damaged.
     """
     kind = "Parquet" if Path(path).suffix == ".parquet" else "Arrow"
-    if kind == "Arrow":
-        check_arrow(path)
     with _source(path, kind) as source:
         batches = _parquet_batches(source, size) if kind == "Parquet" else _arrow_batches(source)
         while True:
@@ -158,11 +159,17 @@ def _parquet_batches(source: pa.NativeFile, size: int) -> Iterator[pa.RecordBatc
 
 
 def _arrow_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream, which in a file begins after `MAGIC` and padding, and is followed by a footer."""
     # Not mapped into memory: a buffer that lies behind the end of the file would end the process.
     is_file = source.read(len(MAGIC)) == MAGIC
     if is_file:
         pa.ipc.open_file(source)  # reads the footer, which is the end of a whole file
-    source.seek(STREAM if is_file else 0)
+    elif source.seek(-len(STREAM_END), SEEK_END) < 0 or source.read() != STREAM_END:
+        raise ValueError("its end is missing")
+    start = 8 if is_file else 0
+    source.seek(start)
+    check_sizes(source)
+    source.seek(start)
     yield from pa.ipc.open_stream(source)
 
 

@@ -24,7 +24,7 @@ from farther.monitor.drawing import KNOWN, REJECTED, UNKNOWN, draw
 from farther.monitor.drift import Rates
 from farther.monitor.monitor import Monitored
 from farther.monitor.predict import LISTED, PredictSettings, predict
-from farther.monitor.sources import Source, SourceSettings, open_source
+from farther.monitor.sources import ImageSource, SourceSettings, open_source
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
 
 HEADER = Header(classes=("background", "dog", "cat"), background_index=0, detector={"name": "stand-in"})
@@ -179,7 +179,7 @@ def test_a_video_becomes_an_annotated_video(video, tmp_path):
 
 
 def test_frames_of_another_size_fit_into_the_video(photos, tmp_path):
-    class Growing(Source):
+    class Growing(ImageSource):
         name, total, fps = "growing", 2, 25.0
 
         def frames(self, failed):
@@ -269,7 +269,7 @@ def test_frames_in_memory_do_not_grow_with_the_number_of_images(tmp_path):
     alive: WeakSet[Frame] = WeakSet()
     most = 0
 
-    class Endless(Source):
+    class Endless(ImageSource):
         name, total = "endless", None
 
         def frames(self, failed):
