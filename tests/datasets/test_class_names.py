@@ -19,31 +19,18 @@ def test_one_class_has_many_names():
     assert names.same("motorbike", "voc", "bdd") == ("motorcycle",)
 
 
-def test_every_class_of_the_two_id_datasets_is_there():
-    names = ClassNames(FILE)
-    assert [names.same(name, "voc", "voc") for name in voc.CLASSES] == [(name,) for name in voc.CLASSES]
-    assert [names.same(name, "bdd", "bdd") for name in bdd.CLASSES] == [(name,) for name in bdd.CLASSES]
-
-
-def test_every_class_of_coco_is_there_once():
+def test_every_class_of_the_two_id_datasets_and_of_coco_is_there():
+    names, written = ClassNames(FILE), yaml.safe_load(FILE.read_text())
     known = {name for group in yaml.safe_load(COCO.read_text()).values() for name in group.values()}
-    names = ClassNames(FILE)
+    for dataset, classes in (("voc", voc.CLASSES), ("bdd", bdd.CLASSES), ("coco", sorted(known))):
+        assert [names.same(name, dataset, dataset) for name in classes] == [(name,) for name in classes]
     assert len(known) == 80
-    assert all(names.same(name, "coco", "coco") == (name,) for name in known)
     assert all(names.same(name, "coco", "objects365") and names.same(name, "coco", "openimages") for name in known)
-
-
-def test_coco_calls_nobody_a_rider():
-    assert ClassNames(FILE).same("rider", "bdd", "coco") == ()
-
-
-def test_coco_s_names_are_those_that_coco_has():
-    known = {name for group in yaml.safe_load(COCO.read_text()).values() for name in group.values()}
-    written = yaml.safe_load(FILE.read_text())
     assert {name for by_dataset in written.values() for name in by_dataset.get("coco", ())} <= known
 
 
-def test_a_class_that_the_file_does_not_know_is_an_error_that_names_it():
+def test_a_class_without_a_name_elsewhere_has_none_and_one_that_the_file_does_not_know_is_an_error():
+    assert ClassNames(FILE).same("rider", "bdd", "coco") == ()
     with pytest.raises(DataError, match=r"classes.yaml: no class is called 'unicorn' by voc; add it"):
         ClassNames(FILE).same("unicorn", "voc", "coco")
 

@@ -4,10 +4,7 @@ import json
 import re
 import tracemalloc
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
 from farther import datasets
@@ -31,54 +28,29 @@ def instances():
             {"id": 13, "name": "stop sign"},
         ],
         "annotations": [
-            {
-                "id": 1768,
-                "image_id": 632,
-                "category_id": 90,
-                "bbox": [10.5, 20, 30.25, 40],
-                "iscrowd": 0,
-                "area": 700.5,
-                "segmentation": [[10.5, 20, 40.75, 20, 40.75, 60]],
-            },
-            {
-                "id": 900100000139,
-                "image_id": 139,
-                "category_id": 1,
-                "bbox": [0, 0, 640, 426],
-                "iscrowd": 1,
-                "area": 9,
-                "segmentation": {"counts": [9, 1], "size": [426, 640]},
-            },
+            {"id": 1768, "image_id": 632, "category_id": 90, "bbox": [10.5, 20, 30.25, 40], "iscrowd": 0, "area": 700.5,
+             "segmentation": [[10.5, 20, 40.75, 20, 40.75, 60]]},
+            {"id": 900100000139, "image_id": 139, "category_id": 1, "bbox": [0, 0, 640, 426], "iscrowd": 1, "area": 9,
+             "segmentation": {"counts": [9, 1], "size": [426, 640]}},
             {"id": 3, "image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4]},
         ],
-    }
+    }  # fmt: skip
 
 
 def read(root, subset="val2017", **params):
     return datasets.create("coco", root=root, **params).read(subset)
 
 
-def test_corner_and_size_become_edges(lay):
+def test_ids_with_gaps_lead_to_the_right_image_and_category(lay):
     annotations = read(lay({FILE: instances()}))
-    objects = annotations.objects
+    images, objects = annotations.images, annotations.objects
     assert objects.box.tolist() == [[10.5, 20, 40.75, 60], [0, 0, 640, 426], [1, 2, 4, 6]]
     assert objects.object_id.tolist() == [1768, 900100000139, 3]
     assert objects.is_crowd.tolist() == [False, True, False]
-
-
-def test_ids_with_gaps_lead_to_the_right_image_and_category(lay):
-    annotations = read(lay({FILE: instances()}))
     assert annotations.categories == ["person", "toothbrush", "stop sign"]
-    assert [annotations.categories[k] for k in annotations.objects.category] == ["toothbrush", "person", "stop sign"]
-    assert [annotations.images.image_id[k] for k in annotations.objects.image] == [
-        "000000000632",
-        "000000000139",
-        "000000000632",
-    ]
-
-
-def test_images_without_objects_or_size_are_images(lay):
-    images = read(lay({FILE: instances()})).images
+    assert [annotations.categories[k] for k in objects.category] == ["toothbrush", "person", "stop sign"]
+    assert images.image_id[objects.image].tolist() == ["000000000632", "000000000139", "000000000632"]
+    # an image may have neither objects nor a size
     assert images.image_id.tolist() == ["000000000139", "000000000632", "000000000007"]
     assert images.file.tolist()[2] == "val2017/000000000007.jpg"
     assert images.width.tolist() == [640, 640, 0]
@@ -153,13 +125,7 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
 @pytest.mark.parametrize(
     ("path", "value", "row", "field", "problem"),
     [
-        (
-            "images.1.id",
-            139,
-            "images[1]",
-            "id",
-            "image '000000000139' occurs twice, first with the file val2017/000000000139.jpg",
-        ),
+        ("images.1.id", 139, "images[1]", "id", "image '000000000139' occurs twice, first with the file val2017/0"),
         ("images.1.id", None, "images[1]", "id", "expected a whole number, found None"),
         ("images.1.file_name", "../../secret.jpg", "images[1]", "file_name", "leaves its folder"),
         ("images.1.file_name", "/etc/passwd", "images[1]", "file_name", "leaves its folder"),
@@ -251,27 +217,6 @@ def test_an_absent_file_is_an_error_that_names_the_parameter(lay):
 
 def test_a_byte_order_mark_is_no_error(lay):
     assert len(read(lay({FILE: "\ufeff" + json.dumps(instances())})).images) == 3
-
-
-side = st.floats(0, 500, width=32)
-
-
-@settings(deadline=None, max_examples=50)
-@given(boxes=st.lists(st.tuples(side, side, side, side, st.booleans(), st.integers(0, 2)), max_size=8))
-def test_boxes_that_are_written_as_coco_are_read_as_they_were(tmp_path_factory, boxes):
-    root = tmp_path_factory.mktemp("coco")
-    content = instances()
-    content["annotations"] = [
-        {"id": k, "image_id": 7, "category_id": [1, 90, 13][c], "bbox": [x, y, w, h], "iscrowd": int(crowd)}
-        for k, (x, y, w, h, crowd, c) in enumerate(boxes)
-    ]
-    (root / "annotations").mkdir()
-    (root / FILE).write_text(json.dumps(content), encoding="utf-8")
-    objects = read(root).objects
-    expected = np.array([(x, y, x + w, y + h) for x, y, w, h, *_ in boxes]).reshape(-1, 4)
-    np.testing.assert_array_equal(objects.box, expected)
-    assert objects.is_crowd.tolist() == [row[4] for row in boxes]
-    assert objects.category.tolist() == [row[5] for row in boxes]
 
 
 def test_two_categories_of_one_name_are_read_as_one(lay):

@@ -179,14 +179,9 @@ def test_shards_are_read_in_order_and_rows_are_counted_through(lay):
 
 def test_what_save_to_disk_wrote_is_read(lay):
     info = {"features": labelled()}
-    root = lay(
-        {
-            "dataset_dict.json": {"splits": ["train"]},
-            "train/data-00000-of-00001.arrow": stream([row(LISTS)]),
-            "train/dataset_info.json": info,
-            "train/state.json": {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]},
-        }
-    )
+    others = {"dataset_dict.json": {"splits": ["train"]}, "train/state.json": {}, "train/cache-1f.arrow": b""}
+    arrow = {"train/data-00000-of-00001.arrow": stream([row(LISTS)]), "train/dataset_info.json": info}
+    root = lay({**others, **arrow})
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     assert named(read(root)) == ["guide dog", "cat"]
 
@@ -216,7 +211,7 @@ def test_files_of_one_split_in_two_folders_are_an_error_until_one_is_chosen(lay)
         (
             {"bbox": [[1.0, 2, 3, float("nan")]], "category": [0]},
             "field 'bbox'",
-            "expected a finite number, found [1.0, 2.0, 3.0, nan]",
+            "expected a finite number, found [1.0",
         ),
         ({"bbox": [[1.0, 2, -3, 4]], "category": [0]}, "row 000000 objects[0]: field 'bbox'", "size is negative"),
         ({"bbox": [[1.0, 2, 3, 4]], "category": [2]}, "field 'category'", "no class has the number 2; known: 0 to 1"),
@@ -233,13 +228,13 @@ def test_a_wrong_object_is_an_error_that_names_file_row_and_field(lay, objects, 
     assert place in str(error.value)
 
 
+A = row(LISTS, image_id="a")
+
+
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        (
-            [row(LISTS, image_id="a"), row(LISTS, image_id="a")],
-            "row 1: field 'image_id': image 'a' occurs twice, first with the file train/a.png",
-        ),
+        ([A, A], "row 1: field 'image_id': image 'a' occurs twice, first with the file train/a.png"),
         ([row(LISTS, file_name="../a.png")], "row 0: field 'file_name': file name '../a.png' leaves its folder"),
         ([row(LISTS, image_id="../../a")], "row 0: field 'image_id': file name 'train/../../a.png' leaves"),
         ([{"objects": LISTS}], "row 0: field 'image': expected the bytes or the path of an image, found None"),
@@ -295,11 +290,6 @@ def test_a_split_that_was_not_downloaded_is_left_out_unless_it_is_asked_for(lay)
         read(root, "test")
     with pytest.raises(DataError, match=r"no file of 'test' matches data/test-\*; see 'files'"):
         datasets.create("huggingface", root=root, files={"test": ["data/test-*"]}).subsets()
-
-
-def test_caches_beside_the_data_are_no_splits(lay):
-    root = lay({"train/data-00000-of-00001.arrow": stream([row(LISTS)]), "train/cache-1f.arrow": b""})
-    assert datasets.create("huggingface", root=root).subsets() == ["train"]
 
 
 def test_patterns_do_not_lead_out_of_the_root(lay):

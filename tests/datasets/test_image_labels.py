@@ -32,12 +32,8 @@ def test_class_folders_are_read_as_torchvision_reads_them(lay, tmp_path):
     assert found.categories == theirs.classes
     paths = [str(root / file) for file in found.images.file]
     assert list(zip(paths, found.objects.category.tolist(), strict=True)) == theirs.samples
-    assert ingest(reader, "pets", tmp_path / "out")["train"] == {
-        "images": 3,
-        "objects": 3,
-        "categories": 2,
-        "warnings": 0,
-    }
+    counts = {"images": 3, "objects": 3, "categories": 2, "warnings": 0}
+    assert ingest(reader, "pets", tmp_path / "out")["train"] == counts
 
 
 def test_a_label_is_one_object_as_large_as_its_image(lay, tmp_path):
@@ -146,21 +142,31 @@ def test_cifar_100_has_fine_and_coarse_classes(lay):
     assert [coarse.categories[c] for c in coarse.objects.category] == ["people", "fruit"]
 
 
-def test_pickles_are_refused_with_the_name_of_the_binary_archive(lay):
-    root = lay({"cifar-10-batches-py/data_batch_1": b"\x80\x04."})
-    with pytest.raises(DataError, match=r"cifar-10-batches-py: these are pickles.*unpack cifar-10-binary.tar.gz"):
-        datasets.create("cifar", root=root).subsets()
+CIFAR10 = {"batches.meta.txt": "airplane\nautomobile\n"}
 
 
-def test_a_damaged_cifar_file_is_named(lay):
-    root = lay({"test_batch.bin": b"\x01" * 3000, "batches.meta.txt": "airplane\nautomobile\n"})
-    with pytest.raises(DataError, match=r"test_batch.bin: expected images of 3073 bytes each, found 3000 bytes"):
-        datasets.create("cifar", root=root).read("test")
-    (root / "test_batch.bin").write_bytes(b"\x01" * 3073 + b"\x02" * 3073)
-    with pytest.raises(DataError, match=r"test_batch.bin: row \[1\]: field 'label': expected 0 to 1, found 2"):
-        datasets.create("cifar", root=root).read("test")
-    with pytest.raises(DataError, match=r"data_batch_1.bin: the file does not exist; unpack cifar-10-binary.tar.gz"):
-        datasets.create("cifar", root=root).read("train")
+@pytest.mark.parametrize(
+    ("files", "subset", "message"),
+    [
+        (
+            {"cifar-10-batches-py/data_batch_1": b"\x80\x04."},
+            None,
+            r"cifar-10-batches-py: these are pickles.*unpack cifar-10-binary.tar.gz",
+        ),
+        ({"test_batch.bin": b"\x01" * 3000}, "test", r"test_batch.bin: expected images of 3073 bytes each, found 3000"),
+        (
+            {"test_batch.bin": b"\x01" * 3073 + b"\x02" * 3073},
+            "test",
+            r"row \[1\]: field 'label': expected 0 to 1, found 2",
+        ),
+        ({}, "train", r"data_batch_1.bin: the file does not exist; unpack cifar-10-binary.tar.gz"),
+    ],
+    ids=["pickles", "cut short", "unknown label", "absent"],
+)
+def test_what_is_wrong_with_cifar_is_named(lay, files, subset, message):
+    reader = datasets.create("cifar", root=lay({**CIFAR10, **files}))
+    with pytest.raises(DataError, match=message):
+        reader.read(subset) if subset else reader.subsets()
 
 
 def idx(values: np.ndarray) -> bytes:
@@ -187,6 +193,11 @@ def test_idx_files_are_read_as_torchvision_reads_them(lay, tmp_path, zipped):
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
+        (
+            gzip.compress(idx(random_images(3, 28, 28)))[:-20],
+            b"",
+            r"gz: not gzip that can be read: .*is the file whole\?",
+        ),
         (b"\0\0\x0d\x03", idx(np.zeros(1, np.uint8)), "idx3-ubyte: expected an idx file of bytes with 3 dimensions"),
         (idx(np.zeros((2, 4, 4), np.uint8))[:-1], b"", "idx3-ubyte: expected 2 × 4 × 4 bytes of values, found 31"),
         (idx(np.zeros((2, 4, 4), np.uint8)), idx(np.zeros(3, np.uint8)), "idx1-ubyte: 3 labels of 2 images"),
@@ -194,16 +205,10 @@ def test_idx_files_are_read_as_torchvision_reads_them(lay, tmp_path, zipped):
     ],
 )
 def test_a_damaged_idx_file_is_named(lay, images, labels, message):
-    root = lay({"t10k-images-idx3-ubyte": images, "t10k-labels-idx1-ubyte": labels})
+    zipped = ".gz" if images[:2] == b"\x1f\x8b" else ""
+    root = lay({f"t10k-images-idx3-ubyte{zipped}": images, "t10k-labels-idx1-ubyte": labels})
     with pytest.raises(DataError, match=message):
         datasets.create("mnist", root=root).read("test")
-
-
-def test_gzip_that_is_cut_short_is_named(lay):
-    whole = gzip.compress(idx(random_images(3, 28, 28)))
-    root = lay({"train-images-idx3-ubyte.gz": whole[:-20], "train-labels-idx1-ubyte.gz": gzip.compress(b"")})
-    with pytest.raises(DataError, match=r"images-idx3-ubyte.gz: not gzip that can be read: .*is the file whole\?"):
-        datasets.create("mnist", root=root).read("train")
 
 
 def test_cropped_digits_of_svhn_are_read_as_torchvision_reads_them(tmp_path, monkeypatch):
@@ -224,14 +229,13 @@ def test_cropped_digits_of_svhn_are_read_as_torchvision_reads_them(tmp_path, mon
         ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1], [11]])}, r"row \[1\]: field 'y': .* found 11"),
         ({"X": np.zeros((32, 32, 2), np.uint8), "y": np.array([[1]])}, r"expected X: uint8 \(32, 32, 3, N\)"),
         ({"Z": np.zeros(2)}, r"expected X: uint8 \(32, 32, 3, N\)"),
+        (b"MATLAB 5.0 nothing", "not a MATLAB file of version 5"),
     ],
 )
 def test_a_damaged_file_of_cropped_digits_is_named(tmp_path, content, message):
-    savemat(tmp_path / "train_32x32.mat", content)
+    file = tmp_path / "train_32x32.mat"
+    file.write_bytes(content) if isinstance(content, bytes) else savemat(file, content)
     with pytest.raises(DataError, match=rf"train_32x32.mat: .*{message}|train_32x32.mat: {message}"):
-        datasets.create("svhn_cropped", root=tmp_path).read("train")
-    (tmp_path / "train_32x32.mat").write_bytes(b"MATLAB 5.0 nothing")
-    with pytest.raises(DataError, match=r"train_32x32.mat: not a MATLAB file of version 5"):
         datasets.create("svhn_cropped", root=tmp_path).read("train")
 
 
@@ -266,20 +270,18 @@ def test_lists_of_openood_are_read_from_its_folders(lay, tmp_path):
     assert Objects.read(tmp_path / "test_texture/objects.parquet").box.tolist() == [[0, 0, 70, 50]]
 
 
-def test_the_label_minus_one_is_an_unknown_class(lay):
-    found = imglist(lay(OPENOOD), categories=["airplane", "automobile", "cat"]).read("test_texture")
-    assert [found.categories[c] for c in found.objects.category] == ["unknown"]
-
-
-def test_labels_of_ood_images_are_ignored_where_a_category_is_given(lay):
-    found = imglist(lay(OPENOOD), category="outlier").read("test_tin")
-    assert found.categories == ["outlier"]
-    assert found.objects.category.tolist() == [0, 0]
-
-
-def test_classes_without_names_are_called_by_their_labels(lay):
-    found = imglist(lay(OPENOOD)).read("test_tin")
-    assert [found.categories[c] for c in found.objects.category] == ["17", "3"]
+@pytest.mark.parametrize(
+    ("params", "subset", "classes"),
+    [
+        ({"categories": ["airplane", "automobile", "cat"]}, "test_texture", ["unknown"]),
+        ({"category": "outlier"}, "test_tin", ["outlier", "outlier"]),
+        ({}, "test_tin", ["17", "3"]),
+    ],
+    ids=["-1 is unknown", "labels are ignored", "labels are names"],
+)
+def test_labels_are_classes_unless_a_category_is_given(lay, params, subset, classes):
+    found = imglist(lay(OPENOOD), **params).read(subset)
+    assert [found.categories[c] for c in found.objects.category] == classes
 
 
 def test_the_folders_of_a_list_are_expected(lay):

@@ -60,55 +60,38 @@ def test_the_tables_hold_what_the_annotations_and_the_files_say(lay, tmp_path):
     assert json.loads((tmp_path / "out/categories.json").read_text()) == {"categories": ["cat", "dog"], "parents": {}}
 
 
-def test_a_box_that_leaves_its_image_is_clipped_and_listed(lay, tmp_path):
-    root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9), (1, 90, -5, 30, 25))}))
-    _, warnings = run(root, tmp_path)
-    assert objects_of(tmp_path).box.tolist() == [[0, 0, 9, 9], [90, 0, 100, 20]]
-    assert warnings["counts"] == {"box leaves its image": 1}
-    assert warnings["warnings"] == [
-        {
-            "subset": "val2017",
-            "kind": "box leaves its image",
-            "about": "object",
-            "file": FILE,
-            "row": "annotations[1]",
-            "field": "bbox",
-            "found": "edges 90, -5, 120, 20 in an image of 100×80",
-            "action": "clipped",
-        }
-    ]
-
-
-def test_a_box_that_leaves_its_image_by_more_than_a_pixel_was_not_rounded(lay, tmp_path):
-    root = lay(pictures(**{FILE: coco((1, 90, 70, 10, 11.5), (1, 0, -1.25, 9, 9))}))
-    _, warnings = run(root, tmp_path)
-    assert warnings["counts"] == {"box leaves its image": 2}
-
-
-def test_a_box_that_was_rounded_over_the_border_is_clipped_and_not_listed(lay, tmp_path):
-    root = lay(pictures(**{FILE: coco((1, 90.5, 70, 10, 11))}))
-    _, warnings = run(root, tmp_path, max_warnings=0)
-    assert objects_of(tmp_path).box.tolist() == [[90.5, 70, 100, 80]]
-    assert warnings["counts"] == {}
+LEAVES, OUTSIDE, EMPTY = "box leaves its image", "box outside its image", "box empty"
 
 
 @pytest.mark.parametrize(
-    ("box", "kind"),
+    ("box", "edges", "kind"),
     [
-        ((1, 200, 10, 20, 20), "box outside its image"),
-        ((1, -30, 10, 20, 20), "box outside its image"),
-        ((1, 100, 10, 20, 20), "box outside its image"),
-        ((1, 10, 10, 0, 20), "box empty"),
-        ((1, 10, 10, 20, 0), "box empty"),
+        ([90, -5, 30, 25], [90, 0, 100, 20], LEAVES),
+        ([90, 70, 10, 11.5], [90, 70, 100, 80], LEAVES),
+        ([0, -1.25, 9, 9], [0, 0, 9, 7.75], LEAVES),
+        ([90.5, 70, 10, 11], [90.5, 70, 100, 80], None),  # by up to a pixel: rounded
+        ([0.1, 0.2, 0.3, 0.4], np.float32([0.1, 0.2, 0.4, 0.6]).tolist(), "box smaller than a pixel"),
+        ([200, 10, 20, 20], None, OUTSIDE),
+        ([-30, 10, 20, 20], None, OUTSIDE),
+        ([100, 10, 20, 20], None, OUTSIDE),
+        ([10, 10, 0, 20], None, EMPTY),
+        ([10, 10, 20, 0], None, EMPTY),
     ],
 )
-def test_a_box_without_a_pixel_in_its_image_is_dropped_and_listed(lay, tmp_path, box, kind):
-    root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9), box)}))
-    summary, warnings = run(root, tmp_path)
-    assert objects_of(tmp_path).object_id.tolist() == [10]
-    assert warnings["counts"] == {kind: 1}
-    assert warnings["warnings"][0]["action"] == "dropped"
-    assert summary["val2017"]["objects"] == 1
+def test_a_box_is_clipped_to_its_image_or_dropped_and_listed(lay, tmp_path, box, edges, kind):
+    root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9), (1, *box))}))
+    _, warnings = run(root, tmp_path)
+    np.testing.assert_allclose(objects_of(tmp_path).box, [[0, 0, 9, 9], *([edges] if edges else [])], atol=1e-6)
+    assert warnings["counts"] == ({kind: 1} if kind else {})
+    for warning in warnings["warnings"]:
+        assert warning["action"] == ("dropped" if edges is None else "clipped" if kind == LEAVES else "kept as it is")
+
+
+def test_a_warning_names_file_row_and_field(lay, tmp_path):
+    _, warnings = run(lay(pictures(**{FILE: coco((1, 0, 0, 9, 9), (1, 90, -5, 30, 25))})), tmp_path)
+    place = {"subset": "val2017", "about": "object", "file": FILE, "row": "annotations[1]", "field": "bbox"}
+    found = "edges 90, -5, 120, 20 in an image of 100×80"
+    assert warnings["warnings"] == [{"kind": LEAVES, **place, "found": found, "action": "clipped"}]
 
 
 def test_boxes_are_checked_alike_however_many_are_checked_at_once(lay, tmp_path, monkeypatch):
@@ -246,16 +229,8 @@ def test_fractions_become_pixels_of_the_true_image(lay, tmp_path):
 def test_several_subsets_share_one_list_of_categories(lay, tmp_path):
     train = coco((1, 0, 0, 9, 9))
     train["categories"] = [{"id": 5, "name": "cat"}, {"id": 9, "name": "fox"}]
-    root = lay(
-        pictures(
-            **{
-                FILE: coco((1, 0, 0, 9, 9)),
-                "annotations/instances_train2017.json": train,
-                "train2017/1.png": (100, 80),
-                "train2017/2.png": (50, 60),
-            }
-        )
-    )
+    more = {"annotations/instances_train2017.json": train, "train2017/1.png": (100, 80), "train2017/2.png": (50, 60)}
+    root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9)), **more}))
     summary, _ = run(root, tmp_path)
     assert list(summary) == ["train2017", "val2017"]
     assert json.loads((tmp_path / "out/categories.json").read_text())["categories"] == ["cat", "fox", "dog"]
@@ -272,10 +247,3 @@ def test_boxes_in_fractions_of_the_image_are_refused(lay, tmp_path):
     root = lay(pictures(**{FILE: coco((1, 0.1, 0.2, 0.3, 0.4), (2, 0.5, 0.5, 0.5, 0.5))}))
     with pytest.raises(DataError, match=r"annotations\[0\].*2 of 2 boxes lie between 0 and 1 .*fractions of the image"):
         run(root, tmp_path)
-
-
-def test_a_box_smaller_than_a_pixel_is_listed_and_kept(lay, tmp_path):
-    root = lay(pictures(**{FILE: coco((1, 0.1, 0.2, 0.3, 0.4), (2, 5, 5, 20, 20))}))
-    _, warnings = run(root, tmp_path)
-    assert warnings["counts"] == {"box smaller than a pixel": 1}
-    assert len(objects_of(tmp_path)) == 2

@@ -3,8 +3,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from farther import datasets
 from farther.datasets import openimages
@@ -12,6 +10,7 @@ from farther.errors import DataError
 
 BOXES = "validation-annotations-bbox.csv"
 CLASSES = "class-descriptions-boxable.csv"
+EDGES = "XMin, YMin, XMax, YMax"
 HIERARCHY = "bbox_labels_600_hierarchy.json"
 
 V4 = """ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
@@ -46,47 +45,40 @@ def read(root, subset="validation", **params):
     return datasets.create("openimages", root=root, **params).read(subset)
 
 
-def test_boxes_are_read_as_fractions_of_the_image(lay):
-    objects = read(lay(files())).objects
+def test_boxes_are_read_as_fractions_of_the_image_and_all_images_are_there(lay):
+    annotations = read(lay(files(**{"validation/000000000000000a.jpg": (5, 5)})))
+    images, objects = annotations.images, annotations.objects
     assert objects.unit == "image"
     assert objects.box.tolist() == [[0.25, 0.125, 0.75, 0.5], [0, 0, 1, 1], [0.5, 0.25, 0.625, 1]]
-
-
-def test_images_are_sorted_and_those_without_boxes_are_images_too(lay):
-    annotations = read(lay(files(**{"validation/000000000000000a.jpg": (5, 5)})))
-    ids = ["000000000000000a", "0001eeaf4aed83f9", "000595fe6fee6369"]
-    assert annotations.images.image_id.tolist() == ids
-    assert annotations.images.file.tolist() == [f"validation/{i}.jpg" for i in ids]
-    assert annotations.objects.image.tolist() == [1, 2, 1]
-
-
-def test_labels_are_called_by_their_names(lay):
-    annotations = read(lay(files()))
+    ids = ["000000000000000a", "0001eeaf4aed83f9", "000595fe6fee6369"]  # sorted; the first has no box
+    assert images.image_id.tolist() == ids
+    assert images.file.tolist() == [f"validation/{i}.jpg" for i in ids]
+    assert objects.image.tolist() == [1, 2, 1]
     assert annotations.categories == ["Person", "Human face", "Dog", "Animal", "Sandwich, open"]
-    assert [annotations.categories[k] for k in annotations.objects.category] == ["Dog", "Person", "Human face"]
+    assert [annotations.categories[k] for k in objects.category] == ["Dog", "Person", "Human face"]
+    assert objects.is_crowd.tolist() == [False, True, False]  # -1 is unknown
 
 
-def test_only_a_known_group_is_a_crowd(lay):
-    assert read(lay(files())).objects.is_crowd.tolist() == [False, True, False]
+SEVERAL = {
+    **TREE,
+    "Subcategory": [*TREE["Subcategory"], {"LabelName": "/m/0l515", "Part": [{"LabelName": "/m/0dzct"}]}],
+}
+LOOP = {"LabelName": "/m/0jbk", "Subcategory": [{"LabelName": "/m/0bt9lr", "Part": [{"LabelName": "/m/0jbk"}]}]}
 
 
-def test_ancestors_follow_kinds_and_parts_up_to_what_has_a_name(lay):
-    # The head (/m/04hgtk) and the root have no description here; the face is still a part of a person.
-    assert read(lay(files())).parents == {"Human face": ["Person"], "Dog": ["Animal"]}
-
-
-def test_a_class_may_stand_in_several_places_of_the_hierarchy(lay):
-    tree = {
-        "LabelName": "root",
-        "Subcategory": [*TREE["Subcategory"], {"LabelName": "/m/0l515", "Part": [{"LabelName": "/m/0dzct"}]}],
-    }
-    parents = read(lay(files(**{HIERARCHY: tree}))).parents
-    assert set(parents["Human face"]) == {"Person", "Sandwich, open"}
-
-
-def test_a_hierarchy_that_leads_back_to_itself_ends(lay):
-    tree = {"LabelName": "/m/0jbk", "Subcategory": [{"LabelName": "/m/0bt9lr", "Part": [{"LabelName": "/m/0jbk"}]}]}
-    assert read(lay(files(**{HIERARCHY: tree}))).parents == {"Dog": ["Animal"], "Animal": ["Dog"]}
+@pytest.mark.parametrize(
+    ("tree", "parents"),
+    [
+        # The head (/m/04hgtk) and the root have no description; the face is still a part of a person.
+        (TREE, {"Human face": {"Person"}, "Dog": {"Animal"}}),
+        (SEVERAL, {"Human face": {"Person", "Sandwich, open"}, "Dog": {"Animal"}}),
+        (LOOP, {"Dog": {"Animal"}, "Animal": {"Dog"}}),
+    ],
+    ids=["kinds and parts", "several places", "a loop"],
+)
+def test_ancestors_follow_kinds_and_parts_up_to_what_has_a_name(lay, tree, parents):
+    found = read(lay(files(**{HIERARCHY: tree}))).parents
+    assert {name: set(above) for name, above in found.items()} == parents
 
 
 def test_an_absent_hierarchy_is_listed(lay):
@@ -173,14 +165,8 @@ def test_an_error_beyond_the_first_block_names_its_line(lay, monkeypatch):
     [
         ("0.25,0.75", "left,0.75", "2", "XMin", "invalid value 'left'"),
         ("0.25,0.75", ",0.75", "2", "XMin", "invalid value ''"),
-        (
-            "0.25,0.75",
-            "nan,0.75",
-            "2",
-            "XMin, YMin, XMax, YMax",
-            "expected finite numbers, found nan, 0.125, 0.75, 0.5",
-        ),
-        ("0.25,0.75", "0.75,0.25", "2", "XMin, YMin, XMax, YMax", "the size is negative"),
+        ("0.25,0.75", "nan,0.75", "2", EDGES, "expected finite numbers, found nan, 0.125, 0.75, 0.5"),
+        ("0.25,0.75", "0.75,0.25", "2", EDGES, "the size is negative"),
         ("0,1,0,1,-1,-1,1", "0,1,0,1,-1,-1,2", 3, "IsGroupOf", "expected 1, 0 or -1 (unknown), found 2"),
         ("0,1,0,1,-1,-1,1", "0,1,0,1,-1,-1,yes", "3", "IsGroupOf", "invalid value 'yes'"),
         ("0.5,0.625,0.25,1,-1,-1,-1,-1,-1\n", "0.5,0.6", "4", None, "Expected 13 columns, got 6"),
@@ -216,51 +202,22 @@ def test_a_damaged_file_is_an_error_that_names_it(lay, name, content, problem):
         read(lay(files(**{name: content})))
 
 
-def test_an_image_in_two_folders_is_an_error(lay):
+def test_an_image_in_two_folders_or_in_none_is_an_error(lay):
     root = lay(files(**{"more/0001eeaf4aed83f9.jpg": (4, 4)}))
     with pytest.raises(DataError, match=r"0001eeaf4aed83f9.jpg: the image is also in validation/0001eeaf4aed83f9.jpg"):
         read(root, images=["{subset}", "more"])
+    with pytest.raises(DataError, match="pictures: the folder of images does not exist; parameter 'images'"):
+        read(root, images=["pictures"])
 
 
 @pytest.mark.parametrize("name", [BOXES, CLASSES])
 def test_an_absent_file_is_an_error_that_names_the_parameter(lay, name):
-    present = files()
-    del present[name]
+    root = lay(files())
+    (root / name).unlink()
     with pytest.raises(DataError, match=rf"{name}: the file does not exist \(nor does oidv.*\); parameter"):
-        read(lay(present))
-
-
-def test_absent_images_are_an_error_that_names_the_parameter(lay):
-    with pytest.raises(DataError, match="pictures: the folder of images does not exist; parameter 'images'"):
-        read(lay(files()), images=["pictures"])
+        read(root)
 
 
 def test_a_file_without_boxes_gives_images_without_objects(lay):
     annotations = read(lay(files(V4.splitlines(keepends=True)[0])))
     assert (len(annotations.images), len(annotations.objects)) == (2, 0)
-
-
-fraction = st.floats(0, 1)
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    boxes=st.lists(
-        st.tuples(fraction, fraction, fraction, fraction, st.sampled_from([-1, 0, 1]), st.sampled_from("abc")),
-        max_size=8,
-    )
-)
-def test_boxes_that_are_written_as_openimages_are_read_as_they_were(tmp_path_factory, boxes):
-    root = tmp_path_factory.mktemp("openimages")
-    (root / "validation").mkdir()
-    edges = [(min(a, c), min(b, d), max(a, c), max(b, d)) for a, b, c, d, *_ in boxes]
-    rows = [
-        f"{image},/m/0bt9lr,{edge[0]!r},{edge[2]!r},{edge[1]!r},{edge[3]!r},{group}\n"
-        for edge, (*_, group, image) in zip(edges, boxes, strict=True)
-    ]
-    (root / BOXES).write_text("ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\n" + "".join(rows), encoding="utf-8")
-    (root / CLASSES).write_text(DESCRIPTIONS, encoding="utf-8")
-    annotations = read(root)
-    np.testing.assert_array_equal(annotations.objects.box, np.array(edges).reshape(-1, 4))
-    assert annotations.objects.is_crowd.tolist() == [row[4] == 1 for row in boxes]
-    assert [annotations.images.image_id[k] for k in annotations.objects.image] == [row[5] for row in boxes]

@@ -47,17 +47,18 @@ def test_what_several_subsets_need_is_named_once(tmp_path):
     assert [lacking.subsets for lacking in found if lacking.what == "images"] == [("test", "train", "val")]
 
 
-def test_a_folder_that_yaml_names_is_looked_for(lay):
-    root = lay({"data.yaml": "val: images/val\nnames: [cat]\n", "images/val/a.jpg": (4, 4)})
-    (labels,) = datasets.missing({"mine": {"format": "yolo", "root": str(root)}})
-    assert labels.paths == (root / "labels/val",)
-
-
-def test_a_damaged_description_counts_as_missing(lay):
-    root = lay({"data.yaml": "val: ["})
+@pytest.mark.parametrize(
+    ("text", "what", "path"),
+    [
+        ("val: images/val\nnames: [cat]\n", "labels", "labels/val"),
+        ("val: [", "a sound file (not YAML", "data.yaml"),
+    ],
+)
+def test_a_folder_that_yaml_names_is_looked_for_and_damaged_yaml_counts_as_missing(lay, text, what, path):
+    root = lay({"data.yaml": text, "images/val/a.jpg": (4, 4)})
     (lacking,) = datasets.missing({"mine": {"format": "yolo", "root": str(root)}}, {"mine": {"val"}})
-    assert lacking.what.startswith("a sound file (not YAML")
-    assert lacking.paths == (root / "data.yaml",)
+    assert lacking.what.startswith(what)
+    assert lacking.paths == (root / path,)
 
 
 def test_a_wrong_parameter_is_an_error():

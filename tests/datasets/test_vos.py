@@ -54,17 +54,15 @@ def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id
             {"id": 2, "image_id": 2, "category_id": 50, "bbox": [1, 1, 5, 5], "iscrowd": 0},
         ],
     }
-    head = (
-        "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside"
-    )
-    boxes = [f"{one},xclick,/m/{label},1,0.1,0.5,0.1,0.5,0,0,0,0,0" for one, label in zip(ids, "phk", strict=True)]
+    boxes = [f"{one},/m/{label},0.1,0.5,0.1,0.5,0" for one, label in zip(ids, "phk", strict=True)]
+    table = ["ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf", *boxes, "9999,/m/p,0,1,0,1,0"]
     xml = "<annotation><object><name>person</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>"
     voc = {f"VOC2007/ImageSets/Main/{name}.txt": "000001\n" for name in ("trainval", "test")}
     root = lay(
         {
             "ood_classes_rm_overlap/COCO-Format/val_coco_format.json": {"images": openimages, **no_labels},
             **{f"ood_classes_rm_overlap/images/{one}.jpg": (20, 10) for one in ids},
-            "validation-annotations-bbox.csv": "\n".join([head, *boxes, "9999,xclick,/m/p,1,0,1,0,1,0,0,0,0,0"]) + "\n",
+            "validation-annotations-bbox.csv": "\n".join(table) + "\n",
             "class-descriptions-boxable.csv": "/m/p,Person\n/m/h,Human hand\n/m/k,Kite\n",
             "bbox_labels_600_hierarchy.json": {"LabelName": "/m/0bl9f", "Subcategory": []},
             "annotations/instances_val2017_ood_rm_overlap.json": coco,

@@ -2,8 +2,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from farther import datasets
 from farther.datasets.ingest import ingest
@@ -35,16 +33,12 @@ def test_an_outline_is_the_smallest_box_around_it(lay):
     np.testing.assert_allclose(objects.box, [[0.1, 0.2, 0.3, 0.9], [0.5, 0.5, 0.7, 0.6]])
 
 
-def test_images_without_a_label_file_or_with_an_empty_one_have_no_objects(lay):
-    root = lay(files(**{"images/val/b.png": (4, 4), "images/val/c.jpg": (4, 4), "labels/val/c.txt": "\n"}))
-    annotations = read(root)
-    assert annotations.images.image_id.tolist() == ["a", "b", "c"]
+def test_images_without_a_label_file_or_with_an_empty_one_have_no_objects_and_other_files_are_not_images(lay):
+    images = dict.fromkeys(("images/val/b.png", "images/val/c.jpg", "images/val/x/d.JPEG"), (4, 4))
+    others = {"labels/val/c.txt": "\n", "images/val/notes.txt": "", "images/val/.e.jpg": (4, 4)}
+    annotations = read(lay(files(**images, **others)))
+    assert annotations.images.image_id.tolist() == ["a", "b", "c", "x/d"]
     assert annotations.objects.image.tolist() == [0]
-
-
-def test_images_in_folders_below_are_found_and_other_files_are_not_images(lay):
-    root = lay(files(**{"images/val/x/d.JPEG": (4, 4), "images/val/notes.txt": "", "images/val/.e.jpg": (4, 4)}))
-    assert read(root).images.image_id.tolist() == ["a", "x/d"]
 
 
 def test_only_the_last_folder_called_images_has_a_twin_called_labels(lay):
@@ -67,9 +61,11 @@ def test_a_list_of_images_and_several_folders_are_read(lay):
     assert reader.read("val").images.image_id.tolist() == ["a", "z"]
 
 
-def test_folders_that_exporters_write_with_dots_before_are_looked_for_in_the_root(lay):
-    root = lay(files(text="val: ../images/val\nnames: [cat, dog]\nnc: 2\n"))
-    assert read(root).images.file.tolist() == ["images/val/a.jpg"]
+@pytest.mark.parametrize(
+    "text", ["val: ../images/val\nnames: [cat, dog]\nnc: 2\n", "path: images\nval: val\nnames: [cat, dog]\n"]
+)
+def test_folders_are_looked_for_in_the_root_where_exporters_write_dots_or_another_path_before(lay, text):
+    assert read(lay(files(text=text))).images.file.tolist() == ["images/val/a.jpg"]
 
 
 @pytest.mark.parametrize(
@@ -114,55 +110,35 @@ def test_a_wrong_description_is_an_error_that_names_the_field(lay, text, problem
     assert "data.yaml" in str(error.value)
 
 
-def test_a_listed_image_outside_the_root_is_an_error(lay):
-    root = lay(files(text="val: val.txt\nnames: [cat]\n", **{"val.txt": "images/a.jpg\n../../secret.jpg\n"}))
-    with pytest.raises(DataError, match=r"val.txt: row 2: file name '../../secret.jpg' leaves its folder"):
+@pytest.mark.parametrize("name", ["../../secret.jpg", "/elsewhere/a.jpg"])
+def test_a_listed_image_outside_the_root_is_an_error(lay, name):
+    root = lay(files(text="val: val.txt\nnames: [cat]\n", **{"val.txt": f"images/a.jpg\n{name}\n"}))
+    with pytest.raises(DataError, match=rf"val.txt: row 2: file name '{name}' leaves its folder"):
         read(root)
 
 
-def test_two_images_with_one_label_file_are_an_error(lay):
-    root = lay(files(**{"images/val/a.png": (4, 4)}))
-    with pytest.raises(DataError, match=r"a.png: image 'a' occurs twice, first with the file images/val/a.jpg"):
-        read(root)
+@pytest.mark.parametrize(
+    ("changes", "subset", "problem"),
+    [
+        ({"images/val/a.png": (4, 4)}, "val", r"a.png: image 'a' occurs twice, first with the file images/val/a.jpg"),
+        (
+            {"text": "val: [images, images/val]\nnames: [cat, dog]\n"},
+            "val",
+            "'images/val/a.jpg' and 'images/val/a.jpg' have their labels in one file",
+        ),
+        ({}, "train", "images/train: the folder of images does not exist; data.yaml names it"),
+        ({"rows": "0 0.5 0.5 1 1".encode("utf-16")}, "val", "a.txt: not UTF-8 at byte 0"),
+    ],
+    ids=["two endings", "two folders", "no folder", "another encoding"],
+)
+def test_what_is_wrong_with_the_files_is_named(lay, changes, subset, problem):
+    with pytest.raises(DataError, match=problem):
+        read(lay(files(**changes)), subset)
 
 
-def test_an_image_that_two_folders_of_a_subset_hold_is_an_error(lay):
-    root = lay(files(text="val: [images, images/val]\nnames: [cat, dog]\n"))
-    with pytest.raises(DataError, match=r"'images/val/a.jpg' and 'images/val/a.jpg' have their labels in one file"):
-        read(root)
-
-
-def test_absent_files_are_named_with_what_names_them(lay):
-    root = lay(files())
-    with pytest.raises(DataError, match=r"images/train: the folder of images does not exist; data.yaml names it"):
-        read(root, "train")
+def test_an_absent_description_is_an_error_that_names_the_parameter(lay):
     with pytest.raises(DataError, match=r"pets.yaml: the file does not exist; parameter 'file'"):
-        datasets.create("yolo", root=root, file="pets.yaml").subsets()
-
-
-def test_a_label_file_in_another_encoding_is_an_error(lay):
-    with pytest.raises(DataError, match=r"a.txt: not UTF-8 at byte 0"):
-        read(lay(files("0 0.5 0.5 1 1".encode("utf-16"))))
-
-
-size = st.integers(1, 100).map(lambda n: n / 100)
-
-
-@settings(deadline=None, max_examples=30)
-@given(boxes=st.lists(st.tuples(st.integers(0, 1), size, size, size, size), max_size=6))
-def test_boxes_that_are_written_as_yolo_are_read_as_they_were(tmp_path_factory, boxes):
-    root = tmp_path_factory.mktemp("yolo")
-    (root / "images").mkdir()
-    (root / "labels").mkdir()
-    (root / "images/a.jpg").touch()
-    (root / "data.yaml").write_text("val: images\nnames: [cat, dog]\n", encoding="utf-8")
-    rows = "".join(" ".join(map(repr, box)) + "\n" for box in boxes)
-    (root / "labels/a.txt").write_text(rows, encoding="utf-8")
-    objects = read(root).objects
-    assert objects.category.tolist() == [box[0] for box in boxes]
-    found = objects.box
-    centres = np.concatenate([(found[:, :2] + found[:, 2:]) / 2, found[:, 2:] - found[:, :2]], axis=1)
-    np.testing.assert_allclose(centres, np.array([box[1:] for box in boxes]).reshape(-1, 4), atol=1e-12)
+        datasets.create("yolo", root=lay(files()), file="pets.yaml").subsets()
 
 
 def test_a_subset_without_any_label_file_is_refused(lay):
@@ -181,17 +157,6 @@ def test_absolute_paths_below_the_root_and_numbers_as_text_are_taken(lay):
     assert read(root).images.image_id.tolist() == ["val/a"]
     assert read(root, "train").images.file.tolist() == ["images/val/a.jpg"]
     assert read(root).categories == ["cat", "dog"]
-
-
-def test_an_absolute_path_outside_the_root_is_refused(lay):
-    root = lay(files(text="val: val.txt\nnames: [cat, dog]\n", **{"val.txt": "/elsewhere/a.jpg\n"}))
-    with pytest.raises(DataError, match=r"val\.txt: row 1: file name '/elsewhere/a\.jpg' leaves its folder"):
-        read(root)
-
-
-def test_a_folder_is_looked_for_below_the_path_where_it_is_not_below_the_root(lay):
-    root = lay(files(text="path: images\nval: val\nnames: [cat, dog]\n"))
-    assert read(root).images.file.tolist() == ["images/val/a.jpg"]
 
 
 def test_a_sixth_column_is_taken_when_asked_for(lay):
