@@ -1,4 +1,4 @@
-"""Makes the splits of one benchmark: `python stages/curate.py voc`."""
+"""Makes the splits of all benchmarks: `python stages/curate.py`."""
 
 from farther.pipeline.curate import OUTPUT, main
 from farther.stage import run_stage

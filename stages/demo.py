@@ -1,19 +1,21 @@
-"""Writes one dataset of the demo world: `python stages/demo.py voc` (or bdd, coco, openimages, drawings, …)."""
+"""Writes the datasets of the demo world: `python stages/demo.py`."""
 
 from pathlib import Path
 
 from farther.params import section
 from farther.registry import build
 from farther.stage import run_stage
-from farther_demo import DemoWorld, generate
+from farther_demo import NAMES, DemoWorld, generate
 
-ARTIFACTS = Path("artifacts")
+OUTPUT = "artifacts/demo"
 
 
-def main(name: str) -> None:
-    """Reads `demo`; writes artifacts/demo/NAME."""
-    generate(name, ARTIFACTS / "demo" / name, build(DemoWorld, "demo", section("demo")))
+def main() -> None:
+    """Reads `demo`; writes artifacts/demo/<name>, one folder a dataset."""
+    world = build(DemoWorld, "demo", section("demo"))
+    for name in NAMES:
+        generate(name, Path(OUTPUT) / name, world)
 
 
 if __name__ == "__main__":
-    run_stage(main, "artifacts/demo/{}")
+    run_stage(main, OUTPUT)

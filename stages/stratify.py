@@ -1,4 +1,4 @@
-"""Measures how near the splits of one benchmark are to its ID images: `python stages/stratify.py voc`."""
+"""Measures how near the splits of all benchmarks are to their ID images: `python stages/stratify.py`."""
 
 from farther.pipeline.stratify import OUTPUT, main
 from farther.stage import run_stage

@@ -18,6 +18,9 @@ ABSENT = "the file does not exist. Run this in a project's folder, or name the f
 #: Names become parts of commands, paths and addresses.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
+#: The folder of a derived dataset, of a kind and a name.
+DERIVED = "artifacts/derived/{}/{}"
+
 #: Where names are defined: the keys below these; "*" is any name.
 NAMED = (
     ("datasets",),
@@ -35,6 +38,8 @@ NAMED = (
 
 def read_params(file: str | Path = "params.yaml") -> dict[str, Any]:
     """All sections of a file of parameters, checked: each is a mapping or empty, and names have the characters of NAME.
+
+    Section `datasets` has the derived datasets, too.
 
     Raises:
         ParameterError: the file is absent, is not YAML or exceeds the limits of `read_yaml`, a section is of another
@@ -63,7 +68,7 @@ def section(*keys: str, file: str | Path = "params.yaml") -> Any:
 
 
 def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
-    """The sections of a text, checked as `read_params` does.
+    """The sections of a text, checked as `read_params` does; section `datasets` has the derived datasets, too.
 
     >>> parse("methods: {odin: {method: mls, on: perturbed, keep: true}}")
     {'methods': {'odin': {'method': 'mls', 'on': 'perturbed', 'keep': True}}}
@@ -80,6 +85,7 @@ def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
         _check_names(params, file, place)
     for name, entry in (params.get("detectors") or {}).items():
         _check_run(entry or {}, file, f"detectors.{name}")
+    _add_derived(params, file)
     return params
 
 
@@ -96,6 +102,17 @@ class _Run(Schema):
     classes: dict[str, str | None] | None = None
     threshold: dict[str, Any] | None = None
     passes: dict[str, Any] | None = None
+
+
+def _add_derived(params: dict[str, Any], file: str) -> None:
+    """A derived dataset is a dataset, in COCO's format, in the folder that its stage writes."""
+    for kind, entries in (params.get("derived") or {}).items():
+        for name in entries or {}:
+            if name in (params.get("datasets") or {}):
+                advice = f"section 'derived.{kind}' has it, which is enough: delete the entry, or rename one of them"
+                raise ParameterError(f"{file}: section 'datasets': {name!r} is there twice: {advice}")
+            entry = {"format": "coco", "root": DERIVED.format(kind, name)}
+            params["datasets"] = {**(params.get("datasets") or {}), name: entry}
 
 
 def _check_run(entry: dict[str, Any], file: str, where: str) -> None:

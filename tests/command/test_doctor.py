@@ -176,12 +176,12 @@ def test_a_demo_dataset_has_the_size_that_the_parameters_give(here):
 
 def test_artifacts_of_other_parameters_are_not_counted(here):
     params = Project().params
-    lock = {"stages": {"curate@voc": {"params": {"params.yaml": {"benchmarks.voc": params["benchmarks"]["voc"]}}}}}
+    lock = {"stages": {"curate": {"params": {"params.yaml": {"benchmarks": {"voc": params["benchmarks"]["voc"]}}}}}}
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
-    assert made_with(Project(), "curate@voc", "benchmarks.voc")
-    assert not made_with(Project(), "curate@bdd", "benchmarks.bdd")
+    assert made_with(Project(), "curate", "benchmarks.voc")
+    assert not made_with(Project(), "curate", "benchmarks.bdd")
     change(lambda params: params["benchmarks"]["voc"]["most"].update(val=1000))
-    assert not made_with(Project(), "curate@voc", "benchmarks.voc")
+    assert not made_with(Project(), "curate", "benchmarks.voc")
 
 
 def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, switch):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from farther import dvc_repro
 from farther.command import main
 
 PIPELINE = """
@@ -132,6 +133,23 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
 
     (project / "letter.py").write_text(text)
     assert "taken from the cache" in repro(project).stdout or "3 were up to date" in repro(project).stdout
+
+
+def test_dvc_says_of_each_stage_that_it_runs_is_cached_or_unchanged(tmp_path):
+    """It fails where another version of DVC says so in other words: see `farther.dvc_repro.EVENTS`."""
+    stage = "stages:\n  one:\n    cmd: echo one > one\n    deps: [params.yaml]\n    outs: [one]\n"
+    write(tmp_path, stage, "{}", {})
+
+    def events(*arguments: str) -> list[str]:
+        command = [sys.executable, "-m", dvc_repro.__name__, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
+        return done.stdout.split("\n")[:-1]  # the mark is a line break to `splitlines`
+
+    assert events() == [f"{dvc_repro.MARK}{dvc_repro.RUNS} one"]
+    assert events("one") == [f"{dvc_repro.MARK}{dvc_repro.UNCHANGED} one"]
+    (tmp_path / "one").unlink()
+    (tmp_path / "dvc.lock").unlink()
+    assert events(dvc_repro.ALONE, "one") == [f"{dvc_repro.MARK}{dvc_repro.CACHED} one"]
 
 
 def test_ctrl_c_ends_the_stage_and_the_command(project):

@@ -107,7 +107,7 @@ def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
         value = params[section]  # it may be empty, but not absent
         for key in keys:
             value = value[key]
-    for section, stage in (("datasets", "ingest"), ("benchmarks", "curate"), ("detectors", "infer")):
+    for section, stage in (("datasets", "ingest"), ("detectors", "infer")):
         used = set(re.findall(r"\$\{item\.(\w+)\}", text.split(f"\n  {stage}:\n")[1].split("\n\n")[0]))
         assert all(used <= set(entry) for entry in params[section].values()), stage
 
@@ -130,8 +130,8 @@ def test_published_splits_are_taken_as_they_are(finished, data, project, tmp_pat
     switch("fmiyc", data)
     assert main(["doctor", "--quick"]) == 0
     stage("ingest", "fmiyc")
+    stage("curate")
     for name, splits in SPLITS.items():
-        stage("curate", name)
         for split in splits:
             ours, theirs = (
                 Images.read(root / f"artifacts/splits/{name}/{split}/images.parquet") for root in (here, finished)

@@ -345,7 +345,7 @@ def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder):
     assert (folder / "data/candidates/b.csv").read_text() == first
     name = next(csv.DictReader(first.splitlines()))["image_id"]
     decide(folder, f"{name},keep,,")
-    run(folder, ROOT / "stages" / "curate.py", "b")
+    run(folder, ROOT / "stages" / "curate.py")
     counts = read_json(folder / "artifacts/counts/curate/b.json")
     assert counts["more.images"] == 1
     assert counts["photos: candidate: not reviewed yet"] == 1

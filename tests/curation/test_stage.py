@@ -29,7 +29,7 @@ def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
     splits = {f"coco_{d}": {"dataset": "coco", "subset": "val2017", "distance": d} for d in ("near", "far")}
     section = {"id": "voc", "rules": str(ROOT / "data/benchmarks/voc.yaml"), "splits": splits}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"voc": section}}))
-    command = [sys.executable, ROOT / "stages" / "curate.py", "voc"]
+    command = [sys.executable, ROOT / "stages" / "curate.py"]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, check=True)
     written = tmp_path / "artifacts" / "splits" / "voc"
     assert list(Images.read(written / "coco_near" / "images.parquet").image_id) == ["coco-val2017-1"]
@@ -49,7 +49,7 @@ def test_wild_images_of_the_elephant_show_none_of_vocs_classes(tmp_path):
     ingest(tables, "coco", "train2017", ["couch", "zebra", "spoon", "tv", "fire hydrant"])
     (tmp_path / "params.yaml").write_text((ROOT / "profiles/elephant.yaml").read_text())
     (tmp_path / "data").symlink_to(ROOT / "data")
-    command = [sys.executable, ROOT / "stages" / "curate.py", "voc"]
+    command = [sys.executable, ROOT / "stages" / "curate.py"]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, check=True)
     objects = Objects.read(tmp_path / "artifacts/splits/voc/coco_wild/objects.parquet")
     assert list(objects.category) == ["zebra", "spoon", "fire hydrant"]

@@ -89,8 +89,7 @@ def stages(params: dict[str, Any]) -> list[tuple[str, ...]]:
     """What `dvc repro` runs."""
     (run,) = params["detectors"]
     ingested = [("ingest", name) for name in params["datasets"]]
-    curated = [("curate", name) for name in params["benchmarks"]]
-    return [("code_digests",), *ingested, *curated, ("infer", run), ("evaluate", run), ("cost",), ("report",)]
+    return [("code_digests",), *ingested, ("curate",), ("infer", run), ("evaluate", run), ("cost",), ("report",)]
 
 
 def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, capsys):
@@ -124,7 +123,7 @@ def test_the_warning_about_a_misspelt_class_is_that_of_the_page(photos, monkeypa
     monkeypatch.chdir(photos)
     init("again", names=ROOT / "data", id="photos/pets", ood=["photos/wild"], detector="detections.json", log=print)
     monkeypatch.chdir(photos / "again")
-    for stage, *arguments in (("ingest", "pets"), ("ingest", "wild"), ("curate", "pets")):
+    for stage, *arguments in (("ingest", "pets"), ("ingest", "wild"), ("curate",)):
         import_module(f"farther.pipeline.{stage}").main(*arguments)
     assert "'rabit' has no rule and counts as unknown, but resembles the ID class 'rabbit'" in capsys.readouterr().out
 
@@ -136,5 +135,5 @@ def test_the_pipeline_of_a_new_project_has_no_stage_of_the_demo_and_parses(photo
     assert main(["init", "third", "--id", "photos/pets", "--ood", "photos/wild", "--detector", "detections.json"]) == 0
     monkeypatch.chdir(photos / "third")
     names = {stage.addressing for stage in Repo(".").index.stages}
-    assert {"ingest@pets", "ingest@wild", "curate@pets", "infer@pets-detector", "report"} <= names
+    assert {"ingest@pets", "ingest@wild", "curate", "infer@pets-detector", "report"} <= names
     assert not any(name.startswith(("demo", "embed", "stratify")) for name in names)

@@ -64,12 +64,12 @@ def similar() -> None:
     with_clip("infer", stratify={"borderline": 3, "wordnet": {"folder": "dict"}})
     write_wordnet(Path("dict"))
     stage("embed")
-    stage("stratify", "pets")
+    stage("stratify")
 
 
 def stratify() -> None:
     stage("embed")
-    stage("stratify", "pets")
+    stage("stratify")
     run("duplicates", "pets")
 
 

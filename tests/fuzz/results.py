@@ -45,9 +45,7 @@ def evaluated() -> None:
     split = {"images": 6, "similarity": 0.9, "median": 0.9, "low": 0.8, "high": 0.95, "elsewhere": 0}
     counts = {"similarity": {"ID": 0.9, "near_duplicates": 0}, "wild_near": split}
     write({"artifacts/counts/similarity/pets.json": counts})
-    write({"artifacts/plots/similarity/pets/histogram.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"})
-    heads = "image_id,split,distance,suggested,neighbour,id_class,similarity,margin\n"
-    write({"artifacts/plots/similarity/pets/borderline.csv": heads + "all0,wild_near,near,far,test0,cat,0.5,0.1\n"})
+    write({"artifacts/plots/similarity/pets.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"})
     one = {"pass": None, "bytes": 40.0}
     cost = {"passes": {}, "methods": {"msp": one, "knn": one}}
     times = {"key": "x", "detector": 9.5, "passes": {}, "methods": {"msp": 0.1, "knn": 0.1}}
@@ -219,5 +217,5 @@ class Candidates:
 
     @staticmethod
     def read() -> None:
-        stage("curate", "pets")
+        stage("curate")
         run("enrich", "pets")

@@ -462,13 +462,18 @@ def project(until: str = "") -> None:
         "names.yaml": "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}\ncat: {voc: [cat]}\n", "similarity.yaml": yaml.safe_dump(SIMILARITY),
     })  # fmt: skip
     Path("dvc.yaml").symlink_to(ROOT / "dvc.yaml")
-    steps = {"ingest": ("pets", "wild"), "curate": ("pets",), "infer": ("theirs", "rows"), "evaluate": ("theirs",)}
+    steps = {
+        "ingest": (["pets"], ["wild"]),
+        "curate": ([],),
+        "infer": (["theirs"], ["rows"]),
+        "evaluate": (["theirs"],),
+    }
     write({"artifacts/code.json": CODE})
     for step, names in steps.items():
         if step == until:
             return
         for name in names:
-            stage(step, name)
+            stage(step, *name)
 
 
 CODE = {
@@ -485,7 +490,7 @@ OUTCOMES = "artifacts/outcomes/**/*.parquet"
 @target("curate", "params.yaml", "rules.yaml", "decisions.csv", *TABLES)
 class Curate:
     build = staticmethod(lambda: project("curate"))
-    read = staticmethod(lambda: stage("curate", "pets"))
+    read = staticmethod(lambda: stage("curate"))
 
 
 @target("rules", "rules.yaml", "decisions.csv", share=1)
@@ -521,8 +526,8 @@ class Params:
 
         params._kept.cache_clear()
         list(examine(Project()))
-        for step, name in (("ingest", "pets"), ("curate", "pets"), ("infer", "theirs")):
-            stage(step, name)
+        for step, *name in (("ingest", "pets"), ("curate",), ("infer", "theirs")):
+            stage(step, *name)
 
 
 @target("imported", "results.json", "params.yaml", *SPLITS, share=0.8)

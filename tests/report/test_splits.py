@@ -8,6 +8,7 @@ import pytest
 from farther.errors import DataError
 from farther.report import build
 from farther.report.splits import splits_of
+from farther.similarity import ImageSimilarity
 from farther.tables.documents import write_json
 
 HISTOGRAM = """split,similarity,fraction
@@ -23,9 +24,9 @@ def measured(evaluated: Path, tmp_path: Path) -> Path:
     """The artifacts of a project whose similarity was measured."""
     root = tmp_path / "project"
     shutil.copytree(evaluated, root)
-    folder = root / "artifacts/plots/similarity/pets"
+    folder = root / "artifacts/plots/similarity"
     folder.mkdir(parents=True)
-    (folder / "histogram.csv").write_text(HISTOGRAM)
+    (folder / "pets.csv").write_text(HISTOGRAM)
     return root / "artifacts"
 
 
@@ -69,9 +70,9 @@ def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
 
 
 def test_a_damaged_histogram_is_refused_by_row(measured, params):
-    file = measured / "plots/similarity/pets/histogram.csv"
+    file = measured / "plots/similarity/pets.csv"
     file.write_text(HISTOGRAM.replace("0.83", "wide"))
-    with pytest.raises(DataError, match=r"histogram\.csv: row 2: field 'similarity': expected a number, found 'wide'"):
+    with pytest.raises(DataError, match=r"pets\.csv: row 2: field 'similarity': expected a number, found 'wide'"):
         splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
 
 
@@ -89,10 +90,19 @@ def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
 
 
 def test_the_most_doubtful_images_are_listed(measured, params):
-    (measured / "plots/similarity/pets/borderline.csv").write_text(
-        "split,image_id,distance,suggested,similarity,margin,neighbour,id_class\n"
-        "photos_far,f1,far,near,0.8123,0.25,train3,cat\nphotos_far,f2,far,near,0.7,0.1,train4,dog\n"
-    )
+    doubtful = {
+        "image_id": ["f1", "f2"],
+        "dataset": ["photos", "photos"],
+        "split": ["photos_far", "photos_far"],
+        "distance": ["far", "far"],
+        "suggested": ["near", "near"],
+        "similarity": [0.8123, 0.7],
+        "margin": [0.25, 0.1],
+        "neighbour": ["train3", "train4"],
+        "id_class": ["cat", "dog"],
+        "class_similarity": [0.5, 0.5],
+    }
+    ImageSimilarity(**doubtful).write(measured / "similarity/pets/borderline.parquet")
     (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)["similarity_tables"]
     ((*row,),) = table.rows
     assert [text for text, _ in row] == ["f1", "photos_far", "far", "near", "train3", "cat", "0.812", "0.250"]

@@ -75,7 +75,7 @@ def test_each_category_names_its_nearest_class_by_name_by_images_and_by_wordnet(
 
 
 def test_what_is_written_can_be_read_and_is_the_same_twice(files, tmp_path):
-    folders = [tmp_path / name for name in ("similarity", "counts/voc.json", "plots")]
+    folders = [tmp_path / name for name in ("similarity", "counts/voc.json", "plots/voc.csv")]
     found = stratify_benchmark(files, ID, OOD)
     found.write(*folders)
     before = {file: file.read_bytes() for file in sorted(tmp_path.rglob("*")) if file.is_file()}
@@ -89,12 +89,11 @@ def test_what_is_written_can_be_read_and_is_the_same_twice(files, tmp_path):
         "gizmo",
     ]
     assert read_json(folders[1])["coco_far"]["images"] == 3
-    with (folders[2] / "histogram.csv").open() as file:
+    with folders[2].open() as file:
         fractions = [float(row["fraction"]) for row in csv.DictReader(file) if row["split"] == "coco_near"]
     assert sum(fractions) == pytest.approx(1, abs=1e-5)
-    with (folders[2] / "borderline.csv").open() as file:
-        margins = [float(row["margin"]) for row in csv.DictReader(file)]
-    assert margins == sorted(margins)
+    margins = ImageSimilarity.read(folders[0] / "borderline.parquet").margin
+    assert margins.tolist() == sorted(margins)
 
 
 def test_datasets_that_two_models_embedded_are_refused(files):
@@ -160,7 +159,7 @@ def test_the_stages_embed_a_dataset_and_stratify_a_benchmark(clip_folder, paint,
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "stages")
-    for stage, *items in (["embed"], ["stratify", "voc"]):
+    for stage, *items in (["embed"], ["stratify"]):
         monkeypatch.setattr(sys, "argv", [f"{stage}.py", *items])
         runpy.run_path(str(ROOT / "stages" / f"{stage}.py"), run_name="__main__")
     figures = read_json(tmp_path / "artifacts" / "counts" / "similarity" / "voc.json")["coco_near"]

@@ -27,9 +27,9 @@ from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]
 STAGES = (
-    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank", "ingest voc_blank",
-    "derive paste voc_pasted", "derive corrupt voc_shifted", "curate voc",
-    "embed", "stratify voc", "infer voc-faster_rcnn", "evaluate voc-faster_rcnn", "cost", "report",
+    "demo", "ingest voc", "ingest coco", "derive blank voc_blank", "derive paste voc_pasted",
+    "derive corrupt voc_shifted", "curate", "embed", "stratify", "infer voc-faster_rcnn", "evaluate voc-faster_rcnn",
+    "cost", "report",
 )  # fmt: skip
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
@@ -45,9 +45,10 @@ CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.
 def params() -> dict:
     """The demo's parameters with one small benchmark."""
     made = yaml.safe_load((ROOT / "params.yaml").read_text())
-    few = {"voc": {"train": 8, "val": 6, "test": 6}, "coco": 16}
+    others = {name: {"train": 2, "val": 2, "test": 2} for name in ("bdd", "drawings")}
+    few = {"voc": {"train": 8, "val": 6, "test": 6}, "coco": 16, **others, "openimages": 2, "drawings_unknown": 2}
     made["demo"].update(few)
-    made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco", "voc_blank")}
+    made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco")}
     names = {"paste": "voc_pasted", "corrupt": "voc_shifted", "blank": "voc_blank"}
     made["derived"] = {kind: {name: made["derived"][kind][name]} for kind, name in names.items()}
     for kind, name in names.items():

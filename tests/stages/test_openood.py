@@ -122,8 +122,8 @@ def project(request, tmp_path_factory, digests):
         Path("artifacts").mkdir()
         shutil.copy(digests, "artifacts")
         stages = [("ingest", name) for name in params["datasets"]]
-        for stage, name in [*stages, ("curate", id_name), ("infer", run), ("evaluate", run)]:
-            runpy.run_path(str(ROOT / f"stages/{stage}.py"))["main"](name)
+        for stage, *name in [*stages, ("curate",), ("infer", run), ("evaluate", run)]:
+            runpy.run_path(str(ROOT / f"stages/{stage}.py"))["main"](*name)
         runpy.run_path(str(ROOT / "stages/report.py"))["main"]()
         yield root, request.param, run
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from farther.tables import Images
 
@@ -27,7 +29,8 @@ TINY = {
 
 
 #: What of params.yaml the tests run: the rest is more of the same.
-DATASETS = ("voc", "bdd", "coco", "openimages", "voc_pasted", "voc_shifted", "voc_blank")
+DATASETS = ("voc", "bdd", "coco", "openimages")
+DERIVED = ("voc_pasted", "voc_shifted", "voc_blank")
 RUNS = ("voc-faster_rcnn", "bdd-faster_rcnn")
 METHODS = ("msp", "energy", "knn")
 
@@ -84,7 +87,7 @@ def make_tiny(params) -> None:
     params["demo"].update(TINY)
     params["datasets"] = {name: params["datasets"][name] for name in DATASETS}
     for kind, entries in params["derived"].items():
-        params["derived"][kind] = {name: entry for name, entry in entries.items() if name in DATASETS}
+        params["derived"][kind] = {name: entry for name, entry in entries.items() if name in DERIVED}
         for entry in params["derived"][kind].values():
             entry["images"]["most"] = 6
     params["benchmarks"] = {name: params["benchmarks"][name] for name in ("voc", "bdd")}
@@ -177,14 +180,29 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
     assert "msp.json" not in table
 
 
-def test_a_comment_in_the_library_reruns_nothing_and_a_line_of_code_what_uses_it(project: Project):
-    file = project.folder / "lib/farther/derived/paste.py"
+#: A file of the library, what is put in front of its first docstring's text or at its end, and the stages that run then.
+CODE = {
+    "a docstring": ("methods/neighbours.py", "In other words: ", "", []),
+    "a derived dataset": ("derived/paste.py", "", "\nUNUSED = 1\n", ["paste@voc_pasted"]),
+    "what one method imports": (
+        "methods/neighbours.py",
+        "",
+        "\nUNUSED = 1\n",
+        [*map("evaluate@{}".format, RUNS), "cost", "report"],
+    ),
+    "a template of the report": ("report/templates/base.html", "", "<!-- a word -->", ["report"]),
+}
+
+
+@pytest.mark.parametrize("change", CODE)
+def test_a_change_of_code_reruns_what_uses_it(project: Project, change: str):
+    name, words, addition, stages = CODE[change]
+    file, before = project.folder / "lib/farther" / name, scores_of_others(project, "knn")
     text = file.read_text()
     try:
-        file.write_text(text + "\n# A comment, which changes no result.\n")
-        assert project.repro() == ["code"]
-        file.write_text(text + "\nUNUSED = 1\n")
-        assert project.repro() == ["code", "paste@voc_pasted"]
+        file.write_text(text.replace('"""', f'"""{words}', 1) + addition)
+        assert project.repro() == ["code", *stages]
+        assert scores_of_others(project, "knn") == before
     finally:
         file.write_text(text)
 
@@ -193,6 +211,31 @@ def test_a_comment_in_a_rules_file_reruns_nothing(project: Project):
     with (project.folder / "data/benchmarks/voc.yaml").open("a") as file:
         file.write("\n# A comment, which changes no rule.\n")
     assert project.repro() == ["code"]
+
+
+def test_other_bytes_of_an_image_are_ingested_and_rerun_only_benchmarks_that_show_it(project: Project):
+    coco = Images.read(project.folder / "artifacts/tables/coco/val2017/images.parquet")
+    tables = (project.folder / "artifacts/splits/bdd").glob("*/images.parquet")
+    shown = {image for table in tables for image in Images.read(table).image_id}
+    file = next(file for image, file in zip(coco.image_id, coco.file, strict=True) if image not in shown)
+    with (project.folder / "artifacts/demo/coco" / file).open("ab") as image:
+        image.write(b"after the end of the picture")
+    project.run("dvc", "commit", "--force", "demo")
+    ran = project.repro()
+    assert {"paste@voc_pasted", "ingest@coco", "curate"} <= set(ran)
+    assert not [stage for stage in ran if "bdd" in stage or stage.startswith("demo")]
+    assert {stage for stage in ran if stage.startswith("ingest")} == {"ingest@coco"}
+
+
+def test_a_checkpoint_reruns_its_run_alone(project: Project):
+    file = project.folder / "data/demo/bdd-faster_rcnn.safetensors"
+    with safe_open(file, "numpy") as checkpoint:
+        weights = {name: checkpoint.get_tensor(name) for name in checkpoint.keys()}  # noqa: SIM118 - no mapping
+        metadata = checkpoint.metadata()
+    weights["roi_heads.box_head.2.bias"] += 0.01
+    save_file(weights, file, metadata)
+    ran = project.repro()
+    assert ran == ["infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn", "cost", "report"]
 
 
 def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_not_tested_any_more_has_no_metrics(project: Project):
@@ -235,8 +278,8 @@ def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_o
     browser.until("document.getElementById('status').textContent.includes('Saved')")
     ran = project.repro()
     assert image not in Images.read(table).image_id
-    assert {"curate@bdd", "stratify@bdd", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
-    assert [stage for stage in ran if "voc" in stage] == ["curate@voc"]  # decisions of all benchmarks are one folder
+    assert {"curate", "stratify", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
+    assert not [stage for stage in ran if "voc" in stage]
     assert not families(ran) & {"demo", "ingest", "paste", "embed"}
 
 

@@ -79,6 +79,6 @@ def _categories(project: Project, benchmark: str) -> set[str]:
     for name in project.benchmark(benchmark).splits:
         file = project.artifacts / "splits" / benchmark / name / "objects.parquet"
         if not file.exists():
-            raise DataError(f"the file does not exist: run `dvc repro curate@{benchmark}`", file=file)
+            raise DataError("the file does not exist: run `dvc repro curate`", file=file)
         found |= set(Objects.read(file).category.astype(str))
     return found

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from farther import dvc_repro
 from farther.command.output import coloured, width
 from farther.command.project import Project, argument, option
 from farther.cores import keep_to_share
@@ -23,31 +24,6 @@ from farther.errors import ParameterError, choose
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"
-
-#: DVC. It reads dvc.lock after each stage, in a way that keeps comments and takes half a second; the lock file has no
-#: comments, and is written as it would be.
-DVC = """
-import sys
-from dvc.cli import main
-from dvc.utils.serialize import _yaml as yaml
-
-if slow := getattr(yaml, "parse_yaml_for_update", None):
-    yaml.parse_yaml_for_update = lambda text, path: (
-        yaml.parse_yaml(text, path) if str(path).endswith("dvc.lock") else slow(text, path)
-    )
-sys.exit(main(sys.argv[1:]))
-"""
-
-#: What DVC prints about a stage.
-RUNS = re.compile(r"Running (?:callback )?stage '(.+)':$")
-CACHED = re.compile(r"Stage '(.+)' is cached - skipping run, checking out outputs$")
-UNCHANGED = re.compile(r"Stage '(.+)' didn't change, skipping$")
-#: What DVC prints besides: commands, and advice to people who run it themselves.
-ADVICE = re.compile(
-    r"(> .*|\s*|(Updating|Generating) lock file .*|To track the changes with git, run:|\tgit add .*"
-    r"|To enable auto staging, run:|\tdvc config core\.autostage true|Use `dvc push` to send .*"
-    r"|Data and pipelines are up to date\.)$"
-)
 
 
 def repro(
@@ -173,8 +149,7 @@ class Progress:
             alone: Without the stages that they depend on, beside others that run: DVC waits for its lock.
         """
         read, write = _terminal() if self.on_terminal else os.pipe()
-        options = (["--wait-for-lock"], ["--single-item"]) if alone else ([], [])
-        command = [sys.executable, "-c", DVC, *options[0], "repro", *options[1], *targets]
+        command = [sys.executable, "-m", dvc_repro.__name__, *([dvc_repro.ALONE] if alone else []), *targets]
         environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, env=environment) as process:
             os.close(write)
@@ -211,20 +186,24 @@ class Progress:
         if source == "err":
             self._log(line)
             print(line, file=sys.stderr, flush=True)
-        elif found := RUNS.match(line) or CACHED.match(line):
-            self._finish()
-            self._stage, self._stage_start, self._bar = found[1], time.monotonic(), ""
-            self.ran.append(found[1])
-            if CACHED.match(line):
-                self._printed.append("taken from the cache")
-            LOGS.mkdir(parents=True, exist_ok=True)
-            _log_of(self._stage).write_text("")
-        elif found := UNCHANGED.match(line):
-            self._finish()
-            self.unchanged.add(found[1])
-        elif not ADVICE.match(line):
+        elif line.startswith(dvc_repro.MARK):
+            self._begin(*line.removeprefix(dvc_repro.MARK).split(" ", 1))
+        else:
             self._log(line)
             self._printed.append(line)
+
+    def _begin(self, event: str, stage: str) -> None:
+        """Takes what DVC says about the next stage."""
+        self._finish()
+        if event == dvc_repro.UNCHANGED:
+            self.unchanged.add(stage)
+            return
+        self._stage, self._stage_start, self._bar = stage, time.monotonic(), ""
+        self.ran.append(stage)
+        if event == dvc_repro.CACHED:
+            self._printed.append("taken from the cache")
+        LOGS.mkdir(parents=True, exist_ok=True)
+        _log_of(stage).write_text("")
 
     def _finish(self, *, failed: bool = False) -> None:
         """Ends the line of the current stage."""

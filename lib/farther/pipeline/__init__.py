@@ -54,7 +54,8 @@ def dvc_yaml(without: Collection[str] = DEMO) -> str:
     text = re.sub(r"python stages/(\w+)\.py", r"python -m farther.pipeline.\1", "\n\n".join([head, *kept]))
     text = _CODE_DEPS.sub("    deps: [extensions]\n    always_changed: true  # another farther may be installed", text)
     if "embed" in without:  # passes over crops are the only other use of CLIP
-        text = text.replace(', "${embed.weights}"', "").replace("embed.encoder, ", "")
+        for part in (', "${embed.weights}"', "embed.encoder, ", "      - artifacts/similarity\n"):
+            text = text.replace(part, "")
     return text.rstrip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Makes the splits of one benchmark."""
+"""Makes the splits of all benchmarks."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
-OUTPUT = "artifacts/splits/{}"
+OUTPUT = "artifacts/splits"
 
 
-def main(name: str) -> None:
-    """Reads `benchmarks.<name>` and the ingested tables; writes the splits and how many images each rule took."""
-    made = benchmark(name, section("benchmarks", name))
-    curation = curate(made, TablesFolder(ARTIFACTS / "tables"))
-    curation.write(ARTIFACTS / "splits" / name)
-    write_json(ARTIFACTS / "splits" / name / "roles.json", {**made.roles, "similar": curation.similar})
-    write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
-    print(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
-    for warning in curation.warnings:
-        print(f"{name}: warning: {warning}")
+def main() -> None:
+    """Reads `benchmarks` and the ingested tables; writes the splits and how many images each rule took."""
+    tables = TablesFolder(ARTIFACTS / "tables")
+    for name, entry in section("benchmarks").items():
+        made = benchmark(name, entry)
+        curation = curate(made, tables)
+        curation.write(Path(OUTPUT) / name)
+        write_json(Path(OUTPUT) / name / "roles.json", {**made.roles, "similar": curation.similar})
+        write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
+        print(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
+        for warning in curation.warnings:
+            print(f"{name}: warning: {warning}")
 
 
 def check(project: Inspection) -> Iterator[Finding]:

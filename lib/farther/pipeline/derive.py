@@ -1,4 +1,4 @@
-"""Makes a dataset from images of another one."""
+"""Makes a dataset from images of another one, and its tables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from farther.curation import TablesFolder
 from farther.datasets import image_roots
+from farther.datasets.coco import COCO
 from farther.derived import Scenes, derived
 from farther.errors import Finding, refused
-from farther.params import section
+from farther.params import DERIVED, section
+from farther.pipeline.ingest import store
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 
@@ -19,19 +21,19 @@ if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
-OUTPUT = "artifacts/derived/{}/{}"
+OUTPUT = DERIVED
 
 
 def main(kind: str, name: str) -> None:
-    """Reads `derived.KIND.NAME` and the images that it names; writes artifacts/derived/KIND/NAME."""
+    """Reads `derived.KIND.NAME` and its images; writes artifacts/derived/KIND/NAME and the tables of this dataset."""
     params = derived(kind, name, section("derived", kind, name))
     tables, dataset = TablesFolder(ARTIFACTS / "tables"), params.images.dataset
     source, categories = params.images.read(tables)
-    root = image_roots({dataset: section("datasets", dataset)}, tables.path)[dataset]
-    scenes = Scenes(source, root, categories)
-    summary = params.write(scenes, ARTIFACTS / "derived" / kind / name)
-    write_json(ARTIFACTS / "counts" / kind / f"{name}.json", summary)
-    print(f"{name}: {summary['images']} images")
+    root = image_roots(section("datasets"), tables.path)[dataset]
+    out = Path(DERIVED.format(kind, name))
+    write_json(ARTIFACTS / "counts" / kind / f"{name}.json", params.write(Scenes(source, root, categories), out))
+    subsets = tuple(sorted(file.stem.removeprefix("instances_") for file in (out / "annotations").iterdir()))
+    store(COCO(root=out, subset_names=subsets), name)
 
 
 def check(project: Inspection) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farther import datasets
+from farther.datasets import Reader
 from farther.datasets.ingest import ingest
 from farther.errors import Finding, refused
 from farther.params import section
@@ -23,13 +24,18 @@ OUTPUT = "artifacts/tables/{}"
 
 def main(name: str) -> None:
     """Ingests the dataset `name`, as `datasets.<name>` of `params.yaml` describes it."""
-    reader = datasets.create(**section("datasets", name))
-    summary = ingest(reader, name, f"artifacts/tables/{name}")
+    store(datasets.create(**section("datasets", name)), name)
+
+
+def store(reader: Reader, name: str) -> None:
+    """Writes the tables of a dataset and their counts, and prints these and the warnings."""
+    tables = Path(OUTPUT.format(name))
+    summary = ingest(reader, name, tables)
     write_json(f"artifacts/counts/ingest/{name}.json", summary)
     for subset, counts in summary.items():
         print(f"{name} {subset}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
-    for kind, count in ingest_warnings(Path("artifacts/tables", name))["counts"].items():
-        print(f"{name}: warning: {kind} ({count}); artifacts/tables/{name}/warnings.json lists them")
+    for kind, count in ingest_warnings(tables)["counts"].items():
+        print(f"{name}: warning: {kind} ({count}); {tables / 'warnings.json'} lists them")
 
 
 def check(project: Inspection) -> Iterator[Finding]:

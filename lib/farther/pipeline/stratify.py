@@ -1,42 +1,56 @@
-"""Measures how near the splits of one benchmark are to its ID images."""
+"""Measures how near the splits of all benchmarks are to their ID images."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farther.curation import benchmark
 from farther.errors import Finding, refused
 from farther.params import section
 from farther.registry import build
-from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
+from farther.similarity import (
+    BenchmarkSimilarity,
+    SimilarityFiles,
+    SplitSource,
+    StratifyParams,
+    WordNetParams,
+    stratify_benchmark,
+)
 from farther.stage import run_stage
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
-OUTPUT = "artifacts/similarity/{}"
+OUTPUT = "artifacts/similarity"
 
 
-def main(name: str) -> None:
-    """Reads `stratify`, `benchmarks.NAME`, its splits and the embeddings; writes similarity/, metrics and plots."""
-    made = benchmark(name, section("benchmarks", name))
+def main() -> None:
+    """Reads `stratify`, `benchmarks`, their splits and the embeddings; writes similarity/, counts and histograms."""
     settings = section("stratify")
     words = settings.pop("wordnet", None)
     params = build(StratifyParams, "params.yaml: stratify", settings)
     wordnet = None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
+    for name, entry in section("benchmarks").items():
+        found = _stratified(name, entry, params, wordnet)
+        counts, plot = (ARTIFACTS / kind / "similarity" / name for kind in ("counts", "plots"))
+        found.write(Path(OUTPUT) / name, f"{counts}.json", f"{plot}.csv")
+        means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
+        print(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
+
+
+def _stratified(
+    name: str, entry: dict[str, Any], params: StratifyParams, wordnet: WordNetParams | None
+) -> BenchmarkSimilarity:
+    made = benchmark(name, entry)
     files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
     id_splits = [SplitSource(split, *source, "ID") for split, source in made.id_sources.items()]
     # Images that keep known objects look like ID images whatever else they show: they would blur near and far.
     unknown = {key: split for key, split in made.splits.items() if split.known == "remove"}
     ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in unknown.items()]
-    found = stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
-    counts, plots = ARTIFACTS / "counts" / "similarity" / f"{name}.json", ARTIFACTS / "plots" / "similarity" / name
-    found.write(ARTIFACTS / "similarity" / name, counts, plots)
-    means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
-    print(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
+    return stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
 
 
 def _distances(summary: dict[str, float]) -> list[str]:

@@ -45,7 +45,7 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
         "benchmark": name,
         "counts": split_counts(name, params, artifacts),
         "seen": seen_unknowns(name, artifacts),
-        "similarity": _similarity(name, distances, artifacts / "plots" / "similarity" / name / "histogram.csv"),
+        "similarity": _similarity(name, distances, artifacts / "plots" / "similarity" / f"{name}.csv"),
         "similarity_tables": list(_similarity_tables(name, distances, artifacts, shown)),
         "fates": None if fates is None else charts.image_fates(name, fate_counts(fates)),
         "reasons": None if fates is None else _reasons(name, fates.frame),
@@ -141,8 +141,7 @@ def _similarity_tables(name: str, distances: Mapping[str, str], artifacts: Path,
         "similarity": "Similarity",
         "margin": "Margin",
     }
-    types = {column: pl.Float64 if column in ("similarity", "margin") else pl.String for column in columns}
-    doubtful = read_csv(artifacts / "plots" / "similarity" / name / "borderline.csv", types).select(*columns)
-    if len(doubtful):
+    file = artifacts / "similarity" / name / "borderline.parquet"
+    if file.exists() and len(doubtful := pl.read_parquet(file, columns=[*columns])):
         caption = f"The {min(shown, len(doubtful))} most doubtful images of {name}: they resemble another distance."
-        yield Listing(caption, doubtful.head(shown).rename(columns))
+        yield Listing(caption, doubtful.head(shown).select(*columns).rename(columns))

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from farther.datasets.hierarchy import read_synsets
 from farther.datasets.wordnet import WordNet, WordNetParams
 from farther.errors import DataError, ParameterError
@@ -54,14 +52,14 @@ class BenchmarkSimilarity:
     borderline: ImageSimilarity
     bin_width: float
 
-    def write(self, tables: str | Path, counts: str | Path, plots: str | Path) -> None:
+    def write(self, tables: str | Path, counts: str | Path, histograms: str | Path) -> None:
         """Writes all of it.
 
         Args:
             tables: Folder to replace: `images.parquet`, `categories.parquet`, `borderline.parquet`,
                 `duplicates.parquet`, and `summary.json` with the cuts.
             counts: JSON file: `split_similarities` by split, and the row `similarity` of the benchmark.
-            plots: Folder to replace: `histogram.csv` (Figure 3), `borderline.csv`.
+            histograms: CSV file (Figure 3).
         """
         with write_aside(tables) as aside:
             for name in ("images", "categories", "borderline", "duplicates"):
@@ -69,10 +67,7 @@ class BenchmarkSimilarity:
             write_json(aside / "summary.json", self.summary())
         by_split = split_similarities(self.images).rows_by_key("split", named=True, unique=True)
         write_json(counts, {"similarity": self.summary(), **by_split})
-        with write_aside(plots) as aside:
-            aside.mkdir()
-            write_csv(aside / "histogram.csv", histogram(self.images, self.bin_width))
-            write_csv(aside / "borderline.csv", _for_csv(self.borderline))
+        write_csv(histograms, histogram(self.images, self.bin_width))
 
     def summary(self) -> dict[str, Any]:
         """Mean similarity by distance, `separations`, the cuts, doubtful images and near-duplicates."""
@@ -141,12 +136,6 @@ def _categories(
         shown = prototypes([(split, files.objects(split.source)) for split in of_dataset])
         parts.append(category_similarities(dataset, files.names(dataset), shown, id_classes, wordnet))
     return CategorySimilarity.concatenate(parts) if parts else CategorySimilarity.empty()
-
-
-def _for_csv(images: ImageSimilarity) -> pl.DataFrame:
-    rounded = (pl.col("similarity", "margin").cast(pl.Float64)).round(DECIMALS)
-    names = ("split", "image_id", "distance", "suggested", "similarity", "margin", "neighbour", "id_class")
-    return images.frame.with_columns(rounded).select(names)
 
 
 def _check_one_encoder(files: SimilarityFiles, sources: Sequence[SplitSource]) -> None:

@@ -22,7 +22,7 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
         table = project.artifacts / "splits" / benchmark / name / "images.parquet"
         known = subset_images(project, dataset, subset)
         most = checked.most.get(name)
-        if table.is_file() and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}"):
+        if table.is_file() and made_with(project, "curate", f"benchmarks.{benchmark}"):
             counts[name] = count_rows(table)
         else:
             counts[name] = known if most is None else min(most, most if known is None else known)
@@ -49,7 +49,7 @@ def are_there(project: Project, run: str, benchmark: str) -> bool:
     return (
         (project.artifacts / "regions" / run).is_dir()
         and made_with(project, f"infer@{run}", f"detectors.{run}")
-        and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}")
+        and made_with(project, "curate", f"benchmarks.{benchmark}")
     )
 
 
@@ -58,20 +58,19 @@ def made_with(project: Project, stage: str, *keys: str) -> bool:
 
     Args:
         project: Its `dvc.lock` is read; without one, stages were run by hand and their outputs count as current.
-        stage: As DVC calls it: `curate@voc`.
+        stage: As DVC calls it: `ingest@voc`.
         keys: Sections of the parameters, or entries of sections (`benchmarks.voc`).
     """
     lock = project.folder / "dvc.lock"
     if not lock.is_file():
         return True
     used = _recorded(lock.resolve(), lock.stat().st_mtime_ns).get(stage) or {}
-    for key in keys:
-        section, _, entry = key.partition(".")
-        now = project.params.get(section)
-        now = (now.get(entry) if isinstance(now, dict) else None) if entry else now
-        if key not in used or used[key] != now:
-            return False
-    return True
+    return all(key in used and used[key] == _entry(project.params, key) for key in keys)
+
+
+def _entry(params: dict[str, Any], key: str) -> Any:
+    section, _, entry = key.partition(".")
+    return (params.get(section) or {}).get(entry) if entry else params.get(section)
 
 
 @cache
@@ -81,4 +80,8 @@ def _recorded(lock: Path, changed: int) -> dict[str, Any]:
 
     held = read_yaml(lock)
     stages = (held.get("stages") if isinstance(held, dict) else None) or {}
-    return {name: (stage.get("params") or {}).get("params.yaml") for name, stage in stages.items()}
+    used = {name: (stage.get("params") or {}).get("params.yaml") or {} for name, stage in stages.items()}
+    for params in used.values():  # a stage may have a section as a whole
+        sections = [(name, entries) for name, entries in params.items() if isinstance(entries, dict)]
+        params |= {f"{name}.{key}": entry for name, entries in sections for key, entry in entries.items()}
+    return used

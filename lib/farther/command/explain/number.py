@@ -212,7 +212,7 @@ def _explained(
             *(f"artifacts/regions/{run}/{split}/" for split in splits),
             *(f"artifacts/splits/{benchmark}/{split}/" for split in splits),
         ],
-        "stages": [f"evaluate@{run}", f"infer@{run}", f"curate@{benchmark}"],
+        "stages": [f"evaluate@{run}", f"infer@{run}", "curate"],
     }
 
 

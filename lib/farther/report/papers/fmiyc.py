@@ -115,7 +115,7 @@ def _no_detection(sources: Sources, printed: list[tuple[Any, ...]]) -> Iterator[
 
 def _similarity(sources: Sources) -> Iterator[dict[str, Any]]:
     for name, title in sources.benchmarks.items():
-        file = sources.artifacts / "plots" / "similarity" / name / "histogram.csv"
+        file = sources.artifacts / "plots" / "similarity" / f"{name}.csv"
         bins = read_csv(file, {"split": pl.String, "similarity": pl.Float64, "fraction": pl.Float64})
         mean = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()
         for split, value in bins.group_by("split", maintain_order=True).agg(mean).iter_rows():
