@@ -180,7 +180,7 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
     assert "msp.json" not in table
 
 
-#: A file of the library, what is put in front of its first docstring's text or at its end, and the stages that run then.
+#: A file of the library, what is put before its first docstring's text or at its end, and the stages that run then.
 CODE = {
     "a docstring": ("methods/neighbours.py", "In other words: ", "", []),
     "a derived dataset": ("derived/paste.py", "", "\nUNUSED = 1\n", ["paste@voc_pasted"]),
