@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from farther.report.gallery import page
-from farther.report.outcomes import read_run_outcomes
-from farther.report.results import Run, Split, values
+from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.pages.gallery import Gallery
+from farther.report.results import OodSplit, Run, values
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
@@ -97,7 +97,7 @@ def made_up(artifacts: Path, detections: int, methods: int) -> Run:
 
 def evaluated(methods: tuple[str, ...]) -> Run:
     """The run, as far as the gallery reads it."""
-    splits = (Split("up", "photos", "near"),)
+    splits = (OodSplit("up", "photos", "near"),)
     evaluation = {
         "run": "net",
         "threshold": 0.5,
@@ -112,15 +112,15 @@ def write(artifacts: Path, run: Run) -> Path:
     """Writes the gallery, and prints what that took; returns its page."""
     report = artifacts / "report"
     start = time.process_time()
-    gallery = page.Gallery(Site(report, {}), {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9))
+    gallery = Gallery(Site(report, {}), {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9))
     gallery.add(run, read_run_outcomes(run, artifacts), run.methods[0])
     gallery.write()
     seconds = time.process_time() - start
-    data = report / page.FOLDER
+    data = report / "gallery"
     whole = sum(file.stat().st_size for file in data.rglob("*.js"))
     loaded = sum((data / "net" / name).stat().st_size for name in ("up.js", "up/method 0.js"))
     print(f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are loaded at first")
-    return report / page.PAGE
+    return report / "gallery.html"
 
 
 def open_often(file: Path, profile: Path, repeat: int) -> None:

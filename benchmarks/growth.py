@@ -30,9 +30,9 @@ from farther.evaluation.files import Roles, RunFiles, read_evaluation
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold, read_threshold
-from farther.report.gallery.page import Gallery
-from farther.report.outcomes import read_run_outcomes
-from farther.report.results import Run, Split, values
+from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.pages.gallery import Gallery
+from farther.report.results import OodSplit, Run, values
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.scoring.entries import read_entry
@@ -176,7 +176,7 @@ def evaluate(folder: Path) -> None:
 def gallery(folder: Path) -> None:
     """The gallery's page and data, of the images that it takes by default."""
     evaluation = read_evaluation(RunFiles(RUN, BENCHMARK, folder).evaluation)
-    splits = (Split("ood", "ood", "near"),)
+    splits = (OodSplit("ood", "ood", "near"),)
     frame = values(RUN, BENCHMARK, splits, {("ood", method): {} for method in METHODS}, evaluation)
     run = Run(RUN, BENCHMARK, "", "", splits, frame, {"threshold": evaluation["threshold"]}, evaluation)
     report = folder / "report"

@@ -27,7 +27,7 @@ from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
-from farther.report.results import Run, Split, values
+from farther.report.results import OodSplit, Run, values
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import RunRegions
 from farther.scoring.score import score_run
@@ -230,7 +230,7 @@ def run_of(results: dict[str, dict[str, float | None]], sections: dict[str, Any]
         sections: Of its evaluation, see `evaluation_of`; None where that is not on this machine.
     """
     evaluation = None if sections is None else evaluation_of(**sections)
-    splits = (Split("coco_near", "coco", "near"),)
+    splits = (OodSplit("coco_near", "coco", "near"),)
     found = {("coco_near", method): metrics for method, metrics in results.items()}
     frame = values("net", "voc", splits, found, evaluation)
     return Run("net", "voc", "faster_rcnn", "w", splits, frame, {}, evaluation)

@@ -5,7 +5,7 @@ import re
 from farther.methods import get, names
 from farther.report.citations import CITATION, bibtex
 from farther.report.documented import texts_of
-from farther.report.papers.pages import PAPERS
+from farther.report.pages.papers import PAPERS
 
 
 def test_every_paper_and_every_method_with_an_identifier_is_cited():

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from farther.evaluation.results import read_evaluation
-from farther.report.classes import class_graph, content, pruned
+from farther.report.pages.classes import class_graph, content, pruned
 
 
 @pytest.fixture(scope="module")

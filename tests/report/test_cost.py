@@ -5,7 +5,7 @@ import re
 import pytest
 from tests.report.conftest import run_of
 
-from farther.report import cost
+from farther.report.pages import cost
 from farther.report.site import Site
 from farther.tables.documents import write_json
 
@@ -57,8 +57,8 @@ def write(run, tmp_path):
         artifacts = tmp_path / name
         for file, content in (("cost", COST), ("times", times)):
             write_json(artifacts / f"{file}.json", content)
-        with Site(artifacts / "report", {cost.PAGE: "Cost"}) as site:
-            cost.write(site, [run], artifacts)
+        with Site(artifacts / "report", {"cost.html": "Cost"}) as site:
+            cost.write_costs(site, [run], artifacts)
         return artifacts / "report"
 
     return to
@@ -109,11 +109,11 @@ def test_times_change_no_file_but_the_one_that_is_not_shared(write):
     )
     assert "detection takes 40.0 ms per image" in timed.pop("times.js").decode()
     assert timed == without
-    assert "no times here" in without[cost.PAGE].decode()
+    assert "no times here" in without["cost.html"].decode()
 
 
 def test_a_page_shows_the_times_beside_it(write, browser):
-    browser.open((write("with", TIMES) / cost.PAGE).as_uri())
+    browser.open((write("with", TIMES) / "cost.html").as_uri())
     browser.until("document.querySelector('.chart svg')")
     text = browser.read("document.getElementById('costs').innerText")
     assert "detection takes 40.0 ms per image" in text and "Some CPU" in text and "no times here" not in text
@@ -121,7 +121,7 @@ def test_a_page_shows_the_times_beside_it(write, browser):
 
 
 def test_a_page_that_was_exchanged_since_does_not_show_the_times_of_the_earlier_one(write, browser):
-    page = write("with", TIMES) / cost.PAGE
+    page = write("with", TIMES) / "cost.html"
     page.write_text(re.sub('data-key="..', 'data-key="--', page.read_text()))
     browser.open(page.as_uri())
     assert "no times here" in browser.read("document.getElementById('costs').innerText")

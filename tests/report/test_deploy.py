@@ -14,7 +14,7 @@ from farther.evaluation.choosing import store_choice
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
-from farther.report import deploy
+from farther.report.pages import deploy
 
 
 def content(tmp_path, **budget):
@@ -37,14 +37,15 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
     page = content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
     run = page["runs"]["net (voc)"]
     assert run["answer"].startswith("No method reaches at most 10% of the unknown objects misclassified and at most 0")
-    rows = {row[0][0]: [text for text, _ in row[1:]] for row in run["axes"].rows}
+    axes, alone = run["tables"]
+    rows = {row[0][0]: [text for text, _ in row[1:]] for row in axes.rows}
     limit, chosen, measured, interval, n, within = rows["unknown objects misclassified"]
     assert (limit, chosen, measured, n) == ("10.0%", "75.0%", "25.0%", "1 of 4")
     assert interval.startswith("0.0 to ") and within == "undecided"
     assert rows["mAP50 lost"][4] == ""
     (row,) = page["overview"].frame.to_dicts()
     assert (row["Detector"], row["Method"], row["n"], row["Reached"]) == ("net (voc)", "one", "4 / 4", "no")
-    assert [table.frame["Limit"].to_list() for table in run["tables"]] == [["Misclassified 10%", "Alarms 0"]]
+    assert alone.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0"]
 
 
 def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):

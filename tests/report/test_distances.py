@@ -95,7 +95,7 @@ def test_without_an_own_method_in_the_settings_the_detectors_confidence_is_shown
 
 
 def test_the_figure_is_written_in_each_format(distances):
-    files = drawn(distances.rows, ("svg", "png", "pdf"))
+    files = drawn(distances.rows)
     assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF")
     for text in (b">net<", b">found<", b">25%<", b">near<"):
         assert text in files["svg"]

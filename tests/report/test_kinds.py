@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from farther.report.kinds import kind_of
-from farther.report.overview import kinds
+from farther.report.pages.index import kinds
 from farther.report.tables import benchmark_tables, to_csv
 
 CROPS = {"passes": {"crop": {"kind": "crops"}, "dropout": {"passes": 10}}}
@@ -50,5 +50,5 @@ def test_the_methods_of_the_charts_are_compared_with_native_and_text_scores(run)
 
 
 def test_scores_of_one_kind_need_no_comparison(run):
-    assert kinds([run], {run.name: "msp"}) is None
+    assert not kinds([run], {run.name: "msp"})
     assert "Kind" not in benchmark_tables("voc", [run])[0].labels

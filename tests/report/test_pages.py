@@ -13,7 +13,7 @@ from tests.support.evaluations import SEARCH
 from farther.errors import ParameterError
 from farther.evaluation.results import read_evaluation, write_results
 from farther.report import build
-from farther.report.examples import Mark
+from farther.report.gallery.examples import Mark
 from farther.tables.files import digest
 
 

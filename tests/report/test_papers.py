@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from tests.report.conftest import PARAMS
 
-from farther.report.papers.pages import PAPERS, contents_of, contents_of_list
+from farther.report.pages.papers import PAPERS, content
 from farther.report.papers.table import Sources
 from farther.report.results import read_runs
 from farther.report.settings import Counterpart
@@ -18,7 +18,7 @@ def sources(evaluated):
 def tables(sources, name):
     """Number of each table of a paper that has values → its rows, those of all its listings together."""
     paper = next(paper for paper in PAPERS if paper.name == name)
-    shown = contents_of(paper, paper.tables(sources))["tables"].values()
+    shown = content(paper, paper.tables(sources))["tables"].values()
     return {table.number: [row for part in table.listings for row in part.frame.to_dicts()] for table in shown}
 
 
@@ -114,9 +114,9 @@ def test_openood_has_near_and_far_in_a_cell(sources):
 
 
 def test_every_table_is_on_the_page_or_has_a_reason(sources):
-    found = {paper.name: paper.tables(sources) for paper in PAPERS}
-    listed = contents_of_list(found)["tables"]
     for paper in PAPERS:
-        content = contents_of(paper, found[paper.name])
-        assert list(content["tables"].values()) == listed[paper.name] != []
-        assert all(content["absent"].frame["Reason"])
+        found = paper.tables(sources)
+        page = content(paper, found)
+        assert list(page["tables"].values()) == [table for table in found if table.is_shown] != []
+        assert {table.number for table in found if not table.is_shown} <= set(page["absent"].frame["Table"])
+        assert all(page["absent"].frame["Reason"])

@@ -5,14 +5,14 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from farther.report import ranking
-from farther.report.results import Run, Split, values
+from farther.report.charts import ranking
+from farther.report.results import OodSplit, Run, values
 
 
 @pytest.fixture
 def runs(make_run) -> list[Run]:
     """Two detectors with three methods each, on a near and a far split; `late` applies to the first only."""
-    splits = (Split("coco_near", "coco", "near"), Split("coco_far", "coco", "far"))
+    splits = (OodSplit("coco_near", "coco", "near"), OodSplit("coco_far", "coco", "far"))
     auroc = {"energy": (0.9, 0.95), "msp": (0.7, 0.9), "knn": (0.6, 0.6), "late": (0.5, 0.5)}
     found = []
     for name in ("one", "two"):
@@ -32,28 +32,30 @@ def rows_of(chart) -> pl.DataFrame:
 
 
 def test_mean_ranks_leave_out_methods_that_do_not_apply_everywhere(runs):
-    chart = ranking.content(runs)["mean_ranks"].charts[0]
+    chart = ranking.comparisons(runs)["mean_ranks"].charts[0]
     ranks = dict(rows_of(chart).select("method", "rank").iter_rows())
     assert ranks == {"Energy": 1, "MSP": 2, "kNN": 3}
     assert "over 4 pairs of detector and split" in chart.description
 
 
 def test_lower_is_better_is_ranked_from_below(runs):
-    fpr95 = next(one for one in ranking.content(runs)["mean_ranks"].charts if one.title.startswith("FPR95"))
+    fpr95 = next(one for one in ranking.comparisons(runs)["mean_ranks"].charts if one.title.startswith("FPR95"))
     assert rows_of(fpr95)["method"].to_list() == ["Energy", "MSP", "kNN"]
 
 
 def test_agreement_is_spearmans_correlation_of_the_mean_ranks(runs):
-    (chart,) = ranking.content(runs)["agreement"].charts
+    (chart,) = ranking.comparisons(runs)["agreement"].charts
     assert chart.title.endswith("-1.00")  # ap_u falls where auroc rises
 
 
 def test_the_gap_is_far_minus_near_over_detectors_with_both(runs):
-    (chart,) = ranking.content(runs)["gaps"].charts
+    (chart,) = ranking.comparisons(runs)["gaps"].charts
     gaps = dict(rows_of(chart).select("method", "gap").unique().iter_rows())
     assert gaps == pytest.approx({"Energy": 0.05, "MSP": 0.2, "kNN": 0, "late": 0})
-    assert ranking.content([replace(run, values=run.values.filter(distance="near")) for run in runs])["gaps"] is None
+    assert (
+        ranking.comparisons([replace(run, values=run.values.filter(distance="near")) for run in runs])["gaps"] is None
+    )
 
 
 def test_nothing_is_compared_without_results():
-    assert set(ranking.content([]).values()) == {None}
+    assert set(ranking.comparisons([]).values()) == {None}

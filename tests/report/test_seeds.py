@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from farther.errors import ParameterError
-from farther.report import across, build
+from farther.report import build
+from farther.report.charts.ranking import ranks
 from farther.report.listing import Listing
+from farther.report.pages import comparisons
 from farther.report.results import Run
 from farther.report.seeds import merged, statistics
 from farther.report.site import Site
@@ -64,23 +66,23 @@ def test_a_classifier_has_no_table_of_unknown_objects(seeds, make_run):
 
 def test_methods_are_ranked_on_images_and_on_objects_side_by_side(seeds, make_run):
     objects = make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}, "vim": {"auroc": 0.9}})
-    drawn = across.ranks([seeds[0], seeds[1], objects])
+    drawn = ranks([seeds[0], seeds[1], objects])
     rows = drawn.charts[0].spec["data"]["values"]
-    ranks = {(row["side"], row["method"]): row["rank"] for row in rows}
+    found = {(row["side"], row["method"]): row["rank"] for row in rows}
     # On images msp has 85% on average and knn 82.5%; vim is not among both.
-    assert ranks == {
+    assert found == {
         ("whole images", "MSP"): 1,
         ("whole images", "kNN"): 2,
         ("objects", "MSP"): 1,
         ("objects", "kNN"): 2,
     }
-    assert across.ranks([objects]) is None
+    assert ranks([objects]) is None
 
 
 def test_names_within_the_page_are_unique(seeds, make_run, tmp_path, read):
     runs = [*seeds, make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}})]
     table = Listing.of("Means.", [{"Run": "net"}])
-    content = {**across.content(runs), "classifiers": table, "means": {"pets": table}, "errors": {"pets": table}}
+    content = {**comparisons.content(runs), "classifiers": table, "means": [table], "errors": [table]}
     with Site(tmp_path / "site", {}) as site:
         site.write("across.html", "across.html", **content)
     names = [e.attributes["id"] for e in read(tmp_path / "site/across.html").elements if "id" in e.attributes]

@@ -7,7 +7,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.report import build
-from farther.report.splits import splits_of
+from farther.report.pages.splits import splits_of
 from farther.similarity import ImageSimilarity
 from farther.tables.documents import write_json
 
@@ -81,7 +81,7 @@ def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
     figures = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
     rows = {"photos_far": 0.61, "photos_near": 0.815, "test": 0.91}
     write_json(file, {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()})
-    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)["similarity_tables"]
+    table, _ = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)["similarity_tables"]
     assert [tuple(text for text, _ in row[:4]) for row in table.rows] == [
         ("test", "ID", "4", "0.910"),
         ("photos near", "near", "4", "0.815"),
@@ -103,7 +103,7 @@ def test_the_most_doubtful_images_are_listed(measured, params):
         "class_similarity": [0.5, 0.5],
     }
     ImageSimilarity(**doubtful).write(measured / "similarity/pets/borderline.parquet")
-    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)["similarity_tables"]
+    _, table = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)["similarity_tables"]
     ((*row,),) = table.rows
     assert [text for text, _ in row] == ["f1", "photos_far", "far", "near", "train3", "cat", "0.812", "0.250"]
 

@@ -176,7 +176,7 @@ def test_a_damaged_metrics_file_is_named_with_its_field(evaluated, params, tmp_p
     shutil.copytree(evaluated / "artifacts" / "metrics", tmp_path / "metrics")
     file = tmp_path / "metrics" / "pets-net" / "photos_near" / "knn.json"
     write_json(file, {"auroc": "high"})
-    with pytest.raises(DataError, match=r"knn\.json: field 'auroc': expected a number or null, found 'high'"):
+    with pytest.raises(DataError, match=r"knn\.json: field 'auroc': .*valid number, found 'high'"):
         read_runs(params, tmp_path)
 
 

@@ -90,7 +90,7 @@ def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = 
 
 
 def _shown(found: Choices) -> str:
-    from farther.report import deploy
+    from farther.report.pages import deploy
 
     parts = [coloured(found.run, "head") + "\n" + paragraph(deploy.answer(found))]
     if found.choice is not None:

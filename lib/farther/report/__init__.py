@@ -17,13 +17,13 @@ __all__ = ["build", "headline", "summary"]
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
-    """Writes the report; see `farther.report.page.build`.
+    """Writes the report; see `farther.report.write.build`.
 
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
         code: Digest of the report's code; computed when None.
     """
-    from farther.report import page
+    from farther.report import write
 
-    return page.build(params, root, code)
+    return write.build(params, root, code)

@@ -65,3 +65,22 @@ def note_on(run: Run) -> str:
     found = {method: remarks(run, method) for method in run.methods}
     parts = [f"{title_of(method)}: {'; '.join(texts)}" for method, texts in found.items() if texts]
     return f"{run.full_title}, {'. '.join(parts)}." if parts else ""
+
+
+def parameters(run: Run, method: str) -> dict[str, Any]:
+    """Cells on a fitted method: its parameters and how they were chosen, τ, and the share of ID detections above it."""
+    given = run.fitted(method).params
+    written = ", ".join(f"{key} = {word(value)}" for key, value in given.items()) or "none"
+    found = run.method(method)
+    return {
+        "Parameters": "; ".join([written, *remarks(run, method)]),
+        "τ": found and f"{found.tau:.6g}",
+        "ID above τ (%)": found and found.id_regions_kept,
+    }
+
+
+def word(value: Any) -> str:
+    """A value of a parameter in words."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {word(part)}" for key, part in value.items()) or "none"
+    return "none" if value is None else str(value)

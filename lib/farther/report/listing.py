@@ -15,13 +15,14 @@ COUNTS = ("Objects", "Detections", "Images")
 ABSENT = "—"
 
 
-def percent(value: float | None) -> str:
-    """A fraction in per cent with one decimal, without the sign.
+def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """A fraction in per cent with one decimal, without the sign, and its interval where it has one.
 
-    >>> percent(0.4567), percent(None)
-    ('45.7', '—')
+    >>> percent(0.4567), percent(0.4567, [0.25, 0.5]), percent(None)
+    ('45.7', '45.7 (25.0 to 50.0)', '—')
     """
-    return ABSENT if value is None else f"{100 * value:.1f}"
+    text = ABSENT if value is None else f"{100 * value:.1f}"
+    return text if interval is None else f"{text} ({between(interval)})"
 
 
 def between(interval: Sequence[float] | None) -> str:

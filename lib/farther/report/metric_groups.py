@@ -12,7 +12,6 @@ from farther.evaluation.groups import GROUPS
 from farther.evaluation.groups.base import Table
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.listing import Listing
-from farther.report.overview import id_images
 from farther.report.results import VALUES, Run, cell
 from farther.report.tables import ResultTable
 
@@ -144,7 +143,7 @@ def _closed_set(run: Run) -> Iterator[Listing]:
     names |= {"ap_large": "large", "ar_1": "AR1", "ar_10": "AR10", "ar": "AR100"}
     yield Listing.of(
         "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, by size; average recall.",
-        [{"Images": id_images(run), **{f"{title} (%)": found.values[name] for name, title in names.items()}}],
+        [{"Images": run.id_images or None, **{f"{title} (%)": found.values[name] for name, title in names.items()}}],
     )
     yield Listing.of(
         "Known classes in the ID test images.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from farther import curation, methods
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.results import (
@@ -27,8 +27,8 @@ from farther.evaluation.results import (
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import between, percent
-from farther.tables.documents import read_json
 from farther.tables.files import inside
+from farther.tables.schema import read_typed
 
 #: Distances from the nearest to the farthest.
 DISTANCES = ("near", "far", "farther")
@@ -41,6 +41,9 @@ SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 
 #: Metrics that methods are compared by: those with charts.
 CHARTED = tuple(METRICS[name] for name in COMPARED)
+
+#: Heading of `Run.image_counts`.
+IMAGES = "Images, ID / OOD"
 
 #: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.
 FEW = 30
@@ -58,7 +61,7 @@ VALUES = {
 
 
 @dataclass(frozen=True)
-class Split:
+class OodSplit:
     """An OOD test split of a benchmark: its name, the dataset of its images, and `near`, `far` or `farther`."""
 
     name: str
@@ -91,7 +94,7 @@ class Run:
     benchmark: str
     adapter: str
     weights: str
-    splits: tuple[Split, ...]
+    splits: tuple[OodSplit, ...]
     values: pl.DataFrame
     detector: Mapping[str, Any]
     evaluation: Evaluation | None
@@ -166,6 +169,26 @@ class Run:
         """Images of a split that the detector saw; 0 where the details are not on this machine."""
         return self.counts[split].images if split in self.counts else 0
 
+    @property
+    def id_images(self) -> int:
+        """ID test images that the detector saw; 0 where the details are not on this machine."""
+        return self.images(self.id_split)
+
+    def image_counts(self, *, with_known: bool = False) -> str:
+        """Number of ID test images and of OOD images, as "250 / 699".
+
+        Args:
+            with_known: Also images of splits that show known objects; wilderness and self-awareness leave these out.
+        """
+        pure = self.evaluation.self_awareness.splits if self.evaluation else {}
+        ood = sum(self.images(split.name) for split in self.splits if with_known or split.name in pure)
+        return f"{self.id_images:,} / {ood:,}"
+
+    @property
+    def without_detection(self) -> dict[str, float | None]:
+        """Cells with the share of the images of each split without a detection."""
+        return {f"No detection: {split.title} (%)": self.no_detection(split.name) for split in self.splits}
+
     def no_detection(self, split: str) -> float | None:
         """Share of the images of a split without a detection above the operating threshold."""
         return self.counts[split].no_detection if split in self.counts else None
@@ -225,6 +248,11 @@ def title_of(method: str) -> str:
     return f"{methods.get(name).title} on {words.replace('_', ' ')}" if joined else methods.get(name).title
 
 
+def heading(metric: str) -> str:
+    """Title of a metric with its arrow, as heads of plain tables have it."""
+    return f"{METRICS[metric].title}\N{NO-BREAK SPACE}{METRICS[metric].arrow}"
+
+
 def title_of_split(name: str) -> str:
     """The name of a split in words."""
     return name.replace("_", " ")
@@ -252,7 +280,11 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     few = (params.get("report") or {}).get("few", FEW)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
     wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
-    found = {place: _checked(file) for place, file in wanted.items() if file.exists()}
+    found = {
+        place: {name: of.get(name) for name in COMPARED}
+        for place, file in wanted.items()
+        if (of := _numbers(file)) or file.exists()
+    }
     evaluation = read_evaluation(files.evaluation) if files.evaluation.exists() else None
     return Run(
         name=name,
@@ -273,7 +305,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
 def values(
     run: str,
     benchmark: str,
-    splits: Sequence[Split],
+    splits: Sequence[OodSplit],
     found: Mapping[tuple[str, str], Mapping[str, float | None]],
     evaluation: Evaluation | None,
     few: int = FEW,
@@ -389,32 +421,13 @@ def _family(fitted: FittedMethod) -> str:
     return "output"
 
 
-def _splits(name: str, params: Mapping[str, Any]) -> tuple[Split, ...]:
+def _splits(name: str, params: Mapping[str, Any]) -> tuple[OodSplit, ...]:
     benchmark = curation.benchmark(name, params)
     found = ((split, benchmark.splits[split]) for split in benchmark.test_splits)
-    splits = (Split(split, settings.dataset, settings.distance) for split, settings in found)
+    splits = (OodSplit(split, settings.dataset, settings.distance) for split, settings in found)
     return tuple(sorted(splits, key=lambda split: (split.dataset, DISTANCES.index(split.distance))))
 
 
-def _checked(file: Path) -> dict[str, float | None]:
-    content = _numbers(file, [metric.name for metric in SHOWN])
-    return {metric.name: content.get(metric.name) for metric in SHOWN if metric.name in COMPARED}
-
-
-def _numbers(file: Path, fields: Collection[str] | None = None) -> Mapping[str, Any]:
-    """The content of a file of metrics, of which these fields, by default all, are numbers or null."""
-    content = _object(file)
-    for name, value in content.items():
-        if ((fields is None or name in fields) and not isinstance(value, int | float | None)) or isinstance(
-            value, bool
-        ):
-            raise DataError(f"expected a number or null, found {shorten(value)}", file=file, field=name)
-    return content
-
-
-def _object(file: Path) -> dict[str, Any]:
-    """The object in a JSON file, {} where the file is absent."""
-    content = read_json(file) if file.exists() else {}
-    if not isinstance(content, dict):
-        raise DataError(f"expected an object, found {shorten(content)}", file=file)
-    return content
+def _numbers(file: Path) -> dict[str, float | None]:
+    """The content of a file of metrics, {} where it is absent."""
+    return read_typed(dict[str, float | None], file) if file.exists() else {}

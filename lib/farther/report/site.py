@@ -55,13 +55,13 @@ class Site:
             self.keep(f"{ASSETS}/vega.js", version("vl-convert-python"), _plotting_library)
             write_json(self.folder / KEYS, dict(sorted(self._keys.items())))
 
-    def write(self, name: str, template: str, **content: Any) -> None:
-        """Writes a page: what `render` makes.
+    def write(self, name: str, template: str | None = None, **content: Any) -> None:
+        """Writes a page: what `render` makes of a template, by default that of the same name.
 
         Raises:
             DataError: the name leaves the report's folder.
         """
-        self.write_text(name, self.render(name, template, **content))
+        self.write_text(name, self.render(name, template or name, **content))
 
     def render(self, name: str, template: str, **content: Any) -> str:
         """A page, or a part of one.

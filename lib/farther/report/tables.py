@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -18,11 +18,19 @@ from farther.report.documented import note_on
 from farther.report.listing import ABSENT, percent
 from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, read_runs, title_of
 
-#: The two kinds of tables, unknown objects first: name, metrics and caption.
-_Kind = tuple[str, tuple[Metric, ...], str]
-KINDS: tuple[_Kind, ...] = (
-    ("open_set", OPEN_SET, "outcomes of unknown objects"),
-    ("ood", OOD, "separation of detections in OOD images from those in ID images"),
+
+class Kind(NamedTuple):
+    """A kind of table: its name, the metrics, and what they show."""
+
+    name: str
+    metrics: tuple[Metric, ...]
+    shows: str
+
+
+#: Unknown objects first.
+KINDS = (
+    Kind("open_set", OPEN_SET, "outcomes of unknown objects"),
+    Kind("ood", OOD, "separation of detections in OOD images from those in ID images"),
 )
 
 
@@ -98,33 +106,22 @@ def _counted(cells: pl.DataFrame, names: Iterable[str]) -> str:
 def run_tables(run: Run) -> list[ResultTable]:
     """The two tables of a run: methods as rows."""
     note = " ".join(part for part in (note_on(run), not_applicable_note(run)) if part)
-    return _tables(run.name, {"Method": "label"}, run.values, _kinds([run]), title=run.full_title, note=note)
+    return _tables([run], run.name, run.full_title, {"Method": "label"}, run.values, note)
 
 
 def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
     """The two tables of all runs on a benchmark: detectors and methods as rows, with kinds where there are several."""
     cells = pl.concat([run.titled_values for run in runs])
     kind = {"Kind": "kind"} if cells["kind"].n_unique() > 1 else {}
-    return _tables(
-        benchmark,
-        {"Detector": "detector", **kind, "Method": "label"},
-        cells,
-        _kinds(runs),
-        title=runs[0].benchmark_title,
-    )
+    labels = {"Detector": "detector", **kind, "Method": "label"}
+    return _tables(runs, benchmark, runs[0].benchmark_title, labels, cells)
 
 
 def method_tables(benchmark: str, runs: Sequence[Run], method: str) -> list[ResultTable]:
     """The two tables of a method on a benchmark: detectors as rows; [] where no run has the method."""
     cells = pl.concat([run.titled_values for run in runs]).filter(method=method)
-    return _tables(
-        benchmark,
-        {"Detector": "detector"},
-        cells,
-        _kinds(runs),
-        title=f"{title_of(method)} on {runs[0].benchmark_title}",
-        of=f"-{method}",
-    )
+    title = f"{title_of(method)} on {runs[0].benchmark_title}"
+    return _tables(runs, f"{benchmark}-{method}", title, {"Detector": "detector"}, cells)
 
 
 def not_applicable_note(run: Run) -> str:
@@ -133,46 +130,39 @@ def not_applicable_note(run: Run) -> str:
     return f"Not applicable to this detector: {reasons}." if reasons else ""
 
 
-def _kinds(runs: Sequence[Run]) -> Sequence[_Kind]:
-    """Classifiers have no table of unknown objects: a whole image is never missed."""
-    return KINDS[1:] if all(run.whole_images for run in runs) else KINDS
-
-
 def _tables(
-    subject: str,
-    labels: Mapping[str, str],
-    cells: pl.DataFrame,
-    kinds: Sequence[_Kind],
-    *,
-    title: str,
-    of: str = "",
-    note: str = "",
+    runs: Sequence[Run], name: str, title: str, labels: Mapping[str, str], cells: pl.DataFrame, note: str = ""
 ) -> list[ResultTable]:
-    if cells.is_empty():
-        return []
-    found = []
-    for kind, metrics, shows in kinds:
-        of_kind = cells.filter(pl.col("metric").is_in([metric.name for metric in metrics]))
-        found.append(ResultTable(f"{subject}{of}-{kind}", f"{title}: {shows} (%).", labels, metrics, of_kind, note))
-    return found
+    # Classifiers have no table of unknown objects: a whole image is never missed.
+    kinds = KINDS[1:] if all(run.whole_images for run in runs) else KINDS
+    tables = []
+    for kind in kinds if len(cells) else ():
+        of_kind = cells.filter(pl.col("metric").is_in([metric.name for metric in kind.metrics]))
+        caption = f"{title}: {kind.shows} (%)."
+        tables.append(ResultTable(f"{name}-{kind.name}", caption, labels, kind.metrics, of_kind, note))
+    return tables
 
 
 def to_markdown(table: ResultTable) -> str:
     """The table in GitHub's Markdown; the best of a column in bold, the second best underlined."""
     heads = [f"{split} {metric.title} {metric.arrow}" for split, metric in table.columns]
     lines = [[*table.labels, *heads], [*("---" for _ in table.labels), *("---:" for _ in heads)]]
-    lines += [[*row["labels"], *map(_markdown_cell, row["cells"])] for row in table.rows]
+    lines += [[*row["labels"], *(_marked(cell, *MARKDOWN) for cell in row["cells"])] for row in table.rows]
     body = "\n".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |" for line in lines)
     counts = "; ".join(f"{split}: {text}" for split, text in table.counts.items() if text)
     notes = [part for part in (_legend(table, "in brackets"), counts and f"From {counts}.", table.note) if part]
     return f"{table.caption}\n\n{body}\n\n{' '.join(notes)}\n"
 
 
-def _markdown_cell(cell: Mapping[str, Any]) -> str:
+#: Formats of values from few detections or objects, of the best and of the second best.
+MARKDOWN = ("({})", "**{}**", "<ins>{}</ins>")
+LATEX = (r"\textcolor{{gray}}{{{}}}", r"\textbf{{{}}}", r"\underline{{{}}}")
+
+
+def _marked(cell: Mapping[str, Any], few: str, best: str, second: str) -> str:
     text = f"{cell['text']}{'†' if cell['is_tied'] else ''}"
-    if cell["is_few"]:
-        return f"({text})"
-    return f"**{text}**" if cell["is_best"] else f"<ins>{text}</ins>" if cell["is_second"] else text
+    form = few if cell["is_few"] else best if cell["is_best"] else second if cell["is_second"] else "{}"
+    return form.format(text)
 
 
 def _legend(table: ResultTable, few: str = "grey") -> str:
@@ -195,7 +185,8 @@ def to_latex(table: ResultTable) -> str:
     names = " & ".join([*table.labels, *(metric.latex_header for _, metric in table.columns)])
     note = _latex(" ".join(part for part in (_legend(table), table.note) if part))
     rows = "\n".join(
-        " & ".join([*map(_latex, row["labels"]), *map(_latex_cell, row["cells"])]) + r" \\" for row in table.rows
+        " & ".join([*map(_latex, row["labels"]), *(_latex_cell(cell) for cell in row["cells"])]) + r" \\"
+        for row in table.rows
     )
     return rf"""% \usepackage{{booktabs,adjustbox,xcolor}}
 \begin{{table}}
@@ -220,14 +211,6 @@ def to_latex(table: ResultTable) -> str:
 """
 
 
-def _latex_cell(cell: Mapping[str, Any]) -> str:
-    text = _latex(f"{cell['text']}{'†' if cell['is_tied'] else ''}")
-    if cell["is_few"]:
-        return rf"\textcolor{{gray}}{{{text}}}"
-    command = r"\textbf" if cell["is_best"] else r"\underline" if cell["is_second"] else ""
-    return f"{command}{{{text}}}" if command else text
-
-
 #: Characters that TeX does not print as they are.
 _LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -235,6 +218,10 @@ _LATEX = str.maketrans(
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "†": r"$^\dagger$"}
     | {"τ": r"$\tau$", "≥": r"$\geq$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "…": r"\dots{}", "→": r"$\to$"}
 )
+
+
+def _latex_cell(cell: Mapping[str, Any]) -> str:
+    return _marked({**cell, "text": _latex(cell["text"])}, *LATEX).replace("†", r"$^\dagger$")
 
 
 def _latex(text: str) -> str:

@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 from tests.support.evaluations import evaluation_of
 
-from farther.report.gallery import page
-from farther.report.gallery.page import Gallery
-from farther.report.outcomes import read_run_outcomes
-from farther.report.results import Run, Split, values
+from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.pages.gallery import Gallery
+from farther.report.results import OodSplit, Run, values
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
@@ -98,7 +97,7 @@ class Project:
     def __init__(self, root: Path):
         self.root, self.artifacts = root, root / "artifacts"
         self.roots = {"photos": root / "my photos"}
-        splits = tuple(Split(name, "photos", "near") for name in SPLITS)
+        splits = tuple(OodSplit(name, "photos", "near") for name in SPLITS)
         evaluation = evaluation_of(
             methods={method: {} for method in METHODS},
             splits={split.name: {} for split in splits},
@@ -162,11 +161,11 @@ class Project:
     def write_gallery(self, images: int = 5000) -> Path:
         """The page of a report that holds nothing else."""
         report = self.artifacts / "report"
-        site = Site(report, {page.PAGE: "Gallery"})
+        site = Site(report, {"gallery.html": "Gallery"})
         gallery = Gallery(site, self.roots, report, GallerySettings(images=images))
         gallery.add(self.run, read_run_outcomes(self.run, self.artifacts), "one")
         gallery.write()
-        return report / page.PAGE
+        return report / "gallery.html"
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.results import read_evaluation
 from farther.report.gallery.data import SplitData
-from farther.report.outcomes import SplitOutcomes
+from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
 from farther.tables import Images, RegionOutcomes
 from farther.tables.documents import read_json

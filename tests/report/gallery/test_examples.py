@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from farther.report.examples import examples
-from farther.report.outcomes import SplitOutcomes
+from farther.report.gallery.examples import examples
+from farther.report.gallery.outcomes import SplitOutcomes
 from farther.tables import ObjectOutcomes
 
 

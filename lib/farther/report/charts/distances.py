@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from farther.report.charts import vega as vl
 from farther.report.charts.results import OUTCOME_KEYS
+
+#: Formats of its files.
+FORMATS = ("svg", "png", "pdf")
 
 #: Smallest share whose number fits into its part of a bar.
 PRINTED = 0.055
@@ -40,19 +42,14 @@ def figure(rows: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def drawn(rows: pl.DataFrame, formats: Sequence[str]) -> dict[str, bytes]:
-    """The figure as files: format ("svg", "png" or "pdf") → content."""
+def drawn(rows: pl.DataFrame) -> dict[str, bytes]:
+    """The figure as files, by their `FORMATS`."""
     import vl_convert
 
-    spec = figure(rows)
-    svg = vl_convert.vegalite_to_svg(spec)
+    svg = vl_convert.vegalite_to_svg(figure(rows))
     one_weight = re.sub(r' font-weight="\w+"', "", svg)  # the order in which two fonts are embedded in a PDF is random
-    made = {
-        "svg": lambda: svg.encode(),
-        "png": lambda: bytes(vl_convert.svg_to_png(svg, scale=2)),
-        "pdf": lambda: bytes(vl_convert.svg_to_pdf(one_weight)),
-    }
-    return {name: made[name]() for name in formats}
+    files = (svg.encode(), bytes(vl_convert.svg_to_png(svg, scale=2)), bytes(vl_convert.svg_to_pdf(one_weight)))
+    return dict(zip(FORMATS, files, strict=True))
 
 
 def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:

@@ -11,7 +11,7 @@ from farther.evaluation.results import KindOfError
 from farther.metrics.catalogue import METRICS
 from farther.metrics.errors.error_budget import KINDS, OF_UNKNOWN
 from farther.report.charts import vega as vl
-from farther.report.listing import Listing, between, percent
+from farther.report.listing import Listing, percent
 from farther.report.results import Run
 
 #: Metric of unknown objects → title of its chart.
@@ -22,7 +22,7 @@ _POINTS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
 
 def known(run: Run) -> vl.Chart | None:
     """What correcting each kind of error on known objects adds to mAP50; None without an error budget."""
-    kinds = _of_known(run)
+    kinds = of_known(run)
     if not kinds:
         return None
     rows = [{"kind": kind, **_gain(of.gain, of.interval), "errors": of.count} for kind, of in kinds.items()]
@@ -79,16 +79,12 @@ def _dots(metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key],
     )
 
 
-def listing(run: Run, method: str) -> Listing | None:
+def listing(run: Run, method: str) -> Listing:
     """The same as a table: gains in percentage points, those of known objects with 95% intervals."""
-    kinds = _of_known(run)
-    if not kinds:
-        return None
     rows = []
-    for kind, of in kinds.items():
+    for kind, of in of_known(run).items():
         row = {"Kind": kind, "Known objects: errors": of.count}
-        interval = f" ({between(of.interval)})" if of.interval else ""
-        row["mAP50 gained (points)"] = percent(of.gain) + interval
+        row["mAP50 gained (points)"] = percent(of.gain, of.interval)
         for split in run.splits:
             budget = (run.details(split.name, method).error_budget or {}).get(kind)
             if budget:
@@ -99,25 +95,24 @@ def listing(run: Run, method: str) -> Listing | None:
         f"{run.full_title}: errors of each kind, and the percentage points gained by correcting them; known objects in "
         f"the ID test split, with 95% intervals, and unknown objects of each split with {run.label(method)}."
     )
-    numbers = [head for head in rows[0] if head != "Kind"]
-    return Listing.of(caption, rows, numbers=numbers)
+    return Listing.of(caption, rows, [head for row in rows[:1] for head in row if head != "Kind"])
 
 
 def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     """Gains of all detectors: mAP50 on known objects, and R_U as a mean over splits; None without an error budget."""
     sides: dict[str, list[dict[str, Any]]] = {"Known objects: mAP50 gained": [], "Unknown objects: R_U gained": []}
-    of_known, of_unknown = sides.values()
+    known_gains, unknown_gains = sides.values()
     for run, method in shown:
-        for kind, of in _of_known(run).items():
-            of_known.append({"run": run.full_title, "kind": kind, **_gain(of.gain)})
+        for kind, of in of_known(run).items():
+            known_gains.append({"run": run.full_title, "kind": kind, **_gain(of.gain)})
             budgets = [run.details(split.name, method).error_budget or {} for split in run.splits]
             gains = [gain for of in budgets if kind in of and (gain := of[kind].values["r_u"]) is not None]
-            of_unknown.append(
+            unknown_gains.append(
                 {"run": run.full_title, "kind": kind, **_gain(sum(gains) / len(gains) if gains else None)}
             )
-    if not of_known:
+    if not known_gains:
         return None
-    order = list(dict.fromkeys(row["run"] for row in of_known))
+    order = list(dict.fromkeys(row["run"] for row in known_gains))
     return vl.ChartGroup((), tuple(_heat_map(title, rows, order) for title, rows in sides.items() if rows))
 
 
@@ -136,7 +131,7 @@ def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) 
     )
 
 
-def _of_known(run: Run) -> dict[str, KindOfError]:
+def of_known(run: Run) -> dict[str, KindOfError]:
     """Kinds of errors on known objects; {} without an error budget."""
     return run.evaluation.error_budget.kinds if run.evaluation and run.evaluation.error_budget else {}
 

@@ -1,1 +1,1 @@
-"""The gallery: a page of images, and the data that it loads."""
+"""Images with the outcomes of their objects: of each run and split, as data of the gallery's page, and as examples."""

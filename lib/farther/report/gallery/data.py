@@ -40,7 +40,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.report.outcomes import REGION, SplitOutcomes
+from farther.report.gallery.outcomes import REGION, SplitOutcomes
 from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES
 from farther.tables.files import digest, inside
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farther.report.listing import Listing
-from farther.report.overview import IMAGES, images
 from farther.report.papers.table import Paper, PaperTable, Sources, together
-from farther.report.results import DISTANCES, Run, title_of
+from farther.report.results import DISTANCES, IMAGES, Run, title_of
 
 
 def tables(sources: Sources) -> list[PaperTable]:
@@ -42,7 +41,7 @@ def _table(runs: Sequence[Run], metric: str) -> Listing:
             means = [_mean([pair[side] for pair in pairs]) for side in (0, 1)]
             rows.append({"Method": title_of(method), **cells, "Avg.": together(means)})
     if rows:
-        rows.append({"Method": IMAGES, **{run.full_title: images(run, with_known=True) for run in ordered}})
+        rows.append({"Method": IMAGES, **{run.full_title: run.image_counts(with_known=True) for run in ordered}})
     if rows and metric == "auroc":
         quality = {
             run.full_title: together([run.detector.get("accuracy" if run.whole_images else "map50")]) for run in ordered

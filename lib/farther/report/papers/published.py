@@ -14,7 +14,7 @@ from farther.evaluation.results import WildernessResults
 from farther.metrics.catalogue import METRICS
 from farther.report.charts.vega import read_csv
 from farther.report.listing import ABSENT, Listing
-from farther.report.results import SHOWN, Run
+from farther.report.results import SHOWN, Run, heading
 from farther.report.settings import Counterpart
 
 #: Files with results of methods, and their origin.
@@ -144,8 +144,7 @@ def _methods(run: Run, seeds: Sequence[Run], theirs: pl.DataFrame, *, comparable
     for part in both.partition_by("ood", "method", maintain_order=True):
         row = {"Split": part["split_title"][0], "Method": part["label"][0]}
         for metric, ours, published in part.select("metric", "value", "published").iter_rows():
-            title = f"{METRICS[metric].title}\N{NO-BREAK SPACE}{METRICS[metric].arrow}"
-            row |= _pair(f"{title} (%)", ours, published, comparable=comparable)
+            row |= _pair(f"{heading(metric)} (%)", ours, published, comparable=comparable)
         yield row
 
 

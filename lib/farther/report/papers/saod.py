@@ -7,9 +7,8 @@ from functools import partial
 from typing import Any
 
 from farther.evaluation.results import SelfAwarenessResults
-from farther.report.overview import IMAGES, images
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
-from farther.report.results import DISTANCES, Run
+from farther.report.results import DISTANCES, IMAGES, Run
 
 #: Calibrators as the paper abbreviates them, in its order, then those it does not have.
 CALIBRATORS = {"none": "uncalibrated", "linear": "LR", "histogram": "HB", "isotonic": "IR"}
@@ -79,7 +78,7 @@ def tables(sources: Sources) -> list[PaperTable]:
         PaperTable(
             "Table 6",
             "Self-aware detectors",
-            [per_run("T(ID): shifted ID images.", found, partial(_values, heads=DETECTORS))],
+            [per_run("T(ID): shifted ID images.", found, partial(values_of, heads=DETECTORS))],
         ),
         PaperTable("Table 7", "What each part contributes", [per_run(ablation, found, _ablation)]),
         PaperTable("Table A.12", "Image thresholds", [per_run(thresholds, found, _image_thresholds)]),
@@ -91,12 +90,13 @@ def tables(sources: Sources) -> list[PaperTable]:
         PaperTable(
             "Table A.16",
             "Self-aware detectors, with the parts of LRP",
-            [per_run(in_full, found, partial(_values, heads=IN_FULL))],
+            [per_run(in_full, found, partial(values_of, heads=IN_FULL))],
         ),
     ]
 
 
-def _values(run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def values_of(run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Values of a run by their headings."""
     yield {title: aware.values.get(name) for name, title in heads.items()}
 
 
@@ -142,7 +142,7 @@ def _dummies(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     for row in aware.top_k:
         yield {
             "Dummy det.": "none, above LRP-opt. thresholds" if row["k"] is None else f"up to {row['k']}",
-            IMAGES: images(run),
+            IMAGES: run.image_counts(),
             "det/img.": f"{row['detections_per_image']:.1f}",
             "LaECE ↓ (%)": row["laece"],
             "LRP ↓ (%)": row["lrp"],

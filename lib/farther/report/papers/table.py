@@ -11,8 +11,7 @@ import polars as pl
 
 from farther.report.charts.vega import read_csv
 from farther.report.listing import ABSENT, Listing, percent
-from farther.report.overview import IMAGES, images
-from farther.report.results import Run
+from farther.report.results import IMAGES, Run
 from farther.report.settings import Counterpart
 
 #: Folder of the printed tables below the project's folder.
@@ -121,7 +120,7 @@ def per_run(
     rows = []
     for run, section in found:
         name = {first: run.full_title} if first else {"Dataset": run.known_title, "Detector": run.title}
-        rows += [{**name, **row, IMAGES: images(run)} for row in cells(run, section)]
+        rows += [{**name, **row, IMAGES: run.image_counts()} for row in cells(run, section)]
     return Listing.of(caption, rows, [*numbers, IMAGES])
 
 

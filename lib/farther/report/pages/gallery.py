@@ -15,17 +15,25 @@ from typing import Any
 from urllib.parse import quote
 
 from farther.keyed import Keyed
+from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData
-from farther.report.outcomes import SplitOutcomes
+from farther.report.gallery.outcomes import SplitOutcomes, read_run_outcomes
+from farther.report.pages import detector
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables.files import digest
 
-#: The page and its template.
-PAGE = "gallery.html"
-#: The folder of its data.
-FOLDER = "gallery"
+
+def write(site: Site, results: AllResults) -> None:
+    """Writes the page and its data, and the pages of detectors: both show images with their outcomes."""
+    gallery = Gallery(site, results.roots, results.artifacts / "report", results.settings.gallery, results.code)
+    for run in results.measured:
+        found = read_run_outcomes(run, results.artifacts)
+        site.write(f"detectors/{run.name}.html", "detector.html", **detector.content(run, found, results))
+        if run.is_evaluated:
+            gallery.add(run, found, results.shown_method(run))
+    gallery.write()
 
 
 class Gallery:
@@ -56,29 +64,22 @@ class Gallery:
         Raises:
             DataError: see `farther.report.gallery.data.SplitData`.
         """
-        if not self._settings.images:
-            return
-        if not found:
+        if self._settings.images and found:
+            methods = [{"name": name, "title": title_of(name)} for name in run.methods]
+            entry = {"name": run.name, "title": run.full_title, "splits": list(self._splits(run, found))}
+            self._index.append({**entry, "methods": methods, "method": method})
+        elif self._settings.images:
             self._absent.append(run.full_title)
-            return
-        entry = {
-            "name": run.name,
-            "title": run.full_title,
-            "splits": list(self._splits(run, found)),
-            "methods": [{"name": name, "title": title_of(name)} for name in run.methods],
-            "method": method,
-        }
-        self._index.append(entry)
 
     def write(self) -> None:
         """Writes the page."""
-        content = {"index": self._index, "absent": self._absent, "is_wanted": bool(self._settings.images)}
-        self._site.write(PAGE, PAGE, **content)
+        is_wanted = bool(self._settings.images)
+        self._site.write("gallery.html", index=self._index, absent=self._absent, is_wanted=is_wanted)
 
     def _splits(self, run: Run, found: Mapping[str, SplitOutcomes]) -> Iterator[dict[str, Any]]:
         for split in run.splits:
             data = SplitData(found[split.name], self._roots, self._folder, self._settings.images)
-            folder, key = f"{FOLDER}/{run.name}/{split.name}", digest(self._code, data.key())
+            folder, key = f"gallery/{run.name}/{split.name}", digest(self._code, data.key())
             outcomes = Keyed(data.found.files.outcomes)
             yield {
                 "name": split.name,

@@ -4,113 +4,126 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from farther.evaluation.budget_search import NOTHING_FLAGGED
 from farther.evaluation.choice import Budget, Choice, Choices, Value
 from farther.evaluation.files import RunFiles
+from farther.report.all_results import AllResults
 from farther.report.charts import deploy as charts
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run
+from farther.report.site import Site
 
-#: Words of each axis, and shorter ones for the heads of columns.
-AXES = {
-    "misclassified": "unknown objects misclassified",
-    "found": "unknown objects found",
-    "missed": "unknown objects missed",
-    "false_alarms": "false alarms per 100 ID images",
-    "images_with_false_alarms": "ID images with a false alarm",
-    "recall_lost": "known objects lost",
-    "map50_lost": "mAP50 lost",
-}
-#: Words after a number, of the axes that a budget may limit.
-OF = {
-    "misclassified": "of the unknown objects misclassified",
-    "false_alarms": "false alarms per 100 ID images",
-    "recall_lost": "of the known objects lost",
-}
 
-#: The same of limits that hold in expectation on new images.
-OF_IMAGES = {
-    "misclassified": "of an image's unknown objects misclassified",
-    "false_alarms": "of 100 ID images with a false alarm",
-    "recall_lost": "of an image's known objects lost",
-}
+class Words(NamedTuple):
+    """What an axis is called.
 
-#: Heads of columns.
-HEADS = {
-    "misclassified": "misclassified",
-    "found": "found",
-    "false_alarms": "alarms per 100",
-    "recall_lost": "known lost",
-}
+    Args:
+        title: In rows of tables.
+        of: After a number; "" for an axis that no budget limits.
+        of_images: The same of limits that hold in expectation on new images.
+        head: Head of a column; "" for an axis without one.
+        short: The same in a terminal.
+    """
 
-#: Heads in a terminal.
-SHORT = {"misclassified": "misclassified", "found": "found", "false_alarms": "alarms", "recall_lost": "lost"}
+    title: str
+    of: str = ""
+    of_images: str = ""
+    head: str = ""
+    short: str = ""
+
+
+WORDS = {
+    "misclassified": Words(
+        "unknown objects misclassified",
+        "of the unknown objects misclassified",
+        "of an image's unknown objects misclassified",
+        "misclassified",
+        "misclassified",
+    ),
+    "found": Words("unknown objects found", head="found", short="found"),
+    "missed": Words("unknown objects missed"),
+    "false_alarms": Words(
+        "false alarms per 100 ID images",
+        "false alarms per 100 ID images",
+        "of 100 ID images with a false alarm",
+        "alarms per 100",
+        "alarms",
+    ),
+    "images_with_false_alarms": Words("ID images with a false alarm"),
+    "recall_lost": Words(
+        "known objects lost",
+        "of the known objects lost",
+        "of an image's known objects lost",
+        "known lost",
+        "lost",
+    ),
+    "map50_lost": Words("mAP50 lost"),
+}
 
 #: Words of `Choice.status`.
 STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
 
 
+def write(site: Site, results: AllResults) -> None:
+    """Writes the page."""
+    site.write("deploy.html", **content(results.evaluated, results.artifacts))
+
+
 def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
     """Variables of the template `deploy.html`."""
-    found = {run.full_title: choices for run in runs if (choices := _read(run, artifacts)) is not None}
-    titles = {run.full_title: {name: run.label(name) for name in run.methods} for run in runs}
-    return {
-        "overview": _overview(found, titles),
-        "budgets": list(dict.fromkeys(limits(one.budget) for one in found.values())),
-        "held_out": next((held_out(one) for one in found.values()), ""),
-        "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},
-        "runs": {name: _of_run(choices, titles[name]) for name, choices in found.items()},
-    }
-
-
-def _read(run: Run, artifacts: Path) -> Choices | None:
-    file = RunFiles(run.name, run.benchmark, artifacts).choice
-    return Choices.read(file) if file.is_file() else None
-
-
-def _overview(found: Mapping[str, Choices], titles: Mapping[str, Mapping[str, str]]) -> Listing | None:
-    rows = []
-    for name, one in found.items():
-        if one.choice is not None:
-            rows += setting_rows({name: one.choice}, "Detector", titles[name])
+    files = {run.full_title: (run, RunFiles(run.name, run.benchmark, artifacts).choice) for run in runs}
+    found = {title: (run, Choices.read(file)) for title, (run, file) in files.items() if file.is_file()}
+    rows = [
+        row
+        for title, (run, one) in found.items()
+        if one.choice is not None
+        for row in setting_rows({title: one.choice}, "Detector", _titles(run))
+    ]
     caption = (
         "What to deploy of each run: values with 95% intervals, of images that were not chosen on; n: unknown objects "
         "and ID images."
     )
-    return _listing(caption, rows)
+    return {
+        "overview": _listing(caption, rows, "Detector"),
+        "budgets": list(dict.fromkeys(limits(one.budget) for _, one in found.values())),
+        "held_out": next((held_out(one) for _, one in found.values()), ""),
+        "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},
+        "runs": {title: _of_run(one, _titles(run)) for title, (run, one) in found.items()},
+    }
+
+
+def _titles(run: Run) -> dict[str, str]:
+    return {name: run.label(name) for name in run.methods}
 
 
 def _of_run(choices: Choices, titles: Mapping[str, str]) -> dict[str, Any]:
-    """Answer, tables and chart of a run."""
-    said = answer(choices, titles)
-    if choices.choice is None:
-        return {"answer": said, "notes": [], "axes": None, "chart": None, "tables": [], "more": []}
-    budget = choices.budget
+    """Answer, tables and chart of a run; the answer alone where nothing was chosen."""
+    said, choice, budget = answer(choices, titles), choices.choice, choices.budget
+    if choice is None:
+        return {"answer": said, "notes": [], "chart": None, "tables": [], "more": []}
     alone = {named_limit(axis, budget).capitalize(): one for axis, one in choices.alone.items()}
     named = {titles.get(name, name): one for name, one in choices.methods.items()}
-    axes = _listing("The setting on the images it was chosen on, and measured on others.", axis_rows(choices), "")
-    tables = [_listing("The best setting for each limit alone.", setting_rows(alone, "Limit", titles), "Limit")]
-    more = [
-        _listing("The best setting of each method.", setting_rows(named, "Method", {}), "Method"),
-        _listing("Unknown objects of each OOD split under the chosen setting.", split_rows(choices.choice), "Split"),
-    ]
     return {
         "answer": said,
         "notes": remarks(choices),
-        "axes": axes,
-        "tables": [table for table in tables if table],
-        "more": [table for table in more if table],
+        "tables": [
+            _listing("The setting on the images it was chosen on, and measured on others.", axis_rows(choices), ""),
+            _listing("The best setting for each limit alone.", setting_rows(alone, "Limit", titles), "Limit"),
+        ],
+        "more": [
+            _listing("The best setting of each method.", setting_rows(named, "Method", {}), "Method"),
+            _listing("Unknown objects of each OOD split under the chosen setting.", split_rows(choice), "Split"),
+        ],
         "chart": charts.trade_off(choices, titles, limits_in_words(budget), said),
     }
 
 
-def _listing(caption: str, rows: Sequence[Mapping[str, str]], *texts: str) -> Listing | None:
-    """A table; all columns but the named ones are flush right."""
-    texts = texts or ("Detector", "Method")
-    left = {*texts, "Method", "Reached", "Within limit"}
-    return Listing.of(caption, rows, [head for head in rows[0] if head not in left]) if rows else None
+def _listing(caption: str, rows: Sequence[Mapping[str, str]], first: str) -> Listing:
+    """A table; all columns but the first and those of words are flush right."""
+    left = (first, "Method", "Reached", "Within limit")
+    return Listing.of(caption, rows, [head for row in rows[:1] for head in row if head not in left])
 
 
 def number(axis: str, value: float | None) -> str:
@@ -144,7 +157,7 @@ def limit(axis: str, most: float, *, guaranteed: bool = False) -> str:
     >>> limit("false_alarms", 2, guaranteed=True)
     'at most 2 of 100 ID images with a false alarm'
     """
-    words = (OF_IMAGES if guaranteed else OF)[axis]
+    words = WORDS[axis].of_images if guaranteed else WORDS[axis].of
     return f"at most {most:g} {words}" if axis == "false_alarms" else f"at most {100 * most:g}% {words}"
 
 
@@ -155,7 +168,7 @@ def named_limit(axis: str, budget: Budget) -> str:
     'alarms 2'
     """
     most = budget.limits[axis]
-    return f"{SHORT[axis]} {most:g}" if axis == "false_alarms" else f"{SHORT[axis]} {100 * most:g}%"
+    return f"{WORDS[axis].short} {most:g}" if axis == "false_alarms" else f"{WORDS[axis].short} {100 * most:g}%"
 
 
 def limits_in_words(budget: Budget) -> dict[str, str]:
@@ -210,12 +223,14 @@ def answer(choices: Choices, titles: Mapping[str, str] | None = None) -> str:
 
 
 def _measured(choice: Choice) -> str:
-    said = []
-    for axis, words in OF.items():
-        found = choice.measured[axis]
-        interval = between(axis, found)
-        said.append(f"{number(axis, found.value)}{f' ({interval})' if interval else ''} {words}")
-    return f"Measured on other images: {_and(said)}."
+    parts = [f"{_with_interval(axis, choice.measured[axis])} {words.of}" for axis, words in WORDS.items() if words.of]
+    return f"Measured on other images: {_and(parts)}."
+
+
+def _with_interval(axis: str, found: Value) -> str:
+    """A value, with its interval in brackets where it has one."""
+    interval = between(axis, found)
+    return number(axis, found.value) + (f" ({interval})" if interval else "")
 
 
 def remarks(choices: Choices) -> list[str]:
@@ -225,7 +240,8 @@ def remarks(choices: Choices) -> list[str]:
         assert choice is not None
         before, after = choice.chosen_on[axis].value, choice.measured[axis].value
         if before is not None and before <= most and choice.status(axis, most) == "exceeded":
-            beyond.append(f"{AXES[axis]} ({number(axis, before)} where chosen, {number(axis, after)} measured)")
+            chosen, measured = number(axis, before), number(axis, after)
+            beyond.append(f"{WORDS[axis].title} ({chosen} where chosen, {measured} measured)")
     said = f"Beyond the limit on other images: {_and(beyond)}. The two sets of images differ, or are too small."
     return [*choices.notes, *([said] if beyond else [])]
 
@@ -242,7 +258,7 @@ def axis_rows(choices: Choices) -> list[dict[str, str]]:
         most = limited.get(axis)
         rows.append(
             {
-                "": AXES[axis],
+                "": WORDS[axis].title,
                 "Limit": "" if most is None else number(axis, most),
                 "Chosen on": number(axis, choice.chosen_on[axis].value) if axis in choice.chosen_on else "",
                 "Measured": number(axis, found.value),
@@ -260,10 +276,11 @@ def setting_rows(named: Mapping[str, Choice], first: str, titles: Mapping[str, s
     for name, choice in named.items():
         row = {first: name} | ({} if first == "Method" else {"Method": titles.get(choice.method, choice.method)})
         row |= {"t*": f"{choice.operating:.3f}", "τ": tau(choice)}
-        for axis, head in HEADS.items():
-            found = choice.measured[axis]
-            interval = between(axis, found) if axis in OF else ""
-            row[head.capitalize()] = number(axis, found.value) + (f" ({interval})" if interval else "")
+        for axis, words in WORDS.items():
+            if words.head:
+                found = choice.measured[axis]
+                text = _with_interval(axis, found) if words.of else number(axis, found.value)
+                row[words.head.capitalize()] = text
         counts = [choice.measured[axis].of or 0 for axis in ("misclassified", "false_alarms")]
         rows.append({**row, "n": " / ".join(f"{n:,}" for n in counts), "Reached": "yes" if choice.reached else "no"})
     return rows
@@ -275,23 +292,20 @@ def short_rows(named: Mapping[str, Choice], first: str) -> list[dict[str, str]]:
     for name, choice in named.items():
         thresholds = {"t*": f"{choice.operating:.3f}", "τ": tau(choice)}
         row = {first: name, **(thresholds if first == "method" else {"method": choice.method})}
-        values = {SHORT[axis]: number(axis, choice.measured[axis].value) for axis in SHORT}
+        values = {w.short: number(axis, choice.measured[axis].value) for axis, w in WORDS.items() if w.short}
         rows.append(row | values)
     return rows
 
 
 def split_rows(choice: Choice) -> list[dict[str, str]]:
     """Outcomes of the unknown objects of each OOD split."""
+    heads = {"misclassified": "Misclassified", "found": "Found", "missed": "Missed"}
     return [
         {
             "Split": split,
             "Objects": f"{of['misclassified'].of:,}",
             "Images": f"{of['misclassified'].images:,}",
-            **{
-                head.capitalize(): f"{number(axis, found.value)} ({between(axis, found)})"
-                for axis, head in (*HEADS.items(), ("missed", "missed"))
-                if (found := of.get(axis)) is not None
-            },
+            **{head: f"{number(axis, of[axis].value)} ({between(axis, of[axis])})" for axis, head in heads.items()},
         }
         for split, of in choice.by_split.items()
     ]

@@ -1,8 +1,8 @@
-"""Methods compared over splits and detectors: mean ranks, classic against open-set metrics, near against far."""
+"""Charts that compare methods over splits and detectors: ranks, classic against open-set metrics, near against far."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
@@ -20,8 +20,8 @@ RANKED = ("auroc", "fpr95", "ap_u", "nose")
 CLASSIC, OPEN_SET = "auroc", "ap_u"
 
 
-def content(runs: Sequence[Run]) -> dict[str, Any]:
-    """Variables of the template `across.html` on comparisons of methods; of detectors of boxes, where there are any."""
+def comparisons(runs: Sequence[Run]) -> dict[str, vl.ChartGroup | None]:
+    """Comparisons of methods by variables of the template `across.html`; of detectors of boxes, where there are any."""
     boxes = [run for run in runs if not run.whole_images] or list(runs)
     values = pl.concat([run.values for run in boxes]) if boxes else None
     if values is None:
@@ -32,6 +32,56 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
         "agreement": _agreement(values),
         "gaps": _gaps(values),
     }
+
+
+def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
+    """Rank of each method by mean AUROC on classifiers and on detectors of objects; None without runs of both kinds."""
+    sides = {
+        "whole images": [run for run in runs if run.whole_images],
+        "objects": [run for run in runs if not run.whole_images],
+    }
+    of_side = {side: _mean_auroc(of) for side, of in sides.items()}
+    methods = [name for name in of_side["whole images"] if name in of_side["objects"]]
+    if not methods:
+        return None
+    legend = vl.keys([title_of(name) for name in methods], vl.SHAPES)
+    rows: list[dict[str, Any]] = []
+    for side, auroc in of_side.items():
+        order = sorted(methods, key=lambda name: -auroc[name])
+        for place, name in enumerate(order, start=1):
+            rows.append({"side": side, "rank": place, "method": title_of(name), "auroc": round(auroc[name], 4)})
+    text = vl.said("{method} on {side}: {rank} ({auroc:.1%})", rows)
+    counted = f"classifiers: {len(sides['whole images'])}; detectors: {len(sides['objects'])}"
+    drawn = vl.chart(
+        "Rank by mean AUROC, 1 is best",
+        f"Rank of each method by its AUROC, averaged over splits and runs ({counted}). {text}.",
+        pl.DataFrame(rows),
+        vl.layer({"type": "line", "strokeWidth": 2}),
+        vl.layer(vl.points(70), **vl.by("method", legend, shape=vl.SHAPES)),
+        height=60 + 28 * len(methods),
+        x=vl.named("side", title=None, sort=list(sides), scale={"padding": 0.3}, axis={"labelAngle": 0}),
+        y=vl.number(
+            "rank", title="rank", scale={"reverse": True, "domain": [1, len(methods)]}, axis={"tickMinStep": 1}
+        ),
+        tooltip=vl.tooltip("method", "side", "rank:", "auroc:.1% AUROC"),
+        **vl.by("method", legend),
+    )
+    return vl.ChartGroup(legend, (drawn,))
+
+
+def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:
+    """Mean over the splits of each run, then over the runs that the method applies to, by method."""
+    values = [run.values for run in runs if run.is_evaluated]
+    if not values:
+        return {}
+    of_run = (
+        pl.concat(values)
+        .filter(metric="auroc")
+        .group_by("run", "method", maintain_order=True)
+        .agg(pl.col("value").mean())
+    )
+    means = of_run.group_by("method", maintain_order=True).agg(pl.col("value").mean()).drop_nulls()
+    return dict(means.iter_rows())
 
 
 def _complete(values: pl.DataFrame, metric: str) -> tuple[list[str], pl.DataFrame]:

@@ -1,18 +1,30 @@
-"""The papers with pages, and the contents of these."""
+"""The page of papers, and a page of each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from farther.report.all_results import AllResults
 from farther.report.listing import Listing
 from farther.report.papers import elephant, fmiyc, openood, realistic, saod
-from farther.report.papers.table import Paper, PaperTable
+from farther.report.papers.table import Paper, PaperTable, Sources
+from farther.report.site import Site
 
 PAPERS: tuple[Paper, ...] = (fmiyc.PAPER, saod.PAPER, elephant.PAPER, realistic.PAPER, openood.PAPER)
 
 
-def contents_of(paper: Paper, found: Sequence[PaperTable]) -> dict[str, Any]:
+def write(site: Site, results: AllResults) -> None:
+    """Writes the pages."""
+    sources = Sources(results.evaluated, results.params, results.root, results.settings.published)
+    found = {paper.name: paper.tables(sources) for paper in PAPERS}
+    shown = {name: [table for table in of if table.is_shown] for name, of in found.items()}
+    site.write("papers.html", papers=PAPERS, tables=shown)
+    for paper in PAPERS:
+        site.write(f"papers/{paper.name}.html", "paper.html", **content(paper, found[paper.name]))
+
+
+def content(paper: Paper, found: Sequence[PaperTable]) -> dict[str, Any]:
     """Variables of the template `paper.html` for a paper and its tables."""
     shown = {f"table-{number}": table for number, table in enumerate((t for t in found if t.is_shown), start=1)}
     reasons = {t.number: t.note or "no run of this project has the values" for t in found if not t.is_shown}
@@ -23,8 +35,3 @@ def contents_of(paper: Paper, found: Sequence[PaperTable]) -> dict[str, Any]:
         "contents": {anchor: table.number for anchor, table in shown.items()},
         "absent": Listing.of("Not on this page.", absent),
     }
-
-
-def contents_of_list(found: Mapping[str, Sequence[PaperTable]]) -> dict[str, Any]:
-    """Variables of the template `papers.html`, from the tables of each paper."""
-    return {"papers": PAPERS, "tables": {name: [table for table in of if table.is_shown] for name, of in found.items()}}

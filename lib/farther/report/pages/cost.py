@@ -15,14 +15,13 @@ from markupsafe import Markup
 
 from farther.evaluation.results import Gain, Gains
 from farther.metrics.catalogue import METRICS
+from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run
 from farther.report.site import Site, as_script
 from farther.tables.files import digest
 from farther.tables.stored import Cost, RunCost, RunTimes, Times, read_cost, read_times
-
-PAGE = "cost.html"
 
 #: Replaces the part of the page that it was made with, not that of a page that was pulled or checked out since.
 SCRIPT = """"use strict";
@@ -39,14 +38,19 @@ SHOWN = ("auroc", "ap_u")
 SHORTEST_MS = 0.01
 
 
-def write(site: Site, runs: Sequence[Run], artifacts: Path) -> None:
+def write(site: Site, results: AllResults) -> None:
+    """Writes the page."""
+    write_costs(site, results.evaluated, results.artifacts)
+
+
+def write_costs(site: Site, runs: Sequence[Run], artifacts: Path) -> None:
     """Writes the page of the evaluated runs, and `times.js` where the stage `cost` has timed on this machine."""
     cost, times = read_cost(artifacts / "cost.json"), read_times(artifacts / "times.json")
     without = content(runs, cost, {"machine": {}, "runs": {}})
-    part = site.render(PAGE, "costs.html", **without)
-    site.write(PAGE, "cost.html", tables=without["tables"], costs=Markup(part), key=digest(part))
+    part = site.render("cost.html", "costs.html", **without)
+    site.write("cost.html", tables=without["tables"], costs=Markup(part), key=digest(part))
     if times["runs"]:
-        timed = site.render(PAGE, "costs.html", **content(runs, cost, times))
+        timed = site.render("cost.html", "costs.html", **content(runs, cost, times))
         site.write_text("times.js", SCRIPT % (as_script(digest(part)), as_script(timed)))
 
 

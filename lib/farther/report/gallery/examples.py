@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
 from farther.images.read import open_image
-from farther.report.outcomes import SplitOutcomes
+from farther.report.gallery.outcomes import SplitOutcomes
 from farther.tables.files import inside
 
 

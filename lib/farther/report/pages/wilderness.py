@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ import polars as pl
 
 from farther.evaluation.results import Interval, WildernessResults
 from farther.metrics.wilderness.background_probability import BINS
+from farther.report.all_results import AllResults
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
-from farther.report.listing import Listing, between, percent
-from farther.report.overview import IMAGES, images
+from farther.report.listing import between, percent
+from farther.report.papers.table import per_run
 from farther.report.results import Run
+from farther.report.site import Site
 
 #: Legend of the causes of errors: key in an evaluation → name, in the order in which they are stacked.
 CAUSES = {
@@ -36,6 +38,13 @@ RECALL = 0.3
 BETA = "1"
 
 
+def write(site: Site, results: AllResults) -> None:
+    """Writes the page."""
+    site.write(
+        "wilderness.html", **content(results.evaluated, {run.name: results.plots(run) for run in results.evaluated})
+    )
+
+
 def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
     """Variables of the template `wilderness.html`: tables of all runs, and charts of each.
 
@@ -43,18 +52,21 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
         plots: The folder of the plot files of each run.
     """
-    shown = [run for run in runs if not run.whole_images]
-    found = {run.full_title: run.evaluation.wilderness for run in shown if run.evaluation}
-    benchmarks = dict.fromkeys(run.benchmark_title for run in shown)
+    pairs = [(run, run.evaluation.wilderness) for run in runs if run.evaluation and not run.whole_images]
+    found = {run.full_title: wild for run, wild in pairs}
+    folders: dict[str, dict[str, Path]] = {}
+    for run, _ in pairs:
+        folders.setdefault(run.benchmark_title, {})[run.full_title] = plots[run.name]
+    overview = (
+        "Open: with one OOD image per ID image (wilderness ratio 1). WI: wilderness impact, averaged over ratios. "
+        "Unknown objects: share of the detections at recall 0.3 and ratio 1, with 95% interval. F1 lost: at ratio 1, "
+        "by thresholds chosen without OOD images and by new ones. Rejected: detections whose class is less probable "
+        "than the background."
+    )
     return {
         "message": _message(found),
-        "overview": _overview(found, {run.full_title: images(run) for run in shown}),
-        "impact": {
-            name: curves.wilderness_of(
-                {run.full_title: plots[run.name] for run in shown if run.benchmark_title == name}, f"{RECALL:g}"
-            )
-            for name in benchmarks
-        },
+        "overview": per_run(overview, pairs, _overview, ["Unknown objects (%)"], first="Detector"),
+        "impact": {name: curves.wilderness_of(of, f"{RECALL:g}") for name, of in folders.items()},
         "runs": {name: _of_run(name, wild) for name, wild in found.items()},
         "recall": f"{100 * RECALL:g}",
         "contents": {"impact": "Wilderness impact", **{f"run-{n}": name for n, name in enumerate(found, start=1)}},
@@ -80,7 +92,7 @@ def _message(found: Mapping[str, WildernessResults]) -> str:
 def _range(values: Mapping[str, float]) -> str:
     """The smallest and the largest value in per cent, each with its run; one value where there is one run."""
     if len(values) == 1:
-        return percent(*values.values())
+        return percent(next(iter(values.values())))
     ends = dict.fromkeys(of(values, key=values.__getitem__) for of in (min, max))
     return " to ".join(f"{percent(values[name])} [{name}]" for name in ends)
 
@@ -107,32 +119,18 @@ def _lost(wild: WildernessResults, then: str = "f_of_closed") -> float | None:
     return mean["f"][0] - mean[then][points.ratios.index(1.0)]
 
 
-def _overview(found: Mapping[str, WildernessResults], counts: Mapping[str, str]) -> Listing | None:
-    rows = []
-    for name, wild in found.items():
-        background = wild.background.values if wild.background else {}
-        share, interval = _share(wild, "unknown_unknown")
-        rows.append(
-            {
-                "Detector": name,
-                "mAP closed (%)": wild.map_closed,
-                "mAP open (%)": wild.map_open,
-                **{f"WI at recall {at} (%)": of.average_impact for at, of in sorted(wild.at_recall.items())},
-                "Unknown objects (%)": percent(share) + (f" ({between(interval)})" if interval else ""),
-                "F1 lost (%)": _lost(wild),
-                "F1 lost, new thresholds (%)": _lost(wild, "f"),
-                "Known rejected (%)": background.get("rejected_known"),
-                "Unknown rejected (%)": background.get("rejected_unknown"),
-                IMAGES: counts[name],
-            }
-        )
-    caption = (
-        "Open: with one OOD image per ID image (wilderness ratio 1). WI: wilderness impact, averaged over ratios. "
-        "Unknown objects: share of the detections at recall 0.3 and ratio 1, with 95% interval. F1 lost: at ratio 1, "
-        "by thresholds chosen without OOD images and by new ones. Rejected: detections whose class is less probable "
-        "than the background."
-    )
-    return Listing.of(caption, rows, numbers=["Unknown objects (%)", IMAGES]) if rows else None
+def _overview(run: Run, wild: WildernessResults) -> Iterator[dict[str, Any]]:
+    background = wild.background.values if wild.background else {}
+    yield {
+        "mAP closed (%)": wild.map_closed,
+        "mAP open (%)": wild.map_open,
+        **{f"WI at recall {at} (%)": of.average_impact for at, of in sorted(wild.at_recall.items())},
+        "Unknown objects (%)": percent(*_share(wild, "unknown_unknown")),
+        "F1 lost (%)": _lost(wild),
+        "F1 lost, new thresholds (%)": _lost(wild, "f"),
+        "Known rejected (%)": background.get("rejected_known"),
+        "Unknown rejected (%)": background.get("rejected_unknown"),
+    }
 
 
 def _of_run(name: str, wild: WildernessResults) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from farther.evaluation.results import ClassesResults, SimilarClass
+from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
+from farther.report.site import Site
 
 #: Meaning of each OODness.
 OODNESS = ("0: an ID class", "1: overlaps with one", "2: near to one", "3: neither")
@@ -28,6 +30,11 @@ ENDS = 10
 
 OTHER = vl.Key("other class", "#D55E00", "●")
 KNOWN = vl.Key("ID class it is taken for", "#0072B2", "■")
+
+
+def write(site: Site, results: AllResults) -> None:
+    """Writes the page."""
+    site.write("classes.html", **content(results.evaluated))
 
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""All results of a project, as pages need them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+
+from farther.errors import ParameterError
+from farther.evaluation.files import RunFiles
+from farther.report.distances import Distances
+from farther.report.documented import MethodText
+from farther.report.results import VALUES, Run, title_of
+from farther.report.settings import ReportSettings
+
+
+@dataclass(frozen=True)
+class AllResults:
+    """All results of a project.
+
+    Args:
+        params: All of params.yaml.
+        settings: Its section `report`, checked.
+        runs: All runs.
+        root: The project's folder.
+        roots: Dataset → folder of its image files.
+        texts: Line of section `methods` → the documentation of its method, or of all that it chooses from.
+        code: Digest of the code of reports, "" where files of an earlier report are not kept.
+    """
+
+    params: Mapping[str, Any]
+    settings: ReportSettings
+    runs: Sequence[Run]
+    root: Path
+    roots: Mapping[str, Path]
+    texts: Mapping[str, Sequence[MethodText]]
+    code: str = ""
+
+    @property
+    def artifacts(self) -> Path:
+        """The artifacts folder."""
+        return self.root / "artifacts"
+
+    @cached_property
+    def measured(self) -> list[Run]:
+        """Runs that are evaluated, whether or not a method applies to them."""
+        return [run for run in self.runs if run.is_evaluated or run.has_no_method]
+
+    @cached_property
+    def evaluated(self) -> list[Run]:
+        """Runs with values of methods."""
+        return [run for run in self.runs if run.is_evaluated]
+
+    @cached_property
+    def values(self) -> pl.DataFrame:
+        """`Run.values` of all runs."""
+        return pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in self.evaluated)])
+
+    @cached_property
+    def distances(self) -> Distances:
+        """Outcomes of unknown objects by distance."""
+        return Distances(self.evaluated, self.artifacts, self.settings.method)
+
+    @cached_property
+    def by_benchmark(self) -> dict[str, list[Run]]:
+        """Runs with values of methods, by their benchmark."""
+        found = {name: [run for run in self.evaluated if run.benchmark == name] for name in self.params["benchmarks"]}
+        return {name: runs for name, runs in found.items() if runs}
+
+    def shown_method(self, run: Run) -> str:
+        """The method whose outcomes are shown for an evaluated run."""
+        method = run.shown_method(self.settings.method)
+        if method is None:
+            raise ParameterError(f"report: run {run.name!r} has no method to show")
+        return method
+
+    @property
+    def shown(self) -> list[tuple[Run, str]]:
+        """The runs with values of methods, and the method whose outcomes are shown."""
+        return [(run, self.shown_method(run)) for run in self.evaluated]
+
+    def plots(self, run: Run) -> Path:
+        """The folder of a run's curves."""
+        return RunFiles(run.name, run.benchmark, self.artifacts).plots
+
+    def method_pages(self, up: str, runs: Sequence[Run]) -> dict[str, str]:
+        """Title of each method, as tables of these runs have it → its page; `up` is the path to the report's folder."""
+        labels = {title_of(name): name for name in self.params["methods"]}
+        labels |= {run.label(name): name for run in runs for name in run.methods}
+        return {label: f"{up}methods/{quote(name)}.html" for label, name in labels.items()}
+
+
+def not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Methods that do not apply: title, runs and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for method, reason in run.not_applicable.items():
+            found.setdefault((title_of(method), reason), []).append(run.full_title)
+    return [{"method": title, "runs": names, "reason": reason} for (title, reason), names in found.items()]

@@ -1,0 +1,147 @@
+"""The page of self-awareness: which images the runs accept, and how calibrated they are (SAOD)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from farther.evaluation.results import SelfAwarenessResults
+from farther.report.all_results import AllResults
+from farther.report.charts.vega import Axis, ChartGroup, line_group, series
+from farther.report.listing import Listing, between
+from farther.report.papers.saod import values_of
+from farther.report.papers.table import per_run
+from farther.report.results import Run
+from farther.report.site import Site
+
+#: Heading of each metric, and of the same on shifted images.
+SUMMARY = {
+    "daq": "DAQ (%)",
+    "balanced_accuracy": "BA (%)",
+    "idq": "IDQ (%)",
+    "laece": "LaECE (%)",
+    "lrp": "LRP (%)",
+    "idq_t": "IDQ_T (%)",
+    "laece_t": "LaECE_T (%)",
+    "lrp_t": "LRP_T (%)",
+}
+
+
+def write(site: Site, results: AllResults) -> None:
+    """Writes the page."""
+    site.write("self_awareness.html", **content(results.evaluated))
+
+
+def content(runs: Sequence[Run]) -> dict[str, Any]:
+    """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
+    found = [(run, run.evaluation.self_awareness) for run in runs if run.evaluation]
+    overview = (
+        "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration "
+        "on ID test images) and IDQ_T (the same on shifted images); LaECE and LRP are errors (SAOD, Table 6)."
+    )
+    sections = {f"run-{number}": run.full_title for number, (run, _) in enumerate(found, start=1)}
+    return {
+        "overview": per_run(overview, found, partial(values_of, heads=SUMMARY), first="Detector"),
+        "intervals": per_run("95% intervals, by drawing images.", found, _intervals, first="Detector"),
+        "runs": {
+            run.full_title: {
+                "images": _images(aware),
+                "classes": _classes(aware),
+                "charts": [group for group in _charts(aware) if group.charts],
+            }
+            for run, aware in found
+        },
+        "contents": {"images": "Accepting images", **sections},
+    }
+
+
+def _intervals(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    if within := aware.intervals:
+        yield {SUMMARY[part]: between(within.get(part)) for part in ("daq", "balanced_accuracy", "idq", "idq_t")}
+
+
+def _images(aware: SelfAwarenessResults) -> Listing:
+    rows = [
+        {
+            "Images": name,
+            "Severity": accepted.severity,
+            "Number": accepted.images,
+            "Rejected (%)": accepted.rejected_images / accepted.images if accepted.images else None,
+            "AUROC against OOD (%)": accepted.auroc,
+            **{SUMMARY[part]: accepted.metrics.get(part) for part in ("idq", "laece", "lrp")},
+        }
+        for name, accepted in aware.images.items()
+    ]
+    return Listing.of("Clean, shifted and OOD images: how many are rejected, and the detections in the others.", rows)
+
+
+def _classes(aware: SelfAwarenessResults) -> Listing:
+    chosen, best = aware.detector.confidence_thresholds, aware.thresholds_on_test
+    titles = {
+        "lrp": "LRP (%)",
+        "lrp_loc": "LRP_Loc (%)",
+        "lrp_fp": "LRP_FP (%)",
+        "lrp_fn": "LRP_FN (%)",
+        "laece": "LaECE (%)",
+    }
+    rows = [
+        {
+            "Class": name,
+            "Threshold": chosen.get(name),
+            "Best on test": best.get(name),
+            "Objects": values["objects"],
+            "Detections": values["detections"],
+            **{title: values[part] for part, title in titles.items()},
+        }
+        for name, values in aware.per_class.items()
+    ]
+    return Listing.of("Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16).", rows)
+
+
+def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
+    """Line charts after Figures 2, 4, A.15 and A.13."""
+    bins: dict[str, Sequence[float | None]] = {name: of.histogram for name, of in aware.images.items()}
+    bins["AP of ID and shifted"] = aware.map_by_uncertainty
+    yield line_group(
+        "Image uncertainty",
+        "Share of the images in each bin of uncertainty, and AP of the ID and shifted images in it.",
+        series({name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)] for name, y in bins.items()}),
+        Axis("uncertainty", domain=None),
+        Axis("share of images; AP"),
+    )
+    parts = {"before calibration": aware.reliability_before, "after calibration": aware.reliability}
+    points = {title: zip(of.confidence, of.performance, strict=True) for title, of in parts.items()}
+    yield line_group(
+        "Reliability (Figure 4)",
+        "Precision × mean IoU by confidence on ID test images, before and after calibration.",
+        series({**points, "calibrated": [(0, 0), (1, 1)]}),
+        Axis("confidence", domain=None),
+        Axis("precision × mean IoU"),
+    )
+    titles = {"daq": "DAQ", "balanced_accuracy": "BA", "idq": "IDQ", "idq_t": "IDQ_T"}
+    for kind, column, axis in (
+        ("image_threshold", "kept", "ID validation images accepted"),
+        ("confidence", "confidence", "confidence threshold of all classes"),
+    ):
+        yield line_group(
+            f"DAQ by {axis} (Figure A.15)",
+            f"DAQ and its parts by {axis}.",
+            _columns(aware.sweeps[kind], column, titles),
+            Axis(axis, domain=None),
+            Axis("quality"),
+        )
+    yield line_group(
+        "Sensitivity to τ (Figure A.13)",
+        "LRP and LaECE by the IoU of a true positive; thresholds and calibrators stay.",
+        _columns(aware.ious, "iou", {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}),
+        Axis("IoU of a true positive", domain=None),
+        Axis("error"),
+    )
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], x: str, titles: Mapping[str, str]) -> pl.DataFrame:
+    """A line for each titled column of rows, over another one."""
+    return series({title: [(row[x], row[part]) for row in rows] for part, title in titles.items()})
