@@ -205,9 +205,9 @@ class Collector:
         self.root = root
         self.rows: dict[str, int] = {}
         self.warnings: list[DataWarning] = []
-        self._images: list[tuple[str, int, int]] = []
+        self._images: list[tuple[Any, ...]] = []
         self._files: list[str] = []
-        self._objects: list[tuple[int, Edges, int, int, int, bool, bool]] = []
+        self._objects: list[tuple[Any, ...]] = []
 
     def add_image(self, image_id: str, file: str, location: Location, *, width: int = 0, height: int = 0) -> int:
         """Adds an image and returns its row.
@@ -258,31 +258,29 @@ class Collector:
 
     def annotations(self, *, unit: Literal["pixel", "image"] = "pixel", **others: Any) -> Annotations:
         """All images and objects so far; `unit` is that of the boxes, for the other fields see `Annotations`."""
-        image, box, category, object_id, row, is_crowd, is_difficult = (
-            list(zip(*self._objects, strict=True)) or [()] * 7
-        )
-        file, width, height = list(zip(*self._images, strict=True)) or [()] * 3
+        images, objects = _columns(_IMAGE, self._images), _columns(_OBJECT, self._objects)
+        objects["box"] = objects["box"].reshape(-1, 4)
         return Annotations(
-            images=AnnotatedImages(
-                image_id=np.array(list(self.rows), dtype=object),
-                file=np.array(file, dtype=object),
-                width=np.array(width, dtype=np.int64),
-                height=np.array(height, dtype=np.int64),
-            ),
-            objects=AnnotatedObjects(
-                image=np.array(image, dtype=np.int64),
-                box=np.array(box, dtype=np.float64).reshape(-1, 4),
-                category=np.array(category, dtype=np.int64),
-                object_id=np.array(object_id, dtype=np.int64),
-                row=np.array(row, dtype=np.int64),
-                is_crowd=np.array(is_crowd, dtype=bool),
-                is_difficult=np.array(is_difficult, dtype=bool),
-                unit=unit,
-            ),
+            images=AnnotatedImages(image_id=np.array(list(self.rows), dtype=object), **images),
+            objects=AnnotatedObjects(**objects, unit=unit),
             root=self.root,
             warnings=self.warnings,
             **{"files": self._files, **others},
         )
+
+
+#: Types of the columns that `Collector` gathers.
+_IMAGE = {"file": object, "width": np.int64, "height": np.int64}
+_OBJECT = {
+    **{"image": np.int64, "box": np.float64, "category": np.int64, "object_id": np.int64, "row": np.int64},
+    **{"is_crowd": bool, "is_difficult": bool},
+}
+
+
+def _columns(types: dict[str, Any], rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
+    """The columns of rows whose fields have the order of `types`."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(types)
+    return {name: np.array(column, dtype=types[name]) for name, column in zip(types, columns, strict=True)}
 
 
 FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")

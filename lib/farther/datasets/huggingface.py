@@ -88,8 +88,8 @@ class HuggingFace(Reader):
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         shards = self._shards().get(subset) if self.root.is_dir() else None
-        folder = f"{self.config or 'data'}/"
-        paths = tuple(shards or self.files.get(subset, (f"{folder}{subset}-00000-of-00001.parquet",)))
+        usual = (f"{self.config or 'data'}/{subset}-00000-of-00001.parquet",)
+        paths = tuple(shards or self.files.get(subset, usual))
         return [Expected("rows with images and objects", paths, f"Parquet files of the split {subset}")]
 
     def read(self, subset: str) -> Annotations:
@@ -210,7 +210,8 @@ class HuggingFace(Reader):
         """Files of each split, within the root."""
         if self.files:
             return self._chosen()
-        patterns = self._in_card()
+        configs = self._configurations()
+        patterns = data_files(configs[self._configuration(configs)]) if configs else {}
         return self._matching(patterns) if patterns else self._by_name()
 
     def _chosen(self) -> dict[str, list[str]]:
@@ -236,11 +237,6 @@ class HuggingFace(Reader):
         configs = card(self.root).get("configs")
         configs = configs if isinstance(configs, list) else ()
         return {str(c.get("config_name", "default")): c for c in configs if isinstance(c, dict)}
-
-    def _in_card(self) -> dict[str, list[str]]:
-        """Patterns of files of each split that `README.md` gives for the configuration; {} where it gives none."""
-        configs = self._configurations()
-        return data_files(configs[self._configuration(configs)]) if configs else {}
 
     def _described(self) -> Any:
         """Features of the configuration in `README.md`; None if not described."""
@@ -273,10 +269,8 @@ class HuggingFace(Reader):
                 continue
             split, folder = split_of(relative), relative.parent.as_posix()
             if folders.setdefault(split, folder) != folder:
-                problem = (
-                    f"files of {split!r} lie in {folders[split]} and in {folder}; parameter 'config' chooses a folder"
-                )
-                raise DataError(problem, file=self.root)
+                problem = f"files of {split!r} lie in {folders[split]} and in {folder}"
+                raise DataError(f"{problem}; parameter 'config' chooses a folder", file=self.root)
             shards.setdefault(split, []).append(relative.as_posix())
         return shards
 
