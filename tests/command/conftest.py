@@ -228,11 +228,8 @@ def _run_everything(folder: Path, data: Path) -> None:
         _stage("code_digests")
         for name in params["datasets"]:
             _stage("ingest", name)
-        for name in params["benchmarks"]:
-            _stage("curate", name)
-        _stage("embed")
-        for name in params["benchmarks"]:
-            _stage("stratify", name)
+        for stage in ("curate", "embed", "stratify"):
+            _stage(stage)
         for run in params["detectors"]:
             _stage("infer", run)
             _stage("evaluate", run)

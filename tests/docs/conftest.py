@@ -68,7 +68,7 @@ class Project:
 
     def evaluate(self, run: str) -> None:
         """What `dvc repro evaluate@RUN` runs after `ingest`, whether it changed or not."""
-        self.stage("curate", "voc")
+        self.stage("curate")
         self.stage("infer", run)
         self.stage("code_digests")
         self.stage("evaluate", run)
