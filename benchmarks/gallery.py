@@ -19,7 +19,7 @@ import numpy as np
 
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
-from farther.report.results import OodSplit, Run, values
+from farther.report.results import OodSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
@@ -27,6 +27,7 @@ from farther.tables.annotations import OBJECT_OUTCOMES
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.conftest import Chromium
+from tests.support.evaluations import evaluation_of
 
 CLASSES, CATEGORIES, WIDTH, HEIGHT = 20, 300, 640, 480
 
@@ -98,14 +99,9 @@ def made_up(artifacts: Path, detections: int, methods: int) -> Run:
 def evaluated(methods: tuple[str, ...]) -> Run:
     """The run, as far as the gallery reads it."""
     splits = (OodSplit("up", "photos", "near"),)
-    evaluation = {
-        "run": "net",
-        "threshold": 0.5,
-        "splits": {"up": {"inputs": {}}},
-        "methods": {method: {"tau": 0.0} for method in methods},
-    }
-    frame = values("net", "made", splits, {("up", method): {} for method in methods}, evaluation)
-    return Run("net", "made", "", "", splits, frame, {"threshold": 0.5}, evaluation)
+    evaluation = evaluation_of(splits={"up": {}}, methods={method: {} for method in methods})
+    run = Run("net", "made", "", "", splits, {"threshold": 0.5}, evaluation)
+    return run.with_values({("up", method): {} for method in methods})
 
 
 def write(artifacts: Path, run: Run) -> Path:

@@ -26,13 +26,14 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.evaluate import evaluate_run
-from farther.evaluation.files import Roles, RunFiles, read_evaluation
+from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.results import read_evaluation
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold, read_threshold
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
-from farther.report.results import OodSplit, Run, values
+from farther.report.results import OodSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.scoring.entries import read_entry
@@ -177,8 +178,8 @@ def gallery(folder: Path) -> None:
     """The gallery's page and data, of the images that it takes by default."""
     evaluation = read_evaluation(RunFiles(RUN, BENCHMARK, folder).evaluation)
     splits = (OodSplit("ood", "ood", "near"),)
-    frame = values(RUN, BENCHMARK, splits, {("ood", method): {} for method in METHODS}, evaluation)
-    run = Run(RUN, BENCHMARK, "", "", splits, frame, {"threshold": evaluation["threshold"]}, evaluation)
+    run = Run(RUN, BENCHMARK, "", "", splits, {"threshold": evaluation.threshold}, evaluation)
+    run = run.with_values({("ood", method): {} for method in METHODS})
     report = folder / "report"
     page = Gallery(Site(report, {}), {"ood": folder / "photos"}, report, GallerySettings())
     page.add(run, read_run_outcomes(run, folder), METHODS[0])

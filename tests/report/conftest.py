@@ -27,7 +27,7 @@ from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
-from farther.report.results import OodSplit, Run, values
+from farther.report.results import OodSplit, Run
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import RunRegions
 from farther.scoring.score import score_run
@@ -232,8 +232,7 @@ def run_of(results: dict[str, dict[str, float | None]], sections: dict[str, Any]
     evaluation = None if sections is None else evaluation_of(**sections)
     splits = (OodSplit("coco_near", "coco", "near"),)
     found = {("coco_near", method): metrics for method, metrics in results.items()}
-    frame = values("net", "voc", splits, found, evaluation)
-    return Run("net", "voc", "faster_rcnn", "w", splits, frame, {}, evaluation)
+    return Run("net", "voc", "faster_rcnn", "w", splits, {}, evaluation).with_values(found)
 
 
 @pytest.fixture(scope="session")

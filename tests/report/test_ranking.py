@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from farther.report.charts import ranking
-from farther.report.results import OodSplit, Run, values
+from farther.report.results import OodSplit, Run
 
 
 @pytest.fixture
@@ -22,8 +22,7 @@ def runs(make_run) -> list[Run]:
             for k, split in enumerate(splits)
             for m, v in methods.items()
         }
-        frame = values(name, "voc", splits, of_split, {})
-        found.append(replace(make_run({}), name=name, splits=splits, values=frame))
+        found.append(replace(make_run({}), name=name, splits=splits).with_values(of_split))
     return found
 
 

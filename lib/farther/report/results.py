@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,9 @@ class Run:
     Args:
         name, benchmark, adapter, weights: As in params.yaml.
         splits: The benchmark's OOD test splits, by dataset, the nearest first.
-        values: One row per split, method and metric, in this order; columns `VALUES`.
         detector: Metrics of the detector alone; {} where the run is not evaluated.
         evaluation: All details (`evaluation/<run>.json`); None where they are not on this machine.
+        values: One row per split, method and metric, in this order; columns `VALUES`. See `with_values`.
         title: Its title in params.yaml; without one, its name without the benchmark's.
         known_title: The benchmark's title in params.yaml; without one, its name.
         few: See `FEW`.
@@ -95,20 +96,59 @@ class Run:
     adapter: str
     weights: str
     splits: tuple[OodSplit, ...]
-    values: pl.DataFrame
     detector: Mapping[str, Any]
     evaluation: Evaluation | None
+    values: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=VALUES))
     title: str = ""
     known_title: str = ""
     few: int = FEW
     kinds: Mapping[str, str] = field(default_factory=dict)
 
+    def with_values(self, found: Mapping[tuple[str, str], Mapping[str, float | None]]) -> Run:
+        """The run with its values.
+
+        Args:
+            found: (split, method) → metric → fraction, None where it is not defined; metrics that are absent there are
+                those of the details.
+        """
+        methods = list(dict.fromkeys(method for _, method in found))
+        return replace(self, values=self._values(methods, SHOWN, found))
+
     def values_of(self, metrics: Sequence[Metric]) -> pl.DataFrame:
         """Rows like those of `values` of other metrics, of the splits that any method has a value in."""
-        found: dict[tuple[str, str], dict[str, float | None]]
-        found = {(split.name, method): {} for split in self.splits for method in self.methods}
-        rows = values(self.name, self.benchmark, self.splits, found, self.evaluation, self.few, metrics)
+        rows = self._values(self.methods, metrics, {})
         return rows.filter(pl.col("value").is_not_null().any().over("split"))
+
+    def _values(
+        self,
+        methods: Sequence[str],
+        metrics: Sequence[Metric],
+        found: Mapping[tuple[str, str], Mapping[str, float | None]],
+    ) -> pl.DataFrame:
+        described = {name: {"method": name, "label": self.label(name), "family": self.family(name)} for name in methods}
+        rows = []
+        for split in self.splits:
+            of_split = {"split": split.name, "split_title": split.title}
+            of_split |= {"dataset": split.dataset, "distance": split.distance}
+            for method, description in described.items():
+                measured, stored = self.details(split.name, method), found.get((split.name, method), {})
+                counts = {
+                    "images": self.images(split.name) if split.name in self.counts else None,
+                    "objects": measured.of_group("open_set").get("unknown_objects"),
+                    "detections": measured.of_group("ood").get("ood_regions"),
+                }
+                place = {"run": self.name, "benchmark": self.benchmark, **of_split, **description, **counts}
+                rows += [
+                    {
+                        **place,
+                        **cell(metric, stored.get(metric.name, measured.value(metric)), measured.interval(metric)),
+                        "is_few": GROUPS[metric.group].is_from_few(measured, self.few),
+                        "is_tied": _is_tied(method, measured.against_best.get(metric.name)),
+                    }
+                    for metric in metrics
+                ]
+        frame = with_best(pl.DataFrame(rows, schema=VALUES))
+        return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few"))
 
     @property
     def full_title(self) -> str:
@@ -195,7 +235,7 @@ class Run:
 
     def method(self, name: str) -> MethodResults | None:
         """All that was measured with a method; None where that is not on this machine."""
-        return _method(self.evaluation, name)
+        return self.evaluation.methods.get(name) if self.evaluation else None
 
     def means(self, method: str) -> dict[str, MeanOverSplits]:
         """Distance → means of a method over its splits; {} where they are not on this machine."""
@@ -204,19 +244,30 @@ class Run:
 
     def details(self, split: str, method: str) -> SplitResults:
         """All that was measured with a method in a split; nothing where that is not on this machine."""
-        return _details(self.evaluation, split, method)
+        found = self.method(method)
+        return found.splits.get(split, SplitResults()) if found else SplitResults()
 
     def fitted(self, method: str) -> FittedMethod:
         """The fitted method; its name alone where the details are not on this machine."""
-        return _fitted(self.evaluation, method)
+        found = self.method(method)
+        return found.fitted if found else FittedMethod(name=method)
 
     def label(self, method: str) -> str:
         """Title of a method in tables of this run; one whose parameters were chosen on test data is marked."""
-        return _label(method, self.fitted(method))
+        return f"{title_of(method)} (oracle)" if self.fitted(method).is_oracle else title_of(method)
 
     def family(self, method: str) -> str:
-        """The inputs of a method, as FMIYC sorts methods (Section 5.2); see `_family`."""
-        return _family(self.fitted(method))
+        """The inputs of a method, as FMIYC sorts methods (Section 5.2).
+
+        Returns:
+            `output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner layer).
+        """
+        needs = set(self.fitted(method).needs)
+        if any(need == "latent" or need.startswith(("latent.", "gram.")) for need in needs):
+            return "latent"
+        if "features" in needs:
+            return "mixed" if needs & {"logits", "last_layer"} else "feature"
+        return "output"
 
     def ranked(self, metric: str) -> list[str]:
         """Methods by their mean over splits, the best first; equal ones in the order of params.yaml."""
@@ -277,16 +328,10 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         known = ", ".join(params["benchmarks"])
         raise ParameterError(f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}")
     files = RunFiles(name, benchmark, artifacts)
-    few = (params.get("report") or {}).get("few", FEW)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
     wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
-    found = {
-        place: {name: of.get(name) for name in COMPARED}
-        for place, file in wanted.items()
-        if (of := _numbers(file)) or file.exists()
-    }
-    evaluation = read_evaluation(files.evaluation) if files.evaluation.exists() else None
-    return Run(
+    found = {place: _numbers(file) for place, file in wanted.items() if file.exists()}
+    run = Run(
         name=name,
         benchmark=benchmark,
         title=str(detector.get("title") or name.removeprefix(f"{benchmark}-")),
@@ -294,61 +339,12 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
         splits=splits,
-        values=values(name, benchmark, splits, found, evaluation, few),
-        few=few,
+        few=(params.get("report") or {}).get("few", FEW),
         detector=_numbers(files.metrics / "detector.json"),
-        evaluation=evaluation,
+        evaluation=read_evaluation(files.evaluation) if files.evaluation.exists() else None,
         kinds={method: kind_of(entry or {}, method, detector) for method, entry in params["methods"].items()},
     )
-
-
-def values(
-    run: str,
-    benchmark: str,
-    splits: Sequence[OodSplit],
-    found: Mapping[tuple[str, str], Mapping[str, float | None]],
-    evaluation: Evaluation | None,
-    few: int = FEW,
-    metrics: Sequence[Metric] = SHOWN,
-) -> pl.DataFrame:
-    """The frame `Run.values` of a run; see `read_runs`.
-
-    Args:
-        run, benchmark, splits: Of the run.
-        found: (split, method) → metric → fraction, None where it is not defined; metrics that are absent there are
-            those of the details.
-        evaluation: The run's details; None where they are not on this machine.
-        few: See `FEW`.
-        metrics: The metrics with rows.
-    """
-    described = {}
-    for method in dict.fromkeys(method for _, method in found):
-        fitted = _fitted(evaluation, method)
-        described[method] = {"method": method, "label": _label(method, fitted), "family": _family(fitted)}
-    rows = []
-    for split in splits:
-        of_split = {"split": split.name, "split_title": split.title}
-        of_split |= {"dataset": split.dataset, "distance": split.distance}
-        for method, description in described.items():
-            measured = _details(evaluation, split.name, method)
-            of_images = evaluation.splits.get(split.name) if evaluation else None
-            counts = {
-                "images": of_images and of_images.images,
-                "objects": measured.of_group("open_set").get("unknown_objects"),
-                "detections": measured.of_group("ood").get("ood_regions"),
-            }
-            place = {"run": run, "benchmark": benchmark, **of_split, **description, **counts}
-            for metric in metrics:
-                value = found.get((split.name, method), {}).get(metric.name, measured.value(metric))
-                interval = measured.interval(metric)
-                of_value = {
-                    **cell(metric, value, interval),
-                    "is_few": GROUPS[metric.group].is_from_few(measured, few),
-                    "is_tied": _is_tied(method, measured.against_best.get(metric.name)),
-                }
-                rows.append({**place, **of_value})
-    frame = with_best(pl.DataFrame(rows, schema=VALUES))
-    return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few"))
+    return run.with_values({place: {metric: of.get(metric) for metric in COMPARED} for place, of in found.items()})
 
 
 def cell(metric: Metric, value: float | None, interval: Sequence[float] | None = None) -> dict[str, Any]:
@@ -391,34 +387,6 @@ def _is_tied(method: str, compared: FromBest | None) -> bool:
         return False
     low, high = compared.interval
     return low <= 0 <= high
-
-
-def _method(evaluation: Evaluation | None, name: str) -> MethodResults | None:
-    return evaluation.methods.get(name) if evaluation else None
-
-
-def _details(evaluation: Evaluation | None, split: str, method: str) -> SplitResults:
-    found = _method(evaluation, method)
-    return found.splits.get(split, SplitResults()) if found else SplitResults()
-
-
-def _fitted(evaluation: Evaluation | None, method: str) -> FittedMethod:
-    found = _method(evaluation, method)
-    return found.fitted if found else FittedMethod(name=method)
-
-
-def _label(method: str, fitted: FittedMethod) -> str:
-    return f"{title_of(method)} (oracle)" if fitted.is_oracle else title_of(method)
-
-
-def _family(fitted: FittedMethod) -> str:
-    """`output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner layer)."""
-    needs = set(fitted.needs)
-    if any(need == "latent" or need.startswith(("latent.", "gram.")) for need in needs):
-        return "latent"
-    if "features" in needs:
-        return "mixed" if needs & {"logits", "last_layer"} else "feature"
-    return "output"
 
 
 def _splits(name: str, params: Mapping[str, Any]) -> tuple[OodSplit, ...]:

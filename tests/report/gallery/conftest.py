@@ -12,7 +12,7 @@ from tests.support.evaluations import evaluation_of
 
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
-from farther.report.results import OodSplit, Run, values
+from farther.report.results import OodSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
@@ -102,9 +102,8 @@ class Project:
             methods={method: {} for method in METHODS},
             splits={split.name: {} for split in splits},
         )
-        found = {(split, method): {} for split in SPLITS for method in METHODS}
-        frame = values("net", "zoo", splits, found, evaluation)
-        self.run = Run("net", "zoo", "yolo", "w", splits, frame, {"threshold": 0.5}, evaluation)
+        run = Run("net", "zoo", "yolo", "w", splits, {"threshold": 0.5}, evaluation)
+        self.run = run.with_values({(split, method): {} for split in SPLITS for method in METHODS})
 
     def make(self) -> None:
         for split, photos in SPLITS.items():
