@@ -6,8 +6,8 @@ import pytest
 from tests.evaluation.deployable import PARAMS, lay
 
 from farther.command import main
-from farther.evaluation.choice import Budget, Choices
-from farther.evaluation.choosing import store_choice
+from farther.evaluation.deploy.choose import store_choice
+from farther.evaluation.deploy.results import Budget, DeployChoices
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
@@ -23,7 +23,7 @@ def project(tmp_path, monkeypatch):
 
 def found(capsys, *arguments):
     assert main(["choose", "r", "--json", *arguments]) == 0
-    return Choices.from_json(json.loads(capsys.readouterr().out))
+    return DeployChoices(**json.loads(capsys.readouterr().out))
 
 
 def test_the_budget_is_that_of_params_yaml_and_limits_that_are_given_replace_all_of_it(project, capsys):

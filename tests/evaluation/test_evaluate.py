@@ -429,8 +429,8 @@ def test_negative_prompts_that_name_a_test_category_are_remarked_on():
     folder = SimpleNamespace(header=Header(classes=("cat", "thing"), unknown_columns=(1,)))
     inputs = SimpleNamespace(id_split=SimpleNamespace(folder=folder), tested=[split])
     expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
-    assert methods._leaks(methods.Method("text", 0.5, fitted), inputs) == [expected]
-    assert methods._leaks(methods.Method("knn", 0.5, FittedMethod(name="knn", state=state)), inputs) == []
+    assert methods._leaks(methods.AppliedMethod("text", 0.5, fitted), inputs) == [expected]
+    assert methods._leaks(methods.AppliedMethod("knn", 0.5, FittedMethod(name="knn", state=state)), inputs) == []
 
 
 def test_images_are_compared_with_those_that_they_were_made_from(files):

@@ -31,7 +31,7 @@ def test_a_tau_that_keeps_more_id_regions_finds_fewer_unknown_objects(world):
 def step(objects, regions, id_regions, confidence, images):
     """A split at one value of t*, of whose regions all are out of distribution."""
     rows = regions.score >= confidence
-    return sweeps.Step(
+    return sweeps.ConfidenceStep(
         confidence=confidence,
         rows=rows,
         is_ood=np.ones(int(rows.sum()), dtype=bool),

@@ -20,8 +20,8 @@ from PIL import Image
 from tests.support.evaluations import evaluation_of
 
 from farther import curation
-from farther.evaluation.choice import Budget
-from farther.evaluation.choosing import store_choice
+from farther.evaluation.deploy.choose import store_choice
+from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs

@@ -11,7 +11,7 @@ from farther.command.project import Project
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS, PREFIXES, Metric
@@ -26,7 +26,7 @@ class Flagged(MetricGroup):
     """The share of a split's detections that a method flags."""
 
     name = "flagged"
-    table = Table("flagged", "detections that are flagged (%)")
+    table = GroupTable("flagged", "detections that are flagged (%)")
     columns = ("share",)
     sizes = ("regions",)
 

@@ -8,9 +8,9 @@ from tests.evaluation.deployable import lay
 from tests.report.conftest import run_of
 
 from farther.errors import DataError
-from farther.evaluation.budget_search import NOTHING_FLAGGED
-from farther.evaluation.choice import Budget, Choices
-from farther.evaluation.choosing import store_choice
+from farther.evaluation.deploy.choose import store_choice
+from farther.evaluation.deploy.results import Budget, DeployChoices
+from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
@@ -68,7 +68,7 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
 
 def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_path):
     content(tmp_path, max_false_alarms=25, choose_on="far")
-    found = Choices.read(tmp_path / "artifacts/evaluation/net/choice.json")
+    found = DeployChoices.read(tmp_path / "artifacts/evaluation/net/choice.json")
     assert deploy.remarks(found) == []  # 50 of 100, but of four images
     alarms = replace(found.choice.measured["false_alarms"], interval=(30.0, 70.0))
     choice = replace(found.choice, measured={**found.choice.measured, "false_alarms": alarms})
@@ -80,7 +80,7 @@ def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_pa
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
     content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
-    found = Choices.read(tmp_path / "artifacts/evaluation/net/choice.json")
+    found = DeployChoices.read(tmp_path / "artifacts/evaluation/net/choice.json")
     labelled = replace(found, choice=replace(found.choice, tau=NOTHING_FLAGGED, reached=False))
     said = deploy.answer(labelled)
     assert "The nearest is one with t* = " in said

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from farther.command.project import Project, option
 
 if TYPE_CHECKING:
-    from farther.evaluation.choice import Budget
+    from farther.evaluation.deploy.results import Budget
 
 MaxMisclassified = Annotated[float | None, option("SHARE", "Most unknown objects misclassified: 0.01 is 1%.")]
 MaxFalseAlarms = Annotated[float | None, option("NUMBER", "Most detections flagged as unknown per 100 ID images.")]
@@ -31,7 +31,7 @@ def budget_of(project: Project, **given: Any) -> Budget:
     Raises:
         ParameterError: nothing is limited, or a value is wrong.
     """
-    from farther.evaluation.choice import LIMITS, Budget
+    from farther.evaluation.deploy.results import LIMITS, Budget
     from farther.registry import build
 
     given = {name: value for name, value in given.items() if value is not None}

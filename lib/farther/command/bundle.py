@@ -18,7 +18,7 @@ from farther.command.project import PARAMS, Params, Project, argument
 from farther.errors import ParameterError, choose
 
 if TYPE_CHECKING:
-    from farther.evaluation.choice import Budget
+    from farther.evaluation.deploy.results import Budget
     from farther.monitor import Chosen
 
 

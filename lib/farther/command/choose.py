@@ -18,7 +18,7 @@ from farther.command.project import PARAMS, Json, Params, Project, argument, opt
 from farther.errors import choose as known_name
 
 if TYPE_CHECKING:
-    from farther.evaluation.choice import Budget, Choices
+    from farther.evaluation.deploy.results import Budget, DeployChoices
 
 
 def choose(
@@ -55,10 +55,10 @@ def choose(
         choose_on=choose_on,
     )
     found = chosen(project, run, budget, method or ())
-    print(as_json(found.to_json()) if json else _shown(found))
+    print(as_json(found) if json else _shown(found))
 
 
-def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = ()) -> Choices:
+def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = ()) -> DeployChoices:
     """What to deploy of a run: what the stage `evaluate` stored, or for another budget computed now.
 
     Args:
@@ -71,8 +71,8 @@ def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = 
         DataError: the run was not evaluated, or a file is damaged.
         ParameterError: a name is unknown.
     """
-    from farther.evaluation.choice import Choices
-    from farther.evaluation.choosing import choose as choose_setting
+    from farther.evaluation.deploy.choose import choose_deployment
+    from farther.evaluation.deploy.results import DeployChoices
     from farther.evaluation.files import RunFiles
     from farther.evaluation.inputs import RunInputs
     from farther.evaluation.settings import EvaluationSettings
@@ -82,14 +82,14 @@ def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = 
     names = [known_name("method", name, project.section("methods")) for name in methods]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     if files.choice.is_file() and not names:
-        stored = Choices.read(files.choice)
+        stored = DeployChoices.read(files.choice)
         if stored.budget == budget:
             return stored
     settings = build(EvaluationSettings, "params.yaml: evaluate", project.section("evaluate"))
-    return choose_setting(RunInputs(files, files.roles, settings), names or list(project.section("methods")), budget)
+    return choose_deployment(RunInputs(files, files.roles, settings), names or list(project.section("methods")), budget)
 
 
-def _shown(found: Choices) -> str:
+def _shown(found: DeployChoices) -> str:
     from farther.report.pages import deploy
 
     parts = [coloured(found.run, "head") + "\n" + paragraph(deploy.answer(found))]

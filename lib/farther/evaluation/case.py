@@ -13,7 +13,7 @@ from farther.metrics.open_set.outcomes import OpenSetSplit, Outcome
 
 
 @dataclass(frozen=True)
-class Side:
+class ScoredSide:
     """Regions, or images, of which scores are compared with those of another side.
 
     Args:
@@ -24,16 +24,16 @@ class Side:
     image_id: np.ndarray
     scores: np.ndarray
 
-    def __getitem__(self, rows: np.ndarray) -> Side:
+    def __getitem__(self, rows: np.ndarray) -> ScoredSide:
         """Some of them."""
-        return Side(self.image_id[rows], self.scores[rows])
+        return ScoredSide(self.image_id[rows], self.scores[rows])
 
     def __len__(self) -> int:
         return len(self.scores)
 
-    def by_image(self) -> Side:
+    def by_image(self) -> ScoredSide:
         """The images, each with the score of its least in-distribution region."""
-        return Side(*ood.per_image(self.image_id, self.scores))
+        return ScoredSide(*ood.per_image(self.image_id, self.scores))
 
 
 class MethodScores:
@@ -54,19 +54,19 @@ class MethodScores:
         return self.inputs.scores(self.name, self.inputs.id_split)
 
     @cached_property
-    def of_id(self) -> Side:
+    def of_id(self) -> ScoredSide:
         """Regions of the ID split at or above t*."""
-        return Side(self.inputs.id_regions.image_id, self.stored[self.inputs.id_above])
+        return ScoredSide(self.inputs.id_regions.image_id, self.stored[self.inputs.id_above])
 
     @cached_property
-    def of_id_images(self) -> Side:
+    def of_id_images(self) -> ScoredSide:
         """Images of the ID split with such a region."""
         return self.of_id.by_image()
 
     @cached_property
-    def of_spectrum(self) -> Side:
+    def of_spectrum(self) -> ScoredSide:
         """Regions at or above t* of the ID split and the shifted splits."""
-        return Side(self.inputs.spectrum, self.inputs.spectrum_scores(self.name))
+        return ScoredSide(self.inputs.spectrum, self.inputs.spectrum_scores(self.name))
 
 
 class SplitCase:
@@ -84,20 +84,20 @@ class SplitCase:
     @cached_property
     def stored(self) -> np.ndarray:
         """Scores of the split's stored regions."""
-        return self.inputs.scores(self.method.name, self.split.data)
+        return self.inputs.scores(self.method.name, self.split)
 
     @cached_property
-    def regions(self) -> Side:
+    def regions(self) -> ScoredSide:
         """The split's regions at or above t*."""
-        return Side(self.split.regions.image_id, self.stored[self.split.above])
+        return ScoredSide(self.split.detections.image_id, self.stored[self.split.above])
 
     @cached_property
-    def of_ood(self) -> Side:
+    def of_ood(self) -> ScoredSide:
         """Those of them that are out of distribution."""
         return self.regions[self.split.is_ood]
 
     @cached_property
-    def of_ood_images(self) -> Side:
+    def of_ood_images(self) -> ScoredSide:
         """Images with such a region."""
         return self.of_ood.by_image()
 
@@ -122,7 +122,7 @@ class SplitCase:
         matching = self.split.matching
         if matching.protocol == "paper":
             return self.outcome
-        split = OpenSetSplit.of(self.split.data.objects, self.split.regions, replace(matching, protocol="paper"))
+        split = OpenSetSplit.of(self.split.objects, self.split.detections, replace(matching, protocol="paper"))
         return split.match(self.is_unknown)
 
     @cached_property

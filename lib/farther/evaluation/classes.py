@@ -101,7 +101,7 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResult
 def _parts(inputs: RunInputs) -> list[_Part]:
     """The splits whose images were chosen by the rules of the benchmark."""
     found = []
-    is_ood = {split.name: split.is_ood for split in inputs.test_splits}
+    is_ood = {split.name: split.is_ood for split in inputs.tested}
     for split in (*inputs.tested, *inputs.shifted):
         file = inside(inputs.files.images(split.name).parent, "classes.parquet")
         if not file.is_file():

@@ -20,7 +20,7 @@ def evaluate_detector(inputs: RunInputs) -> DetectorResults:
     id_split, settings = inputs.id_split, inputs.settings
     known = closed_set.ClosedSet.of(id_split.objects, id_split.regions())
     summaries = {id_split.name: id_split.summary(inputs.id_regions)}
-    summaries |= {split.name: split.data.summary(split.regions) for split in inputs.test_splits}
+    summaries |= {split.name: split.summary(split.detections) for split in inputs.tested}
     matches = closed_set.Matches.of(known)
     of_closed_set, budget = _closed_set(inputs, matches), error_budget.of_detector(inputs, known)
     map_at = {str(t): mean_average_precision(matches.whole, t) for t in settings.confidences}

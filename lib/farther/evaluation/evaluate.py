@@ -77,7 +77,7 @@ def evaluate_run(
 
 def _bootstrap(inputs: RunInputs) -> dict[str, DrawnImages]:
     """What the replicates of each split draw; {} without replicates."""
-    draws = {inputs.id_split.name: inputs.id_draws, **{split.name: split.draws for split in inputs.test_splits}}
+    draws = {inputs.id_split.name: inputs.id_draws, **{split.name: split.draws for split in inputs.tested}}
     return {name: DrawnImages(**drawn.facts()) for name, drawn in draws.items() if drawn is not None}
 
 

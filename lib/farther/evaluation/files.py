@@ -12,7 +12,7 @@ Below the artifacts folder:
     scores/<run>/<method>/<split>.parquet    its scores
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.annotations`
     metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
-    evaluation/<run>/choice.json             what to deploy; see `farther.evaluation.choice`
+    evaluation/<run>/choice.json             what to deploy; see `farther.evaluation.deploy.results`
 """
 
 from __future__ import annotations
@@ -197,10 +197,10 @@ class RunSplit:
             objects=len(self.objects),
             regions=len(regions),
             no_detection=1 - seen / len(self.images) if self.images else None,
-            inputs=self.inputs(),
+            inputs=self.digests(),
         )
 
-    def inputs(self) -> dict[str, str]:
+    def digests(self) -> dict[str, str]:
         """Digests of what was read: of files, of names of readable images, and of the columns of regions that count."""
         columns = [getattr(self._stored, name).tobytes() for name in ("region_id", "box", "score", "label")]
         used = digest("\0".join(self._stored.image_id), *columns)

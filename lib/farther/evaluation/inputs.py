@@ -15,7 +15,7 @@ from farther.errors import DataError
 from farther.evaluation.files import Roles, RunFiles, RunSplit, aligned_scores
 from farther.evaluation.image_pairs import PairedSplit
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.sweeps import Step
+from farther.evaluation.sweeps import ConfidenceStep
 from farther.evaluation.threshold import read_threshold
 from farther.evaluation.weights import Weights
 from farther.metrics.catalogue import COMPARED
@@ -60,28 +60,23 @@ class RunInputs:
         self.settings = settings
         self.user_defined = create_all(settings.user_defined, taken=COMPARED)
         self.threshold = read_threshold(files.threshold)
-        self.id_split = self.read(settings.id_split)
-        self.tested = [self.read(name) for name in roles.test]
+        self.id_split = RunSplit(files, settings.id_split, logits=self.needs_logits)
+        self.tested = [TestSplit(self, name) for name in roles.test]
         self.shifted = [RunSplit(files, name) for name in roles.shifted]
         read = {split.name: split for split in (self.id_split, *self.tested)}
         names = dict.fromkeys(params["of"] for params in roles.pairs.values())
         self.bases = {name: read.get(name) or RunSplit(files, name) for name in names}
         _refuse_other_classes(self.id_split)
 
-    def read(self, split: str) -> RunSplit:
-        """A split of the run, its regions with logits where the settings need these; errors as for `RunSplit`."""
-        settings = self.settings
-        return RunSplit(self.files, split, logits=settings.protocol == "published-code" or bool(settings.user_defined))
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the settings need the logits of regions in the ID split and the tested ones."""
+        return self.settings.protocol == "published-code" or bool(self.settings.user_defined)
 
     @property
     def whole_images(self) -> bool:
         """Whether the detector is a classifier, whose regions are whole images."""
         return self.id_split.folder.header.whole_images
-
-    @cached_property
-    def test_splits(self) -> list[TestSplit]:
-        """The OOD test splits."""
-        return [TestSplit(self, split, seed=self.settings.seed + 1) for split in self.tested]
 
     @cached_property
     def id_regions(self) -> Regions:
@@ -149,55 +144,53 @@ class RunInputs:
         return found
 
 
-class TestSplit:
-    """An OOD split at the operating threshold, and at each value of the sweep over t*.
+class TestSplit(RunSplit):
+    """An OOD split, also at the operating threshold, and at each value of the sweep over t*.
 
     Args:
         inputs: The run's other inputs.
-        split: The split's tables.
-        seed: Seed of the draws of its images.
+        name: The name of the split.
     """
 
     __test__ = False  # not a test case of pytest
 
-    def __init__(self, inputs: RunInputs, split: RunSplit, seed: int):
+    def __init__(self, inputs: RunInputs, name: str):
+        super().__init__(inputs.files, name, logits=inputs.needs_logits)
         self.inputs = inputs
-        self.data = split
-        self.name = split.name
-        self._seed = seed
+        self._seed = inputs.settings.seed + 1
 
     @cached_property
     def above(self) -> np.ndarray:
         """Stored regions at or above t*, bool."""
-        return self.data.regions().score >= self.inputs.threshold
+        return self.regions().score >= self.inputs.threshold
 
     @cached_property
-    def regions(self) -> Regions:
+    def detections(self) -> Regions:
         """Regions at or above t*."""
-        return self.data.regions(self.inputs.threshold)
+        return self.regions(self.inputs.threshold)
 
     @cached_property
     def categories(self) -> np.ndarray:
         """Category of the object that each region at or above t* overlaps most, "" where there is none."""
-        category: np.ndarray = true_classes(self.data.objects, self.regions, self.inputs.settings.iou).category
+        category: np.ndarray = true_classes(self.objects, self.detections, self.inputs.settings.iou).category
         return category.astype(str)
 
     @cached_property
     def matching(self) -> MatchingRules:
         """Rules by which regions are matched to objects."""
         settings = self.inputs.settings
-        return MatchingRules(settings.iou, settings.protocol, self.data.known_classes)
+        return MatchingRules(settings.iou, settings.protocol, self.known_classes)
 
     @cached_property
     def split(self) -> OpenSetSplit:
         """Regions at or above t*, with their overlaps."""
-        return OpenSetSplit.of(self.data.objects, self.regions, self.matching)
+        return OpenSetSplit.of(self.objects, self.detections, self.matching)
 
     @cached_property
     def touching(self) -> OverlapPairs:
         """Regions at or above t* and objects that overlap enough for an error in localisation."""
         settings = replace(self.matching, iou=TOUCH)
-        return OpenSetSplit.of(self.data.objects, self.regions, settings).candidates
+        return OpenSetSplit.of(self.objects, self.detections, settings).candidates
 
     @cached_property
     def is_ood(self) -> np.ndarray:
@@ -216,7 +209,7 @@ class TestSplit:
 
     def _near(self, objects: np.ndarray) -> np.ndarray:
         """Regions at or above t* that lie on one of some objects, bool."""
-        near, found = self.split.candidates, np.zeros(len(self.regions), dtype=bool)
+        near, found = self.split.candidates, np.zeros(len(self.detections), dtype=bool)
         found[near.region[objects[near.target]]] = True
         return found
 
@@ -226,7 +219,7 @@ class TestSplit:
         inputs = self.inputs
         alone = len(inputs.tested) == 1  # then the ID images need not be kept
         return (inputs.mixed_with(inputs.id_split) if alone else inputs.id_mixed).joined(
-            inputs.mixed_with(self.data), self.name
+            inputs.mixed_with(self), self.name
         )
 
     @cached_property
@@ -252,7 +245,7 @@ class TestSplit:
     @cached_property
     def draws(self) -> ImageDraws | None:
         """Draws of the split's images; None without replicates."""
-        return self.inputs.settings.draws(self.data.images, self._seed)
+        return self.inputs.settings.draws(self.images, self._seed)
 
     @cached_property
     def pairs(self) -> PairedSplit | None:
@@ -261,19 +254,19 @@ class TestSplit:
         if params is None:
             return None
         base = inputs.bases[params["of"]]
-        return PairedSplit(self.data, self.regions, base, params, threshold=inputs.threshold, matching=self.matching)
+        return PairedSplit(self, self.detections, base, params, threshold=inputs.threshold, matching=self.matching)
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ConfidenceStep]:
         """The split at each value of t* from which on regions are stored, one at a time in memory."""
         id_split = self.inputs.id_split
-        stored = max(split.folder.header.score_threshold for split in (self.data, id_split))
+        stored = max(split.folder.header.score_threshold for split in (self, id_split))
         return (self._step(confidence) for confidence in self.inputs.settings.confidences if confidence >= stored)
 
-    def _step(self, confidence: float) -> Step:
-        rows = self.data.regions().score >= confidence
+    def _step(self, confidence: float) -> ConfidenceStep:
+        rows = self.regions().score >= confidence
         seen = np.count_nonzero(np.bincount(self.stored_split.detections.image[rows]))
-        images = len(self.data.images)
-        return Step(
+        images = len(self.images)
+        return ConfidenceStep(
             confidence=confidence,
             rows=rows,
             is_ood=self._stored_is_ood[rows],
@@ -285,12 +278,12 @@ class TestSplit:
     @cached_property
     def stored_split(self) -> OpenSetSplit:
         """All stored regions, with their overlaps."""
-        return OpenSetSplit.of(self.data.objects, self.data.regions(), self.matching)
+        return OpenSetSplit.of(self.objects, self.regions(), self.matching)
 
     @cached_property
     def _stored_is_ood(self) -> np.ndarray:
         iou = self.inputs.settings.iou
-        return not_of_known(self.data.objects, self.data.regions(), self.data.known_classes, iou)
+        return not_of_known(self.objects, self.regions(), self.known_classes, iou)
 
 
 def _refuse_other_classes(split: RunSplit) -> None:

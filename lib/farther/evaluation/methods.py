@@ -41,7 +41,7 @@ LISTED = 10
 
 
 @dataclass(frozen=True)
-class Method:
+class AppliedMethod:
     """A method that applies to the run's detector.
 
     Args:
@@ -55,7 +55,7 @@ class Method:
     fitted: FittedMethod
 
 
-def read_methods(files: RunFiles, names: list[str]) -> tuple[list[Method], dict[str, str]]:
+def read_methods(files: RunFiles, names: list[str]) -> tuple[list[AppliedMethod], dict[str, str]]:
     """Methods that apply, and the reasons of those that do not apply to this run's detector."""
     applicable, refused = [], {}
     for name in names:
@@ -64,7 +64,7 @@ def read_methods(files: RunFiles, names: list[str]) -> tuple[list[Method], dict[
         if fitted.not_applicable:
             refused[name] = fitted.not_applicable
         else:
-            applicable.append(Method(name, read_threshold(files.fitted(name) / "threshold.json"), fitted))
+            applicable.append(AppliedMethod(name, read_threshold(files.fitted(name) / "threshold.json"), fitted))
     return applicable, refused
 
 
@@ -128,9 +128,9 @@ def _digests(folder: Path) -> dict[str, str]:
     return {file.name: digest(file) for file in sorted(folder.glob("*.parquet"))}
 
 
-def evaluate_method(method: Method, inputs: RunInputs) -> Evaluated:
+def evaluate_method(method: AppliedMethod, inputs: RunInputs) -> Evaluated:
     """Evaluates one method on all OOD test splits."""
-    for split in () if inputs.whole_images else inputs.test_splits:
+    for split in () if inputs.whole_images else inputs.tested:
         if "mixed" not in vars(split):  # made before all else, as that takes the most memory
             _ = split.mixed
             give_back_memory()
@@ -141,7 +141,7 @@ def evaluate_method(method: Method, inputs: RunInputs) -> Evaluated:
     rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
     replicates, outcomes = {}, {}
     map50 = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
-    for split in inputs.test_splits:
+    for split in inputs.tested:
         case = SplitCase(scores, split)
         splits[split.name], replicates[split.name] = _measured(case)
         outcome, stored, of_split, of_ood = case.outcome, case.stored, case.regions.scores, case.of_ood.scores
@@ -192,7 +192,7 @@ def _measured(case: SplitCase) -> tuple[SplitResults, dict[str, np.ndarray]]:
     return SplitResults(groups=groups, **details), replicates
 
 
-def _leaks(method: Method, inputs: RunInputs) -> list[str]:
+def _leaks(method: AppliedMethod, inputs: RunInputs) -> list[str]:
     """A remark on negative prompts that name a category of an OOD test split: those that the method or labels use."""
     header = inputs.id_split.folder.header
     prompts = {header.classes[column] for column in header.unknown_columns}

@@ -12,12 +12,12 @@ from typing import Any
 from farther.cores import count_cores, give_back_memory
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.methods import Evaluated, Method, evaluate_method
+from farther.evaluation.methods import AppliedMethod, Evaluated, evaluate_method
 from farther.evaluation.results import DetectorResults, as_json, read_results, write_results
 from farther.keyed import Keyed
 from farther.tables.files import digest
 
-#: The kept part of the detector, and the choice of what to deploy (`farther.evaluation.choosing`).
+#: The kept part of the detector, and the choice of what to deploy (`farther.evaluation.deploy.choose`).
 DETECTOR, CHOICE = "detector.json", "choice.json"
 
 
@@ -49,7 +49,7 @@ class Parts:
             *(text for split in _read(inputs) for text in key_of(split)),
         )
 
-    def all(self, methods: Sequence[Method]) -> tuple[DetectorResults, dict[str, Evaluated]]:
+    def all(self, methods: Sequence[AppliedMethod]) -> tuple[DetectorResults, dict[str, Evaluated]]:
         """The part of the detector and those of methods, computed on one thread per core.
 
         Of very large splits they are computed one after the other, as each takes much memory.
@@ -82,7 +82,7 @@ class Parts:
         file = self._kept.path(DETECTOR)
         return read_results(DetectorResults, file, f"delete {file}")
 
-    def method(self, method: Method) -> Evaluated:
+    def method(self, method: AppliedMethod) -> Evaluated:
         """The part of a method, its outcomes left out; see `evaluate_method`."""
         files, item = self._inputs.files, f"methods/{method.name}"
         inputs = self._inputs
@@ -93,8 +93,8 @@ class Parts:
             evaluated = evaluate_method(method, self._inputs)
             with self._writing, self._outcomes.make(method.name, key) as folder:
                 folder.mkdir()  # a benchmark may have no OOD split
-                for split in inputs.test_splits:
-                    of_regions, of_objects = evaluated.outcomes[split.name].tables(split.regions)
+                for split in inputs.tested:
+                    of_regions, of_objects = evaluated.outcomes[split.name].tables(split.detections)
                     of_regions.write(folder / f"{split.name}.parquet")
                     of_objects.write(folder / f"{split.name}.objects.parquet")
             with self._writing, self._kept.make(item, key) as folder:
@@ -111,7 +111,7 @@ class Parts:
 
 
 def measured_item(method: str) -> str:
-    """The kept part with what settings of a method cost (`farther.evaluation.choosing`)."""
+    """The kept part with what settings of a method cost (`farther.evaluation.deploy.choose`)."""
     return f"choices/{method}.json"
 
 
@@ -128,4 +128,4 @@ def as_text(values: Any) -> str:
 
 def key_of(split: RunSplit) -> list[str]:
     """Parts of a key: the detector, and what was read of a split."""
-    return [split.name, json.dumps(split.folder.header.detector, sort_keys=True), *split.inputs().values()]
+    return [split.name, json.dumps(split.folder.header.detector, sort_keys=True), *split.digests().values()]

@@ -19,7 +19,7 @@ from farther.metrics.statistics.bootstrap import MOST_IMAGES, Comparisons, Image
 from farther.registry import STRICT
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
-Side = Literal["gtu", "uu", "correct_id"]
+SeparatedSide = Literal["gtu", "uu", "correct_id"]
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -74,7 +74,7 @@ class EvaluationSettings:
     iou: float = Field(default=0.5, gt=0, le=1)
     protocol: Protocol = "paper"
     aupr: Aupr = "step"
-    separation: tuple[Side, ...] = get_args(Side)
+    separation: tuple[SeparatedSide, ...] = get_args(SeparatedSide)
     replicates: int = Field(default=200, ge=0)
     recomputed_replicates: int = Field(default=0, ge=0)
     drawn_images: int = Field(default=MOST_IMAGES, ge=1)

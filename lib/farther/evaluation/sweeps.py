@@ -85,7 +85,7 @@ def _keeping(id_scores: np.ndarray, share: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Step:
+class ConfidenceStep:
     """A split at one value of t*.
 
     Args:
@@ -106,7 +106,7 @@ class Step:
 
 
 def over_confidence(
-    steps: Iterable[Step], scores: np.ndarray, id_scores: np.ndarray, tau: float, aupr: ood.Aupr = "step"
+    steps: Iterable[ConfidenceStep], scores: np.ndarray, id_scores: np.ndarray, tau: float, aupr: ood.Aupr = "step"
 ) -> list[dict[str, Any]]:
     """All metrics of a method for values of t*, with its τ unchanged.
 

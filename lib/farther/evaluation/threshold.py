@@ -48,7 +48,7 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
     except DataError as error:
         raise DataError(error.problem, file=split.source) from None
     true_classes(split.objects, regions).write(files.truth)
-    write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
+    write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.digests()})
     return read_threshold(files.threshold)
 
 

@@ -70,7 +70,7 @@ def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "kept": {
             "metrics": digest_of("farther.evaluation.evaluate", *metrics),
-            "choice": digest_of("farther.evaluation.choosing"),
+            "choice": digest_of("farther.evaluation.deploy.choose"),
             "methods": {name: digest_of("farther.scoring.score", *files) for name, files in methods.items()},
         }
     }

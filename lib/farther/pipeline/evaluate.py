@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from farther.errors import Finding, ParameterError, choose, refused
-from farther.evaluation.choice import Budget
-from farther.evaluation.choosing import store_choice
+from farther.evaluation.deploy.choose import store_choice
+from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs

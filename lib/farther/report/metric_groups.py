@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.groups.base import Table
+from farther.evaluation.groups.base import GroupTable
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.listing import Listing
 from farther.report.results import VALUES, Run, cell
@@ -25,7 +25,7 @@ ID_IMAGES = "ID test images"
 
 def further_tables(run: Run) -> Iterator[ResultTable]:
     """The tables of `farther.evaluation.groups` that the run has values of: methods as rows."""
-    shown: dict[Table, list[Metric]] = {}
+    shown: dict[GroupTable, list[Metric]] = {}
     for group in GROUPS.values():
         if group.table is not None:
             shown.setdefault(group.table, []).extend(group.shown)

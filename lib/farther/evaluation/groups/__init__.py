@@ -9,11 +9,11 @@ from __future__ import annotations
 from farther.evaluation.groups.base import MetricGroup
 from farther.evaluation.groups.full_spectrum import FullSpectrum
 from farther.evaluation.groups.known import Known
-from farther.evaluation.groups.ood import Detections
-from farther.evaluation.groups.ood_per_image import PerImage
+from farther.evaluation.groups.ood import DetectionSeparation
+from farther.evaluation.groups.ood_per_image import ImageSeparation
 from farther.evaluation.groups.open_set import OpenSet
 from farther.evaluation.groups.open_world import OpenWorld
-from farther.evaluation.groups.pairs import Pairs
+from farther.evaluation.groups.pairs import ImagePairChanges
 from farther.evaluation.groups.recognition import Recognition
 from farther.evaluation.groups.sides import CorrectId, OnNothing, OnUnknown
 from farther.evaluation.groups.user_defined import UserDefined
@@ -23,15 +23,15 @@ GROUPS: dict[str, MetricGroup] = {
     group.name: group
     for group in (
         OpenSet(),
-        Detections(),
-        PerImage(),
+        DetectionSeparation(),
+        ImageSeparation(),
         FullSpectrum(),
         OnUnknown(),
         OnNothing(),
         CorrectId(),
         OpenWorld(),
         Known(),
-        Pairs(),
+        ImagePairChanges(),
         Recognition(),
         UserDefined(),
     )

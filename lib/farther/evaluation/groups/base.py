@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from farther.evaluation.case import Side, SplitCase
+from farther.evaluation.case import ScoredSide, SplitCase
 from farther.evaluation.files import Roles
 from farther.evaluation.results import SplitResults
 from farther.evaluation.weights import Weights
@@ -17,7 +17,7 @@ from farther.metrics.weighting import RowWeights
 
 
 @dataclass(frozen=True)
-class Table:
+class GroupTable:
     """A table of the report on a detector: its file name, and its caption."""
 
     name: str
@@ -38,7 +38,7 @@ class MetricGroup(ABC):
     """
 
     name: ClassVar[str]
-    table: ClassVar[Table | None] = None
+    table: ClassVar[GroupTable | None] = None
     columns: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[str] = "detections"
     sizes: ClassVar[tuple[str, ...]] = ()
@@ -101,10 +101,10 @@ class Separation(MetricGroup):
     sizes = ("id_regions", "ood_regions")
 
     @abstractmethod
-    def sides(self, case: SplitCase) -> tuple[Side, Side]:
+    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
         """The ID side and the OOD side."""
 
-    def id_rows(self, side: Side, weights: Weights) -> RowWeights | None:
+    def id_rows(self, side: ScoredSide, weights: Weights) -> RowWeights | None:
         """Weights of the ID side."""
         return weights.id_rows(side.image_id)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farther.evaluation.case import Side, SplitCase
+from farther.evaluation.case import ScoredSide, SplitCase
 from farther.evaluation.files import Roles
-from farther.evaluation.groups.base import Separation, Table
+from farther.evaluation.groups.base import GroupTable, Separation
 from farther.evaluation.weights import Weights
 from farther.metrics.weighting import RowWeights
 
@@ -15,7 +15,7 @@ class FullSpectrum(Separation):
     """Detections; those in the ID split and in the shifted splits are in-distribution."""
 
     name = "full_spectrum"
-    table = Table("full-spectrum", "separation where shifted ID images count as in-distribution (%)")
+    table = GroupTable("full-spectrum", "separation where shifted ID images count as in-distribution (%)")
     columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")
     needs = "a benchmark with shifted splits is needed"
 
@@ -23,11 +23,11 @@ class FullSpectrum(Separation):
         """Where the benchmark has shifted splits."""
         return bool(case.inputs.shifted)
 
-    def sides(self, case: SplitCase) -> tuple[Side, Side]:
+    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
         """Detections."""
         return case.method.of_spectrum, case.of_ood
 
-    def id_rows(self, side: Side, weights: Weights) -> RowWeights | None:
+    def id_rows(self, side: ScoredSide, weights: Weights) -> RowWeights | None:
         """A shifted image is drawn together with the one that it was made from."""
         return weights.spectrum_rows(side.image_id)
 

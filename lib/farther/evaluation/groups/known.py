@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farther.evaluation.case import SplitCase
-from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.weights import Weights
 from farther.metrics.open_set import known_classes
 
@@ -14,7 +14,7 @@ class Known(MetricGroup):
     """Known objects of the split; see `farther.metrics.open_set.known_classes`."""
 
     name = "known"
-    table = Table("known", "known classes in the images that also show unknown objects (%)")
+    table = GroupTable("known", "known classes in the images that also show unknown objects (%)")
     columns = ("ap_k", "p_k", "r_k", "map", "wi")
     unit = "objects"
     sizes = ("unknown_objects",)
@@ -22,14 +22,14 @@ class Known(MetricGroup):
 
     def applies(self, case: SplitCase) -> bool:
         """Where objects of known classes are annotated."""
-        return case.split.data.shows_known
+        return case.split.shows_known
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.known_classes.metrics`."""
         outcome = case.paper_outcome
         return known_classes.metrics(
             outcome,
-            case.split.regions,
+            case.split.detections,
             unknown_score=case.unknown_score,
             weights=weights.of(outcome.split.images),
         )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from farther.evaluation.case import Side, SplitCase
-from farther.evaluation.groups.base import Separation, Table
+from farther.evaluation.case import ScoredSide, SplitCase
+from farther.evaluation.groups.base import GroupTable, Separation
 
 
-class Detections(Separation):
+class DetectionSeparation(Separation):
     """All detections at or above t* but those of known objects in OOD images."""
 
     name = "ood"
-    table = Table("separation", "further metrics of the separation of detections (%)")
+    table = GroupTable("separation", "further metrics of the separation of detections (%)")
     columns = ("fpr95_ood_positive", "aupr_in", "aupr_out", "detection_error")
 
-    def sides(self, case: SplitCase) -> tuple[Side, Side]:
-        """Detections."""
+    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
+        """DetectionSeparation."""
         return case.method.of_id, case.of_ood

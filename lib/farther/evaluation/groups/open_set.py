@@ -8,7 +8,7 @@ import numpy as np
 
 from farther.evaluation import error_budget, intervals
 from farther.evaluation.case import SplitCase
-from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.results import MetricValues
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
@@ -18,7 +18,7 @@ class OpenSet(MetricGroup):
     """Unknown objects that are found, misclassified or missed; see `farther.metrics.open_set`."""
 
     name = "open_set"
-    table = Table("counts", "numbers of unknown objects and of false unknowns, and AP_U at 11 recalls (%)")
+    table = GroupTable("counts", "numbers of unknown objects and of false unknowns, and AP_U at 11 recalls (%)")
     columns = ("tp_u", "aose", "fn_missed", "fp_u", "ap_u_11")
     unit = "objects"
     sizes = ("unknown_objects",)

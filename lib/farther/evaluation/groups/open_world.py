@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farther.evaluation.case import SplitCase
-from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.weights import Weights
 
 
@@ -13,7 +13,7 @@ class OpenWorld(MetricGroup):
     """See `farther.metrics.open_set.open_world`."""
 
     name = "open_world"
-    table = Table(
+    table = GroupTable(
         "open-world",
         "open-world metrics in ID test images mixed with those of a split, 100 detections per image (%)",
     )

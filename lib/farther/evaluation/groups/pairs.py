@@ -7,16 +7,16 @@ from typing import Any
 
 from farther.evaluation.case import SplitCase
 from farther.evaluation.files import Roles
-from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.weights import Weights
 from farther.metrics.open_set import image_pairs
 
 
-class Pairs(MetricGroup):
+class ImagePairChanges(MetricGroup):
     """Differences between the images of a pair; see `farther.metrics.open_set.image_pairs`."""
 
     name = "pairs"
-    table = Table(
+    table = GroupTable(
         "pairs",
         "images with unknown objects against the same images without them: difference (percentage points)",
     )

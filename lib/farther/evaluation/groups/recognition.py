@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from farther.evaluation.case import SplitCase
-from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.weights import Weights
 from farther.metrics import ood
 from farther.metrics.ood import classification
@@ -16,7 +16,7 @@ class Recognition(MetricGroup):
     """OSCR, and AUROC as a mean over unknown classes; see `farther.metrics.ood.classification`."""
 
     name = "recognition"
-    table = Table("recognition", "open-set recognition by a classifier (%)")
+    table = GroupTable("recognition", "open-set recognition by a classifier (%)")
     columns = ("oscr", "macro_auroc")
     sizes = ("id_regions", "ood_regions")
     sizes_in = "ood"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from farther.evaluation.case import Side, SplitCase
-from farther.evaluation.groups.base import Separation, Table
+from farther.evaluation.case import ScoredSide, SplitCase
+from farther.evaluation.groups.base import GroupTable, Separation
 
 
 class ChosenSides(Separation):
     """A group that applies where the setting `separation` names it."""
 
-    table = Table(
+    table = GroupTable(
         "sides",
         "separation from the detections on labelled unknown objects (GTU) and on no object (UU), and of the ID "
         "detections of the right class (%)",
@@ -26,7 +26,7 @@ class OnUnknown(ChosenSides):
 
     name = "gtu"
 
-    def sides(self, case: SplitCase) -> tuple[Side, Side]:
+    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
         """Detections."""
         return case.method.of_id, case.regions[case.split.on_unknown]
 
@@ -36,7 +36,7 @@ class OnNothing(ChosenSides):
 
     name = "uu"
 
-    def sides(self, case: SplitCase) -> tuple[Side, Side]:
+    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
         """Detections."""
         return case.method.of_id, case.regions[case.split.on_nothing]
 
@@ -46,6 +46,6 @@ class CorrectId(ChosenSides):
 
     name = "correct_id"
 
-    def sides(self, case: SplitCase) -> tuple[Side, Side]:
+    def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
         """Detections."""
         return case.method.of_id[case.inputs.is_correct], case.of_ood

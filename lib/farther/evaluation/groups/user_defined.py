@@ -22,7 +22,7 @@ class UserDefined(MetricGroup):
         given = Case(
             id_regions=case.inputs.id_regions,
             id_scores=case.method.of_id.scores,
-            regions=case.split.regions,
+            regions=case.split.detections,
             scores=case.regions.scores,
             tau=case.method.tau,
             outcome=case.outcome,

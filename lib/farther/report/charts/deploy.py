@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from farther.evaluation.choice import Choice, Choices
+from farther.evaluation.deploy.results import DeployChoice, DeployChoices
 from farther.report.charts import vega as vl
 
 GREY = "#777777"
@@ -17,7 +17,9 @@ CHOSEN = {"type": "point", "shape": "diamond", "size": 260, "strokeWidth": 3, "o
 TICKS = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
 
 
-def trade_off(choices: Choices, titles: Mapping[str, str], limits: Mapping[str, str], answer: str) -> vl.ChartGroup:
+def trade_off(
+    choices: DeployChoices, titles: Mapping[str, str], limits: Mapping[str, str], answer: str
+) -> vl.ChartGroup:
     """Misclassified unknown objects by false alarms: one curve per method, the settings, and the Pareto front.
 
     Args:
@@ -65,7 +67,7 @@ def trade_off(choices: Choices, titles: Mapping[str, str], limits: Mapping[str, 
     return vl.ChartGroup(legend, (drawn,))
 
 
-def _limits(choices: Choices, limits: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _limits(choices: DeployChoices, limits: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for axis, channel in (("false_alarms", "x"), ("misclassified", "y")):
         # A guarantee on false alarms is of images, not of detections.
         if axis in choices.budget.limits and (channel == "y" or choices.budget.guarantee == "none"):
@@ -73,11 +75,11 @@ def _limits(choices: Choices, limits: Mapping[str, str]) -> Iterator[dict[str, A
             yield vl.layer({"type": "rule", "strokeDash": [3, 3], "color": GREY}, [{"limit": limits[axis]}], **place)
 
 
-def _chosen(choices: Choices) -> dict[str, Choice]:
+def _chosen(choices: DeployChoices) -> dict[str, DeployChoice]:
     return {} if choices.choice is None else {choices.choice.method: choices.choice}
 
 
-def _rows(settings: Mapping[str, Choice], labels: Mapping[str, str]) -> list[dict[str, Any]]:
+def _rows(settings: Mapping[str, DeployChoice], labels: Mapping[str, str]) -> list[dict[str, Any]]:
     """The measured place of each setting."""
     found = {
         name: (one.measured["false_alarms"].value, one.measured["misclassified"].value)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from farther.evaluation.budget_search import NOTHING_FLAGGED
-from farther.evaluation.choice import Budget, Choice, Choices, Value
+from farther.evaluation.deploy.results import Budget, DeployChoice, DeployChoices, MeasuredCost
+from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
 from farther.report.all_results import AllResults
 from farther.report.charts import deploy as charts
@@ -62,7 +62,7 @@ WORDS = {
     "map50_lost": Words("mAP50 lost"),
 }
 
-#: Words of `Choice.status`.
+#: Words of `DeployChoice.status`.
 STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
 
 
@@ -74,7 +74,7 @@ def write(site: Site, results: AllResults) -> None:
 def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
     """Variables of the template `deploy.html`."""
     files = {run.full_title: (run, RunFiles(run.name, run.benchmark, artifacts).choice) for run in runs}
-    found = {title: (run, Choices.read(file)) for title, (run, file) in files.items() if file.is_file()}
+    found = {title: (run, DeployChoices.read(file)) for title, (run, file) in files.items() if file.is_file()}
     rows = [
         row
         for title, (run, one) in found.items()
@@ -98,7 +98,7 @@ def _titles(run: Run) -> dict[str, str]:
     return {name: run.label(name) for name in run.methods}
 
 
-def _of_run(choices: Choices, titles: Mapping[str, str]) -> dict[str, Any]:
+def _of_run(choices: DeployChoices, titles: Mapping[str, str]) -> dict[str, Any]:
     """Answer, tables and chart of a run; the answer alone where nothing was chosen."""
     said, choice, budget = answer(choices, titles), choices.choice, choices.budget
     if choice is None:
@@ -137,7 +137,7 @@ def number(axis: str, value: float | None) -> str:
     return f"{value:.1f}" if axis == "false_alarms" else f"{100 * value:.1f}%"
 
 
-def between(axis: str, found: Value) -> str:
+def between(axis: str, found: MeasuredCost) -> str:
     """Both ends of an interval; "" where there is none."""
     if found.interval is None:
         return ""
@@ -182,7 +182,7 @@ def limits(budget: Budget) -> str:
     return _and(list(limits_in_words(budget).values()))
 
 
-def held_out(choices: Choices) -> str:
+def held_out(choices: DeployChoices) -> str:
     """What was chosen on, and what was measured on, in one sentence."""
     (chosen, measured), split = choices.id_splits, choices.budget.choose_on
     halves = "chosen on one half of the images of each OOD split and measured on the other, and the reverse"
@@ -191,12 +191,12 @@ def held_out(choices: Choices) -> str:
     return f"{of_id}; for unknown objects, {ood}."
 
 
-def tau(choice: Choice) -> str:
+def tau(choice: DeployChoice) -> str:
     """τ as it is printed."""
     return "none flagged" if choice.tau == NOTHING_FLAGGED else f"{choice.tau:.5g}"
 
 
-def answer(choices: Choices, titles: Mapping[str, str] | None = None) -> str:
+def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> str:
     """The answer in words: what to deploy, or that no setting reaches the budget and what is nearest.
 
     Args:
@@ -222,18 +222,18 @@ def answer(choices: Choices, titles: Mapping[str, str] | None = None) -> str:
     return f"No method {kind} {limits(budget)}. The nearest{within} is {chosen}. {_measured(choice)}"
 
 
-def _measured(choice: Choice) -> str:
+def _measured(choice: DeployChoice) -> str:
     parts = [f"{_with_interval(axis, choice.measured[axis])} {words.of}" for axis, words in WORDS.items() if words.of]
     return f"Measured on other images: {_and(parts)}."
 
 
-def _with_interval(axis: str, found: Value) -> str:
+def _with_interval(axis: str, found: MeasuredCost) -> str:
     """A value, with its interval in brackets where it has one."""
     interval = between(axis, found)
     return number(axis, found.value) + (f" ({interval})" if interval else "")
 
 
-def remarks(choices: Choices) -> list[str]:
+def remarks(choices: DeployChoices) -> list[str]:
     """What the data can and cannot show, and limits that hold where a setting was chosen, but not on other images."""
     choice, beyond = choices.choice, []
     for axis, most in choices.budget.limits.items() if choice else ():
@@ -246,7 +246,7 @@ def remarks(choices: Choices) -> list[str]:
     return [*choices.notes, *([said] if beyond else [])]
 
 
-def axis_rows(choices: Choices) -> list[dict[str, str]]:
+def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
     """One row per axis: its limit, the values on the images that were chosen on and on others, and whether it holds."""
     rows: list[dict[str, str]] = []
     choice, budget = choices.choice, choices.budget
@@ -270,7 +270,7 @@ def axis_rows(choices: Choices) -> list[dict[str, str]]:
     return rows
 
 
-def setting_rows(named: Mapping[str, Choice], first: str, titles: Mapping[str, str]) -> list[dict[str, str]]:
+def setting_rows(named: Mapping[str, DeployChoice], first: str, titles: Mapping[str, str]) -> list[dict[str, str]]:
     """One row per choice: thresholds, and measured values with their intervals; `first` heads the names."""
     rows = []
     for name, choice in named.items():
@@ -286,7 +286,7 @@ def setting_rows(named: Mapping[str, Choice], first: str, titles: Mapping[str, s
     return rows
 
 
-def short_rows(named: Mapping[str, Choice], first: str) -> list[dict[str, str]]:
+def short_rows(named: Mapping[str, DeployChoice], first: str) -> list[dict[str, str]]:
     """One row per choice for terminals: measured values without their intervals."""
     rows = []
     for name, choice in named.items():
@@ -297,7 +297,7 @@ def short_rows(named: Mapping[str, Choice], first: str) -> list[dict[str, str]]:
     return rows
 
 
-def split_rows(choice: Choice) -> list[dict[str, str]]:
+def split_rows(choice: DeployChoice) -> list[dict[str, str]]:
     """Outcomes of the unknown objects of each OOD split."""
     heads = {"misclassified": "Misclassified", "found": "Found", "missed": "Missed"}
     return [

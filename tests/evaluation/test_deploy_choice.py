@@ -7,17 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic_core import to_jsonable_python
 from tests.evaluation.deployable import SPLITS, lay
 from tests.support.evaluations import SEARCH
 
 from farther.errors import DataError, ParameterError
-from farther.evaluation.budget_search import NOTHING_FLAGGED, Part, best_setting, best_tau
-from farther.evaluation.choice import Budget, Choices
-from farther.evaluation.choosing import _Chooser, choose, store_choice
+from farther.evaluation.deploy.choose import _Chooser, choose_deployment, store_choice
+from farther.evaluation.deploy.results import Budget, DeployChoices
+from farther.evaluation.deploy.search import NOTHING_FLAGGED, Part, best_setting, best_tau
+from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, halves
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.trade_offs import IdSteps, OodSteps, Steps, halves
+from farther.tables.documents import write_json
 
 
 def inputs(artifacts, **settings):
@@ -26,7 +28,7 @@ def inputs(artifacts, **settings):
 
 
 def chosen(artifacts, methods=("one",), **budget):
-    return choose(inputs(artifacts), methods, Budget(**budget))
+    return choose_deployment(inputs(artifacts), methods, Budget(**budget))
 
 
 def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_images(tmp_path):
@@ -169,11 +171,12 @@ def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted
 
 def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_path):
     found = chosen(lay(tmp_path), ("one", "two"), max_misclassified=0.1, max_false_alarms=10)
-    written = json.loads(json.dumps(found.to_json()))
-    assert Choices.from_json(written) == found
-    written["choice"]["tau"] = "high"
+    file = tmp_path / "c.json"
+    write_json(file, to_jsonable_python(found))
+    assert DeployChoices.read(file) == found
+    file.write_text(file.read_text().replace(f'"tau": {found.choice.tau}', '"tau": "high"', 1))
     with pytest.raises(DataError, match=r"c\.json: field 'choice\.tau'.*found 'high'"):
-        Choices.from_json(written, "c.json")
+        DeployChoices.read(file)
 
 
 def test_the_stored_choice_is_written_again_only_where_something_changed(tmp_path):
@@ -182,7 +185,7 @@ def test_the_stored_choice_is_written_again_only_where_something_changed(tmp_pat
 
     def stored(code="a", **budget):
         store_choice(inputs(artifacts), ["one"], Budget(**budget), code)
-        return Choices.read(file), file.stat().st_mtime_ns
+        return DeployChoices.read(file), file.stat().st_mtime_ns
 
     first, written = stored(max_false_alarms=25)
     assert first.choice.tau == 0.6
@@ -229,7 +232,9 @@ def test_after_an_interruption_nothing_is_missing(tmp_path, monkeypatch):
     artifacts = lay(tmp_path)
     parts = RunFiles("r", "b", artifacts).parts
     with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
-        patched.setattr("farther.evaluation.choosing.write_sealed", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        patched.setattr(
+            "farther.evaluation.deploy.choose.write_results", lambda *_: (_ for _ in ()).throw(OSError("full"))
+        )
         store_choice(inputs(artifacts), ["one"], Budget(max_false_alarms=25), "a")
     store_choice(inputs(artifacts), ["one"], Budget(max_false_alarms=25), "a")
     assert (parts / "choices/one.json").exists() and (parts / "choice.json").exists()
@@ -267,12 +272,12 @@ def draw(random, images):
 
     def units(centre):
         image = np.sort(random.integers(0, images, 2 * images))
-        return Steps(random.normal(centre, 1, images)[image] + random.normal(0, 0.5, len(image)), image)
+        return ThresholdSteps(random.normal(centre, 1, images)[image] + random.normal(0, 0.5, len(image)), image)
 
     flagged = units(1.0)
     unknown = units(0.0)
     id_steps = IdSteps(
-        flagged, Steps(np.where(random.random(len(flagged.at)) < 0.8, flagged.at, np.inf), flagged.image)
+        flagged, ThresholdSteps(np.where(random.random(len(flagged.at)) < 0.8, flagged.at, np.inf), flagged.image)
     )
     return id_steps, OodSteps(unknown, unknown, unknown)
 

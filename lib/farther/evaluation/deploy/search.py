@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from farther.evaluation.choice import Budget, Setting
-from farther.evaluation.trade_offs import IdSteps, OodSteps, Steps
+from farther.evaluation.deploy.results import Budget, DeploySetting
+from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps
 from farther.methods.base import LABELLED_UNKNOWN
 from farther.metrics.statistics.conformal import corrected, largest_within
 
@@ -46,7 +46,7 @@ class Point:
         false_alarms: Per ID image.
     """
 
-    setting: Setting
+    setting: DeploySetting
     reached: bool
     part: Part
     misclassified: float
@@ -113,7 +113,7 @@ def best_tau(method: str, operating: float, steps: tuple[IdSteps, OodSteps], par
     if most < NOTHING_FLAGGED and np.any(flagged.at < NOTHING_FLAGGED):
         reached = False  # what the detector labels as unknown exceeds the limits by itself
     return Point(
-        setting=Setting(method=method, operating=operating, tau=tau),
+        setting=DeploySetting(method=method, operating=operating, tau=tau),
         reached=reached,
         part=part,
         misclassified=_mean(misclassified.at >= tau),
@@ -122,7 +122,7 @@ def best_tau(method: str, operating: float, steps: tuple[IdSteps, OodSteps], par
     )
 
 
-def _largest(flagged: Steps, lost: Steps, part: Part, budget: Budget) -> float:
+def _largest(flagged: ThresholdSteps, lost: ThresholdSteps, part: Part, budget: Budget) -> float:
     """The largest τ within the limits on false alarms and on recall."""
     most, images = math.inf, int(part.id.sum())
     if budget.max_false_alarms is not None:
@@ -149,7 +149,7 @@ def _between(scores: np.ndarray, least: float, most: float, budget: Budget) -> t
     return float(within[-1]) if len(within) else NOTHING_FLAGGED, budget.max_misclassified is None
 
 
-def _of_objects(objects: Steps, limit: float, part: Part) -> tuple[np.ndarray, float]:
+def _of_objects(objects: ThresholdSteps, limit: float, part: Part) -> tuple[np.ndarray, float]:
     """The loss of each object, and the limit of their sum: shares of all objects, or means of shares per image."""
     if not part.guaranteed:
         return np.full(len(objects.at), 1 / max(len(objects.at), 1)), limit
@@ -158,7 +158,7 @@ def _of_objects(objects: Steps, limit: float, part: Part) -> tuple[np.ndarray, f
     return 1 / (max(images, 1) * counts[objects.image]), corrected(limit, images)
 
 
-def _first_of_each_image(steps: Steps) -> Steps:
+def _first_of_each_image(steps: ThresholdSteps) -> ThresholdSteps:
     """The smallest step of each image."""
     order = np.lexsort((steps.at, steps.image))
     return steps[order[np.diff(steps.image[order], prepend=-1) != 0]]

@@ -20,33 +20,34 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 
 from farther.cores import count_cores
-from farther.errors import choose as known_name
+from farther.errors import choose
 from farther.evaluation import plots
-from farther.evaluation.budget_search import NOTHING_FLAGGED, Candidate, Part, Point, best_setting
-from farther.evaluation.choice import (
+from farther.evaluation.deploy.results import (
     LIMITS,
     Budget,
-    Choice,
-    Choices,
-    Curve,
+    DeployChoice,
+    DeployChoices,
+    DeploySetting,
     Measured,
-    Setting,
-    Value,
-    measured_from_json,
-    measured_to_json,
+    MeasuredCost,
+    MeasuredSettings,
+    TradeOff,
 )
+from farther.evaluation.deploy.search import NOTHING_FLAGGED, Candidate, Part, Point, best_setting
+from farther.evaluation.deploy.steps import IdImages, IdSteps, OodImages, OodSteps, ThresholdSteps, halves
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import read_methods
 from farther.evaluation.parts import CHOICE, as_text, key_of, measured_item
-from farther.evaluation.trade_offs import IdImages, IdSteps, OodImages, OodSteps, Steps, halves
+from farther.evaluation.results import read_results, write_results
 from farther.keyed import Keyed
 from farther.metrics.statistics import bootstrap
 from farther.metrics.statistics.conformal import images_needed, zero_count_limit
 from farther.metrics.weighting import ImageWeights, ratio
-from farther.tables.documents import read_sealed, write_json, write_sealed
+from farther.tables.documents import write_json
 from farther.tables.files import digest
 
 #: Points of a curve.
@@ -55,7 +56,9 @@ POINTS = 60
 OUTCOMES = ("misclassified", "found", "missed")
 
 
-def choose(inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Measured | None = None) -> Choices:
+def choose_deployment(
+    inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Measured | None = None
+) -> DeployChoices:
     """What to deploy of a run for a budget.
 
     Args:
@@ -80,7 +83,7 @@ def choose(inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Mea
 
 
 def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code: str) -> None:
-    """Writes `evaluation/<run>/choice.json` if an input, the budget or the code changed; see `choose`.
+    """Writes `evaluation/<run>/choice.json` if an input, the budget or the code changed; see `choose_deployment`.
 
     What settings of a method cost on the ID test split, most of the work, is kept beside it, and measured again only
     where the method's scores, a split, a parameter of the evaluation or the code changed.
@@ -90,7 +93,7 @@ def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code
     """
     files, settings = inputs.files, inputs.settings
     held_out = RunSplit(files, settings.calibration_split)
-    splits = [held_out, inputs.id_split, *(split.data for split in _ood_splits(inputs, budget.choose_on))]
+    splits = [held_out, inputs.id_split, *_ood_splits(inputs, budget.choose_on)]
     parameters = as_text({"evaluate": asdict(settings), "threshold": inputs.threshold})
     shared = digest(code, parameters, *(text for split in splits for text in key_of(split)))
     keys = {}
@@ -105,13 +108,14 @@ def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code
     for name in methods:
         if kept.is_current(measured_item(name), keys[name]):
             file = kept.path(measured_item(name))
-            known |= measured_from_json(read_sealed(file, f"delete {file}"), file)
-    choices = choose(inputs, methods, budget, known)
+            known |= read_results(MeasuredSettings, file, f"delete {file}").settings
+    choices = choose_deployment(inputs, methods, budget, known)
     for name in dict.fromkeys(one.method for one in choices.settings):  # those that apply
         with kept.make(measured_item(name), keys[name]) as path:
-            write_sealed(path, measured_to_json({one: known[one] for one in choices.settings if one.method == name}))
+            of_method = [(one, known[one]) for one in choices.settings if one.method == name]
+            write_results(path, MeasuredSettings(settings=of_method))
     with kept.make(CHOICE, key) as path:  # last: where it is current, all of them are there
-        write_json(path, choices.to_json())
+        write_json(path, to_jsonable_python(choices))
 
 
 class _Chooser:
@@ -133,7 +137,7 @@ class _Chooser:
             self._folds = []
         self._all = Part(np.ones(len(self._held_out.names), dtype=bool), self._chosen_on)
 
-    def choices(self, left_out: dict[str, str]) -> Choices:
+    def choices(self, left_out: dict[str, str]) -> DeployChoices:
         """The best setting of all methods, of each, and for each limit alone."""
         budget, settings = self._budget, self._inputs.settings
         objects = self._unknown_objects if self._methods else np.zeros(len(self._ood.names))
@@ -144,7 +148,7 @@ class _Chooser:
         with ThreadPoolExecutor(1 if is_large else count_cores()) as pool:
             each = pool.map(lambda name: self._choice([name], budget), self._methods if can else ())
             of_methods = dict(zip(self._methods, each, strict=False))
-        return Choices(
+        return DeployChoices(
             run=self._inputs.files.run,
             benchmark=self._inputs.files.benchmark,
             budget=budget,
@@ -184,7 +188,7 @@ class _Chooser:
     def _candidates(self, methods: Sequence[str], budget: Budget) -> list[Candidate]:
         return list(itertools.product(methods, self._operating(budget)))
 
-    def _choice(self, methods: Sequence[str], budget: Budget) -> Choice:
+    def _choice(self, methods: Sequence[str], budget: Budget) -> DeployChoice:
         """The best setting of some methods, and what was measured of it."""
         candidates = self._candidates(methods, budget)
         final = self._best(candidates, self._all, budget)
@@ -192,7 +196,7 @@ class _Chooser:
             (self._best(candidates, replace(self._all, ood=on), budget).setting, other) for on, other in self._folds
         ]
         measured, by_split = self._outcomes(folds or [(final.setting, self._measured_on)])
-        return Choice(
+        return DeployChoice(
             **vars(final.setting),
             reached=final.reached,
             chosen_on=self._values(final),
@@ -212,7 +216,7 @@ class _Chooser:
         of_ood = halves(self._ood.names, self._ood.split * 2 + part.ood, seed)
         return Part(part.id & of_id, part.ood & of_ood), Part(part.id & ~of_id, part.ood & ~of_ood)
 
-    def _values(self, point: Point) -> dict[str, Value]:
+    def _values(self, point: Point) -> dict[str, MeasuredCost]:
         """The costs of a setting on the images that it was chosen on."""
         setting, part = point.setting, point.part
         of_id, of_ood = self._steps_of(setting.method, setting.operating)
@@ -220,15 +224,15 @@ class _Chooser:
         flagged = int(np.sum(of_id.flagged.of(part.id).at < setting.tau))
         return {
             "misclassified": _counted(misclassified.at >= setting.tau, misclassified),
-            "false_alarms": Value(
+            "false_alarms": MeasuredCost(
                 value=100 * point.false_alarms, count=flagged, of=int(part.id.sum()), images=int(part.id.sum())
             ),
             "recall_lost": _counted(lost.at < setting.tau, lost),
         }
 
     def _outcomes(
-        self, folds: Sequence[tuple[Setting, np.ndarray]]
-    ) -> tuple[dict[str, Value], dict[str, dict[str, Value]]]:
+        self, folds: Sequence[tuple[DeploySetting, np.ndarray]]
+    ) -> tuple[dict[str, MeasuredCost], dict[str, dict[str, MeasuredCost]]]:
         """Outcomes of unknown objects, each under the setting of its fold; of all splits, and of each."""
         images = len(self._ood.names)
         counts = {name: np.zeros(images, dtype=np.int64) for name in OUTCOMES}
@@ -240,7 +244,7 @@ class _Chooser:
         objects = np.sum(list(counts.values()), axis=0)
         weights = self._ood.weights()
 
-        def shares(rows: np.ndarray) -> dict[str, Value]:
+        def shares(rows: np.ndarray) -> dict[str, MeasuredCost]:
             drawn = None if weights is None else weights[:, rows]
             return {name: _share(count[rows], objects[rows], drawn) for name, count in counts.items()}
 
@@ -251,13 +255,13 @@ class _Chooser:
         }
         return shares(self._measured_on), by_split
 
-    def _id_values(self, setting: Setting) -> dict[str, Value]:
+    def _id_values(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
         """The costs of a setting on the ID test split, which are the same for every budget."""
         if setting not in self._known:
             self._known[setting] = self._measured(setting)
         return self._known[setting]
 
-    def _measured(self, setting: Setting) -> dict[str, Value]:
+    def _measured(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
         steps, images = self._tested.steps(setting.method, setting.operating), len(self._tested.names)
         draws = self._inputs.id_draws
         weights = None if draws is None else draws.weights
@@ -273,13 +277,13 @@ class _Chooser:
             **precision,
         }
 
-    def _map50_lost(self, setting: Setting, weights: ImageWeights | None) -> Value:
+    def _map50_lost(self, setting: DeploySetting, weights: ImageWeights | None) -> MeasuredCost:
         plain, drawn = (
             before - self._tested.map50(setting.method, setting.operating, setting.tau, of_images)
             for before, of_images in zip(self._map50_before, (None, weights), strict=True)
         )
         change = float(plain[0])
-        return Value(
+        return MeasuredCost(
             value=None if math.isnan(change) else change,
             images=len(self._tested.names),
             interval=None if weights is None else bootstrap.interval(drawn),
@@ -293,7 +297,7 @@ class _Chooser:
         plain, drawn = (self._tested.map50(None, self._inputs.threshold, 0.0, one) for one in weights)
         return plain, drawn
 
-    def _curve(self, method: str) -> Curve:
+    def _curve(self, method: str) -> TradeOff:
         """Misclassified unknown objects by false alarms at the run's t*, for all τ."""
         operating = self._inputs.threshold
         flagged = np.sort(self._tested.flagged(method, operating).at)
@@ -303,7 +307,7 @@ class _Chooser:
         alarms = np.searchsorted(flagged, taus) / max(len(self._tested.names), 1)
         share = 1 - np.searchsorted(steps, taus) / max(len(steps), 1)
         x, y = plots.thin(alarms / max(alarms[-1], 1e-9), share, POINTS)
-        return Curve(false_alarms=np.round(100 * alarms[-1] * x, 4).tolist(), misclassified=np.round(y, 6).tolist())
+        return TradeOff(false_alarms=np.round(100 * alarms[-1] * x, 4).tolist(), misclassified=np.round(y, 6).tolist())
 
     def _notes(self, objects: np.ndarray) -> Iterator[str]:
         """Remarks on what the data can and cannot show."""
@@ -327,23 +331,22 @@ class _Chooser:
 
 def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
     """The OOD test splits, and the one to choose on where that is another one."""
-    splits = list(inputs.test_splits)
+    splits = list(inputs.tested)
     if choose_on is not None and choose_on not in inputs.roles.test:
         folder, settings, roles = inputs.files.regions(choose_on).parent, inputs.settings, inputs.roles
         others = {settings.id_split, settings.calibration_split, "train", *roles.shifted, roles.pseudo_ood}
         known = {entry.name for entry in folder.iterdir() if entry.is_dir()} - others
-        split = inputs.read(known_name("OOD split", choose_on, {*roles.test, *known}))
-        splits.append(TestSplit(inputs, split, seed=settings.seed + 1))
+        splits.append(TestSplit(inputs, choose("OOD split", choose_on, {*roles.test, *known})))
     return splits
 
 
-def _counted(flags: np.ndarray, units: Steps) -> Value:
+def _counted(flags: np.ndarray, units: ThresholdSteps) -> MeasuredCost:
     """The share of units, without an interval."""
     value = float(np.mean(flags)) if len(flags) else None
-    return Value(value=value, count=int(flags.sum()), of=len(flags), images=len(np.unique(units.image)))
+    return MeasuredCost(value=value, count=int(flags.sum()), of=len(flags), images=len(np.unique(units.image)))
 
 
-def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None, per: int = 1) -> Value:
+def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None, per: int = 1) -> MeasuredCost:
     """A ratio of counts per image, with its interval; one of 0 or of all has the limit of a count of 0."""
     total, images = int(of.sum()), int(np.sum(of > 0))
     counted = int(count.sum())
@@ -355,4 +358,4 @@ def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None, per:
             interval = 0.0, per * zero_count_limit(images)
         elif counted == total and count.max() <= of.max():
             interval = per * (1 - zero_count_limit(images)), float(per)
-    return Value(value=value, count=counted, of=total, images=images, interval=interval)
+    return MeasuredCost(value=value, count=counted, of=total, images=images, interval=interval)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 from pydantic.dataclasses import dataclass
-from pydantic_core import to_jsonable_python
 
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import ParameterError
 from farther.registry import STRICT
-from farther.tables.documents import read_json
+from farther.tables.schema import read_typed
 
 #: Axes that a budget may limit, and the parameter of each limit.
 LIMITS = {"misclassified": "max_misclassified", "false_alarms": "max_false_alarms", "recall_lost": "max_recall_loss"}
@@ -70,7 +68,7 @@ class Budget:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class Value:
+class MeasuredCost:
     """One value with what it was counted from.
 
     Args:
@@ -88,7 +86,7 @@ class Value:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class Setting:
+class DeploySetting:
     """A method with its thresholds.
 
     Args:
@@ -103,11 +101,11 @@ class Setting:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class Choice:
+class DeployChoice:
     """A setting that was chosen for a budget, and what was measured of it on other images.
 
     Args:
-        method, operating, tau: See `Setting`.
+        method, operating, tau: See `DeploySetting`.
         reached: Whether the limits hold on the data that was chosen on (with a guarantee: whether it can be given). If
             not, the setting is the one that misclassifies the fewest unknown objects within the other limits.
         chosen_on: {axis: value on the data that was chosen on}.
@@ -122,10 +120,10 @@ class Choice:
     operating: float
     tau: float
     reached: bool
-    chosen_on: dict[str, Value]
-    measured: dict[str, Value]
-    by_split: dict[str, dict[str, Value]]
-    folds: tuple[Setting, ...] = ()
+    chosen_on: dict[str, MeasuredCost]
+    measured: dict[str, MeasuredCost]
+    by_split: dict[str, dict[str, MeasuredCost]]
+    folds: tuple[DeploySetting, ...] = ()
 
     def status(self, axis: str, limit: float) -> str:
         """ "met" or "exceeded" if the whole interval of a measured value is within or beyond a limit, else "open"."""
@@ -137,7 +135,7 @@ class Choice:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class Curve:
+class TradeOff:
     """The trade-off of a method at the run's t*, over τ, on the images that values are measured on.
 
     Args:
@@ -150,7 +148,7 @@ class Curve:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class Choices:
+class DeployChoices:
     """What to deploy of a run for a budget; `artifacts/evaluation/<run>/choice.json` for that of params.yaml.
 
     Args:
@@ -169,59 +167,36 @@ class Choices:
     benchmark: str
     budget: Budget
     id_splits: tuple[str, str]
-    choice: Choice | None
-    methods: dict[str, Choice]
-    alone: dict[str, Choice]
+    choice: DeployChoice | None
+    methods: dict[str, DeployChoice]
+    alone: dict[str, DeployChoice]
     left_out: dict[str, str]
-    curves: dict[str, Curve]
+    curves: dict[str, TradeOff]
     notes: list[str]
 
     @property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[DeploySetting]:
         """Every different setting that was chosen, of a method the smallest t* first."""
         chosen = [*filter(None, [self.choice]), *self.methods.values(), *self.alone.values()]
-        each = {Setting(method=one.method, operating=one.operating, tau=one.tau) for one in chosen}
+        each = {DeploySetting(method=one.method, operating=one.operating, tau=one.tau) for one in chosen}
         return sorted(each, key=lambda one: (one.method, one.operating, one.tau))
 
-    def to_json(self) -> dict[str, Any]:
-        """All values, as JSON holds them."""
-        found: dict[str, Any] = to_jsonable_python(self)
-        return found
-
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], file: str | Path | None = None) -> Choices:
-        """Inverse of `to_json`.
+    def read(cls, file: str | Path) -> DeployChoices:
+        """The content of a `choice.json`.
 
         Raises:
-            DataError: a field is missing or of another type; names file and field.
+            DataError: the file is absent, or a field is missing or of another type; names file and field.
         """
-        return _checked(cls, values, file)
-
-    @classmethod
-    def read(cls, file: str | Path) -> Choices:
-        """The content of a `choice.json`; errors as in `from_json`, and where the file is absent."""
-        return cls.from_json(read_json(file), file)
+        return read_typed(cls, file)
 
 
 #: Settings, and what each costs on the ID test split: {axis: value}.
-Measured = dict[Setting, dict[str, Value]]
+Measured = dict[DeploySetting, dict[str, MeasuredCost]]
 
 
-def measured_to_json(measured: Measured) -> dict[str, Any]:
-    """Settings and their costs, as JSON holds them: under "settings", pairs of the two."""
-    found: dict[str, Any] = to_jsonable_python({"settings": list(measured.items())})
-    return found
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class MeasuredSettings:
+    """The content of `choices/<method>.json`: settings of a method, and what each costs on the ID test split."""
 
-
-def measured_from_json(values: Mapping[str, Any], file: str | Path | None = None) -> Measured:
-    """Inverse of `measured_to_json`; errors as in `Choices.from_json`."""
-    return dict(_checked(list[tuple[Setting, dict[str, Value]]], values.get("settings"), file))
-
-
-def _checked(cls: Any, values: Any, file: str | Path | None) -> Any:
-    try:
-        return TypeAdapter(cls).validate_python(values)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = ".".join(map(str, problem["loc"])) or None
-        raise DataError(f"{problem['msg']}, found {shorten(problem['input'])}", file=file, field=field) from None
+    settings: list[tuple[DeploySetting, dict[str, MeasuredCost]]]

@@ -17,7 +17,7 @@ from farther.metrics.weighting import ImageWeights, joined, mean_of_defined
 
 
 @dataclass(frozen=True)
-class Steps:
+class ThresholdSteps:
     """Thresholds τ at which units (detections or objects) change, and the image of each unit.
 
     Args:
@@ -28,11 +28,11 @@ class Steps:
     at: np.ndarray
     image: np.ndarray
 
-    def __getitem__(self, rows: np.ndarray) -> Steps:
+    def __getitem__(self, rows: np.ndarray) -> ThresholdSteps:
         """The units that a mask selects."""
-        return Steps(self.at[rows], self.image[rows])
+        return ThresholdSteps(self.at[rows], self.image[rows])
 
-    def of(self, images: np.ndarray) -> Steps:
+    def of(self, images: np.ndarray) -> ThresholdSteps:
         """The units of the images that a mask selects."""
         return self[images[self.image]]
 
@@ -51,8 +51,8 @@ class IdSteps:
             without flagging, −∞ for those that t* alone loses.
     """
 
-    flagged: Steps
-    lost: Steps
+    flagged: ThresholdSteps
+    lost: ThresholdSteps
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class OodSteps:
         detections: Detections, with their scores as steps.
     """
 
-    misclassified: Steps
-    found: Steps
-    detections: Steps
+    misclassified: ThresholdSteps
+    found: ThresholdSteps
+    detections: ThresholdSteps
 
 
 class IdImages:
@@ -91,30 +91,30 @@ class IdImages:
         """Counted objects that are detected at the run's t* without any flagging."""
         return self._known(self._inputs.threshold, np.zeros(len(self._regions))).at > -np.inf
 
-    def _known(self, operating: float, scores: np.ndarray) -> Steps:
+    def _known(self, operating: float, scores: np.ndarray) -> ThresholdSteps:
         closed = self._closed.keeping(self._regions.score >= operating)
         known = known_objects(closed, scores, self._inputs.settings.iou)
-        return Steps(known.detected_to, self._image[known.image])
+        return ThresholdSteps(known.detected_to, self._image[known.image])
 
-    def lost_by(self, operating: float) -> Steps:
+    def lost_by(self, operating: float) -> ThresholdSteps:
         """The steps of `IdSteps.lost` where nothing is flagged: −∞ for the objects that a t* loses, else ∞."""
         known = self._known(operating, np.zeros(len(self._regions)))
-        return Steps(np.where(self._detected & np.isinf(known.at), -np.inf, np.inf), known.image)
+        return ThresholdSteps(np.where(self._detected & np.isinf(known.at), -np.inf, np.inf), known.image)
 
     def steps(self, method: str, operating: float) -> IdSteps:
         """Costs of a method at a t*."""
         scores = self._inputs.scores(method, self._split)
         known = self._known(operating, scores)
         lost = np.where(self._detected, known.at, np.inf)
-        return IdSteps(self._flagged(scores, operating), Steps(lost, known.image))
+        return IdSteps(self._flagged(scores, operating), ThresholdSteps(lost, known.image))
 
-    def flagged(self, method: str, operating: float) -> Steps:
+    def flagged(self, method: str, operating: float) -> ThresholdSteps:
         """The steps of `IdSteps.flagged`, which need no objects."""
         return self._flagged(self._inputs.scores(method, self._split), operating)
 
-    def _flagged(self, scores: np.ndarray, operating: float) -> Steps:
+    def _flagged(self, scores: np.ndarray, operating: float) -> ThresholdSteps:
         rows = self._regions.score >= operating
-        return Steps(scores[rows], self._region_image[rows])
+        return ThresholdSteps(scores[rows], self._region_image[rows])
 
     def map50(self, method: str | None, operating: float, tau: float, weights: ImageWeights | None) -> np.ndarray:
         """mAP50 of the detections that are not flagged, ndarray of shape (B,); of all from t* on without a method."""
@@ -137,7 +137,7 @@ class OodImages:
     def __init__(self, inputs: RunInputs, splits: Sequence[TestSplit]):
         self.splits = splits
         self._inputs = inputs
-        each = [np.array(sorted(split.data.images), dtype=object) for split in splits]
+        each = [np.array(sorted(split.images), dtype=object) for split in splits]
         self._names = each
         self.names = np.concatenate([np.array([], dtype=object), *each])
         self.split = np.repeat(np.arange(len(each)), [len(names) for names in each])
@@ -151,15 +151,15 @@ class OodImages:
         """Outcomes of unknown objects under a method at a t*."""
         misclassified, found, detections = [], [], []
         for split, names, start in zip(self.splits, self._names, self._start, strict=False):
-            regions = split.data.regions()
+            regions = split.regions()
             rows = regions.score >= operating
-            scores = self._inputs.scores(method, split.data)[rows]
+            scores = self._inputs.scores(method, split)[rows]
             part = split.stored_split.keeping(rows)
             objects = unknown_objects(part, scores)
             image = start + np.searchsorted(names, part.images)[objects.image]
-            misclassified.append(Steps(objects.misclassified_to, image)[objects.counted])
-            found.append(Steps(objects.found_above, image)[objects.counted])
-            detections.append(Steps(scores, start + places(names, regions.image_id[rows])))
+            misclassified.append(ThresholdSteps(objects.misclassified_to, image)[objects.counted])
+            found.append(ThresholdSteps(objects.found_above, image)[objects.counted])
+            detections.append(ThresholdSteps(scores, start + places(names, regions.image_id[rows])))
         return OodSteps(*(_joined(each) for each in (misclassified, found, detections)))
 
     def weights(self) -> ImageWeights | None:
@@ -168,9 +168,9 @@ class OodImages:
         return reduce(joined, drawn) if drawn else None
 
 
-def _joined(each: Sequence[Steps]) -> Steps:
+def _joined(each: Sequence[ThresholdSteps]) -> ThresholdSteps:
     at = np.concatenate([np.zeros(0), *(steps.at for steps in each)])
-    return Steps(at, np.concatenate([np.zeros(0, dtype=np.int64), *(steps.image for steps in each)]))
+    return ThresholdSteps(at, np.concatenate([np.zeros(0, dtype=np.int64), *(steps.image for steps in each)]))
 
 
 def halves(names: np.ndarray, group: np.ndarray, seed: int) -> np.ndarray:
