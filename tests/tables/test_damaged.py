@@ -3,6 +3,7 @@
 import io
 import json
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -50,16 +51,24 @@ def test_a_header_field_of_another_type_is_named(folder, field, value, named):
         RegionsFolder(folder)
 
 
-def test_a_column_that_is_there_twice_is_refused(tmp_path):
+def twice(file):
     column = pa.array(["a"])
-    pq.write_table(pa.Table.from_arrays([column, column], names=["image_id", "image_id"]), tmp_path / "images.parquet")
-    with pytest.raises(DataError, match=r"images\.parquet"):
-        Images.read(tmp_path / "images.parquet")
+    pq.write_table(pa.Table.from_arrays([column, column], names=["image_id", "image_id"]), file)
 
 
-def test_a_folder_in_the_place_of_a_table_is_refused(tmp_path):
-    (tmp_path / "images.parquet").mkdir()
-    with pytest.raises(DataError, match=r"images\.parquet"):
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (twice, "field 'image_id': the column is there twice"),
+        (Path.mkdir, "not a file"),
+        (lambda file: file.write_text("hello"), "not a readable Parquet file"),
+        (lambda file: None, "the file does not exist"),
+    ],
+    ids=["a column twice", "a folder", "text", "nothing"],
+)
+def test_what_is_not_a_table_is_refused_by_name(tmp_path, make, problem):
+    make(tmp_path / "images.parquet")
+    with pytest.raises(DataError, match=rf"images\.parquet: {problem}"):
         Images.read(tmp_path / "images.parquet")
 
 

@@ -194,34 +194,6 @@ def test_only_the_columns_asked_for_are_read(tmp_path: Path):
     assert batch.logits is not None
 
 
-def test_an_interrupted_writer_leaves_no_folder_and_the_next_goes_on(tmp_path: Path):
-    table = regions()
-    first = RegionsWriter(tmp_path / "regions", table.header)
-    first.write_shard(0, table)
-    assert not (tmp_path / "regions").exists()
-    second = RegionsWriter(tmp_path / "regions", table.header)
-    assert second.finished(0)
-    assert not second.finished(1)
-    second.write_shard(1, table[:0])
-    second.close(shards=2)
-    assert_same(Regions.read(tmp_path / "regions"), table)
-
-
-def test_shards_of_another_header_are_not_taken_over(tmp_path: Path):
-    table = regions()
-    RegionsWriter(tmp_path / "regions", table.header).write_shard(0, table)
-    other = Header(classes=("background", "cat", "cow"), background_index=0)
-    assert not RegionsWriter(tmp_path / "regions", other).finished(0)
-
-
-def test_a_folder_with_a_shard_missing_is_not_closed(tmp_path: Path):
-    table = regions()
-    writer = RegionsWriter(tmp_path / "regions", table.header)
-    writer.write_shard(1, table)
-    with pytest.raises(DataError, match="shard 0 of 2"):
-        writer.close(shards=2)
-
-
 def test_a_shard_name_that_leaves_the_folder_is_refused(tmp_path: Path):
     regions().write(tmp_path / "regions")
     file = tmp_path / "regions" / "regions.json"

@@ -53,6 +53,9 @@ def test_a_second_writer_finds_the_shards_of_the_first_and_their_failures(tmp_pa
     second = RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work", "k")
     assert [second.finished(shard) for shard in range(3)] == [False, True, False]
     assert second.failures(1) == failures
+    second.write_shard(0, rows(2, 1))
+    second.close(2)
+    assert Regions.read(tmp_path / "r").region_id.tolist() == [2, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from pydantic.dataclasses import dataclass
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, Registry, build
 from farther.tables import Images, Objects, Regions, Scores
-from farther.tables.documents import read_json, write_json
+from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
-from farther.tables.writing import write_aside
 
 
 def objects(**changes) -> Objects:
@@ -99,32 +98,9 @@ def test_a_score_is_never_nan():
         Scores(image_id=["a", "a"], region_id=[0, 1], score=[0.5, np.nan])
 
 
-def test_a_file_that_is_no_table_is_named(tmp_path: Path):
-    with pytest.raises(DataError, match=r"absent\.parquet: the file does not exist"):
-        Objects.read(tmp_path / "absent.parquet")
-    (tmp_path / "text.parquet").write_text("hello")
-    with pytest.raises(DataError, match=r"text\.parquet: not a readable Parquet file"):
-        Objects.read(tmp_path / "text.parquet")
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path):
-    write_json(tmp_path / "value.json", {"a": 1})
-    with pytest.raises(RuntimeError), write_aside(tmp_path / "value.json") as aside:
-        aside.write_text("half")
-        raise RuntimeError
-    assert read_json(tmp_path / "value.json") == {"a": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["value.json"]
-
-
 def test_json_has_no_nan(tmp_path: Path):
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "value.json", float("nan"))
-
-
-def test_damaged_json_is_named_with_its_line(tmp_path: Path):
-    (tmp_path / "value.json").write_text('{"a": 1,\n "b": }')
-    with pytest.raises(DataError, match=r"value\.json: row 2: not JSON"):
-        read_json(tmp_path / "value.json")
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", "."])

@@ -16,7 +16,6 @@ from safetensors.numpy import save_file
 from farther.errors import FartherError
 from farther.tables import Images
 from farther.tables.documents import read_json, write_json
-from farther.tables.folders import listed
 from farther.tables.writing import locked, unfinished, work_folder, write_aside
 from farther_training.run import write_state
 
@@ -105,12 +104,6 @@ def test_the_folder_of_the_project_is_not_replaced(tmp_path, monkeypatch):
         with pytest.raises(FartherError, match=f"^{tmp_path}.*the project itself is in this folder"), write_aside(path):
             pass
     assert list(tmp_path.rglob("*")) == [tmp_path / "project"]
-
-
-def test_hidden_names_are_not_listed(tmp_path):
-    for name in ("coco/val", ".123.coco/val", "voc/.val"):
-        (tmp_path / name).mkdir(parents=True)
-    assert listed(tmp_path, "*/*") == [tmp_path / "coco/val"]
 
 
 @pytest.fixture
