@@ -5,7 +5,7 @@ Nothing is imported but what `to_…` makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -38,7 +38,7 @@ class Conversions:
         Raises:
             DataError: a label is not among `classes`, or arrays differ in length.
         """
-        many = _dicts(predictions)
+        many = _several(predictions)
         labels, names = numbered([one["labels"] for one in many], classes)
         rows = [(array_of(one["boxes"]), array_of(one["scores"]), k) for one, k in zip(many, labels, strict=True)]
         logits = [array_of(one["logits"]) for one in many if "logits" in one and len(one["boxes"])]
@@ -52,7 +52,7 @@ class Conversions:
             results: Each has `boxes` (`xyxy`, `conf`, `cls`), `names` and `path`.
             image_ids: Names of the images; the paths by default.
         """
-        many = list(results) if isinstance(results, (list, tuple)) else [results]
+        many = _several(results)
         _given(many, "results")
         names = _class_names(many[0].names)
         rows = [(array_of(one.boxes.xyxy), array_of(one.boxes.conf), array_of(one.boxes.cls)) for one in many]
@@ -89,7 +89,7 @@ class Conversions:
             image_ids: Names of the images.
             classes: Name of each `class_id`.
         """
-        many = list(detections) if isinstance(detections, (list, tuple)) else [detections]
+        many = _several(detections)
         for name in ("confidence", "class_id"):
             if any(getattr(one, name) is None for one in many):
                 raise DataError("these detections of supervision do not have it", field=name)
@@ -190,14 +190,14 @@ def boxes_of(boxes: Sequence[Any]) -> np.ndarray:
     return np.concatenate([np.zeros((0, 4), np.float32), *(array_of(part).reshape(-1, 4) for part in boxes)])
 
 
-def _dicts(outputs: Any) -> list[Mapping[str, Any]]:
-    """One dict per image."""
-    return [outputs] if isinstance(outputs, Mapping) else list(outputs)
+def _several(results: Any) -> list[Any]:
+    """One result per image."""
+    return list(results) if isinstance(results, (list, tuple, Iterator)) else [results]
 
 
 def _rows(outputs: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Boxes, scores and labels of each image."""
-    return [(array_of(one["boxes"]), array_of(one["scores"]), array_of(one["labels"])) for one in _dicts(outputs)]
+    return [tuple(array_of(one[name]) for name in ("boxes", "scores", "labels")) for one in _several(outputs)]  # type: ignore[misc]
 
 
 def _given(many: Sequence[Any], what: str) -> None:

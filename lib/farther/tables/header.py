@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 from safetensors.numpy import save_file
 
 from farther.errors import DataError
@@ -16,7 +16,6 @@ from farther.tables.files import digest
 from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
 
-VERSION = 1
 LAYER = "last_layer.safetensors"
 #: "exp" where the stored logits are logarithms of the scores.
 Activation = Literal["softmax", "sigmoid", "exp"]
@@ -117,45 +116,24 @@ class Header:
                 save_file(layer, aside)
 
     @classmethod
-    def read(cls, folder: Path, info: Any) -> Header:
-        """The header of a regions folder whose `regions.json` holds `info`.
-
-        Raises:
-            DataError: `info` is not of this version, lacks a field, or contradicts the last layer.
-        """
-        source = folder / "regions.json"
-        if not isinstance(info, dict) or info.get("format") != "farther.regions":
-            raise DataError("not the header of a regions folder", file=source, field="format")
-        if info.get("version") != VERSION:
-            problem = f"version {info.get('version')!r}, this farther reads {VERSION}"
-            raise DataError(problem, file=source, field="version")
-        check(_RegionsInfo, info, source)
-        return cls.from_json(info, folder, source)
-
-    @classmethod
     def from_json(cls, values: dict[str, Any], folder: Path, source: Path) -> Header:
         """Inverse of `to_json`, with the last layer that `write_last_layer` wrote into the folder.
+
+        Fields of other things in `values` are not read.
 
         Raises:
             DataError: a field of the file `source` is missing, wrong, or contradicts the last layer.
         """
-        names = [f.name for f in fields(cls) if f.name not in ("weight", "bias")]
-        check(_HeaderInfo, values, source)
-        values = {"whole_images": False, "unknown_columns": (), **values}
+        info = check(HeaderInfo, values, source)
         layer = _read_last_layer(folder / LAYER)
         try:
-            return cls(**{name: values[name] for name in names}, weight=layer.get("weight"), bias=layer.get("bias"))
+            given = {name: getattr(info, name) for name in HeaderInfo.model_fields}
+            return cls(**given, weight=layer.get("weight"), bias=layer.get("bias"))
         except DataError as error:
             raise DataError(error.problem, file=source, field=error.field) from None
 
 
-class _Shard(Schema):
-    file: str
-    regions: NonNegativeInt
-    images: NonNegativeInt = 0
-
-
-class _HeaderInfo(Schema):
+class HeaderInfo(Schema):
     """Fields and types of what `Header.to_json` gives."""
 
     classes: list[str]
@@ -165,15 +143,6 @@ class _HeaderInfo(Schema):
     whole_images: bool = False  # folders written before have neither this field nor the next
     unknown_columns: list[int] = Field(default_factory=list)
     detector: dict[str, Any]
-
-
-class _RegionsInfo(_HeaderInfo):
-    """Fields and types of `regions.json`."""
-
-    key: str = ""
-    columns: list[str]
-    shards: list[_Shard]
-    failures: list[dict[str, str]]
 
 
 def _read_last_layer(file: Path) -> dict[str, np.ndarray]:

@@ -12,18 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import polars as pl
+from pydantic import NonNegativeInt
 
 from farther.errors import DataError
 from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, first_repeated, named_column
 from farther.tables.conversions import Conversions
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import inside
-from farther.tables.header import VERSION, Header, WithHeader
+from farther.tables.header import Header, WithHeader
 from farther.tables.parquet import ROW_GROUP, read_batches, scan_parquet
+from farther.tables.schema import Schema, check
 from farther.tables.shards import ShardWriter
 from farther.tables.table import Table
 
@@ -166,6 +168,25 @@ class Regions(Table, WithHeader, Conversions):
         return made
 
 
+class RegionsShard(Schema):
+    """A shard in `regions.json`."""
+
+    file: str
+    regions: NonNegativeInt
+    images: NonNegativeInt = 0
+
+
+class RegionsInfo(Schema):
+    """Fields and types of `regions.json`, beside those of the header."""
+
+    format: Literal["farther.regions"]
+    version: Literal[1]
+    key: str = ""
+    columns: list[str]
+    shards: list[RegionsShard]
+    failures: list[dict[str, str]]
+
+
 class RegionsFolder(WithHeader):
     """A regions folder on disk, read in batches: memory is bounded by a batch, not by the number of regions.
 
@@ -183,7 +204,8 @@ class RegionsFolder(WithHeader):
         self.path = Path(path)
         self.min_score = min_score
         self.info: dict[str, Any] = read_json(self.path / "regions.json")
-        self.header = Header.read(self.path, self.info)
+        check(RegionsInfo, self.info, self.path / "regions.json")
+        self.header = Header.from_json(self.info, self.path, self.path / "regions.json")
         self.shards = [inside(self.path, shard["file"]) for shard in self.info["shards"]]
         self.failures: list[dict[str, str]] = self.info["failures"]
 
@@ -282,7 +304,7 @@ class RegionsWriter(ShardWriter):
                 raise DataError(f"has columns {part['columns']}, another shard {columns}", file=part["file"])
         return {
             "format": "farther.regions",
-            "version": VERSION,
+            "version": 1,
             "key": self.key,
             **self.header.to_json(),
             "columns": columns,
