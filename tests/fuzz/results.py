@@ -55,110 +55,89 @@ def evaluated() -> None:
         write({str(Path("earlier", file)): file.read_bytes()})
 
 
-@target("commands", *EVALUATED, "earlier/**/*", "params.yaml", share=0.3)
-class Commands:
+@target("commands", evaluated, *EVALUATED, "earlier/**/*", "params.yaml", share=0.3)
+def commands() -> None:
     """The commands in an order that the damage chooses, up to the first that refuses it."""
-
-    build = staticmethod(evaluated)
-
-    @staticmethod
-    def read() -> None:
-        files = sorted(p for p in files_in(Path()) if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1)
-        files = [p for p in files if p.stat().st_size < 10**8]
-        first = crc32(b"".join(file.read_bytes() for file in files)) % len(COMMANDS)
-        for command in (*COMMANDS[first:], *COMMANDS[:first]):
-            run(*command.split())
+    files = sorted(p for p in files_in(Path()) if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1)
+    files = [p for p in files if p.stat().st_size < 10**8]
+    first = crc32(b"".join(file.read_bytes() for file in files)) % len(COMMANDS)
+    for command in (*COMMANDS[first:], *COMMANDS[:first]):
+        run(*command.split())
 
 
-@target("report_files", *EVALUATED, share=0.15)
-class ReportFiles:
-    build = staticmethod(evaluated)
-    read = staticmethod(lambda: stage("report"))
+@target("report_files", evaluated, *EVALUATED, share=0.15)
+def report_files() -> None:
+    stage("report")
 
 
-@target("leaderboard", "theirs/dvc.lock", "theirs/artifacts/metrics/**/*", share=0.3)
-class Leaderboard:
+def leaderboard_files() -> None:
+    from tests.report.test_leaderboard import BEST, WORSE, write_project
+
+    write_project(Path("theirs"), {"msp": BEST, "knn": WORSE})
+
+
+@target("leaderboard", leaderboard_files, "theirs/dvc.lock", "theirs/artifacts/metrics/**/*", share=0.3)
+def leaderboard() -> None:
     """Metrics and dvc.lock of a project. Metrics that do not have the digest in dvc.lock are seldom read on, so it is corrected."""
-
-    @staticmethod
-    def build() -> None:
-        from tests.report.test_leaderboard import BEST, WORSE, write_project
-
-        write_project(Path("theirs"), {"msp": BEST, "knn": WORSE})
-
-    @staticmethod
-    def read() -> None:
-        metrics, lock = Path("theirs/artifacts/metrics/voc-a"), Path("theirs/dvc.lock")
-        files = [file for file in files_in(metrics) if file.suffix == ".json" and file.is_file()]
-        texts = {file.relative_to(metrics).as_posix(): file for file in files if not file.is_symlink()}
-        listed = [{"md5": md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in sorted(texts.items())]
-        found = md5(json.dumps(listed).encode()).hexdigest().encode()
-        if lock.is_file() and not lock.is_symlink():
-            lock.write_bytes(re.sub(rb'(metrics/voc-a", "md5": ")[0-9a-f]{32}', rb"\g<1>" + found, lock.read_bytes()))
-        run("leaderboard", "theirs")
+    metrics, lock = Path("theirs/artifacts/metrics/voc-a"), Path("theirs/dvc.lock")
+    files = [file for file in files_in(metrics) if file.suffix == ".json" and file.is_file()]
+    texts = {file.relative_to(metrics).as_posix(): file for file in files if not file.is_symlink()}
+    listed = [{"md5": md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in sorted(texts.items())]
+    found = md5(json.dumps(listed).encode()).hexdigest().encode()
+    if lock.is_file() and not lock.is_symlink():
+        lock.write_bytes(re.sub(rb'(metrics/voc-a", "md5": ")[0-9a-f]{32}', rb"\g<1>" + found, lock.read_bytes()))
+    run("leaderboard", "theirs")
 
 
-@target("wordnet", share=0.7, links=False)
-class WordNetFiles:
-    @staticmethod
-    def build() -> None:
-        from tests.similarity.tiny_wordnet import write as write_wordnet
+def wordnet_files() -> None:
+    from tests.similarity.tiny_wordnet import write as write_wordnet
 
-        write_wordnet(Path("dict"))
-
-    @staticmethod
-    def read() -> None:
-        from farther.datasets.wordnet import WordNet
-
-        names = WordNet("dict")
-        names.nearest("couch", ["dog", "zebra", "television set"])
-        names.nearest("oxen", ["fox", "n00000123", "light.n.01"])
-        names.similarity("entity", "frank")
+    write_wordnet(Path("dict"))
 
 
-@target("init", "pets/**/*", "wild/**/*", "results.json", share=0.5)
-class Init:
-    """A new project for folders that are recognised."""
+@target("wordnet", wordnet_files, share=0.7, links=False)
+def wordnet() -> None:
+    from farther.datasets.wordnet import WordNet
 
-    @staticmethod
-    def build() -> None:
-        project("ingest")
-        Path("dvc.yaml").unlink()
-        write({"made/dvc.yaml": ""})
-
-    @staticmethod
-    def read() -> None:
-        from farther.projects import init
-
-        init("made", "pets", ["wild"], "results.json", names=ROOT / "data", log=lambda _: None)
+    names = WordNet("dict")
+    names.nearest("couch", ["dog", "zebra", "television set"])
+    names.nearest("oxen", ["fox", "n00000123", "light.n.01"])
+    names.similarity("entity", "frank")
 
 
-@target("init_folders", share=0.5)
-class InitFolders(Init):
+def init_files() -> None:
+    project("ingest")
+    Path("dvc.yaml").unlink()
+    write({"made/dvc.yaml": ""})
+
+
+def init_folders_files() -> None:
     """The same with YOLO and VOC folders."""
+    rows = [{"image_id": "a", "category_id": 0, "bbox": [1, 2, 3, 4], "score": 0.5, "logits": [0.1, 0.2]}]
+    write({
+        "pets/data.yaml": "path: .\ntrain: images/train\nval: images/val\nnames: {0: cat, 1: dog}\n", "pets/labels/train/a.txt": "0 0.5 0.5 0.2 0.2\n",
+        "pets/labels/val/b.txt": "1 0.4 0.4 0.2 0.1\n", "pets/images/train/a.jpg": (40, 30), "pets/images/val/b.jpg": (40, 30),
+        "wild/Annotations/a.xml": VOC, "wild/JPEGImages/a.jpg": (40, 30), "results.json": rows, "made/dvc.yaml": "",
+    })  # fmt: skip
 
-    @staticmethod
-    def build() -> None:
-        rows = [{"image_id": "a", "category_id": 0, "bbox": [1, 2, 3, 4], "score": 0.5, "logits": [0.1, 0.2]}]
-        write({
-            "pets/data.yaml": "path: .\ntrain: images/train\nval: images/val\nnames: {0: cat, 1: dog}\n", "pets/labels/train/a.txt": "0 0.5 0.5 0.2 0.2\n",
-            "pets/labels/val/b.txt": "1 0.4 0.4 0.2 0.1\n", "pets/images/train/a.jpg": (40, 30), "pets/images/val/b.jpg": (40, 30),
-            "wild/Annotations/a.xml": VOC, "wild/JPEGImages/a.jpg": (40, 30), "results.json": rows, "made/dvc.yaml": "",
-        })  # fmt: skip
+
+@target("init", init_files, "pets/**/*", "wild/**/*", "results.json", share=0.5)
+@target("init_folders", init_folders_files, share=0.5)
+def init() -> None:
+    """A new project for folders that are recognised."""
+    from farther.projects import init
+
+    init("made", "pets", ["wild"], "results.json", names=ROOT / "data", log=lambda _: None)
 
 
 NAMED = "tv: {coco: [tv]}\n"
 PROJECT = {"params.yaml": "datasets: {}\n", "dvc.yaml": "stages: {}\n", "data/names/classes.yaml": NAMED}
 
 
-@target("profile", "params.yaml", "dvc.yaml", "data/**/*", share=0.2)
-class Profile:
-    build = staticmethod(lambda: write(PROJECT))
-
-    @staticmethod
-    def read() -> None:
-        run("profile")
-        run("profile", "fmiyc", "--force")
+@target("profile", lambda: write(PROJECT), "params.yaml", "dvc.yaml", "data/**/*", share=0.2)
+def profile() -> None:
+    run("profile")
+    run("profile", "fmiyc", "--force")
 
 
 DERIVED = {
@@ -171,51 +150,47 @@ DERIVED = {
 }  # fmt: skip
 
 
-@target("derive", "artifacts/tables/pets/**/*", "wild/**/*", "pets/test/*", "rules.yaml", share=0.7)
-class Derive:
+def derive_files() -> None:
+    import json
+
+    project("curate")
+    path = Path("wild/annotations/instances_all.json")
+    content = json.loads(path.read_text())
+    for number, row in enumerate(content["annotations"]):
+        row |= {"area": 300.0, "iscrowd": 0, "segmentation": [[5, 6, 22, 7, 20, 19, 6, 18]]}
+        if number % 3 == 1:
+            row["segmentation"] = {"size": [30, 40], "counts": [250, 10, 300, 10, 630]}
+    for image in content["images"]:
+        image |= {"width": 40, "height": 30}
+    write({str(path): content})
+    import yaml
+
+    write({"params.yaml": yaml.safe_dump({**PARAMS, "derived": DERIVED}, sort_keys=False)})
+
+
+@target("derive", derive_files, "artifacts/tables/pets/**/*", "wild/**/*", "pets/test/*", "rules.yaml", share=0.7)
+def derive() -> None:
     """Objects cut out by their outlines and pasted; corrupted images."""
-
-    @staticmethod
-    def build() -> None:
-        import json
-
-        project("curate")
-        path = Path("wild/annotations/instances_all.json")
-        content = json.loads(path.read_text())
-        for number, row in enumerate(content["annotations"]):
-            row |= {"area": 300.0, "iscrowd": 0, "segmentation": [[5, 6, 22, 7, 20, 19, 6, 18]]}
-            if number % 3 == 1:
-                row["segmentation"] = {"size": [30, 40], "counts": [250, 10, 300, 10, 630]}
-        for image in content["images"]:
-            image |= {"width": 40, "height": 30}
-        write({str(path): content})
-        import yaml
-
-        write({"params.yaml": yaml.safe_dump({**PARAMS, "derived": DERIVED}, sort_keys=False)})
-
-    @staticmethod
-    def read() -> None:
-        stage("derive", "paste", "pasted")
+    stage("derive", "paste", "pasted")
 
 
-@target("candidates", "artifacts/tables/**/*", "candidates.csv", "rules.yaml", "params.yaml", share=0.5)
-class Candidates:
+def candidates_files() -> None:
+    import yaml
+
+    project("curate")
+    enrich = {"pets": {"file": "candidates.csv", "pools": [{"dataset": "wild", "subset": "all"}]}}
+    benchmark = PARAMS["benchmarks"]["pets"]
+    splits = {name: {**split, "candidates": "candidates.csv"} for name, split in benchmark["splits"].items()}
+    other = {"enrich": enrich, "benchmarks": {"pets": {**benchmark, "splits": splits}}}
+    heads = "dataset,subset,image_id,distance,category,shown,neighbour,similarity\n"
+    write({"params.yaml": yaml.safe_dump({**PARAMS, **other}, sort_keys=False)})
+    write({"candidates.csv": heads + "wild,all,all0,near,lynx,1,,\nwild,all,all1,far,kite,1,,\n"})
+
+
+@target(
+    "candidates", candidates_files, "artifacts/tables/**/*", "candidates.csv", "rules.yaml", "params.yaml", share=0.5
+)
+def candidates() -> None:
     """Pools that candidates are chosen from, and the list of those that are used."""
-
-    @staticmethod
-    def build() -> None:
-        import yaml
-
-        project("curate")
-        enrich = {"pets": {"file": "candidates.csv", "pools": [{"dataset": "wild", "subset": "all"}]}}
-        benchmark = PARAMS["benchmarks"]["pets"]
-        splits = {name: {**split, "candidates": "candidates.csv"} for name, split in benchmark["splits"].items()}
-        other = {"enrich": enrich, "benchmarks": {"pets": {**benchmark, "splits": splits}}}
-        heads = "dataset,subset,image_id,distance,category,shown,neighbour,similarity\n"
-        write({"params.yaml": yaml.safe_dump({**PARAMS, **other}, sort_keys=False)})
-        write({"candidates.csv": heads + "wild,all,all0,near,lynx,1,,\nwild,all,all1,far,kite,1,,\n"})
-
-    @staticmethod
-    def read() -> None:
-        stage("curate")
-        run("enrich", "pets")
+    stage("curate")
+    run("enrich", "pets")

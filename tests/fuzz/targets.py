@@ -258,12 +258,14 @@ dataset("svhn_cropped", _svhn_cropped)
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
-def target(name: str, *mutable: str, share: float = 1.0, links: bool = True) -> Callable[[type], type]:
-    """Registers a class with the functions `build` and `read`."""
+def target(
+    name: str, build: Callable[[], None], *mutable: str, share: float = 1.0, links: bool = True
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Decorator of the function that reads the files of a target."""
 
-    def add(cls: type) -> type:
-        TARGETS[name] = Target(cls.build, cls.read, mutable or ("**/*",), share, links)
-        return cls
+    def add(read: Callable[[], None]) -> Callable[[], None]:
+        TARGETS[name] = Target(build, read, mutable or ("**/*",), share, links)
+        return read
 
     return add
 
@@ -297,87 +299,78 @@ def objects(count: int = 10) -> Any:
     return Objects(image_id=names, object_id=range(count), box=boxes, category=["cat", "elk"] * (count // 2))
 
 
-@target("tables", share=2)
-class Tables:
-    @staticmethod
-    def build() -> None:
-        images().write("images.parquet")
-        objects().write("objects.parquet")
-
-    @staticmethod
-    def read() -> None:
-        from farther.tables import Images, Objects
-
-        found, rows = Images.read("images.parquet"), Objects.read("objects.parquet")
-        assert len(found.columns()) == 6 and rows.box.shape == (len(rows), 4)
+def tables_files() -> None:
+    images().write("images.parquet")
+    objects().write("objects.parquet")
 
 
-@target("regions", share=2)
-class RegionsTarget:
-    @staticmethod
-    def build() -> None:
-        regions().write("r")
+@target("tables", tables_files, share=2)
+def tables() -> None:
+    from farther.tables import Images, Objects
 
-    @staticmethod
-    def read() -> None:
-        from farther.tables import Regions, RegionsFolder, scan_regions
-
-        folder = RegionsFolder("r")
-        list(folder.above(0.4).batches())
-        Regions.read("r")
-        scan_regions("r", min_score=0.5, columns=["image_id", "score"]).collect()
+    found, rows = Images.read("images.parquet"), Objects.read("objects.parquet")
+    assert len(found.columns()) == 6 and rows.box.shape == (len(rows), 4)
 
 
-@target("embeddings")
-class EmbeddingsTarget:
-    @staticmethod
-    def build() -> None:
-        from farther.similarity.embeddings import Embeddings, EmbeddingsWriter, NameEmbeddings
-
-        vectors = np.eye(8, dtype=np.float32)
-        writer = EmbeddingsWriter("e", {"model": "x"}, ".work", "key")
-        writer.write_shard(0, Embeddings(image_id=[f"i{n}" for n in range(8)], embedding=vectors), 8)
-        writer.close(1)
-        NameEmbeddings(name=[f"n{n}" for n in range(8)], embedding=vectors).write("names.parquet")
-
-    @staticmethod
-    def read() -> None:
-        from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
-
-        EmbeddingsFolder("e").read()
-        NameEmbeddings.read("names.parquet")
+def regions_files() -> None:
+    regions().write("r")
 
 
-@target("fitted", "*/*.json", "*/*.safetensors", share=3)
-class Fitted:
+@target("regions", regions_files, share=2)
+def read_regions() -> None:
+    from farther.tables import Regions, RegionsFolder, scan_regions
+
+    folder = RegionsFolder("r")
+    list(folder.above(0.4).batches())
+    Regions.read("r")
+    scan_regions("r", min_score=0.5, columns=["image_id", "score"]).collect()
+
+
+def embeddings_files() -> None:
+    from farther.similarity.embeddings import Embeddings, EmbeddingsWriter, NameEmbeddings
+
+    vectors = np.eye(8, dtype=np.float32)
+    writer = EmbeddingsWriter("e", {"model": "x"}, ".work", "key")
+    writer.write_shard(0, Embeddings(image_id=[f"i{n}" for n in range(8)], embedding=vectors), 8)
+    writer.close(1)
+    NameEmbeddings(name=[f"n{n}" for n in range(8)], embedding=vectors).write("names.parquet")
+
+
+@target("embeddings", embeddings_files)
+def embeddings() -> None:
+    from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
+
+    EmbeddingsFolder("e").read()
+    NameEmbeddings.read("names.parquet")
+
+
+def fitted_files() -> None:
+    from farther.errors import FartherError
+    from farther.methods.base import METHODS
+
+    chance = np.random.default_rng(2)
+    found = {name: chance.random(40) for name in ("uncertainty", "predictive_entropy", "mutual_information")}
+    more = {**found, "box_variance": chance.random((40, 4)), "gram.layer2": chance.random((40, 10))}
+    known = {"gram": {"layer": ("layer2",)}, "temperature_scaling": {"temperature": 2.0}}
+    for name in METHODS.names():
+        with suppress(FartherError):
+            method = METHODS.create(name, **known.get(name, {})).fit(regions(**more))
+            if method.wants_pass:
+                method.learn_pass(regions(**more), regions(**more))
+            method.save(name)
+    regions(**more)[::4].write(".regions")
+
+
+@target("fitted", fitted_files, "*/*.json", "*/*.safetensors", share=3)
+def fitted() -> None:
     """Fitted states; in half of the cases with the right digest, as of a folder that was changed on purpose."""
+    from farther.methods import loading
+    from farther.tables import Regions
 
-    @staticmethod
-    def build() -> None:
-        from farther.errors import FartherError
-        from farther.methods.base import METHODS
-
-        chance = np.random.default_rng(2)
-        found = {name: chance.random(40) for name in ("uncertainty", "predictive_entropy", "mutual_information")}
-        more = {**found, "box_variance": chance.random((40, 4)), "gram.layer2": chance.random((40, 10))}
-        known = {"gram": {"layer": ("layer2",)}, "temperature_scaling": {"temperature": 2.0}}
-        for name in METHODS.names():
-            with suppress(FartherError):
-                method = METHODS.create(name, **known.get(name, {})).fit(regions(**more))
-                if method.wants_pass:
-                    method.learn_pass(regions(**more), regions(**more))
-                method.save(name)
-        regions(**more)[::4].write(".regions")
-
-    @staticmethod
-    def read() -> None:
-        from farther.methods import loading
-        from farther.tables import Regions
-
-        rows = Regions.read(".regions")
-        for folder in changed():
-            loading.not_applicable(folder)
-            loading.load(folder).score(rows)
+    rows = Regions.read(".regions")
+    for folder in changed():
+        loading.not_applicable(folder)
+        loading.load(folder).score(rows)
 
 
 def changed() -> list[Path]:
@@ -487,68 +480,58 @@ SPLITS = ("artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json")
 OUTCOMES = "artifacts/outcomes/**/*.parquet"
 
 
-@target("curate", "params.yaml", "rules.yaml", "decisions.csv", *TABLES)
-class Curate:
-    build = staticmethod(lambda: project("curate"))
-    read = staticmethod(lambda: stage("curate"))
+@target("curate", lambda: project("curate"), "params.yaml", "rules.yaml", "decisions.csv", *TABLES)
+@target("rules", lambda: project("curate"), "rules.yaml", "decisions.csv")
+def curate() -> None:
+    stage("curate")
 
 
-@target("rules", "rules.yaml", "decisions.csv", share=1)
-class RulesTarget(Curate):
-    pass
+@target("names", lambda: project("ingest"), "names.yaml", "similarity.yaml", share=0.5)
+def names() -> None:
+    from farther.datasets.class_names import ClassNames
+    from farther.datasets.hierarchy import HierarchyFile
+
+    names = ClassNames("names.yaml")
+    names.same("tvmonitor", "voc", "coco")
+    HierarchyFile("similarity.yaml").nearest("cat", ["dog", "kite"])
 
 
-@target("names", "names.yaml", "similarity.yaml", share=0.5)
-class Names:
-    build = staticmethod(lambda: project("ingest"))
-
-    @staticmethod
-    def read() -> None:
-        from farther.datasets.class_names import ClassNames
-        from farther.datasets.hierarchy import HierarchyFile
-
-        names = ClassNames("names.yaml")
-        names.same("tvmonitor", "voc", "coco")
-        HierarchyFile("similarity.yaml").nearest("cat", ["dog", "kite"])
-
-
-@target("params", "params.yaml", share=1)
-class Params:
+@target("params", lambda: project("curate"), "params.yaml", share=1)
+def params() -> None:
     """What reads `params.yaml` before anything runs: `farther doctor`, and each stage's own section."""
+    from farther import params
+    from farther.command.doctor import examine
+    from farther.command.project import Project
 
-    build = staticmethod(lambda: project("curate"))
-
-    @staticmethod
-    def read() -> None:
-        from farther import params
-        from farther.command.doctor import examine
-        from farther.command.project import Project
-
-        params._kept.cache_clear()
-        list(examine(Project()))
-        for step, *name in (("ingest", "pets"), ("curate",), ("infer", "theirs")):
-            stage(step, *name)
+    params._kept.cache_clear()
+    list(examine(Project()))
+    for step, *name in (("ingest", "pets"), ("curate",), ("infer", "theirs")):
+        stage(step, *name)
 
 
-@target("imported", "results.json", "params.yaml", *SPLITS, share=0.8)
-class ImportedDetections:
-    build = staticmethod(lambda: project("infer"))
-    read = staticmethod(lambda: stage("infer", "theirs"))
+@target("imported", lambda: project("infer"), "results.json", "params.yaml", *SPLITS, share=0.8)
+def imported() -> None:
+    stage("infer", "theirs")
 
 
-@target("imported_parquet", "rows/*", share=0.8)
-class ImportedParquet:
-    build = staticmethod(lambda: project("infer"))
-    read = staticmethod(lambda: stage("infer", "rows"))
+@target("imported_parquet", lambda: project("infer"), "rows/*", share=0.8)
+def imported_parquet() -> None:
+    stage("infer", "rows")
 
 
-@target("evaluate", "artifacts/regions/**/*", "artifacts/splits/**/*", "params.yaml", "artifacts/code.json", share=0.2)
-class Evaluate:
-    build = staticmethod(lambda: project("evaluate"))
-    read = staticmethod(lambda: stage("evaluate", "theirs"))
+@target(
+    "evaluate",
+    lambda: project("evaluate"),
+    "artifacts/regions/**/*",
+    "artifacts/splits/**/*",
+    "params.yaml",
+    "artifacts/code.json",
+    share=0.2,
+)
+def evaluate() -> None:
+    stage("evaluate", "theirs")
 
 
-@target("report", TABLES[0], SPLITS[0], OUTCOMES, "params.yaml", share=0.04)
-class Report:
-    build = staticmethod(lambda: project("report"))
-    read = staticmethod(lambda: stage("report"))
+@target("report", lambda: project("report"), TABLES[0], SPLITS[0], OUTCOMES, "params.yaml", share=0.04)
+def report() -> None:
+    stage("report")
