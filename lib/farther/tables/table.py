@@ -139,9 +139,13 @@ class Table:
         """
         if isinstance(rows, np.ndarray) and rows.dtype == bool and rows.shape == (len(self),) and rows.all():
             return self
+        if isinstance(rows, slice):
+            return self._with({name: values[rows] for name, values in self._columns.items()})
+        wanted = np.atleast_1d(np.arange(len(self), dtype=np.uint32)[rows])
         # Series by Series: for few rows this takes a tenth of the time of `frame.filter`, and it works after a fork.
-        wanted = rows if isinstance(rows, slice) else np.atleast_1d(np.arange(len(self), dtype=np.uint32)[rows])
-        return self._with({name: _selected(values, wanted) for name, values in self._columns.items()})
+        index = pl.Series(wanted)
+        found = {n: v[index] if isinstance(v, pl.Series) else _read_only(v[wanted]) for n, v in self._columns.items()}
+        return self._with(found)
 
     def with_frame(self, frame: pl.DataFrame) -> Self:
         """The same table with other rows or fewer optional columns, which are not checked again."""
@@ -166,11 +170,13 @@ class Table:
         joined: dict[str, pl.Series | np.ndarray] = {}
         for name in tables[0].names:
             if all(name in table.names for table in tables):
-                parts = [_series(name, table._columns[name]) for table in filled]
-                same = len({part.dtype for part in parts}) == 1  # else vectors of float16 and of float32
-                joined[name] = (
-                    pl.concat(parts, rechunk=True) if same else np.concatenate([part.to_numpy() for part in parts])
-                )
+                parts = [table._columns[name] for table in filled]
+                series = [part for part in parts if isinstance(part, pl.Series)]
+                if len(series) == len(parts) and len({part.dtype for part in series}) == 1:
+                    joined[name] = pl.concat(series, rechunk=True)
+                else:  # arrays, or vectors of float16 and of float32
+                    arrays = [part.to_numpy() if isinstance(part, pl.Series) else part for part in parts]
+                    joined[name] = _stored(name, np.concatenate(arrays))
         return tables[0]._with(joined)
 
     @classmethod
@@ -212,10 +218,6 @@ def _series(name: str, values: pl.Series | np.ndarray) -> pl.Series:
     if isinstance(values, pl.Series):
         return values if values.name == name else values.alias(name)
     return pl.Series(name, values, pl.String if values.dtype == object else None)
-
-
-def _selected(values: pl.Series | np.ndarray, rows: slice | np.ndarray) -> pl.Series | np.ndarray:
-    return values[rows] if isinstance(values, pl.Series) else _read_only(values[rows])
 
 
 def _read_only(values: np.ndarray) -> np.ndarray:
