@@ -114,8 +114,9 @@ def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledIma
     """
     splits = {name: split for name, split in benchmark.splits.items() if split.candidates is None}
     whole, decisions = replace(benchmark, most={}, splits=splits), _decisions(benchmark)
-    found = {name: id_split(whole, name, tables) for name in benchmark.subsets}
-    for ruled in by_rules(whole, tables, Rules(benchmark.rules, benchmark.protocol)).values():
+    rules = Rules(benchmark.rules, benchmark.protocol)
+    found = {name: id_split(whole, name, tables, rules) for name in benchmark.subsets}
+    for ruled in by_rules(whole, tables, rules).values():
         fates, _ = ruled.decided(decisions)
         for name, split in ruled.splits.items():
             found[name] = ruled.source.select(fates.fate == split.distance)

@@ -127,7 +127,7 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         DataError: a table, the rules file or the decisions file is damaged, or a decision is on what does not exist.
     """
     rules = Rules(benchmark.rules, benchmark.protocol)
-    splits = {name: id_split(benchmark, name, tables) for name in benchmark.subsets}
+    splits = {name: id_split(benchmark, name, tables, rules) for name in benchmark.subsets}
     for name, derived in benchmark.derived_splits.items():
         splits[name] = _derived(derived, tables, rules).at_most(derived.most)
     warnings = _absent_id_classes(rules, benchmark, tables)
@@ -198,20 +198,17 @@ def _by_rules(benchmark: Benchmark) -> dict[str, OodSplit | ShiftedSplit]:
     return ood | {name: split for name, split in benchmark.shifted.items() if split.classes == "by rules"}
 
 
-def id_split(benchmark: Benchmark, name: str, tables: TablesFolder) -> LabelledImages:
+def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules) -> LabelledImages:
     """Images and objects of an ID split.
 
     Raises:
-        ParameterError: the benchmark has no such split, or there is no such dataset, subset or vocabulary.
-        DataError: a table or the rules file is damaged.
+        ParameterError: there is no such dataset, subset or vocabulary.
+        DataError: a table is damaged.
     """
-    if name not in benchmark.subsets:
-        raise ParameterError(f"no ID split is called {name!r}. Known: {', '.join(benchmark.subsets)}")
-    dataset, subset = benchmark.id_sources[name]
-    source, split = tables.source(dataset, subset), benchmark.subsets[name]
+    split = benchmark.subsets[name]
+    source = tables.source(*benchmark.id_sources[name])
     if not isinstance(split, str):
-        rules = Rules(benchmark.rules, benchmark.protocol)
-        deciding = rules.by_category(split.names, tables.categories(dataset))
+        deciding = rules.by_category(split.names, tables.categories(split.dataset))
         source = of_id_classes(source, deciding, split.empty, others=split.others)
     return source.at_most(benchmark.most.get(name))
 

@@ -102,7 +102,13 @@ class Session:
                 passes.append(STATES[filters.state])
             if filters.image:
                 passes.append(pl.col("image_id").str.contains(filters.image, literal=True))
-            found = self._images.filter(*passes).sort(ORDERS[filters.order], nulls_last=True, maintain_order=True)
+            now = self._decided.select("image", "decided", "mine", "disagree", fate_now="fate", split_now="split")
+            images = self._by_rules.join(now, on="image", how="left", maintain_order="left").with_columns(
+                pl.col("decided", "mine", "disagree").fill_null(value=False),
+                fate=pl.coalesce("fate_now", "fate"),
+                split=pl.coalesce("split_now", "split"),
+            )
+            found = images.filter(*passes).sort(ORDERS[filters.order], nulls_last=True, maintain_order=True)
             return found["image"].to_list()
 
     def image(self, row: int) -> dict[str, Any]:
@@ -110,12 +116,12 @@ class Session:
         with self._lock:
             self._refresh()
             catalogue, key = self.catalogue, self.catalogue.key(row)
-            images, one = catalogue.images, self._images.row(row, named=True)
-            current = self._votes.filter(image=row).to_dicts()
+            images, current = catalogue.images, self._votes.filter(image=row).to_dicts()
             mine = next((vote for vote in current if vote["reviewer"] == self.reviewer), None)
             # Others' decisions, shown earlier, would influence the reviewer and make agreement meaningless.
             by_rules = self._by_rules.row(row, named=True)
-            shown = one if mine else by_rules
+            joint = self._decided.row(by_predicate=pl.col("image") == row, named=True) if mine else None
+            shown = joint or by_rules
             others = [_shown(vote) for vote in current if vote is not mine]
             return {
                 "row": row,
@@ -125,17 +131,17 @@ class Session:
                 "height": int(images.height[row]),
                 "fate": shown["fate"],
                 "split": shown["split"],
-                "decided": f"{one['decision']}, by {one['reviewers']}" if mine and one["reviewers"] else "",
+                "decided": f"{joint['decision']}, by {joint['reviewers']}" if joint and joint["reviewers"] else "",
                 "by_rules": f"{by_rules['fate']}; {why(catalogue.fates, row)}",
                 "choices": self._choices(row),
                 "labels": self._labels(row),
                 "detections": self._detections(row),
                 "suspicious": bool(catalogue.suspicion[row] >= SUSPICIOUS),
-                "similarity": _similarity(one),
+                "similarity": _similarity(by_rules),
                 "mine": None if mine is None else _shown(mine),
                 "others": others if mine else [],
                 "hidden": 0 if mine else len(others),
-                "disagree": bool(mine and one["disagree"]),
+                "disagree": bool(joint and joint["disagree"]),
             }
 
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
@@ -173,9 +179,9 @@ class Session:
                 "run": self.catalogue.run,
                 "images": len(self.catalogue),
                 "mine": counts.get(self.reviewer, 0),
-                "anyone": int(self._images["decided"].sum()),
-                "disagreements": int(self._images["disagree"].sum()),
-                "undecided": self._images.filter("decided", pl.col("reviewers") == "").height,
+                "anyone": self._decided.height,
+                "disagreements": int(self._decided["disagree"].sum()),
+                "undecided": self._decided.filter(reviewers="").height,
                 "reviewers": [[name, count] for name, count in counts.items()],
                 "agreement": [asdict(one) for one in agreements(self._votes)],
                 "undo": None if latest is None else {"time": latest.time.isoformat(), "text": str(latest)},
@@ -188,17 +194,14 @@ class Session:
         decisions.check(catalogue.fates.frame.select(IMAGE), catalogue.id_classes)
         self._decisions, self._state = decisions, state
         self._votes = votes(decisions, catalogue.fates, catalogue.kept)
-        joint = joint_decisions(self._votes).rename({"fate": "joint", "rule": "decision"})
-        mine = self._votes.filter(reviewer=self.reviewer).select("image", mine=True)
-        images = catalogue.frame
-        for found in (joint.with_columns(decided=True), mine):
-            images = images.join(found.cast({"image": pl.Int64}), on="image", how="left", maintain_order="left")
-        self._images = catalogue.with_split(
-            images.with_columns(
-                pl.col("decided", "mine", "disagree").fill_null(value=False),
-                fate=pl.when(pl.col("joint") != "").then("joint").otherwise("fate"),
-            )
+        joint = joint_decisions(self._votes)
+        mine = self._votes.filter(reviewer=self.reviewer)["image"]
+        of_joint = joint.select(
+            "fate", "reviewers", "disagree", decision="rule", mine=pl.col("image").is_in(mine.implode())
         )
+        decided = self._by_rules[joint["image"]].select(*IMAGE, "image", by_rules="fate").with_columns(of_joint)
+        fate = pl.when(pl.col("fate") != "").then("fate").otherwise("by_rules")
+        self._decided = catalogue.with_split(decided.with_columns(fate=fate, decided=True))
 
     def _refresh(self) -> None:
         """Rereads the file if another program has written to it."""

@@ -154,7 +154,10 @@ def stratify(
         DataError: the reference has no image, or the embeddings are of two models.
     """
     params = params or StratifyParams()
-    among = _spread(len(reference), params.reference_images)
+    if not len(reference):
+        raise DataError("the reference split has no image with an embedding, so similarity to ID is undefined")
+    count = min(params.reference_images or len(reference), len(reference))
+    among = np.arange(count) * len(reference) // count  # evenly spread
     found = [nearest(split.vectors, reference.vectors[among], params.engine) for split in splits]
     cuts = cuts_of(splits, [one.cosine for one in found], params)
     neighbours = reference.image_id[among]
@@ -291,12 +294,3 @@ def _rows(
         suggested=suggested,
         margin=margin,
     )
-
-
-def _spread(count: int, limit: int | None) -> np.ndarray:
-    """Rows of at most `limit` among `count`, evenly spread."""
-    if count == 0:
-        raise DataError("the reference split has no image with an embedding, so similarity to ID is undefined")
-    if limit is None or count <= limit:
-        return np.arange(count)
-    return np.arange(limit) * count // limit
