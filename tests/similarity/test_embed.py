@@ -1,10 +1,14 @@
 import json
+import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
 import open_clip
 import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from farther.errors import DataError, ParameterError
 from farther.images.clip import Encoder, EncoderParams
@@ -12,8 +16,6 @@ from farther.images.clip_config import check_model
 from farther.similarity.embed import EmbedParams, embed, embed_dataset
 from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
 from farther.tables.documents import write_json
-
-ONE_BY_ONE = {"workers": 0}
 
 
 @pytest.fixture
@@ -27,10 +29,26 @@ def dataset(tmp_path, paint):
     return root, tables
 
 
+@pytest.fixture
+def other_clip(clip_folder, tmp_path):
+    """Copies CLIP's folder with other values of its text tower; gives the folder."""
+
+    def copied(**text):
+        folder = tmp_path / "clip"
+        shutil.copytree(clip_folder, folder)
+        file = folder / "open_clip_config.json"
+        config = json.loads(file.read_text())
+        config["model_cfg"]["text_cfg"] |= text
+        file.write_text(json.dumps(config))
+        return folder
+
+    return copied
+
+
 def run(encoder, dataset, tmp_path, **params):
     root, tables = dataset
     lines = []
-    given = EmbedParams(**{**ONE_BY_ONE, **params})
+    given = EmbedParams(**{"workers": 0, **params})
     folders = embed_dataset(
         encoder, tables, root, tmp_path / "out", tmp_path / "work", given, progress=False, log=lines.append
     )
@@ -45,10 +63,6 @@ def test_embeddings_have_length_one_and_stand_in_the_order_of_the_table(encoder,
 
 
 def test_they_are_those_that_open_clip_gives(encoder, clip_folder, dataset, tmp_path):
-    import open_clip
-    import torch
-    from PIL import Image
-
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{clip_folder}")
     images = torch.stack([transform(Image.open(dataset[0] / f"{n}.png")) for n in range(10)])
     with torch.inference_mode():
@@ -132,18 +146,14 @@ def test_a_ray_cluster_gives_the_same_bytes(encoder, dataset, tmp_path, ray_clus
         assert shards[0] == shards[1]
 
 
-def test_a_broken_image_is_listed_and_left_out(encoder, dataset, tmp_path):
+def test_a_broken_image_is_listed_and_left_out_and_too_many_are_an_error(encoder, dataset, tmp_path):
     (dataset[0] / "3.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"1 of 10 images cannot be used, more than max_failures = 0\.05"):
+        run(encoder, dataset, tmp_path, max_failures=0.05)
     folders, said = run(encoder, dataset, tmp_path, max_failures=0.2)
     assert said[0] == "tables train: 10 images, 1 failures"
     assert [failure["image_id"] for failure in folders["train"].info.failures] == ["image 3"]
     assert "image 3" not in folders["train"].read().image_id
-
-
-def test_too_many_broken_images_are_an_error(encoder, dataset, tmp_path):
-    (dataset[0] / "3.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"1 of 10 images cannot be used, more than max_failures = 0\.05"):
-        run(encoder, dataset, tmp_path, max_failures=0.05)
 
 
 def test_a_file_name_that_leaves_the_root_is_refused(encoder, dataset, tmp_path, paint):
@@ -153,15 +163,9 @@ def test_a_file_name_that_leaves_the_root_is_refused(encoder, dataset, tmp_path,
         embed(encoder, images, dataset[0], tmp_path / "out", tmp_path / "work", EmbedParams(workers=0), progress=False)
 
 
-def test_other_weights_are_another_key(clip_folder, encoder, dataset, tmp_path):
-    import shutil
-
-    import torch
-    from safetensors.torch import load_file, save_file
-
+def test_other_weights_are_another_key(other_clip, encoder, dataset, tmp_path):
     run(encoder, dataset, tmp_path)
-    other = tmp_path / "clip"
-    shutil.copytree(clip_folder, other)
+    other = other_clip()
     weights = load_file(other / "open_clip_model.safetensors")
     weights["visual.conv1.weight"] += torch.tensor(0.1)
     save_file(weights, other / "open_clip_model.safetensors")
@@ -191,19 +195,12 @@ def test_a_model_that_is_not_there_is_named(params, message):
         Encoder(EncoderParams(**params, device="cpu"))
 
 
-def test_weights_that_do_not_fit_are_an_error(clip_folder, tmp_path):
-    other = tmp_path / "clip"
-    shutil.copytree(clip_folder, other)
-    config = json.loads((other / "open_clip_config.json").read_text())
-    config["model_cfg"]["text_cfg"]["layers"] = 2
-    (other / "open_clip_config.json").write_text(json.dumps(config))
+def test_weights_that_do_not_fit_are_an_error(other_clip):
     with pytest.raises(ParameterError, match="Error"):
-        Encoder(EncoderParams(model=f"local-dir:{other}", device="cpu"))
+        Encoder(EncoderParams(model=f"local-dir:{other_clip(layers=2)}", device="cpu"))
 
 
 def test_pickled_weights_that_would_run_code_are_refused(clip_folder, tmp_path):
-    import pickle
-
     class Attack:
         def __reduce__(self):
             return (tmp_path.joinpath("touched").write_text, ("",))
@@ -215,22 +212,6 @@ def test_pickled_weights_that_would_run_code_are_refused(clip_folder, tmp_path):
     with pytest.raises(ParameterError):
         Encoder(EncoderParams(model=f"local-dir:{other}", device="cpu"))
     assert not (tmp_path / "touched").exists()
-
-
-@pytest.fixture
-def other_clip(clip_folder, tmp_path):
-    """Copies CLIP's folder with other values of its text tower; gives the folder."""
-
-    def copied(**text):
-        folder = tmp_path / "clip"
-        shutil.copytree(clip_folder, folder)
-        file = folder / "open_clip_config.json"
-        config = json.loads(file.read_text())
-        config["model_cfg"]["text_cfg"] |= text
-        file.write_text(json.dumps(config))
-        return folder
-
-    return copied
 
 
 TOKENIZER = """

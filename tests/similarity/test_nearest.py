@@ -42,14 +42,10 @@ def test_a_cosine_is_never_above_one_however_it_rounds():
     assert nearest(vectors, vectors, "numpy").cosine.max() <= 1
 
 
-def test_no_reference_is_an_error():
-    with pytest.raises(DataError, match="no reference image"):
-        nearest(np.eye(2), np.zeros((0, 2)))
-
-
-def test_embeddings_of_two_models_are_refused():
-    with pytest.raises(DataError, match="of two models"):
-        nearest(np.eye(2), np.eye(3))
+@pytest.mark.parametrize(("reference", "found"), [(np.zeros((0, 2)), "no reference image"), (np.eye(3), "two models")])
+def test_no_reference_and_embeddings_of_two_models_are_refused(reference, found):
+    with pytest.raises(DataError, match=found):
+        nearest(np.eye(2), reference)
 
 
 def test_every_pair_of_one_set_comes_once_and_none_with_itself():
