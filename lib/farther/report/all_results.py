@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import polars as pl
 
-from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.report.distances import Distances
 from farther.report.documented import MethodText
@@ -74,15 +73,7 @@ class AllResults:
 
     def shown_method(self, run: Run) -> str:
         """The method whose outcomes are shown for an evaluated run."""
-        method = run.shown_method(self.settings.method)
-        if method is None:
-            raise ParameterError(f"report: run {run.name!r} has no method to show")
-        return method
-
-    @property
-    def shown(self) -> list[tuple[Run, str]]:
-        """The runs with values of methods, and the method whose outcomes are shown."""
-        return [(run, self.shown_method(run)) for run in self.evaluated]
+        return run.shown_method(self.settings.method)
 
     def plots(self, run: Run) -> Path:
         """The folder of a run's curves."""

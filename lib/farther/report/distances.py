@@ -84,8 +84,7 @@ class Distances:
     @cached_property
     def shown(self) -> list[tuple[Run, str]]:
         """The runs, and the method that each is shown with."""
-        found = [(run, run.shown_method(self.wanted)) for run in self.runs]
-        return [(run, method) for run, method in found if method is not None]
+        return [(run, run.shown_method(self.wanted)) for run in self.runs]
 
     @cached_property
     def compared(self) -> list[tuple[Run, str]]:

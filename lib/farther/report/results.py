@@ -275,17 +275,19 @@ class Run:
         higher = METRICS[metric].higher_is_better is not False
         return means.drop_nulls().sort("value", descending=higher, maintain_order=True)["method"].to_list()
 
-    def shown_method(self, wanted: str | None) -> str | None:
-        """The method whose outcomes are shown: the one asked for, else the detector's own confidence, else the first.
+    def shown_method(self, wanted: str | None) -> str:
+        """The method whose outcomes are shown of an evaluated run.
+
+        It is the one asked for, else the detector's own confidence, else the first.
 
         It is never chosen by its results. A method that does not apply to this detector counts as not asked for.
         """
         if wanted is not None and wanted not in self.not_applicable:
-            if self.is_evaluated and wanted not in self.methods:
+            if wanted not in self.methods:
                 raise ParameterError(f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}")
             return wanted
         own = [name for name in self.methods if self.fitted(name).name == "confidence"]
-        return next(iter([*own, *self.methods]), None)
+        return [*own, *self.methods][0]
 
 
 def title_of(method: str) -> str:

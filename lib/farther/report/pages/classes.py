@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,54 +47,44 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _of_run(run: str, classes: ClassesResults) -> dict[str, Any]:
-    pairs = pl.DataFrame(
-        [vars(edge) for edge in classes.edges],
-        schema={"category": pl.String, "id_class": pl.String, "objects": pl.Int64},
-    )
-    graph = pruned(pairs, LEAST, EDGES)
+    schema = {"category": pl.String, "id_class": pl.String, "objects": pl.Int64}
+    graph = pruned(pl.DataFrame([vars(edge) for edge in classes.edges], schema=schema), LEAST, EDGES)
     drawn = [] if graph.is_empty() else [vl.ChartGroup((OTHER, KNOWN), (class_graph(run, graph),))]
-    similar = classes.similarity
     drawn += [
-        vl.ChartGroup((), (_similarities(run, side, similar[side]),))
+        vl.ChartGroup((), (_similarities(run, side, rows),))
         for side in ("category", "id_class")
-        if similar.get(side)
+        if (rows := classes.similarity.get(side))
     ]
-    listings = [_by_oodness(classes), _outcomes(classes)]
+    detections = [
+        {**place, "Images": of["images"], "Detections": of["regions"], **{TITLES[name]: of[name] for name in TITLES}}
+        for place, of in _levels(classes.by_oodness)
+    ]
+    outcomes = [
+        {
+            **place,
+            "Objects": of["objects"],
+            **{f"{name} (%)": of[name] / of["objects"] for name in ("found", "misclassified", "missed")},
+        }
+        for place, of in _levels(classes.outcomes)
+    ]
+    listings = [
+        Listing.of(
+            "ID test detections against those in images of each OODness, the lowest of the classes that an image "
+            "shows.",
+            detections,
+        ),
+        Listing.of(
+            "Outcome of unknown objects by the OODness of their class, at the operating threshold and τ.", outcomes
+        ),
+    ]
     return {"listings": [listing for listing in listings if len(listing)], "charts": drawn}
 
 
-def _by_oodness(classes: ClassesResults) -> Listing:
-    rows = [
-        {
-            "Method": title_of(method),
-            "OODness": OODNESS[int(level)],
-            "Images": values["images"],
-            "Detections": values["regions"],
-            **{title: values[name] for name, title in TITLES.items()},
-        }
-        for method, by_level in classes.by_oodness.items()
-        for level, values in by_level.items()
-    ]
-    return Listing.of(
-        "ID test detections against those in images of each OODness, the lowest of the classes that an image shows.",
-        rows,
-    )
-
-
-def _outcomes(classes: ClassesResults) -> Listing:
-    rows = [
-        {
-            "Method": title_of(method),
-            "OODness": OODNESS[int(level)],
-            "Objects": values["objects"],
-            **{f"{name} (%)": values[name] / values["objects"] for name in ("found", "misclassified", "missed")},
-        }
-        for method, by_level in classes.outcomes.items()
-        for level, values in by_level.items()
-    ]
-    return Listing.of(
-        "Outcome of unknown objects by the OODness of their class, at the operating threshold and τ.", rows
-    )
+def _levels(found: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[dict[str, str], Any]]:
+    """First cells of a row and values, of each method and OODness."""
+    for method, by_level in found.items():
+        for level, values in by_level.items():
+            yield {"Method": title_of(method), "OODness": OODNESS[int(level)]}, values
 
 
 def pruned(edges: pl.DataFrame, least: int, most: int) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from farther.report.site import Site
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    budget = error_budget.overview(results.shown)
+    budget = error_budget.overview(results.distances.shown)
     site.write("detectors.html", quality=list(_quality(results.measured)), budget=budget)
 
 
