@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -125,10 +125,19 @@ def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
         made = cls(**params)
     except ValidationError as error:
         raise ParameterError(_explain(cls, what, error)) from None
-    for name, value in vars(made).items():
-        if isinstance(value, Path) and any(len(part.encode(errors="replace")) > LONGEST_NAME for part in value.parts):
-            raise ParameterError(f"{what}: parameter {name!r}: no file has a name as long as {shorten(str(value))}")
+    for name, path in _paths(vars(made)):
+        if any(len(part.encode(errors="replace")) > LONGEST_NAME for part in path.parts):
+            raise ParameterError(f"{what}: parameter {name!r}: no file has a name as long as {shorten(str(path))}")
     return made
+
+
+def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Path]]:
+    """The paths among parameters, those of nested ones included, with their names."""
+    for name, value in values.items():
+        if isinstance(value, Path):
+            yield f"{prefix}{name}", value
+        elif isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type)):
+            yield from _paths(value if isinstance(value, Mapping) else vars(value), f"{prefix}{name}.")
 
 
 def parameters(cls: type) -> dict[str, Any]:
@@ -140,7 +149,7 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
         path, message = problem["loc"], problem["msg"].removeprefix("Value error, ")
-        name = ".".join(map(str, path))
+        name = ".".join(str(part) for part in path if str(part).strip())
         if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = ", ".join(parameters(_nested(cls, path[:-1]))) or "none"
             lines.append(f"{what}: unknown parameter {name!r}. Known: {known}")
@@ -159,7 +168,7 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
 def _nested(cls: Any, path: tuple[int | str, ...]) -> type:
     """The dataclass of the parameters at a path: that of `splits.near` in a benchmark."""
     for name in path:
-        field = cls.__pydantic_fields__.get(name)
+        field = getattr(cls, "__pydantic_fields__", {}).get(name)
         kinds = [] if field is None else [kind for kind in _kinds(field.annotation) if is_dataclass(kind)]
         cls = kinds[0] if kinds else cls
     return cls

@@ -34,6 +34,8 @@ def params(**changes):
             "'shifted.c3': expected a mapping with dataset, subset, .*, found 'voc_shifted'",
         ),
         ({"pseudo_ood": {"dataset": "x"}}, "parameter 'pseudo_ood.subset' is missing"),
+        ({"subsets": {"test": {"dataset": "x"}}}, "parameter 'subsets.test.subset' is missing"),
+        ({"splits": {"x": {**NEAR, "candidates": "c" * 300}}}, "'splits.x.candidates': no file has a name as long as"),
         (
             {"splits": {"x": {**NEAR, "pairs": {"of": "x"}}}},
             "pairs: of: no other split is called 'x'. Known: train, val",

@@ -160,10 +160,10 @@ class PseudoOod(ImageSource):
     most: PositiveInt | None = None
 
 
-#: A subset of the ID dataset, or an ID split that is not one.
+#: A subset of the ID dataset, or an ID split that is not one. The tags are no part of the names in messages.
 IdSubset = Annotated[
-    Annotated[str, Tag("subset")] | Annotated[IdSplit, Tag("split")],
-    Discriminator(lambda value: "subset" if isinstance(value, str) else "split"),
+    Annotated[str, Tag(" ")] | Annotated[IdSplit, Tag("")],
+    Discriminator(lambda value: " " if isinstance(value, str) else ""),
 ]
 
 
