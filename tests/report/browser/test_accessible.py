@@ -15,7 +15,7 @@ VIOLATIONS = """axe.run(document, { resultTypes: ["violations"] }).then((found) 
 DRAWN = "[...document.querySelectorAll('.chart')].every((one) => one.offsetParent === null || one.querySelector('svg'))"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
 def test_no_page_has_a_serious_violation_a_warning_or_something_too_wide(browser, report, width, scheme):
     browser.resize(width, 900)
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

@@ -1,18 +1,9 @@
-"""The report in a real browser, opened from disk: figures are drawn, tables are sorted, filtered and saved."""
+"""Tables in a real browser: they are sorted, filtered and saved."""
 
 import json
 from pathlib import Path
 
 import pytest
-
-#: Width of the window, a desk's and a phone's → pages that are opened in it.
-WIDTHS = {
-    1280: ("index.html", "detectors/pets-net.html"),
-    360: (
-        *("index.html", "detectors.html", "methods.html", "splits.html", "charts.html", "published.html"),
-        *("detectors/pets-net.html", "methods/knn.html", "methods/lard_knn.html", "splits/pets.html"),
-    ),
-}
 
 #: All figures that are not folded away are drawn.
 DRAWN = "[...document.querySelectorAll('.chart')].every((one) => one.offsetParent === null || one.querySelector('svg'))"
@@ -36,17 +27,6 @@ def index(browser, report: Path):
     browser.until(DRAWN)
     yield browser
     assert browser.complaints() == []
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_pages_open_from_disk_without_an_error_and_without_scrolling_sideways(browser, report: Path, width):
-    browser.resize(width, 800)
-    for name in WIDTHS[width]:
-        browser.open((report / name).as_uri())
-        browser.read("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        browser.until(DRAWN)
-        assert browser.read("document.documentElement.scrollWidth") == width, name
-        assert browser.complaints() == [], name
 
 
 def test_the_first_press_puts_the_best_on_top_the_second_turns_it_round_the_third_undoes(index):
