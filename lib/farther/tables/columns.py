@@ -40,6 +40,7 @@ class OptionalColumn:
 
     Args:
         dtype: Polars type of a value, `BOX`, `VARIANCES` or `VECTOR`.
+        name: Its name, unless it is an attribute of its table's class.
         optional: The column may be absent.
         default: Value of all rows where the column is absent; an optional column without a default stays None.
         unique: No value may occur twice.
@@ -47,10 +48,17 @@ class OptionalColumn:
     """
 
     def __init__(
-        self, dtype: Any, *, optional: bool = True, default: Any = None, unique: bool = False, among: Sequence[str] = ()
+        self,
+        dtype: Any,
+        name: str = "",
+        *,
+        optional: bool = True,
+        default: Any = None,
+        unique: bool = False,
+        among: Sequence[str] = (),
     ):
         self.dtype, self.optional, self.default, self.unique, self.among = dtype, optional, default, unique, among
-        self.name = ""
+        self.name = name
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -156,12 +164,6 @@ class Column(OptionalColumn):
     def __get__(self, table: Table, owner: type) -> np.ndarray: ...
     def __get__(self, table: Table | None, owner: type) -> Self | np.ndarray:
         return super().__get__(table, owner)  # type: ignore[return-value]
-
-
-def named_column(column: OptionalColumn, name: str) -> OptionalColumn:
-    """A column that is not an attribute of its table's class."""
-    column.name = name
-    return column
 
 
 def _first(wrong: np.ndarray) -> int | None:

@@ -12,9 +12,6 @@ from pathlib import Path, PurePath
 from farther.errors import DataError, shorten
 from farther.tables.files import is_unicode
 
-#: Most characters of a path in a message; one that is too long for the system has thousands.
-SHOWN = 1_000
-
 
 def resolved(path: str | Path) -> Path:
     """The path behind links, as `Path.resolve`; a loop of links stays as it is, to fail where it is read."""
@@ -99,7 +96,7 @@ def entries(folder: str | Path) -> list[os.DirEntry[str]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise _unlisted(folder, error) from None
+        raise DataError(f"the folder cannot be listed: {error.strerror}", file=folder) from None
 
 
 def in_unicode(path: Path) -> Path:
@@ -118,9 +115,3 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a loop of links
         return False
-
-
-def _unlisted(folder: str | Path, error: OSError) -> DataError:
-    path = str(folder)
-    shown = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
-    return DataError(f"the folder cannot be listed: {error.strerror}", file=shown)

@@ -19,7 +19,7 @@ import polars as pl
 from pydantic import NonNegativeInt
 
 from farther.errors import DataError
-from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, first_repeated, named_column
+from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, first_repeated
 from farther.tables.conversions import Conversions
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import inside
@@ -94,7 +94,7 @@ class Regions(Table, WithHeader, Conversions):
     def declared(cls, names: Iterable[str]) -> tuple[OptionalColumn, ...]:
         """The declared columns, and those called `latent.<layer>` or `gram.<layer>`."""
         layers = sorted({name for name in names if name.startswith((LAYER, GRAM))})
-        return (*cls.COLUMNS, *(named_column(OptionalColumn(VECTOR), name) for name in layers))
+        return (*cls.COLUMNS, *(OptionalColumn(VECTOR, name) for name in layers))
 
     def _check(self, source: str | Path | None) -> None:
         count = len(self.header.classes)

@@ -206,7 +206,7 @@ def _error_number(error: BaseException | None, place: Path) -> int | None:
         number = int(said[1] or said[2]) if said else getattr(error, "errno", None)
         if number is not None:
             return number if number in DISK else None
-        error = error.__context__
+        error = error.__cause__ if error.__suppress_context__ else error.__context__
     return errno.ENOSPC if shutil.disk_usage(place).free < 2**16 else None
 
 
