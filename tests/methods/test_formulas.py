@@ -47,20 +47,115 @@ def logits_only(logits: np.ndarray, **header) -> Regions:
     )
 
 
-def agrees(name, make, outlier_scores, **params) -> None:
-    """The score of `name` is minus the peer's outlier score, which `outlier_scores(train, test)` computes."""
+def head(regions: Regions) -> torch.nn.Linear:
+    layer = torch.nn.Linear(*reversed(regions.weight.shape))
+    layer.weight.data.copy_(torch.from_numpy(regions.weight))
+    layer.bias.data.copy_(torch.from_numpy(regions.bias))
+    return layer
+
+
+def of_logits(score):
+    """Outlier scores that the peer computes from logits alone."""
+    return lambda train, test: score(tensors(test)[2])
+
+
+def of_features(made, scale=1.0, power=1):
+    """Those of a peer that is fitted to features and labels, `made` for the last layer."""
+
+    def scores(train, test):
+        fitted = made(head(train)).fit_features(*tensors(train)[:2])
+        return fitted.predict_features(tensors(test)[0]).detach() ** power * (scale or len(train))
+
+    return scores
+
+
+def of_maps(made):
+    """Those of a peer that changes feature maps before the last layer."""
+
+    def scores(train, test):
+        peer_of = made(lambda x: head(test)(x.flatten(1)))
+        maps = [tensors(regions)[0][:, :, None, None] for regions in (train, test)]
+        peer_of.fit_feature_maps(maps[0], tensors(train)[1]) if isinstance(peer_of, peer.ReAct) else None
+        return peer_of.predict_feature_maps(maps[1]).detach()
+
+    return scores
+
+
+def of_density(column):
+    def scores(train, test):
+        stored, asked = (torch.from_numpy(getattr(r, column).astype(np.float64)) for r in (train, test))
+        # a rotation, as that of all principal components is, leaves densities alone
+        return peer.GMM(None, reg=0.01).fit_features(stored, tensors(train)[1]).predict_features(asked)
+
+    return scores
+
+
+def of_dice(train, test):
+    torch.set_default_dtype(torch.float32)  # this peer computes in it
+    layer = head(test)
+    fitted = peer.DICE(None, layer.weight, layer.bias, p=0.7).fit_features(*tensors(train)[:2])
+    return fitted.predict_features(tensors(test)[0].float())
+
+
+def of_nnguide(train, test):
+    fitted = peer.NNGuide(None, head(test).float(), k=7).fit_features(*tensors(train)[:2])
+    return fitted.predict_features(tensors(test)[0].float()).detach()
+
+
+def of_klm(train, test):
+    return peer.KLMatching(None).fit_logits(tensors(train)[2]).predict_logits(tensors(test)[2]).detach()
+
+
+def of_gradnorm(train, test):
+    made = peer.GradNorm(head(test), param_filter=lambda name: name == "weight", temperature=2.0)
+    return made.predict(tensors(test)[0])
+
+
+def ash(variant):
+    return of_maps(lambda layer: peer.ASH(None, layer, variant=f"ash-{variant}", percentile=0.85))
+
+
+CODE = {"protocol": "published-code"}
+#: Name, parameters, and the outlier scores of pytorch-ood, from regions to fit to and regions to score.
+PEERS = [
+    ("msp", {}, of_logits(peer.MaxSoftmax(None).predict_logits)),
+    ("mls", {}, of_logits(peer.MaxLogit.score)),
+    ("energy", {"temperature": 1.0}, of_logits(lambda z: peer.EnergyBased.score(z, t=1.0))),
+    ("energy", {"temperature": 2.5}, of_logits(lambda z: peer.EnergyBased.score(z, t=2.5))),
+    ("temperature_scaling", {"temperature": 2.5}, of_logits(lambda z: peer.MaxSoftmax.score(z / 2.5))),
+    ("kl_matching", {}, of_klm),
+    ("knn", {"k": 7}, of_features(lambda _: peer.KNN(None, k=7))),
+    ("knn", {"k": 7, **CODE}, of_features(lambda _: peer.KNN(None, k=7), power=2)),
+    # It neither divides the covariance by N nor leaves out the factor ½.
+    ("mahalanobis", {}, lambda train, test: of_features(lambda _: peer.Mahalanobis(None), 2 * len(train))(train, test)),
+    ("relative_mahalanobis", {}, of_features(lambda _: peer.RMD(None), scale=0)),
+    ("ddu", {"jitter": 0.01}, of_density("features")),
+    ("lard_gmm", {"jitter": 0.01}, of_density("latent")),
+    *[("ash", {"variant": variant, "percentile": 85, **CODE}, ash(variant)) for variant in "spb"],
+    ("scale", {"percentile": 65}, of_maps(lambda layer: peer.SCALE(None, layer, percentile=0.65))),
+    ("react", {"percentile": 80}, of_maps(lambda layer: peer.ReAct(None, layer, percentile=0.8))),
+    ("dice", {"percentile": 70}, of_dice),
+    ("she", {}, of_features(lambda layer: peer.SHE(None, layer))),
+    ("gradnorm", {"temperature": 2.0}, of_gradnorm),
+    ("nnguide", {"k": 7}, of_nnguide),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "outlier_scores"), PEERS, ids=[f"{name} {params}" for name, params, _ in PEERS]
+)
+def test_a_score_is_minus_that_of_pytorch_ood(make, name, params, outlier_scores):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
     found = methods.create(name, **params).fit(train).score(test)
     np.testing.assert_allclose(found, -np.asarray(outlier_scores(train, test), np.float64), rtol=RTOL)
 
 
-def test_msp_is_that_of_pytorch_ood(make):
-    agrees("msp", make, lambda _, test: peer.MaxSoftmax(None).predict_logits(tensors(test)[2]))
-
-
-def test_energy_is_that_of_pytorch_ood(make):
-    for t in (1.0, 2.5):
-        agrees("energy", make, lambda _, test, t=t: peer.EnergyBased.score(tensors(test)[2], t=t), temperature=t)
+@pytest.mark.parametrize("name", ["knn", "nnguide"])
+def test_without_faiss_the_same_is_found(make, monkeypatch, name):
+    train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
+    with_faiss = methods.create(name, k=7).fit(train).score(test)
+    monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
+    np.testing.assert_allclose(methods.create(name, k=7).fit(train).score(test), with_faiss, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("params", "gamma"), [({}, 0.5), ({"protocol": "published-code"}, 0.1), ({"gamma": 0.3}, 0.3)])
@@ -81,31 +176,6 @@ def test_gen_still_ranks_regions_whose_probability_rounds_to_one():
     np.testing.assert_allclose(scores, [-2 * np.exp(-25.0), -2 * np.exp(-30.0)], rtol=RTOL)
 
 
-@pytest.mark.parametrize(("protocol", "power"), [("paper", 1), ("published-code", 2)])
-def test_knn_is_that_of_pytorch_ood(make, protocol, power):
-    def distances(train, test):
-        fitted = peer.KNN(None, k=7).fit_features(*tensors(train)[:2])
-        return fitted.predict_features(tensors(test)[0]) ** power
-
-    agrees("knn", make, distances, k=7, protocol=protocol)
-
-
-def test_knn_without_faiss_finds_the_same(make, monkeypatch):
-    train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
-    with_faiss = methods.create("knn", k=7).fit(train).score(test)
-    monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
-    np.testing.assert_allclose(methods.create("knn", k=7).fit(train).score(test), with_faiss, rtol=1e-5)
-
-
-def test_mahalanobis_is_that_of_pytorch_ood_but_for_its_scale(make):
-    def distances(train, test):
-        fitted = peer.Mahalanobis(None).fit_features(*tensors(train)[:2])
-        # it neither divides the covariance by N nor leaves out the factor ½
-        return fitted.predict_features(tensors(test)[0]) * 2 * len(train)
-
-    agrees("mahalanobis", make, distances)
-
-
 def test_mahalanobis_with_a_singular_covariance_is_that_of_scikit_learn(make):
     from sklearn.covariance import EmpiricalCovariance
 
@@ -122,25 +192,6 @@ def test_a_feature_that_never_varied_in_training_is_ignored(make):
     train = Regions(header=regions.header, **{**regions.columns(), "features": features})
     fitted = methods.create("mahalanobis").fit(train)
     np.testing.assert_allclose(fitted.score(regions), fitted.score(train), rtol=1e-9)
-
-
-def test_relative_mahalanobis_is_that_of_pytorch_ood_but_for_its_scale(make):
-    def distances(train, test):
-        return peer.RMD(None).fit_features(*tensors(train)[:2]).predict_features(tensors(test)[0]) * len(train)
-
-    agrees("relative_mahalanobis", make, distances)
-
-
-@pytest.mark.parametrize("name", ["ddu", "lard_gmm"])
-def test_gaussian_densities_are_those_of_pytorch_ood(make, name):
-    def densities(train, test):
-        _, label, _ = tensors(train)
-        column = "latent" if name == "lard_gmm" else "features"
-        stored, asked = (torch.from_numpy(getattr(r, column).astype(np.float64)) for r in (train, test))
-        # a rotation, as that of all principal components is, leaves densities alone
-        return peer.GMM(None, reg=0.01).fit_features(stored, label).predict_features(asked)
-
-    agrees(name, make, densities, jitter=0.01)
 
 
 def test_ddu_of_the_published_code_leaves_the_class_weights_out(make):
@@ -175,26 +226,6 @@ def test_ddu_needs_a_class_with_two_detections(make):
         methods.create("ddu").fit(regions[firsts])
 
 
-def head(regions: Regions) -> torch.nn.Linear:
-    layer = torch.nn.Linear(*reversed(regions.weight.shape))
-    layer.weight.data.copy_(torch.from_numpy(regions.weight))
-    layer.bias.data.copy_(torch.from_numpy(regions.bias))
-    return layer
-
-
-def maps(regions: Regions) -> torch.Tensor:
-    return tensors(regions)[0][:, :, None, None]
-
-
-@pytest.mark.parametrize("variant", ["s", "p", "b"])
-def test_ash_of_the_published_code_is_that_of_pytorch_ood(make, variant):
-    def energies(_, test):
-        made = peer.ASH(None, lambda x: head(test)(x.flatten(1)), variant=f"ash-{variant}", percentile=0.85)
-        return made.predict_feature_maps(maps(test)).detach()
-
-    agrees("ash", make, energies, variant=variant, percentile=85, protocol="published-code")
-
-
 def test_ash_of_the_published_code_keeps_as_many_of_equal_activations_as_of_others(make):
     regions = make(20)
     columns = {**regions.columns(), "features": np.ones_like(regions.features)}
@@ -221,32 +252,6 @@ def test_ash_of_the_paper_prunes_below_a_percentile_of_the_training_set(make, va
         expected.append(np.log(np.exp(test.weight @ shaped + test.bias).sum()))
     found = methods.create("ash", variant=variant, percentile=70).fit(train).score(test)
     np.testing.assert_allclose(found, expected, rtol=RTOL)
-
-
-def test_scale_is_that_of_pytorch_ood(make):
-    def energies(_, test):
-        made = peer.SCALE(None, lambda x: head(test)(x.flatten(1)), percentile=0.65)
-        return made.predict_feature_maps(maps(test)).detach()
-
-    agrees("scale", make, energies, percentile=65)
-
-
-def test_react_is_that_of_pytorch_ood(make):
-    def energies(train, test):
-        made = peer.ReAct(None, lambda x: head(test)(x.flatten(1)), percentile=0.8)
-        return made.fit_feature_maps(maps(train), tensors(train)[1]).predict_feature_maps(maps(test)).detach()
-
-    agrees("react", make, energies, percentile=80)
-
-
-def test_dice_is_that_of_pytorch_ood(make):
-    def energies(train, test):
-        torch.set_default_dtype(torch.float32)  # this peer computes in it
-        layer = head(test)
-        fitted = peer.DICE(None, layer.weight, layer.bias, p=0.7).fit_features(*tensors(train)[:2])
-        return fitted.predict_features(tensors(test)[0].float())
-
-    agrees("dice", make, energies, percentile=70)
 
 
 def test_dice_react_is_dice_on_cut_activations(make):
@@ -362,10 +367,6 @@ def test_vos_says_what_its_head_lacks(make, wrong):
         methods.create("vos", output="logistic").fit(regions)
 
 
-def test_mls_is_that_of_pytorch_ood(make):
-    agrees("mls", make, lambda _, test: peer.MaxLogit.score(tensors(test)[2]))
-
-
 def test_entropy_is_that_of_scipy(make):
     from scipy.special import entr, expit, softmax
 
@@ -392,10 +393,6 @@ def test_dempster_shafer_is_its_formula(make):
     )
 
 
-def test_temperature_scaling_is_that_of_pytorch_ood(make):
-    agrees("temperature_scaling", make, lambda _, test: peer.MaxSoftmax.score(tensors(test)[2] / 2.5), temperature=2.5)
-
-
 def test_the_fitted_temperature_is_that_of_greatest_likelihood(make):
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax
@@ -413,13 +410,6 @@ def test_true_classes_without_a_column_are_refused(make):
     for truth in ([0, 5], [-1, 0], [0]):
         with pytest.raises(DataError, match="expected"):
             fit_temperature(make(2).logits, np.array(truth))
-
-
-def test_kl_matching_is_that_of_pytorch_ood(make):
-    def divergences(train, test):
-        return peer.KLMatching(None).fit_logits(tensors(train)[2]).predict_logits(tensors(test)[2]).detach()
-
-    agrees("kl_matching", make, divergences)
 
 
 def test_openmax_is_that_of_pytorch_ood_given_the_same_weibull_distributions(make):
@@ -450,28 +440,12 @@ def test_weibull_distributions_are_fitted_by_maximum_likelihood(shape, scale):
         assert likelihood(found * k, log_scale + log_s) < best
 
 
-def test_she_is_that_of_pytorch_ood(make):
-    def products(train, test):
-        fitted = peer.SHE(None, head(train)).fit_features(*tensors(train)[:2])
-        return fitted.predict_features(tensors(test)[0]).detach()
-
-    agrees("she", make, products)
-
-
 def test_she_gives_a_class_without_detections_the_mean_of_all(make):
     regions = make(100)
     seen = regions[regions.label != 2]
     expected = regions.features @ seen.features.astype(np.float64).mean(axis=0)
     unseen = regions.label == 2
     np.testing.assert_allclose(methods.create("she").fit(seen).score(regions)[unseen], expected[unseen], rtol=RTOL)
-
-
-def test_gradnorm_is_the_gradient_that_pytorch_takes(make):
-    def norms(_, test):
-        made = peer.GradNorm(head(test), param_filter=lambda name: name == "weight", temperature=2.0)
-        return made.predict(tensors(test)[0])
-
-    agrees("gradnorm", make, norms, temperature=2.0)
 
 
 def test_fdbd_is_the_distance_to_each_decision_boundary(make):
@@ -486,16 +460,6 @@ def test_fdbd_is_the_distance_to_each_decision_boundary(make):
         distances = [(logits[y] - logits[c]) / np.linalg.norm(weight[y] - weight[c]) for c in others]
         expected.append(np.mean(distances) / np.linalg.norm(z - centre))
     np.testing.assert_allclose(methods.create("fdbd").fit(train).score(test), expected, rtol=RTOL)
-
-
-def test_nnguide_is_that_of_pytorch_ood(make, monkeypatch):
-    def scores(train, test):
-        fitted = peer.NNGuide(None, head(test).float(), k=7).fit_features(*tensors(train)[:2])
-        return fitted.predict_features(tensors(test)[0].float()).detach()
-
-    agrees("nnguide", make, scores, k=7)
-    monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
-    agrees("nnguide", make, scores, k=7)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "nystroem"])
