@@ -40,72 +40,110 @@ def case(world):
     return objects, regions, unknown, np.random.default_rng(2).normal(size=len(regions)).round(1)
 
 
-def of_known(objects, regions, unknown, score, weights=None, recall=0.8):
-    """Metrics of cats, where dogs are unknown."""
-    outcome = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=("cat",))).match(unknown)
-    return known_classes.metrics(outcome, regions, recall, -score, weights)
+def each_once(images):
+    return None
 
 
-@pytest.mark.parametrize("protocol", ["paper", "published-code"])
-def test_weighted_open_set_metrics_equal_those_of_the_drawn_images_written_out(case, protocol):
-    objects, regions, unknown, score = case
-    draws = bootstrap.ImageDraws(IMAGES, replicates=20)
-    outcome = OpenSetSplit.of(objects, regions, MatchingRules(protocol=protocol)).match(unknown)
-    found = open_set.metrics(outcome, -score, draws.of(outcome.split.images))
-    for replicate, weights in enumerate(draws.weights):
-        truth, _ = drawn(objects, draws.names, weights, "object_id")
-        detections, rows = drawn(regions, draws.names, weights)
-        expected = open_set.evaluate(truth, detections, unknown[rows], protocol=protocol, unknown_score=-score[rows])
-        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(expected)
+def of_open_set(protocol):
+    def compute(objects, regions, unknown, score, weigh):
+        outcome = OpenSetSplit.of(objects, regions, MatchingRules(protocol=protocol)).match(unknown)
+        return open_set.metrics(outcome, -score, weigh(outcome.split.images))
+
+    return compute
 
 
-def test_weighted_metrics_of_groups_and_over_ious_equal_those_of_the_drawn_images_written_out(case):
+def of_groups(objects, regions, unknown, score, weigh):
+    split = OpenSetSplit.of(objects, regions)
+    outcome, weights = split.match(unknown), weigh(split.images)
+    found = {}
+    for group in (objects.category, split.sizes()):
+        for name, values in open_set.by_group(outcome, group, weights).items():
+            found |= {f"{name} {key}": value for key, value in values.items()}
+    return found
+
+
+def over_ious(objects, regions, unknown, score, weigh):
+    split = OpenSetSplit.of(objects, regions)
+    return open_set.metrics_over(split, [0.5, 0.75], unknown, -score, weigh(split.images))
+
+
+def of_known(recall):
+    """Metrics of cats, where dogs are unknown; most regions are kept."""
+
+    def compute(objects, regions, unknown, score, weigh):
+        outcome = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=("cat",))).match(
+            unknown & (score > 0.5)
+        )
+        return known_classes.metrics(outcome, regions, recall, -score, weigh(outcome.split.images))
+
+    return compute
+
+
+def of_closed_set(objects, regions, unknown, score, weigh):
+    known = closed_set.ClosedSet.of(objects, regions)
+    return closed_set.Matches.of(known).metrics(weigh(known.images))
+
+
+def of_self_awareness(objects, regions, unknown, score, weigh):
+    matched = match(objects, regions)
+    found = self_awareness.means(self_awareness.by_class(matched, weights=weigh(matched.images)))
+    return found if weigh is not each_once else weighting.plain(found)
+
+
+#: Metrics of two tables, flags, scores, and weights of images (`weigh`): by name, plain values with `each_once`.
+FORMULAS = {
+    "open set": of_open_set("paper"),
+    "open set, published code": of_open_set("published-code"),
+    "groups of objects": of_groups,
+    "over IoUs": over_ious,
+    "known classes, recall 0.2": of_known(0.2),
+    "known classes": of_known(0.8),
+    "closed set": of_closed_set,
+    "self-awareness": of_self_awareness,
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_weighted_metrics_equal_those_of_the_drawn_images_written_out(case, name):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=8)
-    split = OpenSetSplit.of(objects, regions)
-    outcome, of_images = split.match(unknown), draws.of(split.images)
-    by_category = open_set.by_group(outcome, objects.category, of_images)
-    by_size = open_set.by_group(outcome, split.sizes(), of_images)
-    over = open_set.metrics_over(split, [0.5, 0.75], unknown, -score, of_images)
+    found = FORMULAS[name](*case, draws.of)
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         detections, rows = drawn(regions, draws.names, weights)
-        again = OpenSetSplit.of(truth, detections)
-        expected = again.match(unknown[rows])
-        for found, group in ((by_category, truth.category), (by_size, again.sizes())):
-            for name, metrics in open_set.by_group(expected, group).items():
-                assert {key: values[replicate] for key, values in found[name].items()} == pytest.approx(metrics)
-        means = open_set.metrics_over(again, [0.5, 0.75], unknown[rows], -score[rows])
-        assert {name: values[replicate] for name, values in over.items()} == pytest.approx(means)
+        expected = FORMULAS[name](truth, detections, unknown[rows], score[rows], each_once)
+        assert len(expected) >= 5
+        values = {key: np.nan if value is None else value for key, value in expected.items()}
+        assert {key: found[key][replicate] for key in values} == pytest.approx(values, nan_ok=True)
 
 
-@pytest.mark.parametrize("recall", [0.2, 0.8])
-def test_weighted_metrics_of_known_classes_equal_those_of_the_drawn_images_written_out(case, recall):
-    objects, regions, unknown, score = case
-    unknown = unknown & (np.arange(len(unknown)) % 4 == 0)  # most are kept
-    draws = bootstrap.ImageDraws(IMAGES, replicates=20)
-    of_images = draws.of(OpenSetSplit.of(objects, regions).images)
-    found = of_known(objects, regions, unknown, score, of_images, recall)
-    for replicate, weights in enumerate(draws.weights):
-        truth, _ = drawn(objects, draws.names, weights, "object_id")
-        detections, rows = drawn(regions, draws.names, weights)
-        expected = of_known(truth, detections, unknown[rows], score[rows], recall=recall)
-        given = {name: np.nan if value is None else value for name, value in expected.items()}
-        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(given, nan_ok=True)
+@pytest.mark.parametrize("name", FORMULAS)
+def test_weights_of_one_give_the_plain_values(case, name):
+    weighted = FORMULAS[name](*case, lambda images: np.ones((3, len(images)), dtype=np.int32))
+    plain = FORMULAS[name](*case, each_once)
+    assert set(weighted) == set(plain)
+    for key, values in weighted.items():
+        assert values.astype(float) == pytest.approx(weighting.defined([plain[key]] * 3), rel=1e-12, nan_ok=True), key
 
 
-def test_weighted_closed_set_metrics_equal_those_of_the_drawn_images_written_out(case):
-    objects, regions, _, _ = case
-    draws = bootstrap.ImageDraws(IMAGES, replicates=10)
-    known = closed_set.ClosedSet.of(objects, regions)
-    found = closed_set.Matches.of(known).metrics(draws.of(known.images))
-    for replicate, weights in enumerate(draws.weights):
-        truth, _ = drawn(objects, draws.names, weights, "object_id")
-        expected = closed_set.evaluate(truth, drawn(regions, draws.names, weights)[0])
-        assert len(found) == 12
-        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(
-            {name: expected[name] for name in found}
-        )
+@pytest.mark.parametrize("name", FORMULAS)
+def test_groups_that_are_drawn_give_what_their_images_give(case, name):
+    groups = weighting.GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(12) % 4)
+    grouped, single = (FORMULAS[name](*case, lambda _, w=w: w) for w in (groups, groups.of_groups[:, groups.group]))
+    # As many levels as there are different scores and correct detections: nothing is left out.
+    for key, values in grouped.items():
+        assert values == pytest.approx(single[key], nan_ok=True), key
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, monkeypatch, name):
+    draws = bootstrap.ImageDraws(IMAGES, replicates=30)
+    before = FORMULAS[name](*case, draws.of)
+    monkeypatch.setattr(weighting, "BLOCK", 500)
+    assert len(list(weighting.blocks(30, len(case[1])))) > 1
+    after = FORMULAS[name](*case, draws.of)
+    for key, values in before.items():
+        np.testing.assert_array_equal(after[key], values)
 
 
 @pytest.mark.parametrize("aupr", ["step", "trapezoid"])
@@ -124,32 +162,24 @@ def test_weighted_ood_metrics_equal_those_of_the_drawn_images_written_out(case, 
         assert {name: values[replicate] for name, values in found.items()} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("protocol", ["paper", "published-code"])
-def test_weights_of_one_give_the_plain_values_of_every_metric(case, protocol):
-    objects, regions, unknown, score = case
-    split = OpenSetSplit.of(objects, regions, MatchingRules(protocol=protocol))
-    outcome, known = split.match(unknown), closed_set.ClosedSet.of(objects, regions)
-    ones = np.ones((3, len(IMAGES)), dtype=np.int32)
-    rows = weighting.RowWeights(ones, np.searchsorted(IMAGES, regions.image_id.astype(str)))
-    groups = open_set.by_group(outcome, objects.category, ones)
-    for weighted, plain in (
-        (open_set.metrics(outcome, -score, ones), open_set.metrics(outcome, -score)),
-        (
-            open_set.metrics_over(split, [0.5, 0.75], unknown, -score, ones),
-            open_set.metrics_over(split, [0.5, 0.75], unknown, -score),
-        ),
-        (groups["cat"], open_set.by_group(outcome, objects.category)["cat"]),
-        (closed_set.Matches.of(known).metrics(ones), closed_set.Matches.of(known).metrics()),
-        (of_known(objects, regions, unknown, score, ones), of_known(objects, regions, unknown, score)),
-        (
-            ood.evaluate(score[~unknown], score[unknown], rows[~unknown], rows[unknown]),
-            ood.evaluate(score[~unknown], score[unknown]),
-        ),
-    ):
-        assert set(weighted) == set(plain)
-        for name, values in weighted.items():
-            expected = weighting.defined([plain[name]] * 3)
-            assert values.astype(float) == pytest.approx(expected, rel=1e-12, nan_ok=True), name
+def test_separation_with_weights_of_one_of_groups_and_in_blocks_is_the_same(case, monkeypatch):
+    _, regions, unknown, score = case
+    images = np.searchsorted(IMAGES, regions.image_id.astype(str))
+    inside, outside = score[~unknown], score[unknown]
+    plain = ood.evaluate(inside, outside)
+    ones = weighting.RowWeights(np.ones((3, len(IMAGES)), dtype=np.int32), images)
+    for name, values in ood.evaluate(inside, outside, ones[~unknown], ones[unknown]).items():
+        assert values == pytest.approx([plain[name]] * 3, rel=1e-12)
+    drawn_groups = np.random.default_rng(0).multinomial(4, [0.25] * 4, 20)
+    each = []
+    for weights in (weighting.GroupWeights(drawn_groups, np.arange(12) % 4), drawn_groups[:, np.arange(12) % 4]):
+        rows = weighting.row_weights(weights, images, len(IMAGES))
+        each.append(ood.evaluate(score, score**2, rows, rows))
+    monkeypatch.setattr(weighting, "BLOCK", 500)
+    each.append(ood.evaluate(score, score**2, rows, rows))
+    for name, values in each[1].items():
+        assert each[0][name] == pytest.approx(values)
+        np.testing.assert_array_equal(each[2][name], values)
 
 
 def test_many_regions_of_equal_score_are_counted_exactly():
@@ -158,19 +188,6 @@ def test_many_regions_of_equal_score_are_counted_exactly():
     found = ood.evaluate(np.ones(len(rows)), np.ones(len(rows)), rows, rows)
     assert found["auroc"].tolist() == [0.5] * 3
     assert found["fpr95"].tolist() == [1.0] * 3
-
-
-def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, monkeypatch):
-    objects, regions, unknown, score = case
-    draws = bootstrap.ImageDraws(IMAGES, replicates=30)
-    outcome, rows = OpenSetSplit.of(objects, regions).match(unknown), draws.rows(regions.image_id)
-    of_images = draws.of(outcome.split.images)
-    before, before_ood = open_set.metrics(outcome, weights=of_images), ood.evaluate(score, score, rows, rows)
-    monkeypatch.setattr(weighting, "BLOCK", 500)
-    assert len(list(weighting.blocks(30, len(regions)))) > 1
-    after, after_ood = open_set.metrics(outcome, weights=of_images), ood.evaluate(score, score, rows, rows)
-    assert all((before[name] == after[name]).all() for name in before)
-    assert all((before_ood[name] == after_ood[name]).all() for name in before_ood)
 
 
 def test_the_drawn_images_can_be_written_out_for_any_metric(case):
@@ -225,32 +242,6 @@ def test_the_same_seed_gives_the_same_draws_of_as_many_images_as_there_are():
     assert (first.weights == second.weights).all()
     assert (first.weights.sum(axis=1) == len(IMAGES)).all()
     assert (first.weights != bootstrap.ImageDraws(IMAGES, 50, seed=1).weights).any()
-
-
-def test_groups_that_are_drawn_give_what_their_images_give(case):
-    objects, regions, unknown, score = case
-    split, known = OpenSetSplit.of(objects, regions), closed_set.ClosedSet.of(objects, regions)
-    matched, cats = match(objects, regions), MatchingRules(known_classes=("cat",))
-    of_cats = OpenSetSplit.of(objects, regions, cats).match(unknown)
-    ranked = split.detections.image
-    groups = weighting.GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(12) % 4)
-    each = []
-    for weights in (groups, groups.of_groups[:, groups.group]):
-        rows = weighting.row_weights(weights, ranked, len(split.images))
-        over = open_set.metrics_over(split, closed_set.COCO_IOUS, unknown, -score, weights)
-        found = {
-            **ood.evaluate(score, score**2, rows, rows),
-            **open_set.metrics(split.match(unknown), -score, weights),
-            **{f"{name}_over": values for name, values in over.items()},
-            **closed_set.Matches.of(known).metrics(weights),
-            **known_classes.metrics(of_cats, regions, unknown_score=-score, weights=weights),
-            **self_awareness.means(self_awareness.by_class(matched, weights=weights)),
-        }
-        each.append(found)
-    # As many levels as there are different scores and correct detections: nothing is left out.
-    assert len(each[0]) > 30
-    for name, values in each[0].items():
-        assert values == pytest.approx(each[1][name], nan_ok=True), name
 
 
 def test_images_beyond_the_limit_are_drawn_in_groups_whose_intervals_are_as_wide():
