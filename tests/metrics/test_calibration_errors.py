@@ -11,6 +11,10 @@ from farther.metrics.self_awareness.matches import match
 FIRST, SECOND, FAR = (0, 0, 10, 10), (20, 0, 30, 10), (50, 50, 60, 60)
 
 
+def calibrated_by(calibrators, regions):
+    return regions.with_columns(score=calibration.confidences(calibrators, regions))
+
+
 @pytest.fixture
 def detected(objects, regions):
     """Two cats, one detected twice (IoU 1 and 0.5), one with a small overlap; a dog that is detected elsewhere."""
@@ -90,7 +94,7 @@ def test_logistic_calibrators_minimise_the_cross_entropy_to_the_iou(many, kind):
 @pytest.mark.parametrize("kind", ["temperature", "platt"])
 def test_logistic_calibrators_lower_the_error_and_keep_the_order(many, kind):
     truth, found = many
-    after = calibration.apply(calibration.fit(kind, truth, found), found)
+    after = calibrated_by(calibration.fit(kind, truth, found), found)
     error, before = (calibration_errors.evaluate(truth, one)["laece_0"] for one in (after, found))
     assert error < before
     assert (np.argsort(after.score, kind="stable") == np.argsort(found.score, kind="stable")).all()

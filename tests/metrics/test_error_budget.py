@@ -10,6 +10,7 @@ from farther.metrics.errors import error_budget
 from farther.metrics.errors.error_diagnosis import TOUCH
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics.bootstrap import ImageDraws
+from farther.metrics.weighting import plain
 
 NAMES = dict(zip(error_budget.KINDS, ("Cls", "Loc", "Both", "Dupe", "Bkg", "Miss"), strict=True))
 
@@ -73,7 +74,8 @@ def unknown(objects, regions, is_unknown, scores, **settings):
     outcome = OpenSetSplit.of(objects, regions, MatchingRules(**settings)).match(np.array(is_unknown))
     near = OpenSetSplit.of(objects, regions, MatchingRules(**{**settings, "iou": TOUCH})).candidates
     errors = error_budget.of_unknown(outcome, near)
-    return outcome, errors, error_budget.unknown_gains(outcome, errors, -np.array(scores))
+    gains = error_budget.unknown_gains(outcome, errors, -np.array(scores))
+    return outcome, errors, {kind: plain(of) for kind, of in gains.items()}
 
 
 def test_each_error_on_unknown_objects_is_worth_what_it_keeps_from_being_found(objects, regions):

@@ -7,6 +7,7 @@ import pytest
 
 from farther.errors import ParameterError
 from farther.metrics import self_awareness
+from farther.metrics.matching import above_of_class
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import SelfAwareDetector
@@ -14,6 +15,10 @@ from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import match
 
 FIRST = (0, 0, 10, 10)
+
+
+def calibrated_by(calibrators, regions):
+    return regions.with_columns(score=calibration.confidences(calibrators, regions))
 
 
 @pytest.fixture
@@ -27,8 +32,8 @@ def test_it_is_thresholded_and_calibrated_as_its_parts_are_and_travels_as_json(v
     objects, regions, images = validation.objects, validation.regions, validation.names
     detector = SelfAwareDetector.fit(validation, calibrator=kind, image_threshold="keep_95")
     thresholds = self_awareness.lrp_thresholds(objects, regions)
-    kept = self_awareness.above(regions, thresholds)
-    expected = calibration.apply(calibration.fit(kind, objects, kept), kept) if kind else kept
+    kept = regions[above_of_class(regions, thresholds)]
+    expected = calibrated_by(calibration.fit(kind, objects, kept), kept) if kind else kept
     np.testing.assert_array_equal(detector.detections(regions).score, expected.score)
     again = SelfAwareDetector.from_json(json.loads(json.dumps(detector.to_json())))
     np.testing.assert_array_equal(again.detections(regions).score, expected.score)

@@ -13,11 +13,16 @@ from sklearn.linear_model import LinearRegression
 
 from farther.errors import ParameterError
 from farther.metrics import self_awareness
+from farther.metrics.matching import above_of_class
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.matches import match
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 HALF_OF_SECOND = [200, 0, 300, 55]
+
+
+def calibrated_by(calibrators, regions):
+    return regions.with_columns(score=calibration.confidences(calibrators, regions))
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def test_the_lrp_optimal_threshold_drops_what_only_harms(case):
     # LRP of the best one is 1/2, of the best two 0.5/2, of all three 1.5/3.
     assert thresholds == {"cat": pytest.approx(0.8), "dog": None}
     truth, found = case
-    kept = self_awareness.above(found, thresholds)
+    kept = found[above_of_class(found, thresholds)]
     assert len(kept) == 2
     assert self_awareness.evaluate(truth, kept)["lrp"] == pytest.approx(0.25)
 
@@ -60,9 +65,9 @@ def test_no_other_threshold_has_a_smaller_lrp(world, seed):
     objects, regions = world(seed)
     best = self_awareness.lrp_thresholds(objects, regions)
     for name in regions.classes:
-        reached = self_awareness.evaluate(objects, self_awareness.above(regions, {name: best[name]}), classes=[name])
+        reached = self_awareness.evaluate(objects, regions[above_of_class(regions, {name: best[name]})], classes=[name])
         others = [
-            self_awareness.evaluate(objects, self_awareness.above(regions, {name: level}), classes=[name])["lrp"]
+            self_awareness.evaluate(objects, regions[above_of_class(regions, {name: level})], classes=[name])["lrp"]
             for level in np.unique(regions.score)
         ]
         assert reached["lrp"] == pytest.approx(min(others))
@@ -167,7 +172,7 @@ def test_balanced_accuracy_is_the_harmonic_mean_of_accepting_and_rejecting_right
 def test_the_qualities_printed_in_the_paper_come_out(balanced, laece, lrp, idq, idq_shifted, daq):
     # Table 6, SA-F-RCNN and SA-D-DETR on SAOD-Gen.
     assert self_awareness.harmonic_mean(1 - lrp, 1 - laece) == pytest.approx(idq, abs=0.001)
-    assert self_awareness.detection_awareness_quality(balanced, idq, idq_shifted) == pytest.approx(daq, abs=0.001)
+    assert self_awareness.harmonic_mean(balanced, idq, idq_shifted) == pytest.approx(daq, abs=0.001)
 
 
 @pytest.mark.parametrize("iou", [0, 1, -0.1])
@@ -191,7 +196,7 @@ def test_calibrators_equal_scikit_learns(world, kind):
 @pytest.mark.parametrize("kind", ["linear", "histogram", "isotonic"])
 def test_calibration_lowers_the_error_where_it_was_learnt_and_keeps_confidences_between_0_and_1(world, kind):
     objects, regions = world(3, images=150)
-    calibrated = calibration.apply(calibration.fit(kind, objects, regions), regions)
+    calibrated = calibrated_by(calibration.fit(kind, objects, regions), regions)
     before, after = (self_awareness.evaluate(objects, r)["laece"] for r in (regions, calibrated))
     assert after < before / 2
     assert calibrated.score.min() >= 0
@@ -213,6 +218,6 @@ def test_classes_without_detections_are_left_as_they_are(objects, regions):
     calibrators = calibration.fit("linear", truth, found)
     assert set(calibrators) == {"cat"}
     other = regions(("a", FIRST, 0.25, "cat"), ("a", FIRST, 0.25, "dog"))
-    assert calibration.apply(calibrators, other).score.tolist() == [1, 0.25]
+    assert calibrated_by(calibrators, other).score.tolist() == [1, 0.25]
     with pytest.raises(ParameterError, match="linear, histogram, isotonic"):
         calibration.fit("beta", truth, found)

@@ -10,7 +10,7 @@ from farther.evaluation.results import ErrorBudget, KindOfError, MetricValues
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_budget
 from farther.metrics.open_set.outcomes import Outcome
-from farther.metrics.weighting import value
+from farther.metrics.weighting import plain, value
 
 
 def of_detector(inputs: RunInputs, known: ClosedSet) -> ErrorBudget | None:
@@ -45,6 +45,6 @@ def of_method(split: TestSplit, outcome: Outcome, unknown_score: np.ndarray) -> 
     if split.draws is not None:
         drawn = error_budget.unknown_gains(outcome, errors, unknown_score, split.draws.of(outcome.split.images))
     return {
-        kind: MetricValues(values={"count": n, **gains[kind]}, intervals=intervals.within(drawn.get(kind, {})))
+        kind: MetricValues(values={"count": n, **plain(gains[kind])}, intervals=intervals.within(drawn.get(kind, {})))
         for kind, n in errors.counts.items()
     }

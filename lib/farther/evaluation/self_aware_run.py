@@ -128,7 +128,7 @@ class SelfAwareRun:
                 correct = correct + (right.sum() if weights is None else weights @ right)
                 total = total + (len(right) if weights is None else weights @ np.ones(len(right), dtype=np.int64))
             sides[side] = ratio(correct, total)
-        return {**sides, "balanced_accuracy": self_awareness.harmonic_means(sides["tpr"], sides["tnr"])}
+        return {**sides, "balanced_accuracy": self_awareness.harmonic_mean(sides["tpr"], sides["tnr"])}
 
     def quality(self, detector: SelfAwareDetector) -> dict[str, Any]:
         """DAQ and its parts (Table 6), `_t` for shifted images; without those, and without OOD images, no DAQ."""
@@ -137,7 +137,7 @@ class SelfAwareRun:
         found = {**plain(self.balanced(detector)), **_named(clean, ""), **_named(shifted, "_t")}
         parts = [found.get(name) for name in ("balanced_accuracy", "idq", "idq_t")]
         known = [part for part in parts if part is not None]
-        return {**found, "daq": self_awareness.harmonic_mean(*known) if len(known) == len(parts) else None}
+        return {**found, "daq": float(self_awareness.harmonic_mean(*known)) if len(known) == len(parts) else None}
 
     def replicates(self) -> dict[str, np.ndarray]:
         """Replicates of what `quality` gives for the run made self-aware as asked for."""
@@ -147,7 +147,7 @@ class SelfAwareRun:
             shifted = self.measure(self.detector, self.pooled, self.draws["shifted"])
             found |= _named(shifted, "_t")
             parts = (found["balanced_accuracy"], found["idq"], found["idq_t"])
-            found["daq"] = self_awareness.harmonic_means(*parts)
+            found["daq"] = self_awareness.harmonic_mean(*parts)
         return found
 
 

@@ -132,18 +132,23 @@ def joined(first: ImageWeights, second: ImageWeights) -> ImageWeights:
     return GroupWeights(np.concatenate([left, right], axis=1), np.concatenate([of_left, left.shape[1] + of_right]))
 
 
+def once(images: int) -> np.ndarray:
+    """Weights of a single replicate in which each image counts once, ndarray of shape (1, I)."""
+    return np.ones((1, images), dtype=np.int32)
+
+
 def columns(weights: ImageWeights | None, images: int) -> tuple[np.ndarray, np.ndarray]:
     """Weights as an array of shape (B, C), and the column of each image; each image counts once with `weights` None."""
     if isinstance(weights, GroupWeights):
         return weights.of_groups, weights.group
-    return (np.ones((1, images), dtype=np.int32) if weights is None else weights), np.arange(images)
+    return (once(images) if weights is None else weights), np.arange(images)
 
 
 def row_weights(weights: ImageWeights | None, image: np.ndarray, images: int) -> RowWeights:
     """Weights of rows; with `weights` None a single replicate in which each of the images counts once."""
     if isinstance(weights, GroupWeights):
         return RowWeights(weights.of_groups, weights.group[image], grouped=True)
-    return RowWeights(np.ones((1, images), dtype=np.int32) if weights is None else weights, image)
+    return RowWeights(once(images) if weights is None else weights, image)
 
 
 def accumulated(weights: np.ndarray) -> np.ndarray:
@@ -155,7 +160,7 @@ def accumulated(weights: np.ndarray) -> np.ndarray:
 
 def each_once(rows: int) -> RowWeights:
     """A single replicate in which each of some rows counts once."""
-    return RowWeights(np.ones((1, 1), dtype=np.int32), np.zeros(rows, dtype=np.int64))
+    return RowWeights(once(1), np.zeros(rows, dtype=np.int64))
 
 
 def blocks(replicates: int, rows: int) -> Iterator[slice]:

@@ -231,12 +231,11 @@ class ClosedSet:
         rows = kept[self.detections.row]
         if rows.all():
             return self
-        left = self.pairs[rows[self.pairs.region]]
         return replace(
             self,
             detections=self.detections[rows],
             bounds=np.append(0, np.cumsum(rows))[self.bounds],
-            pairs=OverlapPairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap),
+            pairs=self.pairs.keeping(rows),
         )
 
     def ranked_by(
@@ -316,11 +315,13 @@ class ClosedSet:
         """Objects of `object_row` that are counted, ndarray of bool."""
         return ~self.is_crowd & ~_outside(areas(self.object_box), area_range)
 
+    def match_once(self, iou: float) -> tuple[MatchedDetections, np.ndarray]:
+        """As `match`, at one IoU threshold; and the object of each detection: rows of `object_row`, or −1."""
+        target = next(self.assigned([iou], ~self.counted()))
+        return self._matched([target], 1, ALL_AREAS), target
+
     def match(
-        self,
-        ious: Sequence[float] | np.ndarray,
-        area_range: tuple[float, float] = ALL_AREAS,
-        assigned: Iterable[np.ndarray] | None = None,
+        self, ious: Sequence[float] | np.ndarray, area_range: tuple[float, float] = ALL_AREAS
     ) -> MatchedDetections:
         """Matches detections to objects at each IoU threshold.
 
@@ -328,14 +329,18 @@ class ClosedSet:
         not counted, or whose area lies outside `area_range`, are chosen only when there is no other, and the detection
         is then ignored; so is an unmatched detection whose own area lies outside.
         """
+        return self._matched(self.assigned(ious, ~self.counted(area_range)), len(ious), area_range)
+
+    def _matched(
+        self, targets: Iterable[np.ndarray], thresholds: int, area_range: tuple[float, float]
+    ) -> MatchedDetections:
         counted = self.counted(area_range)
         ignored_region = np.zeros(len(self.detections.row), dtype=bool)
         if area_range != ALL_AREAS or _may_exceed(self.boxes, ALL_AREAS):
             batches = np.array_split(self.detections.row, 1 + len(self.detections.row) // ROWS)
             ignored_region = np.concatenate([_outside(areas(self.boxes[rows]), area_range) for rows in batches])
-        kind = np.empty((len(ious), len(self.detections.score)), dtype=np.int8)
-        assigned = self.assigned(ious, ~counted) if assigned is None else assigned
-        for row, target in zip(kind, assigned, strict=True):
+        kind = np.empty((thresholds, len(self.detections.score)), dtype=np.int8)
+        for row, target in zip(kind, targets, strict=True):
             found = target >= 0
             row[:] = FALSE
             row[ignored_region] = IGNORED

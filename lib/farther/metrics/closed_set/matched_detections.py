@@ -58,6 +58,11 @@ class MatchedDetections:
         kind = self.kind[threshold, self.rows(k)]
         return kind[kind != IGNORED] == TRUE
 
+    @property
+    def of_class(self) -> np.ndarray:
+        """The class of each detection, ndarray of shape (n,)."""
+        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
+
     def objects(self, weights: ImageWeights | None = None) -> np.ndarray:
         """Number of objects of each class in each replicate, ndarray of shape (K, B)."""
         rows = row_weights(weights, self.object_image, self.images)
@@ -89,7 +94,7 @@ class MatchedDetections:
             most: Best-scored detections per image and class that count; all when None.
         """
         objects, rows = self.objects(weights), self.detections(weights)
-        of_class = np.repeat(np.arange(len(objects)), np.diff(self.bounds))
+        of_class = self.of_class
         found = (self.kind == TRUE) & (True if most is None else self.place < most)
         each = [rows[true].total_by_group(of_class[true], len(objects)) for true in found]
         return ratio(np.stack(each), np.broadcast_to(objects, (len(each), *objects.shape)))

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ from farther.metrics.open_set.outcomes import (
 )
 from farther.metrics.precision_recall import FALSE, TRUE
 from farther.metrics.precision_recall import IGNORED as LEFT_OUT
-from farther.metrics.weighting import ImageWeights, mean_of_defined
+from farther.metrics.weighting import ImageWeights, mean_of_defined, once
 
 KINDS = ("classification", "localisation", "both", "duplicate", "background", "missed")
 
@@ -135,8 +134,7 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
     Returns:
         The errors of `known.detections` and of the objects of `known.object_row`; and (kind, corrected detections).
     """
-    assigned = next(known.assigned([iou], ~known.counted()))
-    matched = known.match([iou])
+    matched, assigned = known.match_once(iou)
     of_detection = np.repeat(np.arange(len(known.classes)), np.diff(known.bounds))
     counted = known.counted()
     near = pairs(
@@ -235,7 +233,7 @@ def of_unknown(outcome: Outcome, near: OverlapPairs) -> Errors:
 
 def unknown_gains(
     outcome: Outcome, errors: Errors, unknown_score: np.ndarray, weights: ImageWeights | None = None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, dict[str, np.ndarray]]:
     """Gains in AP_U and R_U, and reductions of nOSE, from correcting each kind of error.
 
     Args:
@@ -245,8 +243,10 @@ def unknown_gains(
         weights: see `farther.metrics.open_set.metrics`.
 
     Returns:
-        {kind: {"ap_u", "r_u", "nose"}}, 0 or more; ndarrays of shape (B,) with weights, else numbers or None.
+        {kind: {"ap_u", "r_u", "nose"}}, 0 or more, NaN without unknown objects; ndarrays of shape (B,), B = 1 without
+        weights.
     """
+    weights = once(len(outcome.split.images)) if weights is None else weights
     before = open_set.metrics(outcome, unknown_score, weights)
     found = {}
     for name in KINDS:
@@ -255,7 +255,8 @@ def unknown_gains(
             of_object = np.where(errors.missed, FOUND, outcome.of_object)
             counted = open_set.metrics(replace(outcome, of_object=of_object), unknown_score, weights)
             after |= {metric: counted[metric] for metric in ("r_u", "nose")}
-        found[name] = {metric: _gain(metric, before[metric], after[metric]) for metric in OF_UNKNOWN}
+        less = {metric: -1 if metric == "nose" else 1 for metric in OF_UNKNOWN}
+        found[name] = {m: np.maximum(sign * (after[m] - before[m]), 0.0) for m, sign in less.items()}
     return found
 
 
@@ -271,10 +272,3 @@ def _corrected(outcome: Outcome, errors: Errors, name: str) -> Outcome:
     if name == "missed":
         of_object[errors.missed] = NOT_COUNTED
     return replace(outcome, kind=kind, of_object=of_object, misclassifies=misclassifies)
-
-
-def _gain(metric: str, before: Any, after: Any) -> Any:
-    if before is None or after is None:
-        return None
-    gain = before - after if metric == "nose" else after - before
-    return np.maximum(gain, 0.0) if isinstance(gain, np.ndarray) else max(gain, 0.0)

@@ -57,6 +57,11 @@ class OverlapPairs:
             np.concatenate([self.overlap, other.overlap]),
         )
 
+    def keeping(self, kept: np.ndarray) -> OverlapPairs:
+        """The pairs of the regions that a mask selects, whose rows close up."""
+        left = self[kept[self.region]]
+        return OverlapPairs((np.cumsum(kept, dtype=np.int32) - 1)[left.region], left.target, left.overlap)
+
     def moved(self, rows: np.ndarray, regions: int | None = None) -> OverlapPairs:
         """The pairs of some regions in their new order, sorted by it.
 

@@ -120,19 +120,15 @@ def _of_kept(
     counts, _ = error_diagnosis.counts_at_recalls(matched, cause, [recall], of_known)
     at = dict(zip(error_diagnosis.CAUSES, counts[:, 0], strict=True))
     each_ap = matched.average_precision(of_known, points=None)[0]
-    precision, found = [], []
-    positives = np.flatnonzero(matched.positives).tolist()
-    objects_of = matched.objects(of_known)
-    for k in positives:
-        kind, rows = matched.kind[0, matched.rows(k)], matched.detections(of_known)[matched.rows(k)]
-        true, ranked = rows[kind == TRUE].total(), rows[kind != IGNORED].total()
-        precision.append(np.where(objects_of[k] > 0, ratio(true, ranked), np.nan))
-        found.append(ratio(true, objects_of[k]))
-    shape = (-1, each_ap.shape[1])
+    positives, objects, rows = matched.positives > 0, matched.objects(of_known), matched.detections(of_known)
+    true, ranked = (
+        rows[chosen].total_by_group(matched.of_class[chosen], len(objects))
+        for chosen in (matched.kind[0] == TRUE, matched.kind[0] != IGNORED)
+    )
     result = {
         "ap_k": mean_of_defined(each_ap[positives]),
-        "p_k": mean_of_defined(np.reshape(precision, shape)),
-        "r_k": mean_of_defined(np.reshape(found, shape)),
+        "p_k": mean_of_defined(np.where(objects > 0, ratio(true, ranked), np.nan)[positives]),
+        "r_k": mean_of_defined(ratio(true, objects)[positives]),
         "wi": ratio(at["unknown_unknown"], at["correct"]),
     }
     return result, each_ap[positives]

@@ -229,9 +229,7 @@ class OpenSetSplit:
             DataError: `kept` is not one bool per region.
         """
         rows = self._flags(kept, "kept")
-        left = self.candidates[rows[self.candidates.region]]
-        moved = OverlapPairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap)
-        return replace(self, detections=self.detections[rows], candidates=moved)
+        return replace(self, detections=self.detections[rows], candidates=self.candidates.keeping(rows))
 
     def at(self, iou: float) -> OpenSetSplit:
         """The same split at a larger IoU threshold; overlaps are not computed again.

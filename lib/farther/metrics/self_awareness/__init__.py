@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from farther.metrics.matching import above_of_class
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, ClassMatches, MatchesByClass, match
@@ -148,7 +147,7 @@ def by_class(
 def means(found: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Means over classes of what `by_class` found, and IDQ; each an ndarray of shape (B,), NaN where undefined."""
     result = {part: mean_of_defined(np.array([values[part] for values in found.values()])) for part in PARTS}
-    return {**result, "idq": harmonic_means(1 - result["lrp"], 1 - result["laece"])}
+    return {**result, "idq": harmonic_mean(1 - result["lrp"], 1 - result["laece"])}
 
 
 def lrp_thresholds(
@@ -185,16 +184,6 @@ def best_thresholds(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU) -> 
         if detections.positives and len(errors) and errors.min() < 1:
             result[name] = float(detections.score[np.argmin(errors)])
     return result
-
-
-def above(regions: Regions, thresholds: Mapping[str, float | None]) -> Regions:
-    """The detections from their class's threshold on; none of a class with None or without an entry.
-
-    Args:
-        regions: Detections.
-        thresholds: Confidence threshold of each class, as `lrp_thresholds` gives.
-    """
-    return regions[above_of_class(regions, thresholds)]
 
 
 def reliability(matched: Collection[ClassMatches]) -> dict[str, list[Any]]:
@@ -239,43 +228,22 @@ def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: 
         return {"balanced_accuracy": None, "tpr": None, "tnr": None}
     tpr = float(np.mean(np.asarray(id_scores) >= threshold))
     tnr = float(np.mean(np.asarray(ood_scores) < threshold))
-    return {"balanced_accuracy": harmonic_mean(tpr, tnr), "tpr": tpr, "tnr": tnr}
+    return {"balanced_accuracy": float(harmonic_mean(tpr, tnr)), "tpr": tpr, "tnr": tnr}
 
 
-def detection_awareness_quality(balanced: float, idq: float, idq_shifted: float) -> float:
-    """DAQ: harmonic mean of the balanced accuracy and of the IDQ on clean and on corrupted ID images (Section 6).
-
-    Args:
-        balanced: Balanced accuracy of accepting ID and rejecting OOD images.
-        idq, idq_shifted: IDQ on clean and on corrupted ID images. All are fractions.
-
-    >>> round(detection_awareness_quality(0.9, 0.6, 0.6), 3)
-    0.675
-    """
-    return harmonic_mean(balanced, idq, idq_shifted)
-
-
-def harmonic_means(*values: np.ndarray) -> np.ndarray:
+def harmonic_mean(*values: Any) -> Any:
     """Harmonic mean of numbers of 0 or more, place by place: 0 where one of them is, NaN where one is NaN.
 
+    DAQ is that of the balanced accuracy and of IDQ on clean and on corrupted ID images (Section 6).
+
     Args:
-        *values: ndarrays of one shape.
+        *values: Fractions, or ndarrays of one shape.
+
+    >>> round(float(harmonic_mean(0.9, 0.6, 0.6)), 3)
+    0.675
     """
-    stacked = np.stack(np.broadcast_arrays(*values))
     with np.errstate(divide="ignore"):
-        return len(values) / (1 / np.maximum(stacked, 0)).sum(axis=0)
-
-
-def harmonic_mean(*values: float) -> float:
-    """Harmonic mean of numbers of 0 or more; 0 if one of them is.
-
-    Args:
-        *values: Fractions.
-
-    >>> harmonic_mean(0.5, 1.0)
-    0.6666666666666666
-    """
-    return 0.0 if min(values) <= 0 else len(values) / sum(1 / value for value in values)
+        return len(values) / sum(1 / np.maximum(value, 0.0) for value in values)
 
 
 def _lrp_of_prefixes(detections: ClassMatches, iou: float) -> np.ndarray:

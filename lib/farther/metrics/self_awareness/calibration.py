@@ -152,18 +152,8 @@ def of_matched(kind: Kind, matched: Mapping[str, ClassMatches]) -> dict[str, Cal
     return {name: known[kind](detections) for name, detections in matched.items() if len(detections.score)}
 
 
-def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
-    """The same detections with calibrated confidences; those of a class without a calibrator keep theirs.
-
-    Args:
-        calibrators: Calibrator of each class, as `fit` gives.
-        regions: Detections.
-    """
-    return regions.with_columns(score=confidences(calibrators, regions))
-
-
 def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.ndarray:
-    """Calibrated confidences, ndarray of shape (N,), float32; see `apply`.
+    """Calibrated confidences, ndarray of shape (N,), float32; those of a class without a calibrator stay as they are.
 
     Args:
         calibrators: Calibrator of each class, as `fit` gives.

@@ -81,8 +81,7 @@ def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = Non
         iou: Smallest overlap of a detection and its object.
         excused: Images whose objects do not count, among `known.images`, ndarray of shape (I,), bool.
     """
-    assigned = next(known.assigned([iou], ~known.counted()))
-    matched = known.match([iou], assigned=[assigned])
+    matched, assigned = known.match_once(iou)
     is_asked = np.ones(len(known.images), dtype=bool) if excused is None else ~excused
     quality = np.zeros(len(assigned))
     found = assigned >= 0
