@@ -12,7 +12,7 @@ from farther.evaluation import evaluate as evaluation
 from farther.evaluation import files as run
 from farther.evaluation import methods
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import FittedMethod, FromBest, as_json
+from farther.evaluation.results import FittedMethod, FromBest
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.evaluation.wilderness import WildImages
@@ -95,7 +95,7 @@ def test_metrics_of_a_case_worked_by_hand(files):
     assert report.methods["msp"].splits["far"].by_category["bear"].values["fn_missed"] == 1
     stored = json.loads(files.evaluation.read_text())
     assert stored.pop("digest")
-    assert stored == as_json(report)
+    assert stored == report.model_dump(mode="json")
 
 
 def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metrics(files):
@@ -179,7 +179,7 @@ def test_a_detector_of_other_classes_is_refused(files, objects):
 
 def test_a_threshold_that_is_no_number_is_refused(files):
     files.threshold.write_text('{"threshold": null}')
-    with pytest.raises(DataError, match=r"r\.json: field 'threshold': expected a number"):
+    with pytest.raises(DataError, match=r"r\.json: field 'threshold': Input should be a valid number, found None"):
         evaluate(files)
 
 

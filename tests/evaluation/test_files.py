@@ -1,5 +1,7 @@
 """The files of a run."""
 
+import re
+
 import numpy as np
 import pytest
 from tests.evaluation.deployable import lay
@@ -31,10 +33,18 @@ def test_names_do_not_lead_out_of_the_artifacts(name, tmp_path):
         run.RunFiles("../r/../..", "b", tmp_path)
 
 
-@pytest.mark.parametrize("text", ['{"threshold": null}', '{"threshold": true}', "[]", '{"tau": 0.5}'])
-def test_a_threshold_must_be_a_number(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"threshold": null}', "field 'threshold': Input should be a valid number, found None"),
+        ('{"threshold": true}', "field 'threshold': Input should be a valid number, found True"),
+        ('{"tau": 0.5}', "field 'threshold': the field is missing"),
+        ("[]", "Input should be a valid dictionary, found []"),
+    ],
+)
+def test_a_threshold_must_be_a_number(tmp_path, text, problem):
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(DataError, match=r"t\.json: field 'threshold'"):
+    with pytest.raises(DataError, match=re.escape(f"t.json: {problem}")):
         read_threshold(tmp_path / "t.json")
 
 

@@ -60,7 +60,7 @@ def evaluate_run(
         benchmark=files.benchmark,
         settings=settings,
         threshold=inputs.threshold,
-        threshold_rule=stored_threshold(files.threshold).get("rule"),
+        threshold_rule=stored_threshold(files.threshold).rule,
         detector=inputs.id_split.folder.header.detector,
         **vars(detector),
         bootstrap=_bootstrap(inputs),

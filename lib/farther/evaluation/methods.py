@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass as checked
 
 from farther.cores import give_back_memory
 from farther.errors import DataError
@@ -24,6 +22,7 @@ from farther.evaluation.results import (
     GroupResults,
     MethodResults,
     SplitResults,
+    Stored,
     read_results,
     write_results,
 )
@@ -68,8 +67,7 @@ def read_methods(files: RunFiles, names: list[str]) -> tuple[list[AppliedMethod]
     return applicable, refused
 
 
-@checked(config=ConfigDict(extra="forbid"), kw_only=True)
-class _KeptResults:
+class _KeptResults(Stored):
     """The content of a kept method's `results.json`: the results, and digests of the tables beside it."""
 
     results: MethodResults

@@ -68,13 +68,6 @@ class StoredEvaluation:
         except (KeyError, DataError):
             raise DataError(f"no replicates of {method}; rerun the stage `evaluate`", file=file) from None
         draws = {"ID images": id_images, "OOD images": images, "number of replicates": settings.replicates}
-        wrong = [
-            column.name
-            for column in frame
-            if not (column.dtype.is_float() or column.dtype.is_integer()) or len(column) != settings.replicates
-        ]
-        if wrong:
-            raise DataError(f"expected {settings.replicates} numbers; delete {file.parent}", file=file, field=wrong[0])
         metrics = {column.name: column.to_numpy() for column in frame}
         return Replicates({**draws, "seed": settings.seed}, metrics)
 

@@ -13,7 +13,7 @@ from farther.cores import count_cores, give_back_memory
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import AppliedMethod, Evaluated, evaluate_method
-from farther.evaluation.results import DetectorResults, as_json, read_results, write_results
+from farther.evaluation.results import DetectorResults, read_results, write_results
 from farther.keyed import Keyed
 from farther.tables.files import digest
 
@@ -87,7 +87,7 @@ class Parts:
         files, item = self._inputs.files, f"methods/{method.name}"
         inputs = self._inputs
         scores = [files.scores(method.name, split.name) for split in _read(inputs)]
-        fitted = as_text(as_json(method.fitted))
+        fitted = method.fitted.model_dump_json()
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
             evaluated = evaluate_method(method, self._inputs)

@@ -6,13 +6,10 @@ Values are fractions, None where they are not defined. Maps have names as keys: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
-from pydantic_core import to_jsonable_python
+from pydantic import ConfigDict, Field, ValidationError
 
 from farther.errors import DataError
 from farther.evaluation.settings import EvaluationSettings, SelfAwarenessSettings
@@ -21,6 +18,7 @@ from farther.metrics.catalogue import Metric
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.scoring.search import Search
 from farther.tables.documents import read_sealed, write_sealed
+from farther.tables.schema import Schema
 
 #: A value or a count.
 Number = int | float | None
@@ -28,13 +26,17 @@ Number = int | float | None
 #: Bounds of a 95% interval; None where no replicate has a value.
 Interval = tuple[float, float] | None
 
-T = TypeVar("T")
 
-_STORED = ConfigDict(extra="forbid")
+class Stored(Schema):
+    """Base of what is stored: no further fields, and lists of JSON for tuples."""
+
+    model_config = ConfigDict(strict=False, extra="forbid")
 
 
-@dataclass(config=_STORED, kw_only=True)
-class MetricValues:
+T = TypeVar("T", bound=Stored)
+
+
+class MetricValues(Stored):
     """Some metrics, with their counts.
 
     Args:
@@ -42,11 +44,10 @@ class MetricValues:
         intervals: 95% intervals by key, of the metrics that have one.
     """
 
-    values: dict[str, Number] = field(default_factory=dict)
-    intervals: dict[str, Interval] = field(default_factory=dict)
+    values: dict[str, Number] = Field(default_factory=dict)
+    intervals: dict[str, Interval] = Field(default_factory=dict)
 
 
-@dataclass(config=_STORED, kw_only=True)
 class ClosedSetResults(MetricValues):
     """Metrics of known classes on the ID split; see `farther.metrics.closed_set`.
 
@@ -54,11 +55,10 @@ class ClosedSetResults(MetricValues):
         per_class: ap, ap50, ar and objects of each class.
     """
 
-    per_class: dict[str, dict[str, Number]] = field(default_factory=dict)
+    per_class: dict[str, dict[str, Number]] = Field(default_factory=dict)
 
 
-@dataclass(config=_STORED, kw_only=True)
-class KindOfError:
+class KindOfError(Stored):
     """Errors of a kind on known objects: their number, and what correcting them adds to AP."""
 
     count: int
@@ -66,23 +66,20 @@ class KindOfError:
     interval: Interval = None
 
 
-@dataclass(config=_STORED, kw_only=True)
-class ErrorBudget:
+class ErrorBudget(Stored):
     """Errors of a detector on the known objects of the ID split: AP at the IoU of the evaluation, and each kind."""
 
     ap: float | None
     kinds: dict[str, KindOfError]
 
 
-@dataclass(config=_STORED, kw_only=True)
 class ClassifierResults(MetricValues):
     """Accuracy and calibration of a classifier on the ID split, and on each shifted split."""
 
-    shifted: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    shifted: dict[str, dict[str, float | None]] = Field(default_factory=dict)
 
 
-@dataclass(config=_STORED, kw_only=True)
-class Impact:
+class Impact(Stored):
     """Wilderness impact at one recall: over the wilderness ratios, their means, and the classes that reach it."""
 
     impact: list[float | None]
@@ -92,8 +89,7 @@ class Impact:
     classes: int
 
 
-@dataclass(config=_STORED, kw_only=True)
-class ErrorCauses:
+class ErrorCauses(Stored):
     """Causes of detections over recall; see `farther.evaluation.wilderness.WildImages.errors`."""
 
     ratio: float
@@ -102,34 +98,30 @@ class ErrorCauses:
     classes: list[int]
     detections: list[int]
     shares: dict[str, list[float | None]]
-    intervals: dict[str, list[Interval]] = field(default_factory=dict)
+    intervals: dict[str, list[Interval]] = Field(default_factory=dict)
 
 
-@dataclass(config=_STORED, kw_only=True)
-class BestThresholds:
+class BestThresholds(Stored):
     """Thresholds with the largest F_β: lists over wilderness ratios by part, of classes and as means."""
 
     mean: dict[str, list[float]] | None
     classes: dict[str, dict[str, list[float]]]
 
 
-@dataclass(config=_STORED, kw_only=True)
-class OperatingPoints:
+class OperatingPoints(Stored):
     """The best thresholds by β; see `farther.metrics.wilderness.Wilderness.best_thresholds`."""
 
     ratios: list[float]
     betas: dict[str, BestThresholds]
 
 
-@dataclass(config=_STORED, kw_only=True)
-class Margins:
+class Margins(Stored):
     """Class minus background probability of detections: shares in bins, and mean, sd, rejected, detections by class."""
 
     histogram: list[float]
     classes: dict[str, dict[str, Number]]
 
 
-@dataclass(config=_STORED, kw_only=True)
 class BackgroundResults(MetricValues):
     """Correct detections of known objects against detections of unknown objects, by their margins."""
 
@@ -137,8 +129,7 @@ class BackgroundResults(MetricValues):
     unknown: Margins
 
 
-@dataclass(config=_STORED, kw_only=True)
-class WildernessResults:
+class WildernessResults(Stored):
     """Effect of images without known objects on a detector; see `farther.evaluation.wilderness`."""
 
     ratio: float
@@ -151,11 +142,10 @@ class WildernessResults:
     errors: ErrorCauses
     operating_points: OperatingPoints
     background: BackgroundResults | None
-    intervals: dict[str, Interval] = field(default_factory=dict)
+    intervals: dict[str, Interval] = Field(default_factory=dict)
 
 
-@dataclass(config=_STORED, kw_only=True)
-class Reliability:
+class Reliability(Stored):
     """A reliability diagram: one entry per confidence bin; see `farther.metrics.self_awareness.reliability`."""
 
     lower: list[float]
@@ -164,8 +154,7 @@ class Reliability:
     detections: list[int]
 
 
-@dataclass(config=_STORED, kw_only=True)
-class AcceptedImages:
+class AcceptedImages(Stored):
     """The images of a split under an image threshold.
 
     Args:
@@ -181,11 +170,10 @@ class AcceptedImages:
     histogram: list[float]
     severity: int | None = None
     auroc: float | None = None
-    metrics: dict[str, float | None] = field(default_factory=dict)
+    metrics: dict[str, float | None] = Field(default_factory=dict)
 
 
-@dataclass(config=_STORED, kw_only=True)
-class Ablation:
+class Ablation(Stored):
     """Self-awareness with some of its parts (SAOD, Table 7): what they are, and the metrics."""
 
     confidence_threshold: str
@@ -194,7 +182,6 @@ class Ablation:
     metrics: dict[str, Number]
 
 
-@dataclass(config=_STORED, kw_only=True)
 class SelfAwarenessResults(MetricValues):
     """Self-awareness of a run; see `farther.evaluation.self_awareness.evaluate_self_awareness`."""
 
@@ -216,8 +203,7 @@ class SelfAwarenessResults(MetricValues):
     thresholds_on_test: dict[str, float | None]
 
 
-@dataclass(config=_STORED, kw_only=True)
-class SplitCounts:
+class SplitCounts(Stored):
     """Counts of a split, the share of its images without a detection at or above t*, and digests of what was read."""
 
     images: int
@@ -228,8 +214,7 @@ class SplitCounts:
     inputs: dict[str, str]
 
 
-@dataclass(config=_STORED, kw_only=True)
-class DetectorResults:
+class DetectorResults(Stored):
     """What is measured of a detector, whatever the methods; see `farther.evaluation.detector`.
 
     Args:
@@ -264,7 +249,6 @@ class FittedMethod(Described):
         return self.choice is not None and self.choice.oracle
 
 
-@dataclass(config=_STORED, kw_only=True)
 class GroupResults(MetricValues):
     """A group of metrics of a method on a split (`farther.evaluation.groups`).
 
@@ -273,12 +257,11 @@ class GroupResults(MetricValues):
         labels: What else the group says, in words.
     """
 
-    parts: dict[str, dict[str, Number]] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, dict[str, Number]] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
 
 
-@dataclass(config=_STORED, kw_only=True)
-class FromBest:
+class FromBest(Stored):
     """The difference from the best method of a split in one metric: the best one, the interval, and p."""
 
     best: str
@@ -286,8 +269,7 @@ class FromBest:
     p: float | None
 
 
-@dataclass(config=_STORED, kw_only=True)
-class SplitResults:
+class SplitResults(Stored):
     """A method on an OOD split.
 
     Args:
@@ -299,12 +281,12 @@ class SplitResults:
         error_budget: Kind of error on unknown objects → its number, and gains; None for a classifier.
     """
 
-    groups: dict[str, GroupResults] = field(default_factory=dict)
-    against_best: dict[str, FromBest] = field(default_factory=dict)
+    groups: dict[str, GroupResults] = Field(default_factory=dict)
+    against_best: dict[str, FromBest] = Field(default_factory=dict)
     ap_u_by_confidence: float | None = None
-    by_category: dict[str, MetricValues] = field(default_factory=dict)
-    by_size: dict[str, MetricValues] = field(default_factory=dict)
-    by_supercategory: dict[str, MetricValues] = field(default_factory=dict)
+    by_category: dict[str, MetricValues] = Field(default_factory=dict)
+    by_size: dict[str, MetricValues] = Field(default_factory=dict)
+    by_supercategory: dict[str, MetricValues] = Field(default_factory=dict)
     over_iou: MetricValues | None = None
     error_budget: dict[str, MetricValues] | None = None
 
@@ -321,15 +303,13 @@ class SplitResults:
         return self.groups[metric.group].intervals.get(metric.key) if metric.group in self.groups else None
 
 
-@dataclass(config=_STORED, kw_only=True)
 class MeanOverSplits(MetricValues):
     """Means of metrics, by their names, over the splits of a distance."""
 
     splits: list[str]
 
 
-@dataclass(config=_STORED, kw_only=True)
-class MethodResults:
+class MethodResults(Stored):
     """A method that applies to the run's detector.
 
     Args:
@@ -352,8 +332,7 @@ class MethodResults:
     costs: MetricValues
 
 
-@dataclass(config=_STORED, kw_only=True)
-class DrawnImages:
+class DrawnImages(Stored):
     """What replicates of a split draw: images, or groups of them; their number, and that of replicates."""
 
     drawn: str
@@ -361,8 +340,7 @@ class DrawnImages:
     replicates: int
 
 
-@dataclass(config=_STORED, kw_only=True)
-class ClassEdge:
+class ClassEdge(Stored):
     """A class that is not known, an ID class that its objects are taken for, and the number of these objects."""
 
     category: str
@@ -370,8 +348,7 @@ class ClassEdge:
     objects: int
 
 
-@dataclass(config=_STORED, kw_only=True)
-class SimilarClass:
+class SimilarClass(Stored):
     """Mean similarity of a class and its predictions, or of a prediction and its classes, over objects."""
 
     name: str
@@ -379,8 +356,7 @@ class SimilarClass:
     objects: int
 
 
-@dataclass(config=_STORED, kw_only=True)
-class ClassesResults:
+class ClassesResults(Stored):
     """Results by how far out classes are; see `farther.evaluation.classes.evaluate_classes`."""
 
     by_oodness: dict[str, dict[str, dict[str, Number]]]
@@ -390,8 +366,7 @@ class ClassesResults:
     similarity: dict[str, list[SimilarClass]]
 
 
-@dataclass(config=_STORED, kw_only=True)
-class Gain:
+class Gain(Stored):
     """A metric of a method as a mean over OOD splits, and its difference from the baseline's where there is one."""
 
     value: float
@@ -401,15 +376,13 @@ class Gain:
     p: float | None = None
 
 
-@dataclass(config=_STORED, kw_only=True)
-class Gains:
+class Gains(Stored):
     """What methods gain over the baseline: its name, None without one, and method → metric → gain."""
 
     baseline: str | None
     methods: dict[str, dict[str, Gain]]
 
 
-@dataclass(config=_STORED, kw_only=True)
 class Evaluation(DetectorResults):
     """All metrics of a run.
 
@@ -438,18 +411,13 @@ class Evaluation(DetectorResults):
     gains: Gains
 
 
-def as_json(value: Any) -> Any:
-    """A typed value as JSON holds it."""
-    return to_jsonable_python(value)
-
-
-def write_results(file: Path, results: Any) -> None:
-    """Writes a typed value, with a digest of its content."""
-    write_sealed(file, as_json(results))
+def write_results(file: Path, results: Stored) -> None:
+    """Writes what is stored, with a digest of its content."""
+    write_sealed(file, results.model_dump(mode="json"))
 
 
 def read_results(kind: type[T], file: Path, advice: str) -> T:
-    """A typed value that `write_results` wrote.
+    """What `write_results` wrote.
 
     Args:
         kind: The type.
@@ -461,7 +429,7 @@ def read_results(kind: type[T], file: Path, advice: str) -> T:
     """
     content = read_sealed(file, advice)
     try:
-        return TypeAdapter(kind).validate_python(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
         raise DataError(f"written by another version: {advice}", file=file, field=where or None) from None

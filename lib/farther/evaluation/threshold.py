@@ -6,11 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError, shorten
+from farther.errors import DataError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import true_classes
@@ -52,25 +51,12 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
     return read_threshold(files.threshold)
 
 
-def read_threshold(file: Path) -> float:
-    """The threshold (t* or τ) that a JSON file holds.
+class StoredThreshold(Schema):
+    """The content of `thresholds/<run>.json`: t*, its rule, and the settings of `choose_threshold`."""
 
-    Raises:
-        DataError: the file is absent or damaged, or its `threshold` is not a finite number.
-    """
-    return float(stored_threshold(file)["threshold"])
-
-
-def stored_threshold(file: Path) -> dict[str, Any]:
-    """All that the file of a threshold holds: `threshold`, rule and settings; errors as in `read_threshold`."""
-    content = read_json(file)
-    value: Any = content.get("threshold") if isinstance(content, dict) else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        raise DataError(f"expected a number, found {shorten(value)}", file=file, field="threshold")
-    split = content["settings"].get("split") if isinstance(content.get("settings"), dict) else content.get("settings")
-    if split is not None and not isinstance(split, str):
-        raise DataError(f"expected the name of a split, found {shorten(split)}", file=file, field="settings.split")
-    return dict(content)
+    threshold: float
+    rule: str | float | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class StoredTau(Schema):
@@ -82,10 +68,20 @@ class StoredTau(Schema):
     regions: int
 
 
-def stored_tau(file: Path) -> StoredTau:
-    """All that the file of a method's threshold holds.
+def read_threshold(file: Path) -> float:
+    """The threshold (t* or τ) that a JSON file holds.
 
     Raises:
-        DataError: the file is absent or damaged.
+        DataError: the file is absent or damaged, or its `threshold` is not a finite number.
     """
+    return stored_threshold(file).threshold
+
+
+def stored_threshold(file: Path) -> StoredThreshold:
+    """All that the file of an operating threshold holds; errors as in `read_threshold`."""
+    return check(StoredThreshold, read_json(file), file)
+
+
+def stored_tau(file: Path) -> StoredTau:
+    """All that the file of a method's threshold holds; errors as in `read_threshold`."""
     return check(StoredTau, read_json(file), file)

@@ -144,8 +144,8 @@ class BundleSource:
     def calibration_split(self) -> str:
         """Name of the ID validation split."""
         _check_there(self.files, self.files.threshold)
-        settings = stored_threshold(self.files.threshold).get("settings")
-        if not isinstance(settings, dict) or "split" not in settings:
+        settings = stored_threshold(self.files.threshold).settings
+        if "split" not in settings:
             raise DataError("the field is missing", file=self.files.threshold, field="settings.split")
         return str(settings["split"])
 

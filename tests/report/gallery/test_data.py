@@ -105,7 +105,7 @@ def test_boxes_are_parts_of_the_image(project):
 
 
 def test_detections_below_the_operating_threshold_are_not_there(project):
-    evaluation = replace(project.run.evaluation, threshold=0.72)
+    evaluation = project.run.evaluation.model_copy(update={"threshold": 0.72})
     data, _ = data_of(project, "wild", run=replace(project.run, evaluation=evaluation))
     assert np.allclose(numbers(data["detections"]["confidence"], "<f4"), [0.9, 0.8, 0.75])
 

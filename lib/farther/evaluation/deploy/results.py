@@ -9,6 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
+from farther.evaluation.results import Stored
 from farther.registry import STRICT
 from farther.tables.schema import read_typed
 
@@ -195,8 +196,7 @@ class DeployChoices:
 Measured = dict[DeploySetting, dict[str, MeasuredCost]]
 
 
-@dataclass(config=STRICT, kw_only=True, frozen=True)
-class MeasuredSettings:
+class MeasuredSettings(Stored):
     """The content of `choices/<method>.json`: settings of a method, and what each costs on the ID test split."""
 
     settings: list[tuple[DeploySetting, dict[str, MeasuredCost]]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from farther.evaluation.results import as_json
 from farther.report import documented, metric_groups, problems, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
@@ -124,7 +123,7 @@ def _inputs(run: Run) -> Listing:
     if run.evaluation:
         parts["detector"] = {key: value for key, value in run.evaluation.detector.items() if key != "vos_head"}
         parts |= {split: counts.inputs for split, counts in run.counts.items()}
-        parts["evaluation"] = as_json(run.evaluation.settings)
+        parts["evaluation"] = run.evaluation.model_dump(mode="json", include={"settings"})["settings"]
     rows = (
         {"Part": part, "Name": key, "Value": documented.word(v)}
         for part, named in parts.items()
