@@ -396,7 +396,7 @@ def test_words_come_from_a_file(tmp_path):
     [
         ("answers: {who: me}", "unknown question 'who'. Known: purpose, creators"),
         ("licence: cc0", "unknown parameter 'licence'. Known: title"),
-        ("[a, b]", "expected a mapping, found"),
+        ("[a, b]", "expected a mapping from title, summary, … to text, found"),
         ("a: [", "not YAML"),
         (None, "does not exist"),
     ],
@@ -470,7 +470,7 @@ def test_an_object_of_a_category_that_its_dataset_lacks_is_refused(project):
 
 
 def test_an_unknown_or_an_empty_split_is_refused(project, tmp_path):
-    with pytest.raises(ParameterError, match=r"no split 'moon'\. Known: pool_near, pool_far, open_far, val"):
+    with pytest.raises(ParameterError, match=r"unknown split of benchmark 'pets' 'moon'\. Known: .*open_far"):
         gathered(project, ["moon"])
     root = tmp_path / "project"
     shutil.copytree(project, root)

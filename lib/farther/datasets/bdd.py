@@ -107,14 +107,10 @@ class BDD(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        return [
-            expected
-            for part in self.combined.get(subset, (subset,))
-            for expected in (
-                Expected("labels", fill_all(self.labels, part), "'Detection 2020 Labels', or 'Labels' of 2018"),
-                Expected("images", (fill(self.images, part),), "'100K Images'"),
-            )
-        ]
+        parts = self.combined.get(subset, (subset,))
+        source = "'Detection 2020 Labels', or 'Labels' of 2018"
+        labels = [Expected("labels", fill_all(self.labels, part), source) for part in parts]
+        return [*labels, *(Expected("images", (fill(self.images, part),), "'100K Images'") for part in parts)]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""

@@ -252,17 +252,12 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         include_columns=list(wanted), column_types=wanted, null_values=[], strings_can_be_null=False
     )
     read = arrow_csv.ReadOptions(block_size=BLOCK, use_threads=False)
+    bar = tqdm(None, path.name, path.stat().st_size, unit="B", unit_scale=True, leave=False, disable=None)
     try:
-        with (
-            open_binary(path) as file,
-            tqdm(
-                total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, leave=False, disable=None
-            ) as progress,
-            arrow_csv.open_csv(file, read_options=read, convert_options=convert) as reader,
-        ):
+        with open_binary(path) as file, bar, arrow_csv.open_csv(file, read, None, convert) as reader:
             for batch in reader:
                 yield batch
-                progress.update(file.tell() - progress.n)
+                bar.update(file.tell() - bar.n)
     except pa.ArrowInvalid as error:  # its message says row and column
         row, column = (re.search(rf"{name} #(\d+): ", str(error)) for name in ("Row", "In CSV column"))
         problem = re.sub(r"In CSV column #\d+: |Row #\d+: ", "", str(error))

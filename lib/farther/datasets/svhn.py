@@ -51,11 +51,8 @@ class SVHN(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        archive = f"{subset}.tar.gz"
-        return [
-            Expected("boxes of digits", (f"{subset}/digitStruct.mat",), archive),
-            Expected("images", (subset,), archive),
-        ]
+        parts = {"boxes of digits": f"{subset}/digitStruct.mat", "images": subset}
+        return [Expected(what, (path,), f"{subset}.tar.gz") for what, path in parts.items()]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
@@ -69,12 +66,8 @@ class SVHN(Reader):
                 if label not in range(1, 11):
                     raise DataError(f"expected 1 to 10, found {label:g}", file=path, row=place, field="label")
                 found.add_object(image, (left, top, left + width, top + height), int(label) % 10, row + 1)
-        return found.annotations(
-            categories=DIGITS,
-            files=[path.relative_to(self.root).as_posix()],
-            row="digitStruct({row})",
-            box_field="bbox",
-        )
+        file = path.relative_to(self.root).as_posix()
+        return found.annotations(categories=DIGITS, files=[file], row="digitStruct({row})", box_field="bbox")
 
 
 @register("svhn_cropped")

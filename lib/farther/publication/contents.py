@@ -17,7 +17,7 @@ from farther.curation.rules import Rules
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.datasets import Reader, create, image_roots
 from farther.datasets.base import Credit
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, choose
 from farther.publication.datasheet import Words
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside
@@ -156,7 +156,7 @@ def collect(
     chosen = {split: _origin(name, benchmark, split) for split in splits or benchmark.splits}
     tables = TablesFolder(artifacts / "tables")
     roots = image_roots(datasets, artifacts / "tables", project)
-    readers = {dataset: _reader(dataset, datasets) for dataset, *_ in chosen.values()}
+    readers = {name: create(**datasets[choose("dataset", name, datasets)]) for name, *_ in chosen.values()}
     folder, measured = artifacts / "splits" / name, artifacts / "counts" / "similarity" / f"{name}.json"
     similarity = similarities(measured).splits
     return Publication(
@@ -174,21 +174,13 @@ def collect(
     )
 
 
-def _reader(dataset: str, datasets: Mapping[str, Mapping[str, Any]]) -> Reader:
-    if dataset not in datasets:
-        raise ParameterError(f"section 'datasets' has no {dataset!r}. Known: {', '.join(datasets)}")
-    return create(**datasets[dataset])
-
-
 def _origin(name: str, benchmark: Benchmark, split: str) -> tuple[str, str, Distance]:
     """Dataset, subset and distance of a split."""
-    if split in benchmark.splits:
-        one = benchmark.splits[split]
-        return one.dataset, one.subset, one.distance
+    choose(f"split of benchmark {name!r}", split, [*benchmark.splits, *benchmark.subsets])
     if split in benchmark.subsets:
         return *benchmark.id_sources[split], "ID"
-    known = ", ".join([*benchmark.splits, *benchmark.subsets])
-    raise ParameterError(f"benchmark {name!r} has no split {split!r}. Known: {known}")
+    one = benchmark.splits[split]
+    return one.dataset, one.subset, one.distance
 
 
 def _split(

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError, ParameterError, shorten
+from farther.datasets.records import read_mapping
+from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, build
-from farther.tables.documents import parse_yaml, read_yaml
+from farther.tables.documents import parse_yaml
 
 
 class Question(NamedTuple):
@@ -79,11 +80,7 @@ def read_words(path: str | Path) -> Words:
     Raises:
         DataError: the file is absent, is not YAML, or has an unknown field or one of a wrong type; names it.
     """
-    content = read_yaml(Path(path))
-    if content is None:
-        return Words()
-    if not isinstance(content, dict):
-        raise DataError(f"expected a mapping, found {shorten(content)}", file=path)
+    content = read_mapping(Path(path), "a mapping from title, summary, … to text")
     try:
         return build(Words, "words", {str(key): value for key, value in content.items()})
     except ParameterError as error:
