@@ -43,10 +43,15 @@ from tqdm import tqdm
 
 from farther import detectors
 from farther.detectors import Detector
+from farther.detectors import classifier as classifiers
 from farther.detectors.inference import InferenceParams, infer
-from farther.detectors.networks import classifiers
-from farther.detectors.networks.architectures import Blueprint, build_network
-from farther.detectors.networks.checkpoint import load_network, read_blueprint, save_checkpoint
+from farther.detectors.networks.architectures import (
+    FasterRCNNBlueprint,
+    build_network,
+    load_network,
+    read_blueprint,
+    save_checkpoint,
+)
 from farther.images import read as pictures
 from farther.tables import Images
 
@@ -157,7 +162,7 @@ class Loops(ABC):
 class FasterRCNNLoops(Loops):
     @staticmethod
     def untrained(folder: Path) -> Path:
-        blueprint = Blueprint("small", tuple(f"class {n}" for n in range(20)), 192, 256)
+        blueprint = FasterRCNNBlueprint("small", tuple(f"class {n}" for n in range(20)), 192, 256)
         path = folder / "untrained.safetensors"
         save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
         return path
@@ -187,8 +192,7 @@ class FasterRCNNLoops(Loops):
 class YoloLoops(Loops):
     @staticmethod
     def untrained(folder: Path) -> Path:
-        from farther.detectors.networks.yolo import YoloBlueprint, build_network
-        from farther.detectors.networks.yolo_checkpoint import save_checkpoint
+        from farther.detectors.networks.yolo import YoloBlueprint, build_network, save_checkpoint
 
         blueprint = YoloBlueprint.shipped("yolov8n", [f"class {n}" for n in range(20)], 224)
         path = folder / "untrained.safetensors"
@@ -211,7 +215,7 @@ class YoloLoops(Loops):
     def framework(self) -> Way:
         from ultralytics import YOLO
 
-        from farther.detectors.networks.yolo_checkpoint import load_network
+        from farther.detectors.networks.yolo import load_network
 
         weights = self.scratch / "network.pt"
         network = load_network(self.detector.weights, self.detector.checkpoint)
@@ -265,7 +269,7 @@ class DetrLoops(Loops):
 class ClassifierLoops(Loops):
     @staticmethod
     def untrained(folder: Path) -> Path:
-        blueprint = classifiers.Blueprint("resnet50", **classifiers.describe("resnet50"))
+        blueprint = classifiers.ClassifierBlueprint("resnet50", **classifiers.describe("resnet50"))
         classifiers.save_checkpoint(folder / "untrained.safetensors", models.resnet50().state_dict(), blueprint)
         return folder / "untrained.safetensors"
 

@@ -133,7 +133,7 @@ def framework(detector: Any, pixels: list[np.ndarray], scratch: Path) -> Work:
     if detector.name == "yolo":
         from ultralytics import YOLO
 
-        from farther.detectors.networks.yolo_checkpoint import load_network
+        from farther.detectors.networks.yolo import load_network
 
         weights = scratch / "network.pt"
         torch.save({"model": load_network(detector.weights, detector.checkpoint), "train_args": {}}, weights)

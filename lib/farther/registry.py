@@ -8,7 +8,7 @@ users add are in `farther.extensions`.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -58,6 +58,15 @@ class Registry(Generic[T]):
         files = sorted(file for folder in folders for file in Path(folder).glob("*.py"))
         found = {f"{self._package}.{file.stem}": decorated.findall(file.read_text(encoding="utf-8")) for file in files}
         return {name: module for module, names in found.items() for name in names}
+
+    @cached_property
+    def summaries(self) -> dict[str, str]:
+        """First paragraph of the docstring of each class of the package, read as text: no module is imported."""
+        start = rf'^@{re.escape(self._decorator)}\("([^"]+)"\)\n(?:@.*\n)*class .*\n    """'
+        classes = re.compile(start + r'((?s:.+?))(?:\n\n|""")', re.MULTILINE)
+        specs = [importlib.util.find_spec(module) for module in sorted({*self.modules.values()})]
+        texts = (Path(str(spec.origin)).read_text(encoding="utf-8") for spec in specs if spec)
+        return {name: " ".join(text.split()) for found in map(classes.findall, texts) for name, text in found}
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator that makes a class known as `name`, and sets its attribute `name`.

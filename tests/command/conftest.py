@@ -127,8 +127,7 @@ def _ultralytics(path: Path, trained: Path) -> None:
     """A `.pt` file as Ultralytics writes it, of the demo's network."""
     import torch
 
-    from farther.detectors.networks.yolo import build_network
-    from farther.detectors.networks.yolo_checkpoint import read_checkpoint
+    from farther.detectors.networks.yolo import build_network, read_checkpoint
 
     checkpoint = read_checkpoint(trained)
     network = build_network(checkpoint.blueprint)
@@ -141,7 +140,7 @@ def _lightning(folder: Path, id_name: str) -> None:
     """PyTorch Lightning's `.ckpt` beside a folder of transformers, of the demo's RT-DETR."""
     import torch
 
-    from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network
+    from farther.detectors.networks.detr import find_checkpoint, load_network
 
     checkpoint = find_checkpoint(ROOT / f"data/demo/{id_name}-rtdetr.safetensors")
     network = load_network(checkpoint)

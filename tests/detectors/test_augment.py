@@ -1,46 +1,25 @@
 """The passes `augment` and `ensemble`: outputs of other views and of other networks for the run's detections."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.detectors.demo import DEMO, create, detected, passed, scene
 from torchvision.ops import box_iou
 
 from farther import detectors
-from farther.detectors.passes import read_passes
 from farther.errors import DataError, ParameterError
-
-DEMO = Path(__file__).parents[2] / "data/demo"
-WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
-THRESHOLDS = {"faster_rcnn": 0.002, "yolo": 0.0002, "detr": 0.02}
-IDS = ["a", "b"]
-
-
-def create(of):
-    weights = DEMO / f"{WEIGHTS[of]}.safetensors"
-    return detectors.create(of, weights=weights, device="cpu", score_threshold=THRESHOLDS[of], nms_iou=0.5)
 
 
 @pytest.fixture(scope="module")
 def images():
-    """Discs of other sizes left and right, on grey: 160 × 120 and 130 × 120 pixels."""
-    pixels = np.full((120, 160, 3), 200, np.uint8)
-    y, x = np.mgrid[:120, :160]
-    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
-        pixels[(y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
-    return [pixels, np.ascontiguousarray(pixels[:, 20:150])]
+    """160 × 120 and 130 × 120 pixels."""
+    return [scene(), np.ascontiguousarray(scene()[:, 20:150])]
 
 
-def looked_at(kind, detector, images, **params):
-    (found,) = read_passes("run", {kind: params}).values()
-    found.check(detector)
-    return found.forward(detector, [found.prepare(detector, image) for image in images], IDS)
-
-
-def detect(detector, images):
-    return detector.forward([detector.prepare(image) for image in images], IDS)
+def sparse(adapter):
+    """With fewer detections of one object."""
+    return create(adapter, nms_iou=0.5)
 
 
 def overlaps(a, b):
@@ -52,9 +31,9 @@ def mirrored(boxes, width):
 
 
 def test_a_view_that_changes_nothing_has_the_same_rows(images):
-    detector = create("faster_rcnn")
+    detector = sparse("faster_rcnn")
     replay = detector.replay([detector.prepare(image) for image in images])
-    plain, same = detect(detector, images), replay.view(flip=False, scale=1.0)
+    plain, same = detected(detector, images), replay.view(flip=False, scale=1.0)
     assert_allclose(same.logits, plain.logits, rtol=1e-3, atol=1e-3)
     assert_allclose(same.boxes, plain.box, atol=0.01)
 
@@ -62,8 +41,8 @@ def test_a_view_that_changes_nothing_has_the_same_rows(images):
 @pytest.mark.parametrize(("flip", "scale"), [(True, 1.0), (False, 1.25), (True, 0.8)])
 def test_a_view_pools_the_same_places_and_finds_the_same_boxes(flip, scale, images):
     """The rows' proposals are places of the first image's map, mirrored and scaled with the image."""
-    detector = create("faster_rcnn")
-    plain = detect(detector, images)
+    detector = sparse("faster_rcnn")
+    plain = detected(detector, images)
     replay = detector.replay([detector.prepare(image) for image in images])
     pooled = []
     pool = detector.network.roi_heads.box_roi_pool
@@ -81,9 +60,9 @@ def test_a_view_pools_the_same_places_and_finds_the_same_boxes(flip, scale, imag
 
 
 def test_moments_of_faster_rcnn_are_those_of_plain_and_mirrored_rows(images):
-    detector = create("faster_rcnn")
-    regions = looked_at("augment", detector, images)
-    plain = detect(detector, images)
+    detector = sparse("faster_rcnn")
+    regions = passed("augment", detector, images)
+    plain = detected(detector, images)
     view = detector.replay([detector.prepare(image) for image in images]).view(flip=True, scale=1.0)
     assert_array_equal(regions.box, plain.box)
     assert_allclose(regions.logits, (plain.logits + view.logits.numpy()) / 2, rtol=1e-3, atol=1e-3)
@@ -91,9 +70,9 @@ def test_moments_of_faster_rcnn_are_those_of_plain_and_mirrored_rows(images):
 
 @pytest.mark.parametrize("of", ["yolo", "detr"])
 def test_other_detectors_take_the_nearest_detection_of_the_mirrored_image(of, images):
-    detector = create(of)
-    regions, plain = looked_at("augment", detector, images, iou=0.6), detect(detector, images)
-    other = detect(detector, [np.ascontiguousarray(image[:, ::-1]) for image in images])
+    detector = sparse(of)
+    regions, plain = passed("augment", detector, images, iou=0.6), detected(detector, images)
+    other = detected(detector, [np.ascontiguousarray(image[:, ::-1]) for image in images])
     assert len(regions) > 2
     matched = 0
     for row in range(len(plain)):
@@ -108,26 +87,26 @@ def test_other_detectors_take_the_nearest_detection_of_the_mirrored_image(of, im
 
 
 def test_yolo_is_scaled_too_but_a_detection_transformer_is_refused(images):
-    plain, scaled = (looked_at("augment", create("yolo"), images, scales=s).logits for s in ([], [1.33]))
+    plain, scaled = (passed("augment", sparse("yolo"), images, scales=s).logits for s in ([], [1.33]))
     assert not np.allclose(plain, scaled)
     with pytest.raises(ParameterError, match=r"detector 'detr': the size of its input cannot be scaled by 0\.8"):
-        looked_at("augment", create("detr"), images, scales=[0.8])
+        passed("augment", sparse("detr"), images, scales=[0.8])
     with pytest.raises(ParameterError, match="no view but the plain one"):
-        looked_at("augment", create("detr"), images, flip=False)
+        passed("augment", sparse("detr"), images, flip=False)
 
 
 def test_an_ensemble_with_itself_changes_nothing(images):
-    detector = create("faster_rcnn")
-    regions = looked_at("ensemble", detector, images, members=[detector.weights])
-    assert_allclose(regions.logits, detect(detector, images).logits, rtol=1e-5)
+    detector = sparse("faster_rcnn")
+    regions = passed("ensemble", detector, images, members=[detector.weights])
+    assert_allclose(regions.logits, detected(detector, images).logits, rtol=1e-5)
     assert regions.mutual_information.max() < 1e-6
 
 
 def test_a_member_counts_where_it_finds_the_object(images):
-    detector, file = create("faster_rcnn"), DEMO / "voc-vos.safetensors"
-    regions, plain = looked_at("ensemble", detector, images, members=[file], iou=0.6), detect(detector, images)
+    detector, file = sparse("faster_rcnn"), DEMO / "voc-vos.safetensors"
+    regions, plain = passed("ensemble", detector, images, members=[file], iou=0.6), detected(detector, images)
     member = detectors.create("faster_rcnn", weights=file, device="cpu", score_threshold=0.002, nms_iou=0.5)
-    other = detect(member, images)
+    other = detected(member, images)
     found = overlaps(plain.box, other.box) * (plain.image_id[:, None] == other.image_id[None])
     near = found.max(1) >= 0.6
     assert near.any() and not near.all()
@@ -138,4 +117,4 @@ def test_a_member_counts_where_it_finds_the_object(images):
 
 def test_a_member_with_other_classes_is_refused(images):
     with pytest.raises(DataError, match="its classes or its activation differ"):
-        looked_at("ensemble", create("faster_rcnn"), images, members=[DEMO / "bdd-faster_rcnn.safetensors"])
+        passed("ensemble", sparse("faster_rcnn"), images, members=[DEMO / "bdd-faster_rcnn.safetensors"])

@@ -17,8 +17,8 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms._presets import ImageClassification
 
 from farther import detectors
+from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, default_latent, save_checkpoint
 from farther.detectors.inference import InferenceParams, infer
-from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, default_latent, save_checkpoint
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Regions
 
@@ -110,13 +110,15 @@ ENDS = {
 
 @pytest.mark.parametrize("architecture", sorted(ENDS))
 def test_the_last_linear_layer_of_each_family_is_found(architecture, tmp_path):
-    from farther.detectors.networks.classification import Classifier
+    from farther.detectors.whole_images import ClassifierNetwork
 
     features, latent = ENDS[architecture]
     torch.manual_seed(0)
     network = models.get_model(architecture, num_classes=5).eval()
     side = 224 if architecture.startswith("vit") else 64
-    classifier = Classifier(network, (side, side), default_latent(architecture), channels_last="swin" in architecture)
+    classifier = ClassifierNetwork(
+        network, (side, side), default_latent(architecture), channels_last="swin" in architecture
+    )
     pixels = torch.rand(2, 3, side, side)
     seen = classifier(pixels)
     with torch.inference_mode():
@@ -192,7 +194,7 @@ def test_openoods_resnet_for_small_images_is_read_by_its_names(tmp_path, images,
 def test_a_file_of_farther_needs_no_parameters(tmp_path, images):
     network, _ = openood_state()
     preprocessing = {"resize": 32, "crop": 32, "mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic"}
-    blueprint = Blueprint("openood_resnet", CLASSES, preprocessing)
+    blueprint = ClassifierBlueprint("openood_resnet", CLASSES, preprocessing)
     save_checkpoint(tmp_path / "small.safetensors", network.state_dict(), blueprint, {"recipe": "{}"})
     detector = detectors.create("classifier", weights=tmp_path / "small.safetensors", device="cpu")
     regions = detector.detect(images)

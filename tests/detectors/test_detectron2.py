@@ -14,8 +14,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import batched_nms, roi_align
 
 from farther import detectors, methods
-from farther.detectors.networks.architectures import MSRA, Blueprint, build_network
-from farther.detectors.networks.checkpoint import save_checkpoint
+from farther.detectors.networks.architectures import MSRA, FasterRCNNBlueprint, build_network, save_checkpoint
 from farther.detectors.networks.detectron2_import import to_torchvision, torchvision_names
 from farther.detectors.networks.weights import read_weights
 from farther.detectors.scaling import scaled_sides
@@ -125,7 +124,7 @@ def regions(detector, image):
 @pytest.fixture(scope="session")
 def network():
     """As built, without a checkpoint's weights."""
-    return build_network(Blueprint(MSRA, CLASSES, 800, 1333)).eval()
+    return build_network(FasterRCNNBlueprint(MSRA, CLASSES, 800, 1333)).eval()
 
 
 def create(weights, **params):
@@ -438,7 +437,7 @@ def test_a_safetensors_checkpoint_says_its_layout_itself(tmp_path):
 
 
 def test_the_architecture_decides_who_scales_whatever_the_file_format(tmp_path, image):
-    save_checkpoint(tmp_path / "w.safetensors", {}, Blueprint(MSRA, CLASSES, 90, 150))
+    save_checkpoint(tmp_path / "w.safetensors", {}, FasterRCNNBlueprint(MSRA, CLASSES, 90, 150))
     ours = detectors.create("faster_rcnn", weights=tmp_path / "w.safetensors")
     assert ours.prepare(image).pixels.shape == (90, 132, 3)
 

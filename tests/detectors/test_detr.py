@@ -13,11 +13,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 from farther import detectors
-from farther.detectors.networks.detr import FAMILIES, DetrBlueprint, build_network, class_head
-from farther.detectors.networks.detr_checkpoint import save_checkpoint
+from farther.detectors.networks.detr import FAMILIES, DetrBlueprint, build_network, class_head, save_checkpoint
 from farther.detectors.networks.detr_inference import decoder_parts, pool_latent, select
 from farther.detectors.networks.replay import Dropout
-from farther.detectors.settings import Pooling, Selection
+from farther.detectors.settings import BoxSelection, Pooling
 from farther.errors import DataError, FartherError, ParameterError
 
 CLASSES = ("cat", "dog", "bird", "cow")
@@ -206,13 +205,13 @@ def test_a_query_may_count_for_several_classes_or_for_its_best_one(folders, imag
 def test_suppression_and_limits_apply_when_asked_for():
     boxes = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 9], [50, 50, 60, 60]])
     scores = torch.tensor([[0.9, 0.0], [0.8, 0.7], [0.3, 0.1]])
-    keep = Selection(score_threshold=0.2, iou=1.0, max_detections=100, per_query="several")
+    keep = BoxSelection(score_threshold=0.2, iou=1.0, max_detections=100, per_query="several")
     pairs = select(scores, boxes, keep)
     assert pairs.queries.tolist() == [0, 1, 1, 2] and pairs.labels.tolist() == [0, 0, 1, 0]
     # The second box loses its first class to the first box (they overlap by 0.9), and keeps its second.
-    suppressed = select(scores, boxes, Selection(0.2, 0.5, 100, "several"))
+    suppressed = select(scores, boxes, BoxSelection(0.2, 0.5, 100, "several"))
     assert suppressed.queries.tolist() == [0, 1, 2] and suppressed.labels.tolist() == [0, 1, 0]
-    assert select(scores, boxes, Selection(0.2, 1.0, 2, "several")).scores.tolist() == pytest.approx([0.9, 0.8])
+    assert select(scores, boxes, BoxSelection(0.2, 1.0, 2, "several")).scores.tolist() == pytest.approx([0.9, 0.8])
 
 
 @pytest.mark.parametrize("kind", ["rt_detr", "detr"])

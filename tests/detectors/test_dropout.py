@@ -1,12 +1,11 @@
 """The pass `dropout` on the demo's detectors: its moments, and that they do not depend on how it is run."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
 from scipy.special import expit, softmax
 from scipy.stats import entropy
+from tests.detectors.demo import DEMO, IDS, WEIGHTS, create, detected, passed, scene
 
 from farther import detectors
 from farther.detectors.inference import InferenceParams, infer_splits
@@ -16,34 +15,10 @@ from farther.detectors.passes.moments import SMALLEST_VARIANCE, Moments
 from farther.errors import ParameterError
 from farther.tables import Header, Images, Regions
 
-DEMO = Path(__file__).parents[2] / "data/demo"
-WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
-IDS = ["a", "b"]
-
-
-def create(adapter, **params):
-    weights = DEMO / f"{WEIGHTS[adapter]}.safetensors"
-    return detectors.create(adapter, weights=weights, **{"score_threshold": 0.002, "device": "cpu", **params})
-
-
-def scene(number):
-    """Discs on grey, 120 × 160 pixels."""
-    pixels = np.full((120, 160, 3), 200, np.uint8)
-    y, x = np.mgrid[:120, :160]
-    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
-        pixels[(y - 60 + 5 * number) ** 2 + (x - column) ** 2 < (radius + 2 * number) ** 2] = colour
-    return pixels
-
-
-def dropped(params, detector, images, image_ids=IDS):
-    (found,) = read_passes("run", {"dropout": params}).values()
-    found.check(detector)
-    return found.forward(detector, [detector.prepare(image) for image in images], image_ids)
-
 
 @pytest.fixture(scope="module", params=WEIGHTS)
 def detector(request):
-    return create(request.param)
+    return create(request.param, score_threshold=0.002)
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +28,9 @@ def images():
 
 def test_moments_are_those_of_the_passes_collected_one_by_one(detector, images):
     """Each number is computed from all passes at once, with NumPy and SciPy."""
-    regions = dropped({"passes": 7, "rate": 0.3, "seed": 5}, detector, images)
+    regions = passed("dropout", detector, images, passes=7, rate=0.3, seed=5)
     replay = detector.replay([detector.prepare(image) for image in images])
-    answers = [replay.again(dropout=Dropout(0.3, 5, number, IDS)) for number in range(7)]
+    answers = [replay.again(dropout=Dropout(0.3, 5, number, IDS[:2])) for number in range(7)]
     z = np.stack([answer.logits.numpy() for answer in answers]).astype(np.float64)
     boxes = np.stack([answer.boxes.numpy() for answer in answers]).astype(np.float64)
     np.testing.assert_allclose(regions.logits, z.mean(0), rtol=1e-5, atol=1e-5)
@@ -74,8 +49,8 @@ def test_moments_are_those_of_the_passes_collected_one_by_one(detector, images):
 
 
 def test_rate_0_is_the_plain_run_without_mutual_information(detector, images):
-    plain = detector.forward([detector.prepare(image) for image in images], IDS)
-    regions = dropped({"passes": 3, "rate": 0}, detector, images)
+    plain = detected(detector, images)
+    regions = passed("dropout", detector, images, passes=3, rate=0)
     for name in ("image_id", "region_id", "box", "score", "label"):
         np.testing.assert_array_equal(regions.array(name), plain.array(name))
     np.testing.assert_allclose(regions.logits, plain.logits, rtol=1e-4, atol=1e-4)
@@ -84,20 +59,20 @@ def test_rate_0_is_the_plain_run_without_mutual_information(detector, images):
 
 
 def test_images_without_detections_give_no_rows(images):
-    regions = dropped({}, create("faster_rcnn", score_threshold=1.0), images)
+    regions = passed("dropout", create("faster_rcnn", score_threshold=1.0), images)
     assert len(regions) == 0 and regions.has("mutual_information")
 
 
 def test_mutual_information_grows_with_the_rate(detector, images):
-    means = [dropped({"rate": rate}, detector, images).mutual_information.mean() for rate in (0.05, 0.2, 0.5)]
+    means = [passed("dropout", detector, images, rate=rate).mutual_information.mean() for rate in (0.05, 0.2, 0.5)]
     assert means == sorted(means) and means[2] > 2 * means[0]
 
 
 def test_a_named_module_is_masked_instead_of_the_usual_place(images):
     detector = create("faster_rcnn")
-    usual = dropped({"rate": 0.3}, detector, images)
-    early = dropped({"rate": 0.3, "where": ["backbone.steps.1"], "passes": 4}, detector, images)
-    head = dropped({"rate": 0.3, "where": ["roi_heads.box_head.6"], "passes": 4}, detector, images)
+    usual = passed("dropout", detector, images, rate=0.3)
+    early = passed("dropout", detector, images, rate=0.3, where=["backbone.steps.1"], passes=4)
+    head = passed("dropout", detector, images, rate=0.3, where=["roi_heads.box_head.6"], passes=4)
     assert early.mutual_information.min() > 0 and head.mutual_information.min() > 0
     assert not np.allclose(usual.logits, head.logits, atol=0.1) and not np.allclose(
         usual.logits, early.logits, atol=0.1
@@ -106,7 +81,7 @@ def test_a_named_module_is_masked_instead_of_the_usual_place(images):
 
 def test_an_unknown_module_is_refused_before_any_image_is_read(detector, images):
     with pytest.raises(ParameterError, match=r"parameter 'where': the network has no module 'head\.7'"):
-        dropped({"where": ["head.7"]}, detector, images)
+        passed("dropout", detector, images, where=["head.7"])
 
 
 def test_a_detector_that_cannot_look_again_is_refused(images, tmp_path):
@@ -115,7 +90,7 @@ def test_a_detector_that_cannot_look_again_is_refused(images, tmp_path):
 
     other = Other(weights=DEMO / "voc-faster_rcnn.safetensors")
     with pytest.raises(ParameterError, match="pass 'dropout' does not work with detector 'faster_rcnn'"):
-        dropped({}, other, images)
+        passed("dropout", other, images)
 
 
 @pytest.fixture

@@ -15,15 +15,24 @@ from torchvision.models.detection import fasterrcnn_resnet50_fpn
 from torchvision.ops import roi_align
 
 from farther import detectors
-from farther.detectors.networks.architectures import Blueprint, build_network
-from farther.detectors.networks.checkpoint import load_network, read_blueprint, save_checkpoint
+from farther.datasets.base import FORMATS
+from farther.detectors.base import registry
+from farther.detectors.networks.architectures import (
+    FasterRCNNBlueprint,
+    build_network,
+    load_network,
+    read_blueprint,
+    save_checkpoint,
+)
 from farther.detectors.networks.detection import network_input
 from farther.errors import DataError, ParameterError
+from farther.methods.base import METHODS
+from farther.registry import describe
 
 CLASSES = ("cat", "dog", "fox", "owl")
 BLUEPRINTS = {
-    "small": Blueprint("small", CLASSES, 96, 128),
-    "resnet50_fpn": Blueprint("resnet50_fpn", CLASSES, 48, 64),
+    "small": FasterRCNNBlueprint("small", CLASSES, 96, 128),
+    "resnet50_fpn": FasterRCNNBlueprint("resnet50_fpn", CLASSES, 48, 64),
 }
 SIZES = ((90, 120), (128, 96), (64, 64), (201, 150))
 
@@ -226,7 +235,7 @@ def test_identity_follows_the_checkpoints_content_and_not_its_place_or_the_devic
     moved = tmp_path / "elsewhere.safetensors"
     moved.write_bytes(small_weights.read_bytes())
     assert create(moved, device="auto").identity == create(small_weights).identity
-    changed = write_checkpoint(tmp_path, Blueprint("small", CLASSES, 64, 64))
+    changed = write_checkpoint(tmp_path, FasterRCNNBlueprint("small", CLASSES, 64, 64))
     assert create(changed).identity != create(small_weights).identity
 
 
@@ -275,7 +284,7 @@ def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
     save_checkpoint(bad, state, blueprint)
     with pytest.raises(DataError, match=r"missing: rpn.head.cls_logits.weight; unexpected: rpn.head.extra.weight"):
         create(bad).header()
-    save_checkpoint(bad, load_file(small_weights), Blueprint("small", (*CLASSES, "one more"), 96, 128))
+    save_checkpoint(bad, load_file(small_weights), FasterRCNNBlueprint("small", (*CLASSES, "one more"), 96, 128))
     with pytest.raises(DataError, match=r"box_predictor.cls_score.weight \(5, 256\) instead of \(6, 256\)"):
         create(bad).header()
 
@@ -360,13 +369,13 @@ def test_half_precision_keeps_numbers_that_are_too_large_for_it(tmp_path):
 
 
 def test_the_small_network_is_small():
-    network = build_network(Blueprint("small", tuple(map(str, range(20))), 224, 224))
+    network = build_network(FasterRCNNBlueprint("small", tuple(map(str, range(20))), 224, 224))
     assert 2 * sum(t.numel() for t in network.state_dict().values()) < 8e6
 
 
 def test_a_class_cannot_be_called_background():
     with pytest.raises(ParameterError, match="'background'"):
-        build_network(Blueprint("small", ("background",), 96, 128))
+        build_network(FasterRCNNBlueprint("small", ("background",), 96, 128))
 
 
 # ------------------------------------------------------------------------------------------- as a library
@@ -380,11 +389,16 @@ def test_a_pickled_detector_prepares_without_the_network(small_weights, images):
     np.testing.assert_array_equal(pickle.loads(packed).prepare(images[0]), images[0])
 
 
-def test_names_and_parameters_of_detectors_and_passes_cost_no_framework():
-    code = "import sys, farther.detectors as d, farther.detectors.passes as p; assert 'faster_rcnn' in d.names();"
-    code += "[one.get(name) for one in (d, p.PASSES) for name in one.names()]; print('torch' in sys.modules)"
+def test_listing_detectors_and_passes_costs_no_framework():
+    code = "import sys; from farther.detectors.base import registry; from farther.detectors.passes import PASSES;"
+    code += "[one.summaries[name] for one in (registry, PASSES) for name in one.names()]; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("kinds", [registry, METHODS, FORMATS], ids=lambda kinds: kinds.kind)
+def test_descriptions_read_as_text_are_those_of_the_classes(kinds):
+    assert kinds.summaries == {name: describe(kinds.get(name)).summary for name in kinds.modules}
 
 
 def test_unknown_names_parameters_and_devices_are_named(small_weights):

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from farther import detectors
-from farther.detectors.networks.open_vocabulary_checkpoint import CLASSES as NETWORKS
+from farther.detectors.open_vocabulary import CLASSES as NETWORKS
 from farther.errors import DataError, ParameterError
 
 CLASSES, UNKNOWN = ["cat", "red dog", "bird"], ["thing", "blue box"]

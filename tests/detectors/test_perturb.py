@@ -12,15 +12,14 @@ from pytorch_ood.detector.odin import ODIN, odin_preprocessing
 from torch import nn
 
 from farther import detectors, methods
+from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, save_checkpoint
 from farther.detectors.inference import InferenceParams, infer_splits
-from farther.detectors.networks.classification import Classifier, ClassifierReplay
-from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
-from farther.detectors.networks.perturbation import after_step, class_gaussians
-from farther.detectors.networks.replay import Dropout
+from farther.detectors.networks.replay import Dropout, RowOutputs
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.passes.dropout import DropoutPass
-from farther.detectors.passes.perturb import Perturb
+from farther.detectors.passes.perturb import Perturb, class_gaussians
 from farther.detectors.scaling import Scaled
+from farther.detectors.whole_images import ClassifierNetwork, ClassifierReplay
 from farther.errors import ParameterError
 from farther.evaluation.cost import CostParams, RunFolders, count, measure
 from farther.tables import Header, Images, Regions, RegionsFolder
@@ -47,7 +46,9 @@ class Run:
         network.load_state_dict({n: t.half().float() for n, t in network.state_dict().items()})  # as the file stores it
         self.network = network.eval()
         save_checkpoint(
-            folder / "it.safetensors", network.state_dict(), Blueprint("openood_resnet", CLASSES, PREPROCESSING)
+            folder / "it.safetensors",
+            network.state_dict(),
+            ClassifierBlueprint("openood_resnet", CLASSES, PREPROCESSING),
         )
         self.detector = detectors.create("classifier", weights=folder / "it.safetensors", device="cpu")
         self.images = {}
@@ -119,7 +120,7 @@ def test_odin_of_the_published_codes_is_openoods_formula():
 
     torch.manual_seed(1)
     network = Sparse().eval()
-    classifier = Classifier(network, (6, 6), normalisation=((0.0,) * 3, STD))
+    classifier = ClassifierNetwork(network, (6, 6), normalisation=((0.0,) * 3, STD))
     image = np.random.default_rng(2).normal(size=(2, 3, 6, 6)).astype(np.float32)
     prepared = [Scaled(one, (6, 6)) for one in image]
     header = Header(classes=CLASSES, whole_images=True)
@@ -133,11 +134,11 @@ def test_odin_of_the_published_codes_is_openoods_formula():
 
     moved = []
     network.register_forward_pre_hook(lambda module, given: moved.append(given[0].detach()))
-    step = Perturb(epsilon=0.1, temperature=10, protocol="published-code").step(header)
-    after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], step)
+    published = Perturb(epsilon=0.1, temperature=10, protocol="published-code")
+    published.after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header)
     assert_allclose(moved[-1], expected, atol=1e-6)
-    step = Perturb(epsilon=0.1, temperature=10).step(header)
-    after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], step)
+    paper = Perturb(epsilon=0.1, temperature=10)
+    paper.after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header)
     assert_array_equal(moved[-1][:, :, 1::2], image[:, :, 1::2])  # the paper's sign of 0 moves nothing
 
 
@@ -181,7 +182,7 @@ def test_a_pass_without_regions_to_learn_from_says_so(run):
     with pytest.raises(ParameterError, match=r"'mahalanobis' needs regions to learn from: none in .*train"):
         run.passes({"loss": "mahalanobis", "min_score": 1.0})
     with pytest.raises(ParameterError, match="call `learn` first"):
-        Perturb(loss="mahalanobis").step(run.detector.header())
+        Perturb(loss="mahalanobis").losses(RowOutputs(torch.zeros(1, 3), torch.zeros(1, 4)), run.detector.header())
 
 
 def test_a_pass_that_learns_has_a_cost(run):

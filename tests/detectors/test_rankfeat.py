@@ -1,23 +1,19 @@
 """The pass `rankfeat`, beside pytorch-ood's RankFeat and removals by a singular value decomposition."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from pytorch_ood.detector import RankFeat as Peer
+from tests.detectors.demo import DEMO, IDS, passed
 from torch import nn
 
 from farther import detectors, methods
-from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
-from farther.detectors.networks.rank_one import without_rank_one
-from farther.detectors.passes import read_passes
+from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, save_checkpoint
+from farther.detectors.passes.rankfeat import without_rank_one
 from farther.errors import ParameterError
 
-DEMO = Path(__file__).parents[2] / "data/demo"
 NORM = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
-IDS = ["a", "b", "c"]
 
 
 def by_decomposition(maps):
@@ -26,10 +22,8 @@ def by_decomposition(maps):
     return (u @ torch.diag_embed(s) @ v).reshape(maps.shape).float()
 
 
-def passed(detector, images, **params):
-    (found,) = read_passes("run", {"rankfeat": params}).values()
-    found.check(detector)
-    return found.forward(detector, [detector.prepare(image) for image in images], IDS[: len(images)])
+def removed(detector, images, **params):
+    return passed("rankfeat", detector, images, **params)
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 3, 3), (2, 20, 4, 3), (1, 4, 1, 1)])
@@ -45,7 +39,7 @@ def classifier(tmp_path_factory):
     nn.init.normal_(network.fc.weight, std=20)
     path = tmp_path_factory.mktemp("classifier") / "network.safetensors"
     preprocessing = {"resize": 32, "crop": 32, "interpolation": "bilinear", **NORM}
-    blueprint = Blueprint("openood_resnet", ("a", "b", "c", "d"), preprocessing)
+    blueprint = ClassifierBlueprint("openood_resnet", ("a", "b", "c", "d"), preprocessing)
     save_checkpoint(path, network.state_dict(), blueprint)
     return detectors.create("classifier", weights=path, device="cpu")
 
@@ -70,7 +64,7 @@ def halves(detector, images, stage):
 def test_the_energy_after_it_is_pytorch_oods_rankfeat(classifier, images, stage):
     maps, head = halves(classifier, images, stage)
     expected = -Peer(lambda x: x, head).predict_feature_maps(maps)
-    regions = passed(classifier, images, layers=[f"layer{stage}"])
+    regions = removed(classifier, images, layers=[f"layer{stage}"])
     assert_allclose(methods.create("energy").score(regions), expected, rtol=1e-4)
 
 
@@ -78,7 +72,7 @@ def test_logits_and_features_of_several_blocks_are_averaged(classifier, images):
     parts = [halves(classifier, images, stage) for stage in (4, 3)]
     with torch.inference_mode():
         expected = sum(head(by_decomposition(maps)) for maps, head in parts) / 2
-    regions, own = passed(classifier, images, layers=["layer4", "layer3"]), classifier.detect(images, IDS)
+    regions, own = removed(classifier, images, layers=["layer4", "layer3"]), classifier.detect(images, IDS)
     assert_allclose(regions.logits, expected, rtol=1e-4, atol=1e-5)
     assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-4, atol=1e-4)
     assert_array_equal(regions.label, own.label)
@@ -99,7 +93,7 @@ def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
     proposals = np.abs(own.features[:, None] - features.numpy()).max(axis=2).argmin(axis=1)
     with torch.inference_mode():
         expected = heads.box_predictor(heads.box_head(by_decomposition(pooled)))[0].numpy()[proposals]
-    found = passed(detector, scenes)
+    found = removed(detector, scenes)
     assert len(own) > 3
     assert_array_equal(found.box, own.box)
     assert_allclose(found.logits, expected, rtol=1e-3, atol=1e-4)
@@ -108,8 +102,8 @@ def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
 
 def test_modules_that_cannot_be_changed_are_refused_by_name(classifier, images):
     with pytest.raises(ParameterError, match="parameter 'layers': the network has no module 'layer9'"):
-        passed(classifier, images, layers=["layer9"])
+        removed(classifier, images, layers=["layer9"])
     with pytest.raises(ParameterError, match=r"parameter 'layers': the output of 'fc' is \(3, 4\)"):
-        passed(classifier, images, layers=["fc"])
+        removed(classifier, images, layers=["fc"])
     with pytest.raises(ParameterError, match=r"no module 'roi_heads\.box_roi_pool'\. Some are conv1"):
-        passed(classifier, images)
+        removed(classifier, images)

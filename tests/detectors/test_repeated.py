@@ -1,25 +1,21 @@
 """The adapter `repeated`: detections of several passes with dropout, or of several networks, merged."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
+from tests.detectors.demo import DEMO, LOW, WEIGHTS, create, scene
 
 from farther import detectors
-from farther.detectors.networks.merging import clusters, merge_clusters, regions
+from farther.detectors.repeated import clusters, merge_clusters, regions
 from farther.errors import DataError, ParameterError
 from farther.tables import Header
 
-DEMO = Path(__file__).parents[2] / "data/demo"
-WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
-THRESHOLDS = {"faster_rcnn": 0.002, "yolo": 0.0002, "detr": 0.02}
-
 
 def low(of):
-    return {"score_threshold": THRESHOLDS.get(of, 0.05), "nms_iou": 0.5}
+    return {"score_threshold": LOW.get(of, 0.05), "nms_iou": 0.5}
 
 
 def repeated(of="faster_rcnn", weights=None, **params):
@@ -30,17 +26,13 @@ def repeated(of="faster_rcnn", weights=None, **params):
 @pytest.fixture(scope="module")
 def images():
     """Discs on grey, and nothing but grey."""
-    pixels = np.full((2, 120, 160, 3), 200, np.uint8)
-    y, x = np.mgrid[:120, :160]
-    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
-        pixels[0, (y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
-    return list(pixels)
+    return [scene(), np.full((120, 160, 3), 200, np.uint8)]
 
 
 @pytest.mark.parametrize("merge", ["clusters", "candidates"])
 @pytest.mark.parametrize("of", WEIGHTS)
 def test_rate_0_gives_the_plain_detections_once_per_pass(of, merge, images):
-    plain = detectors.create(of, weights=DEMO / f"{WEIGHTS[of]}.safetensors", device="cpu", **low(of)).detect(images)
+    plain = create(of, nms_iou=0.5).detect(images)
     found = repeated(of, rate=0, merge=merge).detect(images)
     assert len(found) == len(plain) > 0
     assert_array_equal(found.image_id, plain.image_id)

@@ -1,34 +1,24 @@
 """Rows that are computed again: the same without changes, with gradients, and with dropout."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from tests.detectors.demo import WEIGHTS, create, scene
 
-from farther import detectors
 from farther.detectors.networks.replay import Dropout
 
-DEMO = Path(__file__).parents[2] / "data/demo"
-WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
 IDS = ["a", "b"]
 
 
 @pytest.fixture(scope="module", params=WEIGHTS)
 def detector(request):
-    weights = DEMO / f"{WEIGHTS[request.param]}.safetensors"
-    return detectors.create(request.param, weights=weights, score_threshold=0.0005, device="cpu")
+    return create(request.param, score_threshold=0.0005)
 
 
 @pytest.fixture(scope="module")
 def prepared(detector):
-    """Discs and squares on grey: two images of different shapes."""
-    images = np.full((2, 120, 160, 3), 200, np.uint8)
-    y, x = np.mgrid[:120, :160]
-    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
-        images[0, (y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
-        images[1, np.maximum(abs(y - 50), abs(x - column)) < radius] = colour[::-1]
-    return [detector.prepare(image) for image in (images[0], np.ascontiguousarray(images[1, :, 20:150]))]
+    """Two images of different shapes."""
+    return [detector.prepare(image) for image in (scene(), np.ascontiguousarray(scene(1)[:, 20:150]))]
 
 
 @pytest.fixture(scope="module")

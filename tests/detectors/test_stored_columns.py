@@ -1,29 +1,26 @@
 """What the networks' adapters store of the demo's detectors: `latent` at its place, and what `protocol` changes."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.detectors.demo import WEIGHTS, create, scene
 from torch import nn
 from torchvision.models.detection import retinanet_resnet50_fpn
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import roi_align
 
 from farther import detectors, methods
-from farther.detectors.networks import yolo
-from farther.detectors.networks.architectures import Blueprint, build_network
-from farther.detectors.networks.checkpoint import save_checkpoint
-from farther.detectors.networks.classification import Classifier
+from farther.detectors import yolo
+from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network, save_checkpoint
 from farther.detectors.networks.faster_rcnn import propose
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells
 from farther.detectors.settings import Layers, Pooling
+from farther.detectors.whole_images import ClassifierNetwork
 from farther.errors import DataError, ParameterError
 from farther.methods import FitError
 from farther.tables import Regions, RegionsFolder
-
-DEMO = Path(__file__).parents[2] / "data/demo"
 
 #: Scale (x, y) and offset of a box of an image of 160 × 120 pixels in each network's input. YOLO pads 192 × 144 to
 #: 192 × 160 pixels, evenly above and below; RT-DETR's input is 192 × 192; the demo's Faster R-CNN has 224 × 168.
@@ -33,22 +30,12 @@ PLACES = {
     "detr": ((1.2, 1.6), (0, 0)),
     "retinanet": ((1, 1), (0, 0)),
 }
-WEIGHTS = {"yolo": "voc-yolov8", "faster_rcnn": "voc-faster_rcnn", "detr": "voc-rtdetr"}
-
-
-def scene():
-    """Two discs on grey, 120 × 160 pixels."""
-    y, x = np.mgrid[:120, :160]
-    pixels = np.full((120, 160, 3), 200, np.uint8)
-    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
-        pixels[(y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
-    return pixels
 
 
 def make_detector(adapter, folder, **params):
     settings = {"score_threshold": 0.0, "nms_iou": 0.9, "max_detections": 1000, "device": "cpu", **params}
     if adapter != "retinanet":
-        return detectors.create(adapter, weights=DEMO / f"{WEIGHTS[adapter]}.safetensors", **settings)
+        return create(adapter, **settings)
     torch.manual_seed(3)
     network = retinanet_resnet50_fpn(weights=None, weights_backbone=None, num_classes=3)
     torch.save(network.state_dict(), folder / "network.pth")
@@ -183,10 +170,10 @@ def test_published_latents_of_faster_rcnn_are_all_levels_side_by_side(params):
 def test_the_five_levels_of_a_resnet50_give_1280_latents(tmp_path):
     torch.manual_seed(5)
     path = tmp_path / "network.safetensors"
-    blueprint = Blueprint("resnet50_fpn", ("cat", "dog"), 64, 96)
+    blueprint = FasterRCNNBlueprint("resnet50_fpn", ("cat", "dog"), 64, 96)
     save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
-    create = partial(detectors.create, "faster_rcnn", weights=path, score_threshold=0.0, device="cpu")
-    levels, level = create(latent="levels").detect([scene()]), create().detect([scene()])
+    made = partial(detectors.create, "faster_rcnn", weights=path, score_threshold=0.0, device="cpu")
+    levels, level = made(latent="levels").detect([scene()]), made().detect([scene()])
     assert (levels.latent.shape[1], level.latent.shape[1]) == (1280, 256)
     parts = np.split(levels.latent, 5, axis=1)
     fitting = [np.isclose(part, level.latent, atol=1e-6).all(axis=1) for part in parts]
@@ -319,7 +306,7 @@ def test_layers_of_a_classifier_are_averaged_over_the_image():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     network = nn.Sequential(network, nn.Linear(6, 5)).eval()
-    classifier = Classifier(network, (16, 16), layers=Layers(("0.0", "0.2")))
+    classifier = ClassifierNetwork(network, (16, 16), layers=Layers(("0.0", "0.2")))
     pixels = torch.rand(3, 3, 16, 16)
     seen = classifier(pixels)
     with torch.inference_mode():

@@ -16,8 +16,14 @@ from safetensors.torch import load_file, save_file
 from torchvision.ops import roi_align
 
 from farther import detectors
-from farther.detectors.networks.yolo import YoloBlueprint, build_network, letterbox
-from farther.detectors.networks.yolo_checkpoint import load_network, read_checkpoint, save_checkpoint
+from farther.detectors.networks.yolo import (
+    YoloBlueprint,
+    build_network,
+    letterbox,
+    load_network,
+    read_checkpoint,
+    save_checkpoint,
+)
 from farther.errors import DataError, ParameterError
 
 CLASSES = ("cat", "dog", "fox", "owl")
@@ -372,7 +378,7 @@ import os, socket
 def refuse(*args, **kwargs):
     raise SystemExit("asked for the network")
 socket.getaddrinfo = socket.create_connection = refuse
-import farther.detectors.networks.yolo
+import farther.detectors.yolo
 import ultralytics
 assert not ultralytics.utils.ONLINE
 assert "YOLO_OFFLINE" not in os.environ and "YOLO_CONFIG_DIR" not in os.environ

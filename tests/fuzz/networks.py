@@ -42,18 +42,17 @@ def _seeded() -> Any:
 
 def _faster_rcnn() -> None:
     _seeded()
-    from farther.detectors.networks.architectures import Blueprint, build_network
-    from farther.detectors.networks.checkpoint import save_checkpoint
+    from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network, save_checkpoint
 
-    blueprint = Blueprint("small", CLASSES, 64, 96)
+    blueprint = FasterRCNNBlueprint("small", CLASSES, 64, 96)
     save_checkpoint("a.safetensors", build_network(blueprint).state_dict(), blueprint)
 
 
 def _torchvision() -> None:
     torch = _seeded()
-    from farther.detectors.networks.architectures import Blueprint, build_network
+    from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
 
-    torch.save(build_network(Blueprint("small", CLASSES, 64, 96)).half().state_dict(), "a.pth")
+    torch.save(build_network(FasterRCNNBlueprint("small", CLASSES, 64, 96)).half().state_dict(), "a.pth")
 
 
 #: A network of Ultralytics' layers in miniature.
@@ -66,8 +65,7 @@ YOLO = {
 
 def _yolo() -> None:
     _seeded()
-    from farther.detectors.networks.yolo import YoloBlueprint, build_network
-    from farther.detectors.networks.yolo_checkpoint import save_checkpoint
+    from farther.detectors.networks.yolo import YoloBlueprint, build_network, save_checkpoint
 
     blueprint = YoloBlueprint(YOLO, CLASSES, 64)
     save_checkpoint("a.safetensors", build_network(blueprint), blueprint)
@@ -132,8 +130,7 @@ def _lightning() -> None:
 
 def _own_detr() -> None:
     _seeded()
-    from farther.detectors.networks.detr import build_network
-    from farther.detectors.networks.detr_checkpoint import save_checkpoint
+    from farther.detectors.networks.detr import build_network, save_checkpoint
 
     save_checkpoint("a.safetensors", build_network(_blueprint(RT_DETR)).state_dict(), _blueprint(RT_DETR))
 
@@ -154,15 +151,17 @@ def _clip() -> None:
 
 def _classifier() -> None:
     _seeded()
-    from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
+    from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, save_checkpoint
 
-    blueprint = Blueprint("openood_resnet", CLASSES, {"resize": 32, "crop": 32, "interpolation": "bilinear", **SCALED})
+    blueprint = ClassifierBlueprint(
+        "openood_resnet", CLASSES, {"resize": 32, "crop": 32, "interpolation": "bilinear", **SCALED}
+    )
     save_checkpoint("a.safetensors", OpenOODResNet([8, 8, 8], [1, 1, 1], 3).state_dict(), blueprint)
 
 
 def _openood() -> None:
     torch = _seeded()
-    from farther.detectors.networks.classifiers import OpenOODResNet
+    from farther.detectors.classifier import OpenOODResNet
 
     torch.save({"net": OpenOODResNet([8, 8, 8], [1, 1, 1], 3).state_dict()}, "a.ckpt")
 

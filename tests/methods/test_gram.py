@@ -8,10 +8,10 @@ from torch import nn
 from torchvision.ops import roi_align
 
 from farther import methods
-from farther.detectors.networks.classification import Classifier
 from farther.detectors.networks.grams import gram_rows
 from farther.detectors.networks.taps import Taps
 from farther.detectors.settings import Layers, Pooling
+from farther.detectors.whole_images import ClassifierNetwork
 from farther.errors import ParameterError
 from farther.methods import FitError
 from farther.tables import Regions
@@ -59,12 +59,12 @@ def run():
         nn.init.normal_(network[4].weight, std=20)
         images = torch.rand(160, 3, 12, 12) * torch.rand(160, 3, 1, 1)
         network[4].bias -= network(images).mean(0)
-    classifier = Classifier(network, (12, 12), layers=Layers((), ("0", "1"), 4))
+    classifier = ClassifierNetwork(network, (12, 12), layers=Layers((), ("0", "1"), 4))
     images = {"train": images, "test": torch.rand(30, 3, 12, 12) * 2 - 0.5}
     return network, images, {split: classified(classifier, split, pixels) for split, pixels in images.items()}
 
 
-def classified(classifier: Classifier, split: str, pixels: torch.Tensor) -> Regions:
+def classified(classifier: ClassifierNetwork, split: str, pixels: torch.Tensor) -> Regions:
     seen = classifier(pixels)
     count = len(pixels)
     return Regions(

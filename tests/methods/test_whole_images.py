@@ -12,8 +12,8 @@ from sklearn.preprocessing import normalize
 from torchvision.transforms._presets import ImageClassification
 
 from farther import detectors, methods
+from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, save_checkpoint
 from farther.detectors.inference import InferenceParams, infer
-from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
 from farther.tables import Images, RegionsFolder
 
 CLASSES = ("red", "green", "blue", "grey")
@@ -60,7 +60,7 @@ def run(tmp_path_factory):
     network.load_state_dict({n: t.half().float() for n, t in network.state_dict().items()})  # as the file stores it
     preprocessing = {"resize": 24, "crop": 24, "interpolation": "bilinear", **NORM}
     path = folder / "network.safetensors"
-    save_checkpoint(path, network.state_dict(), Blueprint("openood_resnet", CLASSES, preprocessing))
+    save_checkpoint(path, network.state_dict(), ClassifierBlueprint("openood_resnet", CLASSES, preprocessing))
     detector = detectors.create("classifier", weights=path, device="cpu")
     regions, outputs = {}, {}
     for split, images in pixels.items():

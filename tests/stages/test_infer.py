@@ -10,8 +10,7 @@ import torch
 import yaml
 from PIL import Image
 
-from farther.detectors.networks.architectures import Blueprint, build_network
-from farther.detectors.networks.checkpoint import save_checkpoint
+from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network, save_checkpoint
 from farther.errors import ParameterError
 from farther.params import parse
 from farther.tables import Images, Regions
@@ -37,7 +36,7 @@ def project(tmp_path, monkeypatch):
         table.write(tmp_path / "artifacts/splits/voc" / split / "images.parquet")
     write_json(tmp_path / "artifacts/splits/voc/id_classes.json", ["cat", "dog"])
     torch.manual_seed(0)
-    blueprint = Blueprint("small", ("dog", "cat"), 48, 64)
+    blueprint = FasterRCNNBlueprint("small", ("dog", "cat"), 48, 64)
     save_checkpoint(tmp_path / "weights.safetensors", build_network(blueprint).state_dict(), blueprint)
     params = {
         "datasets": {"drawn": {"format": "voc", "root": "pictures"}},

@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 from farther.command import main
 from farther.command.profile import placed
 from farther.curation import Fates
-from farther.detectors.networks.classifiers import OpenOODResNet
+from farther.detectors.classifier import OpenOODResNet
 from farther.params import parse
 from farther.tables import Images, Objects, Regions
 from farther.tables.documents import read_json

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from farther.detectors.networks.architectures import Blueprint
+from farther.detectors.networks.architectures import FasterRCNNBlueprint
 from farther.tables import Images, Objects
 from farther.tables.files import digest
 from farther_training.samples import Samples
@@ -26,7 +26,7 @@ def one_thread():
 
 @pytest.fixture
 def blueprint():
-    return Blueprint("small", CLASSES, 64, 64)
+    return FasterRCNNBlueprint("small", CLASSES, 64, 64)
 
 
 def draw(folder, count, seed):

@@ -10,7 +10,7 @@ from torchvision.models.detection._utils import BoxCoder
 
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.networks.architectures import build_network
-from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead, corner_variances, resize_variances
+from farther.detectors.networks.heads import VARIANCE_HEAD, VarianceHead, corner_variances, resize_variances
 from farther.detectors.networks.weights import read_metadata
 from farther.methods import METHODS
 from farther_training.box_losses import LOSSES, energy_score, negative_log_likelihood, variance_loss

@@ -7,8 +7,7 @@ from PIL import Image
 from scipy.special import log_softmax
 from tests.training.tiny import CPU, task
 
-from farther.detectors.classifier import Classifier
-from farther.detectors.networks.classifiers import Blueprint
+from farther.detectors.classifier import Classifier, ClassifierBlueprint
 from farther.errors import DataError, ParameterError
 from farther.registry import build
 from farther_training.logit_norm import LogitNorm
@@ -19,7 +18,7 @@ from farther_training.trainers.classifier import ClassifierJob, evaluate, to_ten
 
 SHAPE = ((8, 8, 16), (1, 1, 1))
 PREPROCESSING = {"resize": 32, "crop": 32, "interpolation": "bilinear", "mean": (0.5,) * 3, "std": (0.25,) * 3}
-PLAN = Blueprint("openood_resnet", ("square", "disc"), PREPROCESSING)
+PLAN = ClassifierBlueprint("openood_resnet", ("square", "disc"), PREPROCESSING)
 
 
 def recipe(**changes):

@@ -15,13 +15,13 @@ from tests.training.tiny import (
 )
 from torchvision.models import resnet50
 
-from farther.detectors.networks.architectures import Blueprint, build_network
+from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
 from farther.errors import DataError, ParameterError
 from farther_training.recipe import FasterRCNNRecipe
 from farther_training.run import TrainingError, batches_of_epoch, make_optimizer
 from farther_training.trainers.faster_rcnn import evaluate, initial_weights, losses
 
-RESNET = Blueprint("resnet50_fpn", CLASSES, 64, 64)
+RESNET = FasterRCNNBlueprint("resnet50_fpn", CLASSES, 64, 64)
 
 
 # ------------------------------------------------------------------------------------------- learning
@@ -159,9 +159,9 @@ def test_a_classifiers_weights_become_the_backbone(tmp_path):
 
 
 def test_a_detector_for_other_classes_gives_all_but_its_last_layers(tmp_path):
-    other = build_network(Blueprint("small", ("a", "b", "c"), 64, 64)).state_dict()
+    other = build_network(FasterRCNNBlueprint("small", ("a", "b", "c"), 64, 64)).state_dict()
     torch.save(other, tmp_path / "other.pt")
-    found = initial_weights(tmp_path / "other.pt", Blueprint("small", CLASSES, 64, 64))
+    found = initial_weights(tmp_path / "other.pt", FasterRCNNBlueprint("small", CLASSES, 64, 64))
     assert set(other) - set(found) == {
         f"roi_heads.box_predictor.{layer}.{part}" for layer in ("cls_score", "bbox_pred") for part in ("weight", "bias")
     }

@@ -7,8 +7,8 @@ from scipy.stats import chi2
 from tests.training.tiny import KilledError, assert_same, killed_at, log_rows, recipe, run
 
 from farther.detectors.faster_rcnn import FasterRCNN
-from farther.detectors.networks.architectures import EnergyHead
-from farther.detectors.networks.checkpoint import load_network, save_checkpoint
+from farther.detectors.networks.architectures import load_network, save_checkpoint
+from farther.detectors.networks.heads import EnergyHead
 from farther.errors import ParameterError
 from farther.methods import METHODS
 from farther.registry import build

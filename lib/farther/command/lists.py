@@ -103,6 +103,12 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
     from farther.registry import describe
 
     registry = registry_of(kind)
+    if not (name or json):
+        known = registry.summaries  # without importing what the classes need
+        listed = [(one, known.get(one) or describe(registry.get(one)).summary) for one in registry.names()]
+        print(table(("name", "description"), listed))
+        print(f"\n`farther {kind} NAME` lists its parameters.")
+        return
     found = {one: describe(registry.get(one)) for one in ([name] if name else registry.names())}
     if json:
         entries = [
@@ -122,9 +128,6 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
             rows = [(one.name, one.default, one.description) for one in described.parameters]
             parts.append(table(("parameter", "default", "description"), rows))
         print("\n\n".join(parts))
-    else:
-        print(table(("name", "description"), [(one, it.summary) for one, it in found.items()]))
-        print(f"\n`farther {kind} NAME` lists its parameters.")
 
 
 def metrics(

@@ -6,10 +6,14 @@ Example:
     True
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from farther.detectors.base import Adapter, Detector, register, registry
+
+# Hugging Face's libraries report their use, unless they are told not to before they are imported.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 create = registry.create
 get = registry.get

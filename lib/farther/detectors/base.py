@@ -15,12 +15,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.settings import Layers, Pooling, StoredColumns
-from farther.errors import DataError, ParameterError
-from farther.images.device import torch_device
+from farther.errors import ParameterError
+from farther.images.bounds import network_errors
+from farther.images.device import inference_mode, ordinary_tensors, torch_device
 from farther.images.read import as_pixels
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
-from farther.tables.files import digest
+from farther.tables.files import digest, regular_file
 
 if TYPE_CHECKING:
     import torch
@@ -81,6 +82,8 @@ class Detector(Adapter):
     precision: Precision = "float32"
     features_dtype: StoredType = "float32"
 
+    #: Parameters that say where something is, not what: they are no part of `identity`.
+    PLACES: ClassVar[tuple[str, ...]] = ("weights", "device")
     #: Names of the optional columns that are computed, None for all; see `only`.
     computed: ClassVar[frozenset[str] | None] = None
 
@@ -183,21 +186,30 @@ class Detector(Adapter):
         together = Regions.concatenate(found)
         return together.with_columns(region_id=np.arange(len(together)))
 
+    def content(self) -> tuple[Path, ...]:
+        """The files whose content the numbers depend on.
+
+        Raises:
+            DataError: one is absent.
+        """
+        return (regular_file(self.weights, "the checkpoint does not exist"),)
+
     def files(self) -> tuple[Path, ...]:
         """The files that the network is read from; none where they are not on this machine."""
         return (self.weights,)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Where the numbers come from: adapter, content of the checkpoint, and every parameter but the device.
+        """Where the numbers come from: adapter, content of the files, and every parameter that is not one of `PLACES`.
 
         Raises:
-            DataError: the checkpoint is absent.
+            DataError: a file is absent.
         """
-        if not self.weights.is_file():
-            raise DataError("the checkpoint does not exist", file=self.weights)
-        params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weights", "device")}
-        return {"name": self.name, "weights_digest": digest(self.weights), "params": params}
+        return {"name": self.name, "weights_digest": digest(*self.content()), "params": self.parameters()}
+
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter that is not one of `PLACES`, as `identity` has them."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.PLACES}
 
     def torch_device(self) -> torch.device:
         """The device that `device` names.
@@ -214,6 +226,26 @@ class Detector(Adapter):
     def __getstate__(self) -> dict[str, Any]:
         names = {f.name for f in fields(self)} | {"computed"}
         return {name: value for name, value in self.__dict__.items() if name in names}
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ReplayDetector(Detector):
+    """Base of the networks whose rows can be computed again."""
+
+    @abstractmethod
+    def detection(self, prepared: list) -> Replay:
+        """The network's output for a batch of prepared images; see `Detector.replay`."""
+
+    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
+        """See `Detector.forward`."""
+        self.network  # noqa: B018 (loaded before inference mode begins: its weights must be ordinary tensors)
+        with network_errors(self.weights), inference_mode():
+            return self.detection(prepared).regions(image_ids)
+
+    def replay(self, prepared: list) -> Replay:
+        """See `Detector.replay`."""
+        with ordinary_tensors():
+            return self.detection(prepared)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -235,7 +267,6 @@ class LayeredDetector(Detector):
 
     def layers(self) -> Layers:
         """The modules that are stored."""
-
         return Layers(self.latents, self.grams, self.gram_powers).only(self.computed)
 
 
@@ -277,7 +308,6 @@ class LatentDetector(LayeredDetector, BoxDetector):
 
     def stored_columns(self, *, all_levels: bool = False, log_scores: bool = False) -> StoredColumns:
         """What the network's inference stores; see `StoredColumns`."""
-
         size, sampling = (9, 2) if self.protocol == "paper" else (16, -1)
         pooling = Pooling(
             size=self.latent_size or size,

@@ -35,6 +35,7 @@ def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) 
 
     Raises:
         ParameterError: what is wrong, with the names that are known.
+        ModuleNotFoundError: the framework of the adapter or of a pass is not installed.
     """
     if not isinstance(entry, Mapping):
         raise ParameterError(f"expected {{adapter, benchmark, weights}}, found {shorten(entry)}")
@@ -86,9 +87,6 @@ def check_run(
         text += f"; it does not have the ID classes {', '.join(absent)}" if absent else ""
         if images is not None and isinstance(detector, Imported):
             text += _counted(detector, *images)
-    except ModuleNotFoundError as error:
-        yield Finding("checkpoints", run, "note", f"{weights}: cannot be opened without the package {error.name}")
-        return
     except FartherError as error:
         yield Finding("checkpoints", run, "wrong", str(error))
         return

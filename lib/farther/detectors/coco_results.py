@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 import numpy as np
+from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import Imported, Place, Placed, Source
+from farther.detectors.imported.base import DetectionsSource, Imported, Place, Placed
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header
@@ -21,16 +23,56 @@ from farther.tables.folders import listed, resolved
 from farther.tables.header import Activation
 from farther.tables.json_stream import list_elements
 
-#: Detections that are checked at once.
+#: Records that are checked at once.
 BATCH = 4096
-#: Fields that a detection may have beside those that it must have, and how many numbers each is: one, or a list.
-OPTIONAL: dict[str, Literal["one", "list"]] = {
-    "logits": "list",
-    "features": "list",
-    "latent": "list",
-    "box_variance": "list",
-    "uncertainty": "one",
+#: Fields that a detection may have beside those that it must have.
+OPTIONAL = frozenset({"logits", "features", "latent", "box_variance", "uncertainty"})
+
+#: What the fields of records hold, in messages.
+EXPECTED = {
+    "id": "a whole number or text",
+    "image_id": "a whole number or text",
+    "category_id": "a whole number or text",
+    "file_name": "text",
+    "name": "text",
+    "bbox": "x, y, width, height, finite and no size negative",
+    "score": "a number",
+    "uncertainty": "a number",
+    **dict.fromkeys(("logits", "features", "latent", "box_variance"), "a list of numbers"),
 }
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Record(TypedDict):
+    __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
+
+
+class _Named(_Record):
+    file_name: str
+
+
+class _Image(_Named):
+    id: int | str
+
+
+class _Category(_Record):
+    id: int | str
+    name: str
+
+
+class _Detection(_Record):
+    image_id: NotRequired[int | str]
+    file_name: NotRequired[Any]
+    category_id: int | str
+    bbox: Annotated[tuple[_Finite, _Finite, _Length, _Length], Strict(False)]
+    score: float
+    logits: NotRequired[list[float]]
+    features: NotRequired[list[float]]
+    latent: NotRequired[list[float]]
+    box_variance: NotRequired[list[float]]
+    uncertainty: NotRequired[float]
 
 
 @register("coco_results")
@@ -83,12 +125,12 @@ class CocoResults(Imported):
             bias=self.layer().get("bias"),
         )
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[DetectionsSource]:
         """See `Imported.sources`."""
         sources = []
         for path, files in self._image_files.items():
             name = path.stem if len(self._image_files) > 1 else ""
-            sources.append(Source(name, path, None if files is None else tuple(files.values())))
+            sources.append(DetectionsSource(name, path, None if files is None else tuple(files.values())))
         return sources
 
     def files(self) -> list[Path]:
@@ -100,20 +142,18 @@ class CocoResults(Imported):
                 raise DataError("the file does not exist", file=file)
         return files
 
-    def batches(self, source: Source) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
         """See `Imported.batches`."""
-        header = self.header()
-        files = self._image_files[source.path]
-        numbers = None if files is None else {key: number for number, key in enumerate(files)}
+        header, files = self.header(), self._image_files[source.path]
+        numbers = None if files is None else {key: str(number) for number, key in enumerate(files)}
         by = "image_id" if files is None or self._annotations_of(source.path) is not None else "file_name"
-        reading = _Reading(numbers, self._labels(header), self._names, by)
-        elements = list_elements(source.path)
-        first, optional = 0, None
-        while detections := list(islice(elements, BATCH)):
+        labels, optional = self._labels(header), None
+        for first, detections in _records(source.path, list[_Detection]):
             place = Place(source.path, first)
-            optional = _optional(detections[0]) if optional is None else optional
-            yield Placed(self.checked(header, reading.columns(detections, optional, place), place), place)
-            first += len(detections)
+            optional = OPTIONAL & detections[0].keys() if optional is None else optional
+            _check_fields(detections, by, optional, place)
+            columns = _columns(detections, by, numbers, labels, place)
+            yield Placed(self.checked(header, columns, place), place)
 
     @cached_property
     def _image_files(self) -> dict[Path, dict[int | str, str] | None]:
@@ -137,13 +177,8 @@ class CocoResults(Imported):
         named = isinstance(first, dict) and isinstance(first.get("file_name"), str)
         if self.match == "image_id" or (self.match is None and not named):
             return None
-        names: dict[int | str, str] = {}
-        for row, detection in enumerate(list_elements(results)):
-            name = detection.get("file_name") if isinstance(detection, dict) else None
-            if not isinstance(name, str):
-                raise DataError(f"expected text, found {_shown(name)}", file=results, row=row, field="file_name")
-            names[name] = name
-        return names
+        names = (one["file_name"] for _, detections in _records(results, list[_Named]) for one in detections)
+        return {name: name for name in names}
 
     def _results(self) -> list[Path]:
         if not self.weights.is_dir():
@@ -184,126 +219,63 @@ class CocoResults(Imported):
         return dict[int | str, int](index) | numbered
 
 
-class _Reading:
-    """Turns detections of one source into columns.
+def _columns(
+    detections: list[Any], by: str, numbers: dict[int | str, str] | None, labels: dict[int | str, int], place: Place
+) -> dict[str, Any]:
+    """The regions table's columns but `region_id`.
 
     Args:
+        by: Field that names the image.
         numbers: Place of each image's id in the annotations, None without.
         labels: Class of each category.
-        names: Name of each category.
-        by: Field that names the image.
     """
 
-    def __init__(
-        self, numbers: dict[int | str, int] | None, labels: dict[int | str, int], names: dict[int, str], by: str
-    ):
-        self._by = by
-        self._numbers = numbers
-        self._labels = labels
-        self._names = names
+    def wrong(row: int, field: str, problem: str) -> DataError:
+        return place.error(DataError(problem, row=row, field=field))
 
-    def columns(self, detections: list[Any], optional: frozenset[str], place: Place) -> dict[str, Any]:
-        """The regions table's columns but `region_id`."""
-        for row, detection in enumerate(detections):
-            if not isinstance(detection, dict):
-                raise place.error(DataError(f"expected an object, found {_shown(detection)}", row=row))
-            if _optional(detection) != optional:
-                odd = min(_optional(detection) ^ optional)
-                which = "the first detection does not have it" if odd in detection else "the first detection has it"
-                raise place.error(DataError(f"all detections or none must have it, and {which}", row=row, field=odd))
-        boxes = _numbers(detections, "bbox", "list", place)
-        _check_boxes(boxes, place)
-        columns: dict[str, Any] = {
-            "image_id": [self._image(_field(d, self._by, r, place), r, place) for r, d in enumerate(detections)],
-            "label": [self._label(_field(d, "category_id", r, place), r, place) for r, d in enumerate(detections)],
-            "box": np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1),
-            "score": _numbers(detections, "score", "one", place),
-        }
-        return columns | {name: _numbers(detections, name, OPTIONAL[name], place) for name in sorted(optional)}
-
-    def _image(self, found: Any, row: int, place: Place) -> str:
-        if isinstance(found, bool) or not isinstance(found, (int, str)):
-            problem = f"expected a whole number or text, found {_shown(found)}"
-            raise place.error(DataError(problem, row=row, field="image_id"))
-        if self._numbers is None:
-            return str(found)
-        if found not in self._numbers:
-            problem = f"{found!r} is not an image of the annotations of this file"
-            raise place.error(DataError(problem, row=row, field="image_id"))
-        return str(self._numbers[found])
-
-    def _label(self, found: Any, row: int, place: Place) -> int:
-        label = self._labels.get(found) if isinstance(found, (int, str)) and not isinstance(found, bool) else None
-        if label is None:
-            name = self._names.get(found) if isinstance(found, int) else None
-            called = f"{_shown(found)}" + (f" ({name})" if name else "")
-            known = ", ".join(map(str, self._labels)) or "none"
-            problem = f"unknown category {called}. Known: {known}. Name it in the parameter 'categories'"
-            raise place.error(DataError(problem, row=row, field="category_id"))
-        return label
+    images = [str(one[by]) if numbers is None else numbers.get(one[by]) for one in detections]
+    if None in images:
+        row = images.index(None)
+        raise wrong(row, "image_id", f"{detections[row][by]!r} is not an image of the annotations of this file")
+    classes = [labels.get(one["category_id"]) for one in detections]
+    if None in classes:
+        row = classes.index(None)
+        found, known = _shown(detections[row]["category_id"]), ", ".join(map(str, labels)) or "none"
+        problem = f"unknown category {found}. Known: {known}. Name it in the parameter 'categories'"
+        raise wrong(row, "category_id", problem)
+    boxes = np.array([one["bbox"] for one in detections])
+    box = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
+    columns: dict[str, Any] = {"image_id": images, "label": classes, "box": box}
+    for name in ("score", *sorted(OPTIONAL & detections[0].keys())):
+        values = [one[name] for one in detections]
+        if isinstance(values[0], list):
+            lengths = np.array([len(value) for value in values])
+            if len(odd := np.flatnonzero(lengths != lengths[0])):
+                raise wrong(int(odd[0]), name, f"expected {lengths[0]} numbers, found {lengths[odd[0]]}")
+        columns[name] = np.array(values)
+    return columns
 
 
-def _optional(detection: Any) -> frozenset[str]:
-    """Which of the optional fields a detection has."""
-    return frozenset(OPTIONAL.keys() & detection.keys()) if isinstance(detection, dict) else frozenset()
-
-
-def _field(detection: dict[str, Any], name: str, row: int, place: Place) -> Any:
-    if name not in detection:
-        raise place.error(DataError("the field is missing", row=row, field=name))
-    return detection[name]
-
-
-def _numbers(detections: list[dict[str, Any]], name: str, kind: Literal["one", "list"], place: Place) -> np.ndarray:
-    """A field of all detections: ndarray of shape (N,) or (N, width), float64.
-
-    Raises:
-        DataError: a value is absent, no number or no list of numbers, or of another length than that of the first.
-    """
-    values = [_field(detection, name, row, place) for row, detection in enumerate(detections)]
-    try:
-        array = np.array(values)
-    except (ValueError, OverflowError):  # lists of different lengths
-        array = np.array(None)
-    if (
-        array.dtype.kind in "iuf"
-        and array.ndim == (2 if kind == "list" else 1)
-        and (name != "bbox" or array.shape[1] == 4)
-    ):
-        return array.astype(np.float64)
-    raise _odd_one(values, name, kind, place)
-
-
-def _odd_one(values: list[Any], name: str, kind: Literal["one", "list"], place: Place) -> DataError:
-    """An error about the first value that is not what the others are."""
-    width = 4 if name == "bbox" else len(values[0]) if isinstance(values[0], list) else None
-    for row, value in enumerate(values):
-        numbers = value if kind == "list" and isinstance(value, list) else [value]
-        if (kind == "list") != isinstance(value, list) or not all(type(n) in (int, float) for n in numbers):
-            expected = "a list of numbers" if kind == "list" else "a number"
-            problem = f"expected {expected}, found {_shown(value)}"
-            return place.error(DataError(problem, row=row, field=name))
-        if kind == "list" and len(value) != width:
-            return place.error(DataError(f"expected {width} numbers, found {len(value)}", row=row, field=name))
-    return place.error(DataError("expected numbers of ordinary size", row=0, field=name))
-
-
-def _check_boxes(boxes: np.ndarray, place: Place) -> None:
-    wrong = np.flatnonzero(~np.isfinite(boxes).all(axis=1) | (boxes[:, 2:] < 0).any(axis=1))
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"expected x, y, width, height, finite and no size negative; found {boxes[row].tolist()}"
-        raise place.error(DataError(problem, row=row, field="bbox"))
+def _check_fields(detections: list[Any], by: str, optional: frozenset[str], place: Place) -> None:
+    """Refuses a detection without the field that names the image, or with other optional fields than the first."""
+    for row, detection in enumerate(detections):
+        if by not in detection:
+            raise place.error(DataError("the field is missing", row=row, field=by))
+        if odd := (OPTIONAL & detection.keys()) ^ optional:
+            name = min(odd)
+            which = "the first detection does not have it" if name in detection else "the first detection has it"
+            raise place.error(DataError(f"all detections or none must have it, and {which}", row=row, field=name))
 
 
 def _images(annotations: Path) -> dict[int | str, str]:
     """File of each image by its id, in the order of an annotation file."""
     found: dict[int | str, str] = {}
-    for row, image in enumerate(list_elements(annotations, "images")):
-        key, name = _pair(image, "file_name", annotations, f"images[{row}]")
-        if key in found:
-            raise DataError(f"id {key!r} occurs twice", file=annotations, row=f"images[{row}]", field="id")
-        found[key] = name
+    for first, images in _records(annotations, list[_Image], "images"):
+        for row, image in enumerate(images, first):
+            if image["id"] in found:
+                problem = f"id {image['id']!r} occurs twice"
+                raise DataError(problem, file=annotations, row=f"images[{row}]", field="id")
+            found[image["id"]] = image["file_name"]
     if not found:
         raise DataError("no images here; expected a COCO annotation file", file=annotations, field="images")
     return found
@@ -311,23 +283,33 @@ def _images(annotations: Path) -> dict[int | str, str]:
 
 def _categories(annotations: Path) -> dict[int, str]:
     """Name of each category by its number."""
-    found: dict[int, str] = {}
-    for row, category in enumerate(list_elements(annotations, "categories")):
-        key, name = _pair(category, "name", annotations, f"categories[{row}]")
-        if isinstance(key, int):
-            found[key] = name
-    return found
+    categories = (one for _, found in _records(annotations, list[_Category], "categories") for one in found)
+    return {one["id"]: one["name"] for one in categories if isinstance(one["id"], int)}
 
 
-def _pair(record: Any, field: str, file: Path, row: str) -> tuple[int | str, str]:
-    """Id and one text field of a record."""
-    values = record if isinstance(record, dict) else {}
-    key, text = values.get("id"), values.get(field)
-    if isinstance(key, bool) or not isinstance(key, (int, str)):
-        raise DataError(f"expected a whole number or text, found {_shown(key)}", file=file, row=row, field="id")
-    if not isinstance(text, str):
-        raise DataError(f"expected text, found {_shown(text)}", file=file, row=row, field=field)
-    return key, text
+def _records(path: Path, kind: Any, key: str | None = None) -> Iterator[tuple[int, list[Any]]]:
+    """Batches of the elements of a JSON list, with the fields of a kind of record, and the number of the first of each.
+
+    Raises:
+        DataError: see `list_elements`; or an element is not such a record.
+    """
+    schema, elements, first = TypeAdapter(kind), list_elements(path, key), 0
+    while records := list(islice(elements, BATCH)):
+        try:
+            checked = schema.validate_python(records)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            number, *fields = problem["loc"]
+            row, found = first + int(number), records[int(number)]
+            text = f"expected an object, found {_shown(found)}"
+            if problem["type"] == "missing" and len(fields) == 1:
+                text = "the field is missing"
+            elif fields:
+                text = f"expected {EXPECTED[str(fields[0])]}, found {_shown(found[fields[0]])}"
+            at = row if key is None else f"{key}[{row}]"
+            raise DataError(text, file=path, row=at, field=str(fields[0]) if fields else None) from None
+        yield first, checked
+        first += len(records)
 
 
 def _shown(value: Any) -> str:

@@ -5,22 +5,42 @@ Convolutional One-Stage Object Detection") as torchvision builds them.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
+import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torchvision.models import detection
+from torchvision.models.detection._utils import _topk_min
+from torchvision.models.detection.transform import resize_boxes
+from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
 from farther.detectors.base import Count, Fraction, LatentDetector, register
-from farther.detectors.settings import Selection
+from farther.detectors.networks.detection import ImageDetections, autocast, columns_of, network_input, pyramid_latent
+from farther.detectors.networks.taps import Taps
+from farther.detectors.networks.weights import fill, read_weights
+from farther.detectors.settings import BoxSelection, to_numpy
 from farther.errors import DataError
 from farther.images.bounds import network_errors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
-if TYPE_CHECKING:
-    from torchvision.models import detection
+#: torchvision's networks, and how many anchors each has in a cell.
+BUILDERS: dict[str, tuple[Callable[..., detection.RetinaNet | detection.FCOS], int]] = {
+    "retinanet_resnet50_fpn": (detection.retinanet_resnet50_fpn, 9),
+    "retinanet_resnet50_fpn_v2": (detection.retinanet_resnet50_fpn_v2, 9),
+    "fcos_resnet50_fpn": (detection.fcos_resnet50_fpn, 1),
+}
+
+#: Pixels between two cells of the finest pyramid level; each further level has twice as many.
+FIRST_STRIDE = 8
+
+#: The weight whose rows are the logits of all anchors of a cell.
+LAST_LAYER = "head.classification_head.cls_logits.weight"
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -58,10 +78,19 @@ class DenseDetector(LatentDetector):
     @cached_property
     def network(self) -> detection.RetinaNet | detection.FCOS:
         """See `Detector.network`."""
-        from farther.detectors.networks.dense import load_dense_network
-
-        network = load_dense_network(self.weights, self.builder, self.min_size, self.max_size, self.norm_epsilon)
-        return network.to(self.torch_device())
+        weights = read_weights(self.weights)
+        build, anchors = BUILDERS[self.builder]
+        rows = len(weights.get(LAST_LAYER, ()))
+        if rows == 0 or rows % anchors:
+            problem = f"expected {anchors} rows for each class, as {self.builder!r} has them, found {rows}"
+            raise DataError(problem, file=self.weights, field=LAST_LAYER)
+        columns, sides = rows // anchors, {"min_size": self.min_size, "max_size": self.max_size}
+        network = build(weights=None, weights_backbone=None, num_classes=columns, **sides)
+        fill(network, self.weights, weights, f"{self.builder} with {columns} columns")
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d | FrozenBatchNorm2d):
+                module.eps = self.norm_epsilon
+        return network.eval().to(self.torch_device(), memory_format=torch.channels_last)
 
     @cached_property
     def _header(self) -> Header:
@@ -88,16 +117,33 @@ class DenseDetector(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.dense import detect_regions
+        network, header, selection, stored = self.network, self._header, self.selection(), self.stored_columns()
+        with network_errors(self.weights), torch.inference_mode():
+            batch = network_input(network.transform, prepared, self.torch_device())
+            taps = Taps(network, stored.layers)
+            with taps, autocast(batch.tensors.device, self.precision):
+                levels = [level.float() for level in network.backbone(batch.tensors).values()]
+                answers = {name: answer.float() for name, answer in network.head(levels).items()}
+            logits, deltas = answers["cls_logits"], answers["bbox_regression"]
+            scores = scores_of(answers, header.background_index)
+            cells = [level.shape[2] * level.shape[3] for level in levels]
+            counts = [count * logits.shape[1] // sum(cells) for count in cells]
+            per_image = zip(scores, deltas, network.anchor_generator(batch, levels), batch.image_sizes, strict=True)
+            found = [select(network, *answer, counts, selection) for answer in per_image]
+            boxes, sizes = [one.boxes for one in found], [image.shape[:2] for image in prepared]
+            given = [resize_boxes(*each) for each in zip(boxes, batch.image_sizes, sizes, strict=True)]
+            height, width = batch.tensors.shape[2:]
+            vectors = taps.over_boxes(boxes, (height, width), stored.pooling)
+            if stored.wants("latent"):
+                widths = [size[1] for size in sizes]
+                vectors["latent"] = pyramid_latent(levels, FIRST_STRIDE, boxes, given, widths, stored.pooling)
+            columns = columns_of(found, given, image_ids) | stored.arrays(vectors)
+            kept = torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)])
+            return Regions(header=header, **columns, logits=to_numpy(kept))
 
-        settings = self.selection(), self.precision, self.stored_columns()
-        with network_errors(self.weights):
-            return detect_regions(self.network, self._header, prepared, image_ids, *settings)
-
-    def selection(self) -> Selection:
+    def selection(self) -> BoxSelection:
         """Which boxes are detections."""
-
-        return Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
+        return BoxSelection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
 
 
 @register("retinanet")
@@ -139,3 +185,47 @@ class FCOS(DenseDetector):
     def builder(self) -> str:
         """See `DenseDetector.builder`."""
         return "fcos_resnet50_fpn"
+
+
+def scores_of(answers: dict[str, Tensor], background: int | None) -> Tensor:
+    """Scores of all anchors and classes, shape (B, A, K), from the output of the network's head."""
+    scores = answers["cls_logits"].sigmoid()
+    if "bbox_ctrness" in answers:
+        scores = torch.sqrt(scores * answers["bbox_ctrness"].sigmoid())
+    if background is not None:
+        scores[..., background] = 0.0
+    return scores
+
+
+def select(
+    network: detection.RetinaNet | detection.FCOS,
+    scores: Tensor,
+    deltas: Tensor,
+    anchors: Tensor,
+    size: tuple[int, int],
+    counts: list[int],
+    selection: BoxSelection,
+) -> ImageDetections:
+    """Threshold, the best of each level, and non-maximum suppression per class, as torchvision does.
+
+    Args:
+        scores, deltas, anchors: (A, K), (A, 4) and (A, 4) for an image's A anchors, in pixels of the resized image.
+        size: Height and width of the resized image.
+        counts: Number of anchors of each level.
+    """
+    columns = scores.shape[1]
+    chosen, start = [], 0
+    for level in scores.split(counts):
+        flat = level.flatten()
+        above = torch.where(flat > selection.score_threshold)[0]
+        best = flat[above].topk(_topk_min(above, selection.candidates, 0)).indices
+        chosen.append(above[best] + start * columns)
+        start = start + level.shape[0]
+    picked = torch.cat(chosen)
+    rows, labels = picked // columns, picked % columns
+    coder = network.box_coder
+    decode = coder.decode_single if isinstance(network, detection.RetinaNet) else coder.decode
+    boxes = clip_boxes_to_image(decode(deltas[rows], anchors[rows]), size)
+    confidence = scores[rows, labels]
+    kept = batched_nms(boxes, confidence, labels, selection.iou)[: selection.max_detections]
+    return ImageDetections(boxes[kept], confidence[kept], labels[kept], rows[kept])

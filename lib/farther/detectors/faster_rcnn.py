@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torchvision.models.detection import FasterRCNN as Network
+from torchvision.ops import FrozenBatchNorm2d
 
-from farther.detectors.base import Count, LatentDetector, register
+from farther.detectors.base import Count, LatentDetector, ReplayDetector, register
+from farther.detectors.networks.architectures import MSRA, FasterRCNNBlueprint, layout_of, load_network, read_blueprint
+from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
+from farther.detectors.networks.heads import ENERGY_HEAD
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
-from farther.images.bounds import network_errors
-from farther.images.device import inference_mode, ordinary_tensors
 from farther.registry import STRICT
-from farther.tables import Header, Regions
-
-if TYPE_CHECKING:
-    from torchvision.models.detection import FasterRCNN as Network
-
-    from farther.detectors.networks.architectures import Blueprint
-    from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
+from farther.tables import Header
 
 
 @register("faster_rcnn")
 @dataclass(config=STRICT, kw_only=True)
-class FasterRCNN(LatentDetector):
+class FasterRCNN(ReplayDetector, LatentDetector):
     """torchvision's Faster R-CNN, with everything that OOD scores read.
 
     Logits are the box head's, the background in column 0; `features` is the input of their linear layer. `latent` pools
@@ -80,19 +77,18 @@ class FasterRCNN(LatentDetector):
             raise ParameterError(f"detector {self.name!r}: parameter 'classes': {problem}")
 
     @cached_property
-    def blueprint(self) -> Blueprint:
+    def blueprint(self) -> FasterRCNNBlueprint:
         """Description from which the network is built.
 
         Raises:
             DataError: the checkpoint is absent, its metadata is wrong, or its layout is not the one asked for.
         """
-        from farther.detectors.networks.architectures import MSRA, Blueprint
-        from farther.detectors.networks.checkpoint import read_blueprint
-
         if self.classes is None:
             return read_blueprint(self.weights)
         usual = MSRA if self.found_layout == "detectron2" else "resnet50_fpn"
-        return Blueprint(self.architecture or usual, self.classes, self.min_size or 800, self.max_size or 1333)
+        return FasterRCNNBlueprint(
+            self.architecture or usual, self.classes, self.min_size or 800, self.max_size or 1333
+        )
 
     @cached_property
     def found_layout(self) -> str:
@@ -101,8 +97,6 @@ class FasterRCNN(LatentDetector):
         Raises:
             DataError: the checkpoint is absent or damaged, or `layout` asks for the other one.
         """
-        from farther.detectors.networks.checkpoint import layout_of
-
         found = layout_of(self.weights)
         if self.layout not in (None, found):
             raise DataError(f"expected {self.layout!r}, found weights in {found!r}", file=self.weights, field="layout")
@@ -111,8 +105,6 @@ class FasterRCNN(LatentDetector):
     @cached_property
     def scaling(self) -> tuple[int, int] | None:
         """Pixels of the shorter side and at most of the longer if Pillow scales images, else None."""
-        from farther.detectors.networks.architectures import MSRA
-
         plan = self.blueprint
         return (plan.min_size, plan.max_size) if plan.architecture == MSRA else None
 
@@ -124,11 +116,6 @@ class FasterRCNN(LatentDetector):
     @cached_property
     def network(self) -> Network:
         """See `Detector.network`; it has this adapter's thresholds."""
-        import torch
-        from torchvision.ops import FrozenBatchNorm2d
-
-        from farther.detectors.networks.checkpoint import load_network
-
         network = load_network(self.weights, self.blueprint, self.unused_weights)
         network = network.to(self.torch_device(), memory_format=torch.channels_last)
         for module in network.modules():
@@ -141,8 +128,6 @@ class FasterRCNN(LatentDetector):
 
     @cached_property
     def _header(self) -> Header:
-        from farther.detectors.networks.architectures import ENERGY_HEAD
-
         last = self.network.roi_heads.box_predictor.cls_score
         head = getattr(self.network, ENERGY_HEAD, None)
         return Header(
@@ -168,28 +153,16 @@ class FasterRCNN(LatentDetector):
         pixels = np.ascontiguousarray(image)
         return pixels if self.scaling is None else scale(pixels, *self.scaling)
 
-    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
-        """See `Detector.forward`."""
-        detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
-        with network_errors(self.weights), inference_mode():
-            return detect().regions(image_ids)
-
-    def replay(self, prepared: list) -> FasterRCNNReplay:
-        """See `Detector.replay`: the rows are proposals. Dropout is put behind each ReLU of the box head."""
-        with ordinary_tensors():
-            return self._detection(prepared)()
-
-    def _detection(self, prepared: list) -> Callable[[], FasterRCNNReplay]:
-        from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
-
+    def detection(self, prepared: list) -> FasterRCNNReplay:
+        """See `ReplayDetector.detection`: the rows are proposals. Dropout is put behind each ReLU of the box head."""
         stored = self.stored_columns(all_levels=self.all_levels)
         sizes = [image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared]
         images = [image.pixels if isinstance(image, Scaled) else image for image in prepared]
-        return partial(FasterRCNNReplay, self.network, self._header, images, self.precision, stored, sizes)
+        return FasterRCNNReplay(self.network, self._header, images, self.precision, stored, sizes)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        # What `prepare` needs goes along, so that no worker process reads the checkpoint or imports torch for it.
+        # What `prepare` needs goes along, so that no worker process reads the checkpoint for it.
         return {**state, "scaling": self.scaling} if "blueprint" in self.__dict__ else state
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
+import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
 
 from farther.detectors.base import register
+from farther.detectors.prompts import Template
 from farther.detectors.scaling import Scaled
-from farther.detectors.whole_images import ImageClassifier
+from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier, three_quarters_through
 from farther.errors import ParameterError
 from farther.images.bounds import network_errors
-from farther.images.clip import HUB, LOCAL, Encoder, EncoderParams, Preprocessing
+from farther.images.clip import HUB, LOCAL, ClipPreprocessing, Encoder, EncoderParams
 from farther.registry import STRICT
 from farther.tables.folders import listed
-
-if TYPE_CHECKING:
-    from farther.detectors.networks.classification import Classifier
-
-Template = Annotated[str, Field(pattern=r"\{\}")]
 
 
 @register("open_clip_classifier")
@@ -45,7 +42,7 @@ class OpenClipClassifier(ImageClassifier):
         words: Words for a class in the prompts, where they are not its name.
     """
 
-    FROM_HUB: ClassVar[bool] = True
+    FROM_HUB = True
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
     architecture: str | None = None
@@ -71,30 +68,35 @@ class OpenClipClassifier(ImageClassifier):
     @cached_property
     def identity(self) -> dict[str, Any]:
         """See `Detector.identity`; the content of the weights counts, not their place."""
-        params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weights", "device")}
         encoder = self.encoder.identity
         shown = {"weights_digest": encoder["weights_digest"], "preprocessing": encoder["preprocessing"]}
-        return {"name": self.name, **shown, "params": params}
+        return {"name": self.name, **shown, "params": self.parameters()}
 
     @cached_property
-    def network(self) -> Classifier:
-        """See `Detector.network`.
+    def network(self) -> ClassifierNetwork:
+        """See `Detector.network`. The usual `latent` is block 9 of 12 of a transformer, or a ResNet's third stage.
 
         Raises:
             ParameterError: see `Encoder`; or `words` names a class that is not among the classes.
         """
-        from farther.detectors.networks.zero_shot import zero_shot
-
         unknown = sorted(set(self.words) - set(self.classes))
         if unknown:
             raise ParameterError(f"parameter 'words': {unknown[0]!r} is not one of the classes")
+        encoder, latent = self.encoder, self.latent
         with network_errors(self.weights):
-            text = self.encoder.names([self.words.get(name, name) for name in self.classes], self.templates)
-            sample = self.prepare(np.zeros((64, 64, 3), np.uint8))
-            return zero_shot(self.encoder, text, sample, self.latent, self.layers())
+            text = encoder.names([self.words.get(name, name) for name in self.classes], self.templates)
+            network = ZeroShot(encoder, torch.from_numpy(text).to(encoder.device)).eval()
+            if latent is None:
+                visual = network.clip.visual
+                inner = "layer3" if hasattr(visual, "layer3") else three_quarters_through(visual)
+                latent = None if inner is None else f"clip.visual.{inner}"
+            height, width = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
+            config = self.preprocessing.config
+            normalisation = tuple(config["mean"]), tuple(config["std"])
+            return ClassifierNetwork(network, (height, width), latent, normalisation, layers=self.layers())
 
     @cached_property
-    def preprocessing(self) -> Preprocessing:
+    def preprocessing(self) -> ClipPreprocessing:
         """Preprocessing of images; it travels with a pickled adapter."""
         return self.encoder.preprocessing
 
@@ -110,3 +112,25 @@ class OpenClipClassifier(ImageClassifier):
     def __getstate__(self) -> dict[str, Any]:
         kept = {"preprocessing": self.__dict__["preprocessing"]} if "preprocessing" in self.__dict__ else {}
         return {**super().__getstate__(), **kept}
+
+
+class ZeroShot(nn.Module):
+    """Logits of images: their embeddings, times those of the class names.
+
+    Args:
+        encoder: A loaded CLIP.
+        text: Embeddings of the classes, rows of length 1, shape (K, D).
+    """
+
+    def __init__(self, encoder: Encoder, text: Tensor):
+        super().__init__()
+        self.clip = encoder.network
+        self.classes = nn.Linear(text.shape[1], text.shape[0], device=text.device)
+        scale, bias = encoder.scale_and_bias()
+        with torch.no_grad():
+            self.classes.weight.copy_(scale * text)
+            self.classes.bias.fill_(bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, K) of images (B, 3, H, W)."""
+        return self.classes(self.clip.encode_image(images, normalize=True))

@@ -2,39 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
+import transformers
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.image_processing_utils import BaseImageProcessor
 
-from farther.detectors.base import Count, Detector, Fraction, register
+from farther.detectors.base import Count, Fraction, register
+from farther.detectors.hub import (
+    CONFIG,
+    PROCESSOR,
+    HubDetector,
+    folder_of,
+    load_pretrained,
+    make_processor,
+    quiet,
+    read_description,
+    require,
+    weight_files,
+)
+from farther.detectors.networks.open_vocabulary import NETWORKS, OpenVocabularyNetwork, detect_regions
 from farther.detectors.prompts import Prompts, Templates, Unknown
-from farther.detectors.settings import Selection
-from farther.images.bounds import network_errors
+from farther.detectors.settings import BoxSelection
+from farther.errors import DataError, ParameterError, first_line, shorten
+from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.images.device import inference_mode
 from farther.registry import STRICT
 from farther.tables import Header, Regions
-from farther.tables.files import digest
+from farther.tables.documents import read_json
 
-if TYPE_CHECKING:
-    from transformers.image_processing_utils import BaseImageProcessor
+#: The description of a whole processor, as recent releases save it: the image processor's is a field.
+WHOLE_PROCESSOR = "processor_config.json"
 
-    from farther.detectors.networks.detr_inference import Prepared
-    from farther.detectors.networks.open_vocabulary import OpenVocabularyNetwork
-    from farther.detectors.networks.open_vocabulary_checkpoint import Folder
+#: Files of a tokenizer; a folder has the first, or those of one of the vocabularies.
+TOKENIZER, VOCABULARIES = "tokenizer.json", (("vocab.json", "merges.txt"), ("vocab.txt",))
+TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_FILES = (TOKENIZER, "vocab.json", "merges.txt", "vocab.txt", TOKENIZER_CONFIG)
+TOKENIZER_NOTES = ("special_tokens_map.json", "added_tokens.json")
 
-#: Parameters that say where the files are, and those of the prompts, whose content counts.
-PLACES = ("weights", "device", "revision", "local_files_only")
-WORDS = ("classes", "template", "unknown")
+#: Networks by `model_type`: transformers' classes of the network and of its tokenizer.
+CLASSES = {
+    "owlv2": ("Owlv2ForObjectDetection", "CLIPTokenizer"),
+    "grounding-dino": ("GroundingDinoForObjectDetection", "BertTokenizer"),
+    "mm-grounding-dino": ("MMGroundingDinoForObjectDetection", "BertTokenizer"),
+    "omdet-turbo": ("OmDetTurboForObjectDetection", "CLIPTokenizer"),
+}
+
+
+@plain_dataclass(frozen=True)
+class OpenVocabularyFolder:
+    """A folder of a network, its configuration read.
+
+    Args:
+        path: The folder.
+        config: Content of `config.json`.
+        processor: Preprocessing of images.
+        files: All files that results depend on.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    processor: dict[str, Any]
+    files: tuple[Path, ...]
+
+    @property
+    def model_type(self) -> str:
+        """The kind of network, one of `CLASSES`."""
+        return self.config["model_type"]
 
 
 @register("open_vocabulary")
 @dataclass(config=STRICT, kw_only=True)
-class OpenVocabulary(Detector):
+class OpenVocabulary(HubDetector):
     """A detector whose classes are prompts; which network, the configuration says (`model_type`).
 
     OWLv2 (`owlv2`), Grounding DINO (`grounding-dino`), MM Grounding DINO (`mm-grounding-dino`) and OmDet-Turbo
@@ -59,11 +104,10 @@ class OpenVocabulary(Detector):
         max_detections: Largest number of detections per image; the best are kept.
         nms_iou: Of two detections of one class that overlap more than this, the better one stays. None is as in
             transformers: 0.5 in OmDet-Turbo, and 1, which keeps all, in the others.
-        revision: Branch, tag or commit of a model on the hub.
-        local_files_only: Use a model on the hub only if it was fetched before.
     """
 
-    FROM_HUB: ClassVar[bool] = True
+    #: The content of the prompts counts, wherever they are: see `identity`.
+    PLACES = (*HubDetector.PLACES, "classes", "template", "unknown")
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
     template: Templates | None = None
@@ -71,39 +115,29 @@ class OpenVocabulary(Detector):
     score_threshold: Fraction = 0.05
     max_detections: Count = 100
     nms_iou: Fraction | None = None
-    revision: str | None = None
-    local_files_only: bool = False
 
     @cached_property
-    def folder(self) -> Folder:
-        """The folder of the network's files; errors as in `find_folder`."""
-        from farther.detectors.networks.open_vocabulary_checkpoint import find_folder
-
-        return find_folder(self.weights, self.revision, local_files_only=self.local_files_only)
+    def folder(self) -> OpenVocabularyFolder:
+        """The folder of the network's files; no weights are read. Errors as in `read_folder`."""
+        return read_folder(folder_of(self, (WHOLE_PROCESSOR, *TOKENIZER_FILES, *TOKENIZER_NOTES)))
 
     @cached_property
     def prompts(self) -> Prompts:
         """The prompts; errors as in `Prompts.of`."""
         return Prompts.of(self.classes, self.template or self._kind.template, self.unknown)
 
-    @cached_property
+    @property
     def _kind(self) -> type[OpenVocabularyNetwork]:
-        from farther.detectors.networks.open_vocabulary import NETWORKS
-
         return NETWORKS[self.folder.model_type]
 
-    def files(self) -> tuple[Path, ...]:
-        """See `Detector.files`."""
-        from farther.detectors.networks.transformers_files import with_index
-
-        return with_index(self.folder.files)
+    def content(self) -> tuple[Path, ...]:
+        """See `Detector.content`."""
+        return self.folder.files
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """See `Detector.identity`; the content of the folder and of a file of prompts counts, their places do not."""
-        params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*PLACES, *WORDS)}
-        content = {"weights_digest": digest(*self.folder.files), "prompts": self.prompts.identity()}
-        return {"name": self.name, **content, "params": params}
+        """See `Detector.identity`; the content of a file of prompts counts, its place does not."""
+        return {**super().identity, "prompts": self.prompts.identity()}
 
     @cached_property
     def network(self) -> OpenVocabularyNetwork:
@@ -112,8 +146,6 @@ class OpenVocabulary(Detector):
         Raises:
             ParameterError: a prompt is too long for the text encoder, or the network cannot average templates.
         """
-        from farther.detectors.networks.open_vocabulary_checkpoint import load_network, load_tokenizer
-
         prompts = self.prompts  # a wrong prompt is refused before the weights are read
         network, tokenizer = load_network(self.folder).to(self.torch_device()), load_tokenizer(self.folder)
         with network_errors(self.weights):
@@ -121,10 +153,11 @@ class OpenVocabulary(Detector):
 
     @cached_property
     def processor(self) -> BaseImageProcessor:
-        """The checkpoint's image processor; errors as in `load_processor`."""
-        from farther.detectors.networks.open_vocabulary_checkpoint import load_processor
-
-        return load_processor(self.folder)
+        """See `HubDetector.processor`."""
+        try:
+            return make_processor(self.folder.processor)
+        except ParameterError as error:
+            raise DataError(str(error), file=self.folder.path / PROCESSOR) from None
 
     @cached_property
     def _header(self) -> Header:
@@ -140,27 +173,93 @@ class OpenVocabulary(Detector):
         )
 
     def header(self) -> Header:
-        """See `Detector.header`."""
+        """See `Adapter.header`."""
         return self._header
-
-    def prepare(self, image: np.ndarray) -> Prepared:
-        """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
-        from farther.detectors.networks.detr_inference import prepare
-
-        with network_errors(self.weights):
-            return prepare(self.processor, image)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.open_vocabulary import detect_regions
-
         wanted = self.computed is None or "features" in self.computed
-        settings = self.selection(), self.precision, self.features_dtype if wanted else None
+        iou = self._kind.nms_iou if self.nms_iou is None else self.nms_iou
+        selection = BoxSelection(self.score_threshold, iou, self.max_detections, self._kind.per_query)
+        settings = selection, self.precision, self.features_dtype if wanted else None
         with network_errors(self.weights), inference_mode():
             return detect_regions(self.network, self._header, prepared, image_ids, *settings)
 
-    def selection(self) -> Selection:
-        """Which boxes are detections."""
 
-        iou = self._kind.nms_iou if self.nms_iou is None else self.nms_iou
-        return Selection(self.score_threshold, iou, self.max_detections, self._kind.per_query)
+def read_folder(path: Path) -> OpenVocabularyFolder:
+    """What a folder says of its network, and its files.
+
+    Raises:
+        DataError: it lacks a file, describes another kind of network, or names code.
+    """
+    whole = not (path / PROCESSOR).is_file() and (path / WHOLE_PROCESSOR).is_file()
+    described = path / (WHOLE_PROCESSOR if whole else PROCESSOR)
+    vocabulary = next((names for names in VOCABULARIES if (path / names[0]).is_file()), (TOKENIZER,))
+    tokenizer = (TOKENIZER,) if (path / TOKENIZER).is_file() else vocabulary
+    needed = f"a model needs {CONFIG}, {PROCESSOR} or {WHOLE_PROCESSOR}, safetensors, and {TOKENIZER} or a vocabulary"
+    require([path / CONFIG, *weight_files(path), described, *(path / name for name in tokenizer)], needed)
+    names = [name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES) if (path / name).is_file()]
+    config, processor = read_description(path / CONFIG), read_description(described, MOST_PIXELS)
+    if whole and isinstance(processor, dict):
+        processor = processor.get("image_processor")
+    contents = {path / CONFIG: config, described: processor}
+    if TOKENIZER_CONFIG in names:
+        contents[path / TOKENIZER_CONFIG] = read_json(path / TOKENIZER_CONFIG)
+    for file, content in contents.items():
+        if not isinstance(content, dict):
+            raise DataError(f"expected an object, found {shorten(content)}", file=file)
+        if "auto_map" in content:
+            problem = "names code of the checkpoint, which is never run: use a model that transformers itself has"
+            raise DataError(problem, file=file, field="auto_map")
+    if config.get("model_type") not in CLASSES:
+        problem = f"{shorten(config.get('model_type'))} is none of {', '.join(CLASSES)}"
+        raise DataError(problem, file=path / CONFIG, field="model_type")
+    files = (*weight_files(path), path / CONFIG, described, *(path / name for name in names))
+    return OpenVocabularyFolder(path, config, processor, files)
+
+
+def load_tokenizer(folder: OpenVocabularyFolder) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder, of the class that the network was trained with.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    tokenizer_class = getattr(transformers, CLASSES[folder.model_type][1])
+    file = next(file for file in folder.files if file.name in TOKENIZER_FILES)
+    try:
+        with quiet():
+            return tokenizer_class.from_pretrained(folder.path, local_files_only=True)
+    except Exception as error:  # whatever its reader met
+        raise DataError(f"transformers cannot read the tokenizer: {first_line(error)}", file=file) from None
+
+
+def load_network(folder: OpenVocabularyFolder) -> PreTrainedModel:
+    """The network of a folder, in float32, in evaluation mode.
+
+    Raises:
+        DataError: transformers cannot build it, or the weights are absent, damaged or do not fit.
+    """
+    file, weights = folder.path / CONFIG, weight_files(folder.path)
+    network_class: Any = getattr(transformers, CLASSES[folder.model_type][0])
+    with network_errors(file, "built"), quiet():
+        config = AutoConfig.for_model(folder.model_type, **_of_local_parts(folder))
+    with quiet():
+        refuse_larger(file, weights, lambda: network_class(config))
+    return load_pretrained(network_class, folder.path, weights[0], config=config)
+
+
+def _of_local_parts(folder: OpenVocabularyFolder) -> dict[str, Any]:
+    """The fields of a configuration; a backbone by name, as older releases write it, is timm's.
+
+    transformers would ask the hub for a model of that name.
+    """
+    fields = {name: value for name, value in folder.config.items() if name != "model_type"}
+    named, settings = fields.get("backbone"), fields.get("backbone_kwargs") or {}
+    by_default = folder.model_type == "omdet-turbo" and not settings  # transformers knows these settings by itself
+    if named is not None and fields.get("backbone_config") is None and not by_default:
+        if not fields.get("use_timm_backbone", True):
+            problem = f"names a model on the hub, {shorten(named)}: give its configuration as 'backbone_config'"
+            raise DataError(problem, file=folder.path / CONFIG, field="backbone")
+        fields = {name: value for name, value in fields.items() if name not in ("backbone", "backbone_kwargs")}
+        fields["backbone_config"] = {"model_type": "timm_backbone", "backbone": named, **settings}
+    return fields

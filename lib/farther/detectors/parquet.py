@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+from typing_extensions import TypedDict
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import Imported, Place, Placed, Source
+from farther.detectors.imported.base import DetectionsSource, Imported, Place, Placed
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
@@ -22,8 +22,19 @@ from farther.tables.folders import listed
 from farther.tables.header import Activation
 from farther.tables.parquet import read_batches
 
-#: Fields of a `regions.json` beside the files, which are also parameters.
-FACTS = ("classes", "background_index", "activation", "score_threshold", "whole_images")
+
+class RegionsFacts(TypedDict, total=False):
+    """Fields of a `regions.json` beside the files, which are also parameters."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[misc]
+    classes: list[str] | None
+    background_index: int | None
+    activation: str | None
+    score_threshold: float | None
+    whole_images: bool | None
+
+
+FACTS = tuple(RegionsFacts.__annotations__)
 
 
 @register("parquet")
@@ -54,28 +65,26 @@ class ParquetRegions(Imported):
 
     def header(self) -> Header:
         """See `Adapter.header`."""
-        layer = self.layer()
-        found = [_described(source.path) for source in self.sources()]
-        first = found[0]
-        for source, described in zip(self.sources(), found, strict=True):
-            if not described.equals(first):
-                raise DataError(f"says other things than {self.sources()[0].path / 'regions.json'}", file=source.path)
-        facts = self._facts(first)
-        if not layer and first.weight is not None and first.bias is not None:
-            layer = {"weight": first.weight, "bias": first.bias}
-        identity = {**self.identity, **({"made_by": first.detector} if first.detector else {})}
+        sources = self.sources()
+        found = [_described(source.path) for source in sources]
+        (facts, made), layer = found[0], dict[str, Any](self.layer())
+        for source, (others, other) in zip(sources, found, strict=True):
+            if (others, _origin(other)) != (facts, _origin(made)):
+                raise DataError(f"says other things than {sources[0].path / 'regions.json'}", file=source.path)
+        if not layer and made is not None and made.weight is not None and made.bias is not None:
+            layer = {"weight": made.weight, "bias": made.bias}
+        identity = {**self.identity, **({"made_by": made.detector} if made is not None and made.detector else {})}
         try:
-            return Header(detector=identity, weight=layer.get("weight"), bias=layer.get("bias"), **facts)
+            return Header(detector=identity, **layer, **self._facts(facts))
         except DataError as error:
             raise error.within(self.weights) from None
 
-    def _facts(self, described: _Described) -> dict[str, Any]:
+    def _facts(self, described: dict[str, Any]) -> dict[str, Any]:
         """Fields of the header: what the parameters say, or else the folder; both may say the same."""
-        said = {name: getattr(self, name) for name in FACTS if name != "score_threshold"}
-        facts: dict[str, Any] = {}
-        for name, value in said.items():
-            other = described.facts.get(name)
-            if value is not None and other is not None and value != other:
+        facts = {name: described.get(name) for name in FACTS}
+        for name in ("classes", "background_index", "activation", "whole_images"):
+            value, other = getattr(self, name), facts[name]
+            if None not in (value, other) and value != other:
                 problem = f"detector 'parquet': {name!r} is {value!r}, but regions.json says {other!r}; remove one"
                 raise ParameterError(problem)
             facts[name] = other if value is None else value
@@ -85,10 +94,10 @@ class ParquetRegions(Imported):
             )
         facts["activation"] = facts["activation"] or "softmax"
         facts["whole_images"] = facts["whole_images"] or False
-        facts["score_threshold"] = max(self.score_threshold, described.facts.get("score_threshold") or 0.0)
+        facts["score_threshold"] = max(self.score_threshold, facts["score_threshold"] or 0.0)
         return facts
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[DetectionsSource]:
         """See `Imported.sources`."""
         return list(self._sources)
 
@@ -100,7 +109,7 @@ class ParquetRegions(Imported):
             files += [*(file for file in beside if file.is_file()), *_parts(source.path)]
         return files + ([self.last_layer] if self.last_layer is not None else [])
 
-    def batches(self, source: Source) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
         """See `Imported.batches`."""
         header = self.header()
         for part in _parts(source.path):
@@ -118,62 +127,47 @@ class ParquetRegions(Imported):
         return {name: frame[name] for name in read if name in frame.columns and name != "region_id"}
 
     @cached_property
-    def _sources(self) -> list[Source]:
+    def _sources(self) -> list[DetectionsSource]:
         if not self.weights.is_dir():
             if not self.weights.is_file():
                 raise DataError("the file does not exist", file=self.weights)
-            return [Source("", self.weights)]
+            return [DetectionsSource("", self.weights)]
         if _is_source(self.weights):
-            return [Source("", self.weights)]
+            return [DetectionsSource("", self.weights)]
         folders = [folder for folder in listed(self.weights, "*") if folder.is_dir() and _is_source(folder)]
         if not folders:
             raise DataError("no detections here: expected files *.parquet, or folders of them", file=self.weights)
-        return [Source(folder.name if len(folders) > 1 else "", folder) for folder in folders]
+        return [DetectionsSource(folder.name if len(folders) > 1 else "", folder) for folder in folders]
 
 
-@plain_dataclass(frozen=True, eq=False)
-class _Described:
-    """Header fields, detector and last layer that a folder describes."""
-
-    facts: dict[str, Any]
-    detector: dict[str, Any]
-    weight: np.ndarray | None = None
-    bias: np.ndarray | None = None
-
-    def equals(self, other: _Described) -> bool:
-        """True if both describe the same."""
-        layers = [(self.weight, other.weight), (self.bias, other.bias)]
-        alike = all(a is b if a is None or b is None else np.array_equal(a, b) for a, b in layers)
-        return alike and self.facts == other.facts and self.detector == other.detector
-
-
-def _described(path: Path) -> _Described:
-    """Content of `regions.json` in a folder, or beside a file.
+def _described(path: Path) -> tuple[dict[str, Any], Header | None]:
+    """Facts in the `regions.json` in a folder, or beside a file, and the header if farther wrote it.
 
     Raises:
         DataError: it is damaged, or holds something else.
     """
     source = (path if path.is_dir() else path.parent) / "regions.json"
     if not source.is_file():
-        return _Described({}, {})
+        return {}, None
     info = read_json(source)
-    if not isinstance(info, dict):
-        raise DataError(f"expected an object, found {shorten(info)}", file=source)
-    if "format" in info:
+    if isinstance(info, dict) and "format" in info:
         header = RegionsFolder(source.parent).header
-        facts = {name: getattr(header, name) for name in FACTS}
-        return _Described(facts, header.detector, header.weight, header.bias)
-    unknown = sorted(set(info) - set(FACTS))
-    if unknown:
-        raise DataError(f"unknown; known: {', '.join(FACTS)}", file=source, field=unknown[0])
-    kinds: dict[str, Any] = {"classes": list, "background_index": int, "activation": str, "whole_images": bool}
-    kinds["score_threshold"] = (int, float)
-    for name, value in info.items():
-        if value is not None and (
-            isinstance(value, bool) != (kinds[name] is bool) or not isinstance(value, kinds[name])
-        ):
-            raise DataError(f"found {shorten(value)}", file=source, field=name)
-    return _Described({**info, "classes": tuple(info["classes"])} if info.get("classes") else dict(info), {})
+        return {name: getattr(header, name) for name in FACTS}, header
+    try:
+        facts = dict[str, Any](TypeAdapter(RegionsFacts).validate_python(info))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        field = str(problem["loc"][0]) if problem["loc"] else None
+        if problem["type"] == "extra_forbidden":
+            raise DataError(f"unknown; known: {', '.join(FACTS)}", file=source, field=field) from None
+        found = info.get(field) if isinstance(info, dict) else info
+        raise DataError(f"{problem['msg']}, found {shorten(found)}", file=source, field=field) from None
+    return {**facts, "classes": tuple(facts["classes"])} if facts.get("classes") else facts, None
+
+
+def _origin(header: Header | None) -> tuple[dict[str, Any], str | None] | None:
+    """Detector and last layer of a header that farther wrote."""
+    return None if header is None else (header.detector, header.layer_digest())
 
 
 def _is_source(folder: Path) -> bool:

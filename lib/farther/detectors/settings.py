@@ -17,7 +17,7 @@ PerQuery = Literal["several", "one"]
 
 
 @dataclass(frozen=True)
-class Selection:
+class BoxSelection:
     """Which boxes are detections.
 
     Args:
@@ -104,6 +104,10 @@ class StoredColumns:
         """Columns of features or activations as they are stored; those that are not wanted are left out."""
         wanted = {name: values for name, values in columns.items() if self.wants(name)}
         return {name: to_numpy(values).astype(self.dtype, copy=False) for name, values in wanted.items()}
+
+
+#: No optional column.
+NOTHING = StoredColumns(Pooling(), only=frozenset())
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from pydantic.dataclasses import dataclass
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
 
 from farther.detectors.base import register
+from farther.detectors.hub import (
+    CONFIG,
+    PROCESSOR,
+    HubDetector,
+    class_names,
+    folder_of,
+    load_pretrained,
+    quiet,
+    read_description,
+    require,
+    weight_files,
+)
 from farther.detectors.scaling import Scaled
-from farther.detectors.whole_images import ImageClassifier
-from farther.images.bounds import network_errors
+from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier, Normalisation, three_quarters_through
+from farther.errors import DataError, ParameterError
+from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.registry import STRICT
-from farther.tables.files import digest
-
-if TYPE_CHECKING:
-    from transformers.image_processing_utils import BaseImageProcessor
-
-    from farther.detectors.networks.classification import Classifier
 
 
 @register("transformers_classifier")
 @dataclass(config=STRICT, kw_only=True)
-class TransformersClassifier(ImageClassifier):
+class TransformersClassifier(HubDetector, ImageClassifier):
     """A model that `AutoModelForImageClassification` of transformers loads; code on the hub is never run.
 
     Logits are the model's, and `features` is the input of the linear layer that they come from, which is the header's
@@ -37,15 +44,9 @@ class TransformersClassifier(ImageClassifier):
             its shards), or the name of a model on the hub (`owner/name`).
         latent: See `ImageClassifier`; the default is the module three quarters through the outermost list of modules.
         classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
-        revision: Branch, tag or commit of a model on the hub.
-        local_files_only: Use a model on the hub only if it was fetched before.
     """
 
-    FROM_HUB: ClassVar[bool] = True
-
     classes: tuple[str, ...] | None = None
-    revision: str | None = None
-    local_files_only: bool = False
 
     @cached_property
     def folder(self) -> Path:
@@ -54,51 +55,64 @@ class TransformersClassifier(ImageClassifier):
         Raises:
             DataError: it does not exist, or lacks a file.
         """
-        from farther.detectors.networks.transformers_classifier import find_folder
+        folder = folder_of(self)
+        needed = f"a model needs {CONFIG}, {PROCESSOR} and safetensors"
+        require([*weight_files(folder), folder / CONFIG, folder / PROCESSOR], needed)
+        return folder
 
-        return find_folder(self.weights, self.revision, local_files_only=self.local_files_only)
-
-    def files(self) -> tuple[Path, ...]:
-        """See `Detector.files`."""
-        from farther.detectors.networks.transformers_classifier import files_of
-        from farther.detectors.networks.transformers_files import with_index
-
-        return with_index(files_of(self.folder))
+    def content(self) -> tuple[Path, ...]:
+        """See `Detector.content`."""
+        return (*weight_files(self.folder), self.folder / CONFIG, self.folder / PROCESSOR)
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """See `Detector.identity`; the content of the folder counts, its place does not."""
-        from farther.detectors.networks.transformers_classifier import files_of
-
-        places = ("weights", "device", "revision", "local_files_only")
-        params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in places}
-        return {"name": self.name, "weights_digest": digest(*files_of(self.folder)), "params": params}
-
-    @cached_property
-    def network(self) -> Classifier:
-        """See `Detector.network`."""
-        from farther.detectors.networks.transformers_classifier import load_classifier
-
+    def network(self) -> ClassifierNetwork:
+        """See `Detector.network`. Without a `latent`, one that cannot be averaged over an image is left out."""
+        config_file, weights = self.folder / CONFIG, weight_files(self.folder)
         with network_errors(self.weights):
             sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
-            return load_classifier(self.folder, self.torch_device(), (sample[0], sample[1]), self.latent, self.layers())
+            read_description(config_file)
+            with network_errors(config_file, "built"):
+                config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False, local_files_only=True)
+            refuse_larger(config_file, weights, lambda: AutoModelForImageClassification.from_config(config))
+            network = load_pretrained(AutoModelForImageClassification, self.folder, weights[0]).to(self.torch_device())
+            make = partial(
+                ClassifierNetwork,
+                network,
+                (sample[0], sample[1]),
+                normalisation=normalisation_of(self.processor),
+                layers=self.layers(),
+            )
+            try:
+                return make(latent=self.latent or three_quarters_through(network))
+            except ParameterError:
+                if self.latent is not None:
+                    raise
+                return make()
 
     @cached_property
-    def processor(self) -> BaseImageProcessor:
-        """The checkpoint's image processor; errors as in `load_processor`."""
-        from farther.detectors.networks.transformers_classifier import load_processor
-
-        return load_processor(self.folder)
+    def processor(self) -> Any:
+        """See `HubDetector.processor`."""
+        read_description(self.folder / PROCESSOR, MOST_PIXELS)
+        try:
+            with quiet():
+                return AutoImageProcessor.from_pretrained(self.folder, trust_remote_code=False, local_files_only=True)
+        except Exception as error:  # each processor raises different errors
+            problem = f"transformers cannot load this image processor: {str(error).strip()[:400]}"
+            raise DataError(problem, file=self.folder / PROCESSOR) from None
 
     def class_names(self) -> tuple[str, ...]:
         """See `ImageClassifier.class_names`."""
-        from farther.detectors.networks.transformers_classifier import classes_in
-
-        return self.classes or classes_in(self.folder)
+        file = self.folder / CONFIG
+        return self.classes or tuple(class_names(file, read_description(file)))
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, resized, rescaled and normalised by the checkpoint's image processor."""
-        given = [np.ascontiguousarray(image)]
-        with network_errors(self.weights):
-            prepared = self.processor(images=given, input_data_format="channels_last", return_tensors="np")
-            return Scaled(np.asarray(prepared["pixel_values"][0], np.float32), (image.shape[0], image.shape[1]))
+        prepared = super().prepare(image)
+        return Scaled(prepared.pixels.numpy(), prepared.original)
+
+
+def normalisation_of(processor: Any) -> Normalisation:
+    """Mean and standard deviation by which an image processor normalises pixels from 0 to 1."""
+    largest = 255 * (processor.rescale_factor if processor.do_rescale else 1)
+    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
+    return tuple(value / largest for value in mean), tuple(value / largest for value in std)

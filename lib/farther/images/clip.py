@@ -54,7 +54,7 @@ class EncoderParams:
 
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
-class Preprocessing:
+class ClipPreprocessing:
     """Preprocessing of images for CLIP; it can be pickled without the network.
 
     Args:
@@ -96,7 +96,7 @@ class Encoder:
 
     def __init__(self, params: EncoderParams):
         self.params = params
-        self.preprocessing = Preprocessing(config=json.loads(json.dumps(self.network.visual.preprocess_cfg)))
+        self.preprocessing = ClipPreprocessing(config=json.loads(json.dumps(self.network.visual.preprocess_cfg)))
 
     @cached_property
     def device(self) -> torch.device:

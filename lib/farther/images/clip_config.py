@@ -27,21 +27,21 @@ _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Name = Annotated[str, Field(max_length=200)]
 _Hub = Annotated[str, Field(pattern=r"^[\w.-]+(/[\w.-]+)?$", max_length=200)]
 _Channels = Annotated[list[_Number], Field(min_length=3, max_length=3)]
-_STRICT = ConfigDict(extra="forbid", strict=True)
 
 
-class _Norm(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Part(TypedDict, total=False):
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+
+
+class _Norm(_Part, total=False):
     eps: _Number
 
 
-class _Act(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Act(_Part, total=False):
     approximate: Literal["none", "tanh"]
 
 
-class _Tower(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Tower(_Part, total=False):
     width: _Size
     mlp_ratio: _Number
     ls_init_value: _Number | None
@@ -79,8 +79,7 @@ class _Vision(_Tower, total=False):
     timm_drop_path: _Number | None
 
 
-class _Tokenizer(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Tokenizer(_Part, total=False):
     clean: Literal["canonicalize", "lower", "whitespace"]
     strip_sep_token: bool
     language: _Name | None
@@ -106,8 +105,7 @@ class _Text(_Tower, total=False):
     hf_pooler_type: _Name
 
 
-class _Multimodal(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Multimodal(_Part, total=False):
     context_length: _Size
     vocab_size: _Count
     width: _Size
@@ -119,8 +117,7 @@ class _Multimodal(TypedDict, total=False):
     attn_pooler_heads: _Size
 
 
-class _Model(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Model(_Part, total=False):
     embed_dim: _Size
     vision_cfg: _Vision
     text_cfg: _Text
@@ -131,8 +128,7 @@ class _Model(TypedDict, total=False):
     init_logit_bias: _Number | None
 
 
-class _Preprocess(TypedDict, total=False):
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Preprocess(_Part, total=False):
     size: _Sides
     mode: Literal["RGB"]
     mean: _Channels
@@ -168,17 +164,8 @@ def check_config(file: Path) -> None:
         DataError: names file and field.
     """
     content: Any = read_json(file)
-    _check(TypeAdapter(_Config), content, file)
-
-
-def check_model(content: Any, file: Path) -> None:
-    """The same for the part `model_cfg` alone, as open_clip ships it."""
-    _check(TypeAdapter(_Model), content, file)
-
-
-def _check(schema: TypeAdapter[Any], content: Any, file: Path) -> None:
     try:
-        schema.validate_python(content)
+        TypeAdapter(_Config).validate_python(content)
     except ValidationError as error:
         problem = error.errors()[0]
         place = _place(content, problem["loc"])

@@ -59,11 +59,16 @@ def check(project: Inspection) -> Iterator[Finding]:
     opens = False
     for run, entry in project.section("detectors").items():
         read = partial(check_entry, run, entry, project.section("embed").get("encoder"))
-        if wrong := refused(f"detectors.{run}", read, partial(project.benchmark, str((entry or {}).get("benchmark")))):
-            yield from wrong
-        else:
-            opens = opens or not isinstance(detectors.of_entry(entry), Imported)
-            yield from _check_run(project, run, entry)
+        benchmark = partial(project.benchmark, str((entry or {}).get("benchmark")))
+        try:
+            if wrong := refused(f"detectors.{run}", read, benchmark):
+                yield from wrong
+            else:
+                opens = opens or not isinstance(detectors.of_entry(entry), Imported)
+                yield from _check_run(project, run, entry)
+        except ModuleNotFoundError as error:
+            text = f"{entry.get('weights')}: cannot be opened without the package {error.name}"
+            yield Finding("checkpoints", run, "note", text)
     yield from _check_images(project, opens=opens)
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from farther.detectors.networks.classifiers import (
-    Blueprint,
+from farther.detectors.classifier import (
+    ClassifierBlueprint,
     OpenOODResNet,
     load_network,
     resize_and_crop,
@@ -65,7 +65,9 @@ class ClassifierJob(Job):
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
         size = {"resize": self.image_size, "crop": self.image_size, "interpolation": "bilinear"}
-        blueprint = Blueprint("openood_resnet", task.training.classes, {**size, "mean": self.mean, "std": self.std})
+        blueprint = ClassifierBlueprint(
+            "openood_resnet", task.training.classes, {**size, "mean": self.mean, "std": self.std}
+        )
         network = train(blueprint, task, self.recipe, (self.widths, self.blocks), self.initial_weights)
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
         written = load_network(self.weights, blueprint).to(task.device)
@@ -84,7 +86,12 @@ class ClassifierRun(Run[OpenOODResNet, ClassifierRecipe]):
     """A training run of a classifier; see `Run`."""
 
     def __init__(
-        self, network: OpenOODResNet, recipe: ClassifierRecipe, task: Task, identity: str, blueprint: Blueprint
+        self,
+        network: OpenOODResNet,
+        recipe: ClassifierRecipe,
+        task: Task,
+        identity: str,
+        blueprint: ClassifierBlueprint,
     ):
         optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
         super().__init__(network, optimizer, recipe, task, identity)
@@ -125,7 +132,7 @@ class ClassifierRun(Run[OpenOODResNet, ClassifierRecipe]):
 
 
 def train(
-    blueprint: Blueprint,
+    blueprint: ClassifierBlueprint,
     task: Task,
     recipe: ClassifierRecipe,
     shape: tuple[Sequence[int], Sequence[int]],
@@ -156,7 +163,7 @@ def train(
     return ClassifierRun(network.to(task.device), recipe, task, identity, blueprint).go()
 
 
-def evaluate(network: nn.Module, samples: Samples, recipe: Recipe, blueprint: Blueprint) -> dict[str, Any]:
+def evaluate(network: nn.Module, samples: Samples, recipe: Recipe, blueprint: ClassifierBlueprint) -> dict[str, Any]:
     """Accuracy of a network in evaluation mode: {"accuracy": over images, "per_class": {class: {"accuracy": …}}}."""
     device = next(network.parameters()).device
     correct = []
@@ -170,7 +177,7 @@ def evaluate(network: nn.Module, samples: Samples, recipe: Recipe, blueprint: Bl
     return {"accuracy": float(right.mean()), "per_class": per_class}
 
 
-def to_tensor(images: Sequence[np.ndarray], blueprint: Blueprint, device: torch.device) -> Tensor:
+def to_tensor(images: Sequence[np.ndarray], blueprint: ClassifierBlueprint, device: torch.device) -> Tensor:
     """Images, uint8 (H, W, 3) each, as the network's input (N, 3, side, side), prepared as the adapter does."""
     preprocessing = blueprint.preprocessing
     pixels = np.stack([resize_and_crop(image, preprocessing).pixels for image in images])

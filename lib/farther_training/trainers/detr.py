@@ -19,11 +19,19 @@ from torchvision.ops import box_iou, generalized_box_iou_loss
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
+from farther.detectors.hub import make_processor, prepare
 from farther.detectors.networks.detection import autocast
-from farther.detectors.networks.detr import DetrBlueprint, build_network, in_float32, keep_exact
-from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network, save_checkpoint
-from farther.detectors.networks.detr_inference import make_processor, prepare, replay
-from farther.detectors.settings import Selection
+from farther.detectors.networks.detr import (
+    DetrBlueprint,
+    build_network,
+    find_checkpoint,
+    in_float32,
+    keep_exact,
+    load_network,
+    save_checkpoint,
+)
+from farther.detectors.networks.detr_inference import replay
+from farther.detectors.settings import BoxSelection
 from farther.errors import ParameterError, first_line
 from farther.registry import STRICT
 from farther.tables import Header, Regions
@@ -204,7 +212,7 @@ def evaluate(
     columns, background = blueprint.columns()
     header = Header(classes=columns, background_index=background, activation=blueprint.family.activation)
     processor = make_processor(blueprint.processor)
-    selection = Selection(score_threshold=0.01, iou=1.0, max_detections=100, per_query=blueprint.family.per_query)
+    selection = BoxSelection(score_threshold=0.01, iou=1.0, max_detections=100, per_query=blueprint.family.per_query)
 
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
         prepared = [prepare(processor, image) for image in images]

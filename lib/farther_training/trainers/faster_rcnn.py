@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -19,20 +19,19 @@ from torchvision.models.detection.roi_heads import fastrcnn_loss
 
 from farther.detectors.networks.architectures import (
     BACKGROUND,
-    ENERGY_HEAD,
-    Blueprint,
-    EnergyHead,
+    FasterRCNNBlueprint,
     architecture_of,
     build_network,
+    load_network,
+    save_checkpoint,
 )
-from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead
-from farther.detectors.networks.checkpoint import load_network, save_checkpoint
 from farther.detectors.networks.detection import as_floats, autocast
-from farther.detectors.networks.faster_rcnn import detect_regions, propose
+from farther.detectors.networks.faster_rcnn import FasterRCNNReplay, propose
+from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
 from farther.detectors.networks.weights import floats, read_weights
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
-from farther.tables import Header
+from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.box_losses import variance_loss
 from farther_training.recipe import Count, FasterRCNNRecipe, Recipe, VirtualOutliers
@@ -60,7 +59,7 @@ class FasterRCNNJob(Job):
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
-        blueprint = Blueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
+        blueprint = FasterRCNNBlueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
         start = initial_weights(self.initial_weights, blueprint)
         network = train(blueprint, task, self.recipe, start)
         notes = {**task.notes, "box_loss": self.recipe.box_loss}
@@ -154,7 +153,7 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
 
 
 def train(
-    blueprint: Blueprint,
+    blueprint: FasterRCNNBlueprint,
     task: Task,
     recipe: FasterRCNNRecipe,
     initial: Mapping[str, Tensor] | None = None,
@@ -186,7 +185,11 @@ def train(
 def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str, Any]:
     """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
     header = Header(classes=(BACKGROUND, *samples.classes), background_index=0)
-    detect = partial(detect_regions, network, header, precision=recipe.precision)
+
+    @torch.inference_mode()
+    def detect(images: list[np.ndarray], names: list[str]) -> Regions:
+        return FasterRCNNReplay(network, header, images, recipe.precision).regions(names)
+
     return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
 
 
@@ -232,7 +235,7 @@ def losses(
     return found
 
 
-def initial_weights(path: Path | None, blueprint: Blueprint) -> dict[str, Tensor] | None:
+def initial_weights(path: Path | None, blueprint: FasterRCNNBlueprint) -> dict[str, Tensor] | None:
     """Weights of a file that fit a network; a last layer for other classes, for example, does not."""
     if path is None:
         if architecture_of(blueprint).is_frozen:

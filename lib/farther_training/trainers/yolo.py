@@ -20,9 +20,17 @@ from torch import Tensor
 from tqdm import tqdm
 
 from farther.detectors.networks.detection import autocast
-from farther.detectors.networks.yolo import YoloBlueprint, build_network, letterbox, padding_stride, replay
-from farther.detectors.networks.yolo_checkpoint import load_network, read_checkpoint, save_checkpoint
-from farther.detectors.settings import Selection
+from farther.detectors.networks.yolo import (
+    YoloBlueprint,
+    build_network,
+    letterbox,
+    load_network,
+    padding_stride,
+    read_checkpoint,
+    save_checkpoint,
+)
+from farther.detectors.settings import BoxSelection
+from farther.detectors.yolo import replay
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
@@ -373,7 +381,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
     header = Header(classes=blueprint.classes, activation="sigmoid")
-    selection = Selection(score_threshold=0.001, iou=0.7, max_detections=100)
+    selection = BoxSelection(score_threshold=0.001, iou=0.7, max_detections=100)
     stride = padding_stride(network.stride)
 
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:

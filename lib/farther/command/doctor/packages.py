@@ -38,7 +38,8 @@ def _by_name(project: Project) -> Iterator[tuple[str, set[str]]]:
         registry = registry_of(kind)
         used = {str((params or {}).get(key, name)) for name, params in project.section(section).items()}
         for name in used & set(registry.names()):
-            yield f"{registry.kind.split()[-1]} {name}", packages_of(registry.get(name).__module__)
+            module = registry.modules.get(name) or registry.get(name).__module__
+            yield f"{registry.kind.split()[-1]} {name}", packages_of(module)
 
 
 def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:

@@ -27,7 +27,7 @@ LAST_LAYER_TOLERANCE = 0.05
 
 
 @plain_dataclass(frozen=True)
-class Source:
+class DetectionsSource:
     """One file of detections, or one folder of such files.
 
     One of several sources that is called as a split of the benchmark serves that split alone; one that is called as a
@@ -42,7 +42,7 @@ class Source:
 
     name: str
     path: Path
-    image_files: tuple[str, ...] | None = field(default=None, repr=False)
+    image_files: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -66,7 +66,7 @@ class Imported(Adapter):
     FIELDS: ClassVar[dict[str, str]] = {}
 
     @abstractmethod
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[DetectionsSource]:
         """The files or folders that the detections lie in.
 
         Raises:
@@ -74,7 +74,7 @@ class Imported(Adapter):
         """
 
     @abstractmethod
-    def batches(self, source: Source) -> Iterator[Placed]:
+    def batches(self, source: DetectionsSource) -> Iterator[Placed]:
         """The detections of a source, some thousand at a time, in stored order.
 
         Raises:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from farther.code import digest_of
-from farther.detectors.imported.base import Imported, Source
+from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.splits import read_splits, region_ids, update_splits
@@ -56,10 +56,10 @@ def import_splits(
             the same image.
     """
     work, tables = Path(work), read_splits(splits)
+    scopes = Scopes(frozenset(tables), frozenset(name for images in tables.values() for name in images.dataset))
     with ExitStack() as stack:
-        header = adapter.header()
-        named = renamed(header, classes)
-        making = _Making(adapter, header, tables, shard_images, stack, work / ".rows", log)
+        making = _Making(adapter, adapter.header(), tables, scopes, shard_images, stack, work / ".rows", log)
+        named = renamed(making.header, classes)
         folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
         making.log_unused()
     return {split: folder.renamed(named) for split, folder in folders.items()}
@@ -82,9 +82,7 @@ def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes,
     """
     with spooled(adapter, adapter.header(), folder) as spool:
         for split, images in splits.items():
-            place = places(spool.names, split, images, names)
-            _refuse_unknown_split(spool, place, split, images, adapter.weights)
-            _refuse_two_sources(spool, place, split, images)
+            checked_places(spool, split, images, names, adapter.weights)
         return len(spool)
 
 
@@ -100,41 +98,36 @@ class Scopes:
     splits: frozenset[str]
     datasets: frozenset[str]
 
-    def of(self, source: Source) -> str:
+    def of(self, source: DetectionsSource) -> str:
         """Scope of a source: one "split", one "dataset", or "all"."""
         return "split" if source.name in self.splits else "dataset" if source.name in self.datasets else "all"
 
 
+@dataclass
 class _Making:
     """Makes the folders of splits; the files are read when the first of them is made."""
 
-    def __init__(
-        self,
-        adapter: Imported,
-        header: Header,
-        tables: dict[str, Images],
-        shard_images: int,
-        stack: ExitStack,
-        folder: Path,
-        log: Callable[[str], None],
-    ):
-        self.adapter, self.header, self.tables = adapter, header, tables
-        datasets = frozenset(name for images in tables.values() for name in images.dataset)
-        self.scopes = Scopes(frozenset(tables), datasets)
-        self._shard_images, self._stack, self._folder, self._log = shard_images, stack, folder, log
+    adapter: Imported
+    header: Header
+    tables: dict[str, Images]
+    scopes: Scopes
+    shard_images: int
+    stack: ExitStack
+    folder: Path
+    log: Callable[[str], None]
 
     @cached_property
     def spool(self) -> Spool:
         """All detections."""
-        spool = self._stack.enter_context(spooled(self.adapter, self.header, self._folder))
+        spool = self.stack.enter_context(spooled(self.adapter, self.header, self.folder))
         optional = [n for n in ("logits", "features", "latent", "box_variance", "uncertainty") if n in spool.columns]
-        self._log(f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}")
+        self.log(f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}")
         return spool
 
     def key(self, split: str) -> str:
         """Digest of everything that a split's regions folder depends on."""
         scopes = [[source.name, self.scopes.of(source)] for source in self.adapter.sources()]
-        facts = [self.header.to_json(), self.header.layer_digest(), self._shard_images, split, scopes]
+        facts = [self.header.to_json(), self.header.layer_digest(), self.shard_images, split, scopes]
         columns = (json.dumps(values.tolist()) for values in self.tables[split].columns().values())
         code = digest_of(__name__, type(self.adapter).__module__)
         return digest(json.dumps(facts, sort_keys=True), code, *columns)
@@ -142,19 +135,16 @@ class _Making:
     def make(self, split: str, out: Path, work: Path) -> str:
         """Writes the regions folder of a split."""
         images = self.tables[split]
-        place = places(self.spool.names, split, images, self.scopes)
-        _refuse_unknown_split(self.spool, place, split, images, self.adapter.weights)
-        _refuse_two_sources(self.spool, place, split, images)
-        rows = place[self.spool.image]
+        rows = checked_places(self.spool, split, images, self.scopes, self.adapter.weights)[self.spool.image]
         order = np.argsort(rows, kind="stable")
         order = order[np.searchsorted(rows[order], 0) :]
         rows = rows[order]
         image_id = images.image_id[rows]
         numbers = region_ids(rows, image_id)
         writer = RegionsWriter(out, self.header, work, self.key(split))
-        starts = range(0, len(images), self._shard_images)
+        starts = range(0, len(images), self.shard_images)
         for shard, start in enumerate(starts):
-            stop = min(start + self._shard_images, len(images))
+            stop = min(start + self.shard_images, len(images))
             part = slice(*np.searchsorted(rows, [start, stop]))
             regions = self.spool.take(order[part], image_id[part], numbers[part], self.header)
             writer.write_shard(shard, regions, stop - start)
@@ -172,10 +162,10 @@ class _Making:
         counts = np.bincount(self.spool.image, minlength=len(wanted))
         unused = counts * ~wanted
         if unused.any():
-            self._log(f"{unused.sum()} detections of {np.count_nonzero(unused)} images are in no split: left out")
+            self.log(f"{unused.sum()} detections of {np.count_nonzero(unused)} images are in no split: left out")
 
 
-def places(names: Sequence[tuple[Source, str]], split: str, images: Images, scopes: Scopes) -> np.ndarray:
+def places(names: Sequence[tuple[DetectionsSource, str]], split: str, images: Images, scopes: Scopes) -> np.ndarray:
     """Rows in a split's table of the images that sources name.
 
     Args:
@@ -213,7 +203,7 @@ class _Lookup:
         for row, file in enumerate(images.file):
             self._by_name.setdefault(PurePosixPath(file).name, []).append(row)
 
-    def row(self, source: Source, name: str) -> int:
+    def row(self, source: DetectionsSource, name: str) -> int:
         """Row of an image, -1 where the table does not have it."""
         if source.image_files is not None:
             return self._row_of_file(source, source.image_files[int(name)])
@@ -222,7 +212,7 @@ class _Lookup:
             row = self._by_id.get(name.zfill(COCO_DIGITS), -1)
         return row if row >= 0 else self._row_of_file(source, name)
 
-    def _row_of_file(self, source: Source, file: str) -> int:
+    def _row_of_file(self, source: DetectionsSource, file: str) -> int:
         candidates = self._by_name.get(PurePosixPath(file).name, [])
         fitting = [row for row in candidates if _ends_alike(file, self._files[row])]
         if len(fitting) > 1:
@@ -239,23 +229,25 @@ def _ends_alike(one: str, other: str) -> bool:
     return parts[0][-length:] == parts[1][-length:]
 
 
-def _refuse_unknown_split(spool: Spool, place: np.ndarray, split: str, images: Images, weights: Path) -> None:
-    if not len(images) or (place >= 0).any():
-        return
-    shown = [name if source.image_files is None else source.image_files[int(name)] for source, name in spool.names]
-    theirs = ", ".join(repr(name) for name in shown[:3]) or "none"
-    ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
-    raise DataError(
-        f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
-        "names, or give the parameter 'annotations', which maps numbers to files",
-        file=spool.names[0][0].path if spool.names else weights,
-    )
+def checked_places(spool: Spool, split: str, images: Images, scopes: Scopes, weights: Path) -> np.ndarray:
+    """`places` of the images of a spool that was read from `weights`.
 
-
-def _refuse_two_sources(spool: Spool, place: np.ndarray, split: str, images: Images) -> None:
-    shown = np.bincount(spool.image, minlength=len(spool.names)) > 0
-    owner: dict[int, Source] = {}
-    for number in np.flatnonzero(shown & (place >= 0)):
+    Raises:
+        DataError: none of them is in the split, two sources have detections of the same one, or see `places`.
+    """
+    place = places(spool.names, split, images, scopes)
+    if len(images) and not (place >= 0).any():
+        shown = [name if of.image_files is None else of.image_files[int(name)] for of, name in spool.names[:3]]
+        theirs = ", ".join(map(repr, shown)) or "none"
+        ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
+        raise DataError(
+            f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
+            "names, or give the parameter 'annotations', which maps numbers to files",
+            file=spool.names[0][0].path if spool.names else weights,
+        )
+    detected = np.bincount(spool.image, minlength=len(spool.names)) > 0
+    owner: dict[int, DetectionsSource] = {}
+    for number in np.flatnonzero(detected & (place >= 0)):
         source, row = spool.names[number][0], int(place[number])
         other = owner.setdefault(row, source)
         if other.name != source.name:
@@ -263,3 +255,4 @@ def _refuse_two_sources(spool: Spool, place: np.ndarray, split: str, images: Ima
                 f"image {images.image_id[row]!r} of split {split!r} has detections in {other.path} and in "
                 f"{source.path}. Name a file as the split or the dataset that it is for"
             )
+    return place

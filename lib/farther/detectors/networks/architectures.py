@@ -1,12 +1,15 @@
-"""The Faster R-CNN networks that farther can build, by name, and the head that VOS adds to them."""
+"""The Faster R-CNN networks that farther can build, by name, and their checkpoints.
+
+A checkpoint is a safetensors file that describes its network, or a PyTorch file of weights.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -14,21 +17,32 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
 from torchvision.ops import Conv2dNormActivation, FeaturePyramidNetwork, FrozenBatchNorm2d, MultiScaleRoIAlign
 
+from farther.detectors.networks.detectron2_import import is_detectron2, to_torchvision
+from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
 from farther.detectors.networks.msra import build_msra_network
 from farther.detectors.networks.pooling import fix_scales
-from farther.errors import ParameterError
+from farther.detectors.networks.weights import (
+    as_names,
+    as_pixels,
+    fill,
+    json_field,
+    read_metadata,
+    read_weights,
+    refuse_format,
+    write_checkpoint,
+)
+from farther.errors import DataError, ParameterError
+
+FORMAT = "farther.faster_rcnn"
 
 BACKGROUND = "background"
-
-#: Name of VOS's head in a network, and first part of its weights' names in a checkpoint.
-ENERGY_HEAD = "vos"
 
 #: The architecture of Detectron2's checkpoints.
 MSRA = "resnet50_fpn_msra"
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class FasterRCNNBlueprint:
     """Description from which a network is built; its weights are stored beside it.
 
     Args:
@@ -49,37 +63,6 @@ class Blueprint:
         return (BACKGROUND, *self.classes)
 
 
-class EnergyHead(nn.Module):
-    """The head that VOS adds to a detector: logistic regression on the weighted energy of the class logits.
-
-    E = log Σ_k max(w_k, 0) exp(f_k) over the known classes (Du et al. 2022, Equation 7, with the sign turned), and the
-    logits of unknown and known are a_0 E + b_0 and a_1 E + b_1.
-
-    Args:
-        classes: C, the known classes.
-    """
-
-    def __init__(self, classes: int):
-        super().__init__()
-        self.energy_weight = nn.Parameter(torch.ones(classes))
-        self.weight = nn.Parameter(torch.tensor([-0.1, 0.1]))
-        self.bias = nn.Parameter(torch.zeros(2))
-
-    def energy(self, logits: Tensor) -> Tensor:
-        """The weighted energy, shape (N,), of logits without the background, shape (N, C); higher is more known."""
-        highest = logits.max(dim=1).values
-        parts = self.energy_weight.relu() * (logits - highest[:, None]).exp()
-        return parts.sum(dim=1).clamp_min(torch.finfo(parts.dtype).tiny).log() + highest
-
-    def forward(self, logits: Tensor) -> Tensor:
-        """Logits of unknown (column 0) and known (column 1), shape (N, 2), of class logits, shape (N, C)."""
-        return self.energy(logits)[:, None] * self.weight + self.bias
-
-    def numbers(self) -> dict[str, list[float]]:
-        """Parameters for the method `vos`: `energy_weight` (C), `weight` (2) and `bias` (2)."""
-        return {name: value.detach().float().cpu().tolist() for name, value in self.named_parameters()}
-
-
 @dataclass(frozen=True)
 class Architecture:
     """A kind of network.
@@ -90,12 +73,12 @@ class Architecture:
         is_frozen: Its first layers and all normalisations never learn, so that training must start from weights.
     """
 
-    build: Callable[[Blueprint], FasterRCNN]
+    build: Callable[[FasterRCNNBlueprint], FasterRCNN]
     first_stride: int
     is_frozen: bool
 
 
-def architecture_of(blueprint: Blueprint) -> Architecture:
+def architecture_of(blueprint: FasterRCNNBlueprint) -> Architecture:
     """The kind of network that a blueprint names.
 
     Raises:
@@ -107,7 +90,7 @@ def architecture_of(blueprint: Blueprint) -> Architecture:
     return ARCHITECTURES[blueprint.architecture]
 
 
-def build_network(blueprint: Blueprint) -> FasterRCNN:
+def build_network(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     """An untrained network, its weights drawn from PyTorch's global generator.
 
     Raises:
@@ -121,7 +104,7 @@ def build_network(blueprint: Blueprint) -> FasterRCNN:
     return network
 
 
-def _resnet50_fpn(blueprint: Blueprint) -> FasterRCNN:
+def _resnet50_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     """torchvision's `fasterrcnn_resnet50_fpn` (Ren et al. 2015, Lin et al. 2017) as it is set up for fine-tuning."""
     backbone = resnet_fpn_backbone(
         backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
@@ -131,7 +114,7 @@ def _resnet50_fpn(blueprint: Blueprint) -> FasterRCNN:
     )
 
 
-def _resnet50_fpn_msra(blueprint: Blueprint) -> FasterRCNN:
+def _resnet50_fpn_msra(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     """Detectron2's network on MSRA's ResNet-50 (Wu et al. 2019), with which VOS was published (Du et al. 2022)."""
     return build_msra_network(len(blueprint.columns), blueprint.min_size, blueprint.max_size)
 
@@ -205,7 +188,7 @@ class NormalizedHead(nn.Sequential):
         super().__init__(*layers)
 
 
-def _small(blueprint: Blueprint) -> FasterRCNN:
+def _small(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     """2.5 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 20 to 150 pixels."""
     pyramid = CompactPyramid(widths=(24, 48, 96, 160, 224), blocks=(1, 1, 1, 1), out_channels=64)
     sizes = ((20, 30), (46, 70), (104, 150))
@@ -234,3 +217,59 @@ ARCHITECTURES = {
     MSRA: Architecture(_resnet50_fpn_msra, first_stride=4, is_frozen=True),
     "small": Architecture(_small, first_stride=8, is_frozen=False),
 }
+
+
+def save_checkpoint(
+    path: str | Path,
+    state: Mapping[str, Tensor],
+    blueprint: FasterRCNNBlueprint,
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a state dict in half precision, its blueprint and notes."""
+    write_checkpoint(path, state, FORMAT, blueprint, notes)
+
+
+def read_blueprint(path: str | Path) -> FasterRCNNBlueprint:
+    """The blueprint of a checkpoint's network, from its metadata; no weights are read.
+
+    Raises:
+        DataError: the file is absent or not a safetensors file, or its metadata lacks a field or holds a wrong one.
+    """
+    metadata = read_metadata(path)
+    refuse_format(path, metadata, FORMAT)
+    if "architecture" not in metadata:
+        raise DataError("the field is missing from the checkpoint's metadata", file=path, field="architecture")
+    classes = as_names(path, json_field(path, metadata, "classes"))
+    sizes = {name: as_pixels(path, json_field(path, metadata, name), name) for name in ("min_size", "max_size")}
+    return FasterRCNNBlueprint(metadata["architecture"], classes, **sizes)
+
+
+def layout_of(path: str | Path) -> str:
+    """The library whose names a file's weights have, "torchvision" or "detectron2"; errors as in `read_weights`."""
+    return "detectron2" if is_detectron2(read_weights(path)) else "torchvision"
+
+
+def load_network(path: str | Path, blueprint: FasterRCNNBlueprint, unused: tuple[str, ...] = ()) -> FasterRCNN:
+    """A network with a checkpoint's weights, in evaluation mode and float32; with VOS's head and that of box variances,
+    if they hold one. Weights whose names begin with one of `unused` are left out.
+
+    Raises:
+        DataError: the file cannot be read, the architecture is unknown, or see `fill`.
+    """
+    weights = {name: tensor for name, tensor in read_weights(path).items() if not name.startswith(unused)}
+    if is_detectron2(weights):
+        if blueprint.architecture != MSRA:
+            problem = f"the weights are in Detectron2's layout, which {blueprint.architecture!r} does not compute"
+            raise DataError(f"{problem}; take {MSRA!r}", file=path, field="architecture")
+        weights = to_torchvision(path, weights, len(blueprint.classes))
+    try:
+        network = build_network(blueprint)
+    except ParameterError as error:
+        raise DataError(str(error), file=path, field="architecture") from None
+    if any(name.startswith(f"{ENERGY_HEAD}.") for name in weights):
+        network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)))
+    if any(name.startswith(f"{VARIANCE_HEAD}.") for name in weights):
+        last = network.roi_heads.box_predictor.cls_score
+        network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features))
+    fill(network, path, weights, f"{blueprint.architecture} with {len(blueprint.classes)} classes")
+    return network.eval()

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torchvision.models.detection.image_list import ImageList
-from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes
+from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
-from farther.detectors.settings import StoredColumns, to_numpy
+from farther.detectors.settings import Pooling, to_numpy
 
 
 @dataclass
-class Detections:
+class ImageDetections:
     """N detections of one image.
 
     Args:
@@ -72,36 +72,41 @@ def network_input(
     return ImageList(transform.batch_images(small, size_divisible=transform.size_divisible), sizes)
 
 
-#: Height and width of an image as the network takes it, and as given.
-Frame = tuple[tuple[int, int], tuple[int, ...]]
-
-
 def pyramid_latent(
     levels: Sequence[Tensor],
     first_stride: int,
-    found: Sequence[Detections],
-    frames: Sequence[Frame],
-    stored: StoredColumns,
+    shown: Sequence[Tensor],
+    given: Sequence[Tensor],
+    widths: Sequence[int],
+    pooling: Pooling,
 ) -> Tensor:
-    """The column `latent` of the detections of B images, whose activations are (B, C, H, W) for each pyramid level."""
+    """The column `latent` of the detections of B images, whose activations are (B, C, H, W) for each pyramid level.
+
+    Args:
+        first_stride: Pixels between two cells of the first level; each further level has twice as many.
+        shown: Boxes of each image in pixels of the network's input.
+        given: The same in pixels of the image as given.
+        widths: Of the images as given.
+    """
     means = []
-    for number, (one, (seen, given)) in enumerate(zip(found, frames, strict=True)):
+    for number, boxes in enumerate(shown):
         of_image = [level[number] for level in levels]
-        if stored.pooling.published_rois:
-            cells = published_cells(resize_boxes(one.boxes, seen, given), of_image, given[1])
+        if pooling.published_rois:
+            cells = published_cells(given[number], of_image, widths[number])
         else:
-            cells = pixels_to_cells(one.boxes, of_image, first_stride)
-        means.append(latent_means(of_image, cells, first_stride, stored.pooling))
+            cells = pixels_to_cells(boxes, of_image, first_stride)
+        means.append(latent_means(of_image, cells, first_stride, pooling))
     return torch.cat(means)
 
 
-def columns_of(found: Sequence[Detections], image_ids: Sequence[str], frames: Sequence[Frame]) -> dict[str, np.ndarray]:
-    """The columns that any detector has, of each image's detections; boxes are scaled to the images as given."""
-    per_image = zip(found, frames, strict=True)
+def columns_of(
+    found: Sequence[ImageDetections], given: Sequence[Tensor], image_ids: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """The columns that any detector has, of each image's detections, whose boxes in the image as given are `given`."""
     return {
         "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
         "region_id": np.arange(sum(len(one.rows) for one in found)),
-        "box": to_numpy(torch.cat([resize_boxes(one.boxes, *frame) for one, frame in per_image])),
+        "box": to_numpy(torch.cat(list(given))),
         "score": to_numpy(torch.cat([one.scores for one in found])),
         "label": to_numpy(torch.cat([one.labels for one in found])).astype(np.int16),
     }

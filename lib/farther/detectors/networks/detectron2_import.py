@@ -5,7 +5,7 @@ training. The authors of VOS publish theirs in this layout (Du et al. 2022; ResN
 It does not contain strides, order of colours, or scaling of images: these are taken from their configurations, which
 `farther.detectors.networks.msra` builds.
 
-The layers are listed by name and shape in `LAYERS` and the functions below it. These change besides their names:
+`RENAMES` turns torchvision's names into Detectron2's; shapes are those of the network. These change besides names:
 
     roi_heads.box_predictor.cls_score   (C + 1 rows)  the background's row goes from the end to the beginning
     roi_heads.box_predictor.bbox_pred   (4 C rows)    gets four rows of zeros at the beginning, for the background
@@ -16,23 +16,26 @@ The layers are listed by name and shape in `LAYERS` and the functions below it. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from farther.detectors.networks.architectures import ENERGY_HEAD
-from farther.detectors.networks.msra import ANCHOR_RATIOS, ANCHOR_SIZES, PIXEL_MEAN, ExactAnchors
+from farther.detectors.networks.heads import ENERGY_HEAD
+from farther.detectors.networks.msra import (
+    ANCHOR_RATIOS,
+    ANCHOR_SIZES,
+    PIXEL_MEAN,
+    ExactAnchors,
+    build_msra_network,
+)
 from farther.detectors.networks.weights import other_shapes, refuse_misfit
 from farther.errors import DataError
 
 #: First parts of names in Detectron2's files, never in torchvision's.
 PREFIXES = ("proposal_generator.", "backbone.bottom_up.")
-
-#: Blocks of each stage of ResNet-50; Detectron2 counts the stages from res2, torchvision from layer1.
-BLOCKS = (3, 4, 6, 3)
 
 #: Detectron2's names of VOS's head, to the names of `EnergyHead`.
 VOS_NAMES = {
@@ -46,73 +49,21 @@ ENERGY_BIAS = "roi_heads.weight_energy.bias"
 PIXELS = {"pixel_mean": PIXEL_MEAN, "pixel_std": (1.0, 1.0, 1.0)}
 CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors."
 
-BODY, PYRAMID = "backbone.bottom_up.", "backbone."
-RPN, TORCHVISION_RPN = "proposal_generator.rpn_head.", "rpn.head."
-ANCHORS = len(ANCHOR_RATIOS)
-
-
-class Layer(NamedTuple):
-    """A layer: its names in both libraries, the shape of its weight, and its other parameters, one value per row."""
-
-    detectron2: str
-    torchvision: str
-    shape: tuple[int, ...]
-    rest: tuple[str, ...] = ("bias",)
-
-
-#: The layers outside the body whose sizes do not depend on the classes.
-LAYERS = (
-    *(
-        Layer(f"{PYRAMID}fpn_lateral{n + 2}", f"backbone.fpn.inner_blocks.{n}.0", (256, 256 << n, 1, 1))
-        for n in range(len(BLOCKS))
-    ),
-    *(
-        Layer(f"{PYRAMID}fpn_output{n + 2}", f"backbone.fpn.layer_blocks.{n}.0", (256, 256, 3, 3))
-        for n in range(len(BLOCKS))
-    ),
-    Layer(f"{RPN}conv", f"{TORCHVISION_RPN}conv.0.0", (256, 256, 3, 3)),
-    Layer(f"{RPN}objectness_logits", f"{TORCHVISION_RPN}cls_logits", (ANCHORS, 256, 1, 1)),
-    Layer(f"{RPN}anchor_deltas", f"{TORCHVISION_RPN}bbox_pred", (4 * ANCHORS, 256, 1, 1)),
-    Layer("roi_heads.box_head.fc1", "roi_heads.box_head.fc6", (1024, 256 * 7 * 7)),
-    Layer("roi_heads.box_head.fc2", "roi_heads.box_head.fc7", (1024, 1024)),
+#: Detectron2 counts the stages of ResNet-50 from res2 and the pyramid's levels from 2, torchvision from layer1 and 0.
+RENAMES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"^backbone\.body\.layer(\d)", lambda found: f"backbone.bottom_up.res{int(found[1]) + 1}"),
+    (r"^backbone\.body", "backbone.bottom_up.stem"),
+    (r"\.downsample\.0", ".shortcut"),
+    (r"\.downsample\.1", ".shortcut.norm"),
+    (r"\.bn(\d)", r".conv\1.norm"),
+    (r"^backbone\.fpn\.inner_blocks\.(\d)\.0", lambda found: f"backbone.fpn_lateral{int(found[1]) + 2}"),
+    (r"^backbone\.fpn\.layer_blocks\.(\d)\.0", lambda found: f"backbone.fpn_output{int(found[1]) + 2}"),
+    (r"^rpn\.head\.conv\.0\.0", "proposal_generator.rpn_head.conv"),
+    (r"^rpn\.head\.cls_logits", "proposal_generator.rpn_head.objectness_logits"),
+    (r"^rpn\.head\.bbox_pred", "proposal_generator.rpn_head.anchor_deltas"),
+    (r"box_head\.fc6", "box_head.fc1"),
+    (r"box_head\.fc7", "box_head.fc2"),
 )
-
-
-def body_layers() -> list[Layer]:
-    """The convolutions and normalisations of ResNet-50 (He et al. 2016)."""
-    layers = _convolution("stem.conv1", "conv1", "bn1", (64, 3, 7, 7))
-    channels = 64
-    for stage, blocks in enumerate(BLOCKS):
-        width, wide = 64 << stage, 256 << stage
-        for block in range(blocks):
-            ours, theirs = f"layer{stage + 1}.{block}.", f"res{stage + 2}.{block}."
-            if block == 0:
-                names = f"{ours}downsample.0", f"{ours}downsample.1"
-                layers += _convolution(f"{theirs}shortcut", *names, (wide, channels, 1, 1))
-            shapes = (width, channels, 1, 1), (width, width, 3, 3), (wide, width, 1, 1)
-            for number, shape in enumerate(shapes, 1):
-                layers += _convolution(f"{theirs}conv{number}", f"{ours}conv{number}", f"{ours}bn{number}", shape)
-            channels = wide
-    return layers
-
-
-def _convolution(theirs: str, convolution: str, norm: str, shape: tuple[int, ...]) -> list[Layer]:
-    """A convolution without a bias, and the frozen normalisation that follows it."""
-    ours = "backbone.body."
-    norms = ("bias", "running_mean", "running_var")
-    return [
-        Layer(f"{BODY}{theirs}", f"{ours}{convolution}", shape, ()),
-        Layer(f"{BODY}{theirs}.norm", f"{ours}{norm}", shape[:1], norms),
-    ]
-
-
-def predictor_layers(classes: int) -> list[Layer]:
-    """The layers whose sizes depend on the number of classes, in Detectron2's shapes."""
-    name = "roi_heads.box_predictor."
-    return [
-        Layer(f"{name}cls_score", f"{name}cls_score", (classes + 1, 1024)),
-        Layer(f"{name}bbox_pred", f"{name}bbox_pred", (4 * classes, 1024)),
-    ]
 
 
 def torchvision_names(classes: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -121,11 +72,16 @@ def torchvision_names(classes: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     >>> len(torchvision_names(20)), torchvision_names(20)["backbone.bottom_up.stem.conv1.weight"]
     (295, ('backbone.body.conv1.weight', (64, 3, 7, 7)))
     """
+    with torch.device("meta"):
+        state = build_msra_network(classes + 1, 800, 1333).state_dict()
     names = {}
-    for layer in (*body_layers(), *LAYERS, *predictor_layers(classes)):
-        names[f"{layer.detectron2}.weight"] = f"{layer.torchvision}.weight", layer.shape
-        for part in layer.rest:
-            names[f"{layer.detectron2}.{part}"] = f"{layer.torchvision}.{part}", layer.shape[:1]
+    for ours, tensor in state.items():
+        theirs, shape = ours, tuple(tensor.shape)
+        for pattern, renamed in RENAMES:
+            theirs = re.sub(pattern, renamed, theirs)
+        if ours.startswith("roi_heads.box_predictor.bbox_pred"):
+            shape = (4 * classes, *shape[1:])
+        names[theirs] = ours, shape
     return names
 
 

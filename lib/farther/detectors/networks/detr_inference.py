@@ -10,64 +10,24 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from torch import Tensor, nn
 from torchvision.ops import batched_nms
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from farther.detectors.networks.detection import Detections, autocast
+from farther.detectors.hub import Prepared
+from farther.detectors.networks.detection import ImageDetections, autocast
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import box_means, published_cells
-from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay
+from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, answering, kept_calls
-from farther.detectors.settings import NO_LAYERS, Pooling, Selection, StoredColumns, to_numpy
-from farther.errors import DataError, ParameterError
+from farther.detectors.settings import NOTHING, BoxSelection, Pooling, StoredColumns, to_numpy
+from farther.errors import DataError
 from farther.images.device import ordinary_tensors
 from farther.tables import Header
 
 #: Index of the latent map among those that were flattened into the encoder's tokens: of stride 32, or the coarsest.
 LATENT_LEVEL = 2
-
-
-def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
-    """The image processor that a `preprocessor_config.json` describes.
-
-    Raises:
-        ParameterError: it names another kind of processor, or one of its fields is wrong.
-    """
-    named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
-    found = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
-    if not (isinstance(found, type) and hasattr(found, "post_process_object_detection")):
-        name = processor.get("image_processor_type")
-        raise ParameterError(f"image_processor_type {name!r} is not one of transformers' processors for detection")
-    try:
-        processor_class: Any = found
-        return processor_class.from_dict(processor)
-    except Exception as error:  # each processor raises different errors
-        raise ParameterError(f"transformers refuses the image processor: {str(error).strip()[:400]}") from None
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """An image as the network takes it.
-
-    Args:
-        pixels: Shape (3, H, W), float32.
-        mask: Shape (H, W): 1 in the image, 0 in the padding; None if the processor returns none.
-        original: Height and width of the image before resizing.
-    """
-
-    pixels: Tensor
-    mask: Tensor | None
-    original: tuple[int, int]
-
-
-def prepare(processor: BaseImageProcessor, image: np.ndarray) -> Prepared:
-    """The image (H, W, 3), uint8, resized, rescaled, normalised and padded by its checkpoint's processor."""
-    prepared = processor(images=[np.ascontiguousarray(image)], input_data_format="channels_last", return_tensors="pt")
-    mask = prepared.get("pixel_mask")
-    return Prepared(prepared["pixel_values"][0], None if mask is None else mask[0], image.shape[:2])
 
 
 def unit(processor: BaseImageProcessor) -> Tensor:
@@ -78,14 +38,14 @@ def unit(processor: BaseImageProcessor) -> Tensor:
 
 
 class DetrGroup:
-    """Detections of images of one shape by a detection transformer; see `Group`. Rows are queries.
+    """Detections of images of one shape by a detection transformer; see `ReplayGroup`. Rows are queries.
 
     Args:
         network: In evaluation mode.
         images: The images.
         selection: Which boxes are detections.
         precision: Type of the network's activations.
-        stored: The columns `features` and `latent`; None leaves them out.
+        stored: The optional columns.
 
     Raises:
         DataError: the network gives numbers that are not finite.
@@ -95,17 +55,17 @@ class DetrGroup:
         self,
         network: PreTrainedModel,
         images: Sequence[Prepared],
-        selection: Selection,
+        selection: BoxSelection,
         precision: str = "float32",
-        stored: StoredColumns | None = None,
+        stored: StoredColumns = NOTHING,
     ):
         self._network, self._selection, self._precision, self._stored = network, selection, precision, stored
         device = next(network.parameters()).device
         self._pixels = torch.stack([image.pixels for image in images]).to(device)
-        self._masks = [torch.ones(self._pixels.shape[2:]) if image.mask is None else image.mask for image in images]
+        self._masks = [image.whole_mask for image in images]
         self.images = list(self._pixels)
         self._sizes = [image.original for image in images]
-        self._taps = Taps(network, NO_LAYERS if stored is None else stored.layers)
+        self._taps = Taps(network, stored.layers)
         before = [network.get_submodule(name) for name in BEFORE_DECODER]
         scorer = _scorer(network)
         with self._taps, kept_calls([*before, *([] if scorer is None else [scorer])]) as kept:
@@ -120,17 +80,16 @@ class DetrGroup:
         self._queries = [one.queries for one in pairs]
         self._placed = [boxes[queries] for boxes, queries in zip(placed, self._queries, strict=True)]
         answer = self._answer(seen)
-        whole = {
+        self.counts = [len(queries) for queries in self._queries]
+        self.columns = {
             "box": to_numpy(answer.boxes),
             "score": to_numpy(torch.cat([one.scores for one in pairs])),
             "label": torch.cat([one.labels for one in pairs]).cpu().numpy().astype(np.int16),
             "logits": to_numpy(answer.logits),
         }
-        if stored is not None and answer.features is not None:
-            whole |= stored.arrays({"features": answer.features, **answer.latents})
-        self.columns, self.counts = whole, [len(queries) for queries in self._queries]
+        self.columns |= stored.arrays({"features": self._of_queries(seen.features), **answer.latents})
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
         """See `Replay.again`."""
         network = self._network
         only_decoder = images is None and dropout is not None and dropout.is_within(self._after())
@@ -145,22 +104,22 @@ class DetrGroup:
             return self._answer(seen)
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `FreeReplay.candidates`."""
+        """See `Free.candidates`."""
         dropout.check_within(self._after())
         masked = dropout.on(self._network, decoder_parts(self._network), [1] * len(self._sizes))
         with ordinary_tensors(), masked, answering({**self._ranks, **self._encoded}):
             seen = self._run(self._pixels)
         return [Candidates(z, corners(boxes)) for z, boxes in zip(seen.logits, seen.boxes, strict=True)]
 
-    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
-        """See `FreeReplay.select`."""
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
+        """See `Free.select`."""
         softmax = family_of(self._network.config.model_type).activation == "softmax"
         found = select(probabilities[:, :-1] if softmax else probabilities, boxes, self._selection)
         given = self.placed(number, boxes, found.queries, found.labels)
-        return Detections(given, found.scores, found.labels, found.queries)
+        return ImageDetections(given, found.scores, found.labels, found.queries)
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `FreeReplay.placed`."""
+        """See `Free.placed`."""
         height, width = self._sizes[number]
         return boxes[rows] * boxes.new_tensor([width, height, width, height])
 
@@ -169,23 +128,24 @@ class DetrGroup:
         family = family_of(self._network.config.model_type)
         return [name for name in ("model.decoder", family.head, family.boxes) if name is not None]
 
-    def _run(self, pixels: Tensor) -> Seen:
+    def _run(self, pixels: Tensor) -> DetrOutput:
         return run(self._network, pixels, torch.stack(self._masks).to(pixels.device), self._precision)
 
-    def _answer(self, seen: Seen, *, pooled: bool = True) -> Answer:
+    def _answer(self, seen: DetrOutput, *, pooled: bool = True) -> RowOutputs:
         """Output for all rows; without `latents` unless they are pooled."""
         boxes = []
         for of_image, queries, (height, width) in zip(seen.boxes, self._queries, self._sizes, strict=True):
             boxes.append(corners(of_image)[queries] * of_image.new_tensor([width, height, width, height]))
-        return Answer(
+        return RowOutputs(
             self._of_queries(seen.logits),
             torch.cat(boxes),
-            None if self._stored is None else self._of_queries(seen.features),
-            self._latents(seen, self._stored) if pooled and self._stored is not None else {},
+            self._of_queries(seen.features),
+            self._latents(seen) if pooled else {},
         )
 
-    def _latents(self, seen: Seen, stored: StoredColumns) -> dict[str, Tensor]:
+    def _latents(self, seen: DetrOutput) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
+        stored = self._stored
         extents = [_extent(mask).to(self._pixels.device) for mask in self._masks]
         height, width = self._pixels.shape[2:]
         size = self._pixels.new_tensor([width, height, width, height])
@@ -246,9 +206,9 @@ def replay(
     network: PreTrainedModel,
     header: Header,
     images: Sequence[Prepared],
-    selection: Selection,
+    selection: BoxSelection,
     precision: str = "float32",
-    stored: StoredColumns | None = None,
+    stored: StoredColumns = NOTHING,
 ) -> GroupedReplay:
     """Detections of one batch that do not depend on their neighbours, and can be computed again; see `DetrGroup`."""
     detect = partial(DetrGroup, network, selection=selection, precision=precision, stored=stored)
@@ -256,7 +216,7 @@ def replay(
 
 
 @dataclass(frozen=True)
-class Seen:
+class DetrOutput:
     """Output of a network for B images, with Q queries each.
 
     Args:
@@ -274,7 +234,7 @@ class Seen:
     latent: Tensor | None
 
 
-def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str = "float32") -> Seen:
+def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str = "float32") -> DetrOutput:
     """One pass over pixels (B, 3, H, W) under a mask (B, H, W) that keeps inputs and outputs of inner modules."""
     family = family_of(network.config.model_type)
     head = class_head(network)
@@ -290,7 +250,7 @@ def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str =
     latent = None
     if encoder in kept:
         latent = _as_map(_first(kept[encoder][1]), [kept[p][1] for p in projections]).float()
-    return Seen(logits, scores, output.pred_boxes.float(), features, latent)
+    return DetrOutput(logits, scores, output.pred_boxes.float(), features, latent)
 
 
 def _submodule(network: nn.Module, name: str | None) -> nn.Module | None:
@@ -323,19 +283,19 @@ def _as_map(output: Tensor, maps: list[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class QueryPairs:
     """N pairs of query and class of one image: shape (N,) each."""
 
     queries: Tensor
     labels: Tensor
     scores: Tensor
 
-    def at(self, rows: Tensor) -> Pairs:
+    def at(self, rows: Tensor) -> QueryPairs:
         """Some of them."""
-        return Pairs(self.queries[rows], self.labels[rows], self.scores[rows])
+        return QueryPairs(self.queries[rows], self.labels[rows], self.scores[rows])
 
 
-def select(scores: Tensor, boxes: Tensor, selection: Selection) -> Pairs:
+def select(scores: Tensor, boxes: Tensor, selection: BoxSelection) -> QueryPairs:
     """The detections of one image.
 
     Args:
@@ -350,14 +310,14 @@ def select(scores: Tensor, boxes: Tensor, selection: Selection) -> Pairs:
     return found.at(order[: selection.max_detections])
 
 
-def candidates(scores: Tensor, selection: Selection) -> Pairs:
+def candidates(scores: Tensor, selection: BoxSelection) -> QueryPairs:
     """The pairs of scores (Q, K) above the threshold, in the order of the queries."""
     counted = scores
     if selection.per_query == "one":
         best = scores.max(-1, keepdim=True)
         counted = torch.full_like(scores, -1).scatter(1, best.indices, best.values)
     queries, labels = torch.where(counted > selection.score_threshold)
-    return Pairs(queries, labels, counted[queries, labels])
+    return QueryPairs(queries, labels, counted[queries, labels])
 
 
 def pool_latent(latent: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:

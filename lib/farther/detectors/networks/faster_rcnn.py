@@ -22,24 +22,26 @@ from torchvision.models.detection.transform import resize_boxes
 from torchvision.ops import batched_nms
 from torchvision.ops import boxes as box_ops
 
-from farther.detectors.networks.box_variance import VARIANCE_HEAD, corner_variances, resize_variances
 from farther.detectors.networks.detection import (
-    Detections,
-    Frame,
+    ImageDetections,
     as_floats,
     autocast,
     columns_of,
     network_input,
     pyramid_latent,
 )
-from farther.detectors.networks.replay import Answer, Candidates, Dropout
+from farther.detectors.networks.heads import VARIANCE_HEAD, corner_variances, resize_variances
+from farther.detectors.networks.replay import Candidates, Dropout, RowOutputs
 from farther.detectors.networks.taps import Taps
-from farther.detectors.settings import NO_LAYERS, StoredColumns, to_numpy
+from farther.detectors.settings import NOTHING, StoredColumns, to_numpy
 from farther.images.device import ordinary_tensors
 from farther.tables import Header, Regions
 
 #: The part of a network that computes logits from pooled proposals.
 BOX_HEAD = ("roi_heads.box_head", "roi_heads.box_predictor")
+
+#: Height and width of an image as the network takes it, and as given.
+Frame = tuple[tuple[int, int], tuple[int, ...]]
 
 #: Boxes narrower than this, in pixels of the resized image, are dropped, as torchvision does.
 SMALLEST_SIDE = 1e-2
@@ -77,7 +79,7 @@ def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -
     return Proposed(shared, objectness, deltas, anchors, proposals)
 
 
-def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: tuple[int, int]) -> Detections:
+def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: tuple[int, int]) -> ImageDetections:
     """Threshold, non-maximum suppression per class, and the best of what is left, as torchvision does.
 
     Args:
@@ -93,7 +95,7 @@ def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: 
     candidates, proposals, columns = candidates[kept], proposals[kept], columns[kept]
     confidence = scores[proposals, columns]
     kept = batched_nms(candidates, confidence, columns, heads.nms_thresh)[: heads.detections_per_img]
-    return Detections(candidates[kept], confidence[kept], columns[kept], proposals[kept])
+    return ImageDetections(candidates[kept], confidence[kept], columns[kept], proposals[kept])
 
 
 def box_head_activations(network: FasterRCNN) -> list[str]:
@@ -134,7 +136,7 @@ class FasterRCNNReplay:
         header: Header of the regions.
         images: uint8 arrays of shape (H, W, 3).
         precision: Type of the network's activations.
-        stored: The columns `features` and `latent`; None keeps neither.
+        stored: The optional columns.
         sizes: Height and width of each image before scaling; None for images that were not scaled.
     """
 
@@ -146,7 +148,7 @@ class FasterRCNNReplay:
         header: Header,
         images: Sequence[np.ndarray],
         precision: str = "float32",
-        stored: StoredColumns | None = None,
+        stored: StoredColumns = NOTHING,
         sizes: Sequence[tuple[int, ...]] | None = None,
     ):
         self._network, self._header, self._precision, self._stored = network, header, precision, stored
@@ -173,18 +175,18 @@ class FasterRCNNReplay:
     @torch.no_grad()
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """See `Replay.regions`."""
-        columns = {**columns_of(self._found, image_ids, self._pooled.frames), "logits": to_numpy(self._logits)}
+        given = self._given([one.boxes for one in self._found])
+        columns = {**columns_of(self._found, given, image_ids), "logits": to_numpy(self._logits)}
         head = getattr(self._network, VARIANCE_HEAD, None)
-        if head is not None and (self._stored is None or self._stored.wants("box_variance")):
+        if head is not None and self._stored.wants("box_variance"):
             likely = self._of_labels(self._deltas), self._of_labels(head(self._features))
             variances = corner_variances(self._network.roi_heads.box_coder, *likely, self._picked)
             pairs = zip(self._by_image(variances), self._pooled.frames, strict=True)
             columns["box_variance"] = to_numpy(torch.cat([resize_variances(one, *frame) for one, frame in pairs]))
-        if self._stored is not None:
-            columns |= self._stored.arrays({"features": self._features, **self._latents(self._pooled)})
+        columns |= self._stored.arrays({"features": self._features, **self._latents(self._pooled)})
         return Regions(header=self._header, **columns)
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
         """See `Replay.again`."""
         only_head = images is None and dropout is not None and dropout.is_within(BOX_HEAD)
         pairs = zip(self._found, self._proposals, strict=True)
@@ -195,12 +197,12 @@ class FasterRCNNReplay:
         with ordinary_tensors(images or ()), masked:
             if only_head:
                 features, logits, deltas = self._head(self._pooled.values[self._rows])
-                return Answer(logits, self._boxes(deltas), features)
+                return RowOutputs(logits, self._boxes(deltas), features)
             pooled, _ = self._pool(self._images if images is None else images, self._proposals)
             features, logits, deltas = (values[self._rows] for values in self._head(pooled.values))
-            return Answer(logits, self._boxes(deltas), features, self._latents(pooled))
+            return RowOutputs(logits, self._boxes(deltas), features, self._latents(pooled))
 
-    def view(self, *, flip: bool, scale: float) -> Answer:
+    def view(self, *, flip: bool, scale: float) -> RowOutputs:
         """The output for the same rows of another view of the images; boxes are turned back. Without `latents`.
 
         Args:
@@ -221,10 +223,10 @@ class FasterRCNNReplay:
             if flip:
                 parts = zip(self._by_image(boxes), self._sizes, strict=True)
                 boxes = torch.cat([_mirrored(one, size) for one, size in parts])
-            return Answer(logits, boxes, features)
+            return RowOutputs(logits, boxes, features)
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `FreeReplay.candidates`."""
+        """See `Free.candidates`."""
         dropout.check_within(BOX_HEAD)
         counts = [len(one) for one in self._proposals]
         with ordinary_tensors(), dropout.on(self._network, box_head_activations(self._network), counts):
@@ -233,13 +235,13 @@ class FasterRCNNReplay:
         pairs = zip(logits.split(counts), boxes.split(counts), strict=True)
         return [Candidates(of_image, of_boxes) for of_image, of_boxes in pairs]
 
-    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
-        """See `FreeReplay.select`."""
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
+        """See `Free.select`."""
         found = select_detections(self._network, boxes, probabilities, self._pooled.frames[number][0])
         return replace(found, boxes=resize_boxes(found.boxes, *self._pooled.frames[number]))
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `FreeReplay.placed`."""
+        """See `Free.placed`."""
         frame = self._pooled.frames[number]
         return resize_boxes(box_ops.clip_boxes_to_image(boxes[rows, labels], frame[0]), *frame)
 
@@ -261,7 +263,7 @@ class FasterRCNNReplay:
         """Pooled activations of the proposals given, or else of the network's, which are returned too."""
         network = self._network
         batch = self._transformed(images, scale)
-        taps = Taps(network, NO_LAYERS if self._stored is None else self._stored.layers)
+        taps = Taps(network, self._stored.layers)
         with taps, autocast(batch.tensors.device, self._precision):
             levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
             if proposals is None:
@@ -290,13 +292,18 @@ class FasterRCNNReplay:
 
     def _latents(self, pooled: _Pooled) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
-        if self._stored is None:
-            return {}
-        further = pooled.taps.over_boxes([one.boxes for one in self._found], pooled.input_size, self._stored.pooling)
+        shown = [one.boxes for one in self._found]
+        further = pooled.taps.over_boxes(shown, pooled.input_size, self._stored.pooling)
         if not self._stored.wants("latent"):
             return further
         stride = pooled.input_size[1] // pooled.shared[0].shape[-1]
-        return {"latent": pyramid_latent(pooled.shared, stride, self._found, pooled.frames, self._stored), **further}
+        widths = [size[1] for size in self._sizes]
+        pooling = self._stored.pooling
+        return {"latent": pyramid_latent(pooled.shared, stride, shown, self._given(shown), widths, pooling), **further}
+
+    def _given(self, boxes: Sequence[Tensor]) -> list[Tensor]:
+        """Boxes of each image in pixels of the resized image → in pixels of the image as given."""
+        return [resize_boxes(of, *frame) for of, frame in zip(boxes, self._pooled.frames, strict=True)]
 
     def _of_labels(self, values: Tensor) -> Tensor:
         """The four values of each row's label, from (N, 4 K) or (N, K, 4) values."""
@@ -310,21 +317,3 @@ def _mirrored(boxes: Tensor, size: Sequence[int]) -> Tensor:
     """Boxes (N, 4) in an image of this height and width, mirrored left to right."""
     left, top, right, bottom = boxes.unbind(1)
     return torch.stack([size[1] - right, top, size[1] - left, bottom], dim=1)
-
-
-@torch.inference_mode()
-def detect_regions(
-    network: FasterRCNN,
-    header: Header,
-    images: Sequence[np.ndarray],
-    image_ids: Sequence[str],
-    precision: str = "float32",
-    stored: StoredColumns | None = None,
-    sizes: Sequence[tuple[int, ...]] | None = None,
-) -> Regions:
-    """Detects objects in one batch of images; see `FasterRCNNReplay`.
-
-    Returns:
-        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of images of those sizes.
-    """
-    return FasterRCNNReplay(network, header, images, precision, stored, sizes).regions(image_ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,12 +16,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.grounding_dino import modeling_grounding_dino
 
+from farther.detectors.hub import Prepared
 from farther.detectors.networks.detection import autocast
-from farther.detectors.networks.detr import in_float32
-from farther.detectors.networks.detr_inference import Pairs, Prepared, candidates, corners
+from farther.detectors.networks.detr import compute_exactly
+from farther.detectors.networks.detr_inference import QueryPairs, candidates, corners
+from farther.detectors.networks.replay import GroupedReplay
 from farther.detectors.networks.taps import answering, kept_calls
 from farther.detectors.prompts import Prompts
-from farther.detectors.settings import PerQuery, Selection, to_numpy
+from farther.detectors.settings import BoxSelection, PerQuery, to_numpy
 from farther.errors import DataError, ParameterError, shorten
 from farther.tables import Header, Regions
 
@@ -29,7 +32,7 @@ SENTENCES = 256
 
 
 @dataclass(frozen=True)
-class Output:
+class PromptedOutput:
     """Output of a network for B images, with Q queries each.
 
     Args:
@@ -60,7 +63,7 @@ class OpenVocabularyNetwork(ABC):
 
     #: The template that the network's authors use.
     template: ClassVar[str] = "{}"
-    #: As in `Selection`; overlap of boxes of one class above which the better one stays, in transformers.
+    #: As in `BoxSelection`; overlap of boxes of one class above which the better one stays, in transformers.
     per_query: ClassVar[PerQuery] = "one"
     nms_iou: ClassVar[float] = 1.0
     #: Modules that compute in float32 whatever the precision.
@@ -71,10 +74,7 @@ class OpenVocabularyNetwork(ABC):
     def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Prompts):
         self.network, self.tokenizer, self.prompts = network, tokenizer, prompts
         self.device = next(network.parameters()).device
-        for name in self.exact:
-            module = network.get_submodule(name)
-            for part in module if isinstance(module, nn.ModuleList) else [module]:
-                part.forward = in_float32(part.forward, self.device.type)
+        compute_exactly((network.get_submodule(name) for name in self.exact), self.device.type)
         with torch.inference_mode():
             self.read_prompts()
 
@@ -83,7 +83,7 @@ class OpenVocabularyNetwork(ABC):
         """Computes what depends on the prompts only."""
 
     @abstractmethod
-    def run(self, pixels: Tensor, mask: Tensor) -> Output:
+    def run(self, pixels: Tensor, mask: Tensor) -> PromptedOutput:
         """One pass over pixels (B, 3, H, W) under a mask (B, H, W)."""
 
     def placed(self, boxes: Tensor, size: tuple[int, int]) -> Tensor:
@@ -91,7 +91,9 @@ class OpenVocabularyNetwork(ABC):
         height, width = size
         return boxes * boxes.new_tensor([width, height, width, height])
 
-    def suppressed(self, found: Pairs, boxes: Tensor, size: tuple[int, int], iou: float) -> tuple[Pairs, Tensor]:
+    def suppressed(
+        self, found: QueryPairs, boxes: Tensor, size: tuple[int, int], iou: float
+    ) -> tuple[QueryPairs, Tensor]:
         """The pairs that remain, best first, and their boxes; `boxes` are those of all queries, in the image."""
         kept = boxes[found.queries]
         if iou < 1:
@@ -141,7 +143,7 @@ class Owlv2(OpenVocabularyNetwork):
         rows = self._text / (self._text.norm(dim=-1, keepdim=True) + 1e-6)
         self.weight = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
 
-    def run(self, pixels: Tensor, mask: Tensor) -> Output:
+    def run(self, pixels: Tensor, mask: Tensor) -> PromptedOutput:
         """See `OpenVocabularyNetwork.run`."""
         head = self.network.class_head
         maps, _ = self.network.image_embedder(pixels)
@@ -152,7 +154,7 @@ class Owlv2(OpenVocabularyNetwork):
         scale = head.elu(scale) + 1
         unit = embeddings / (embeddings.norm(dim=-1, keepdim=True) + 1e-6)
         boxes = self.network.box_predictor(patches, maps)
-        return Output(logits, boxes, torch.cat([unit * scale, shift * scale], dim=-1))
+        return PromptedOutput(logits, boxes, torch.cat([unit * scale, shift * scale], dim=-1))
 
     def placed(self, boxes: Tensor, size: tuple[int, int]) -> Tensor:
         """See `OpenVocabularyNetwork.placed`: fractions of the padded square."""
@@ -196,14 +198,14 @@ class GroundingDino(OpenVocabularyNetwork):
         )
         self._text = self.network.model.text_backbone(ids, masks[:, None], types, places).last_hidden_state
 
-    def run(self, pixels: Tensor, mask: Tensor) -> Output:
+    def run(self, pixels: Tensor, mask: Tensor) -> PromptedOutput:
         """See `OpenVocabularyNetwork.run`."""
         count, head = len(pixels), self.network.class_embed[-1]
         ids, text = self._ids.expand(count, -1), BaseModelOutput(last_hidden_state=self._text.expand(count, -1, -1))
         with answering({self.network.model.text_backbone: text}), kept_calls([head]) as kept:
             output = self.network(pixel_values=pixels, input_ids=ids, pixel_mask=mask)
         logits = torch.stack([output.logits[..., tokens].amax(-1) for tokens in self._tokens], dim=-1)
-        return Output(logits, output.pred_boxes, kept[head][0])
+        return PromptedOutput(logits, output.pred_boxes, kept[head][0])
 
 
 class OmDetTurbo(OpenVocabularyNetwork):
@@ -231,7 +233,7 @@ class OmDetTurbo(OpenVocabularyNetwork):
         found = self.tokenizer([task], **cut).to(self.device)
         self._task = backbone(found["input_ids"], mask=found["attention_mask"], encode_type="task")
 
-    def run(self, pixels: Tensor, mask: Tensor) -> Output:
+    def run(self, pixels: Tensor, mask: Tensor) -> PromptedOutput:
         """See `OpenVocabularyNetwork.run`."""
         network, count = self.network, len(pixels)
         maps = network.encoder(network.vision_backbone(pixels)).extracted_states
@@ -241,9 +243,11 @@ class OmDetTurbo(OpenVocabularyNetwork):
         features = output.last_hidden_state
         if self._is_cosine:
             features = nn.functional.normalize(features, dim=-1) / 0.07
-        return Output(output.decoder_classes[-1], output.decoder_coords[-1], features)
+        return PromptedOutput(output.decoder_classes[-1], output.decoder_coords[-1], features)
 
-    def suppressed(self, found: Pairs, boxes: Tensor, size: tuple[int, int], iou: float) -> tuple[Pairs, Tensor]:
+    def suppressed(
+        self, found: QueryPairs, boxes: Tensor, size: tuple[int, int], iou: float
+    ) -> tuple[QueryPairs, Tensor]:
         """See `OpenVocabularyNetwork.suppressed`; of the pairs, the best take part, as many as there are queries."""
         if len(found.scores) > len(boxes):
             found = found.at(found.scores.topk(len(boxes)).indices)
@@ -264,7 +268,7 @@ def detect_regions(
     header: Header,
     images: Sequence[Prepared],
     image_ids: Sequence[str],
-    selection: Selection,
+    selection: BoxSelection,
     precision: str = "float32",
     features_dtype: str | None = "float32",
 ) -> Regions:
@@ -279,32 +283,29 @@ def detect_regions(
     Raises:
         DataError: the network gives numbers that are not finite.
     """
-    numbers: dict[tuple[int, ...], list[int]] = {}
-    for number, image in enumerate(images):
-        numbers.setdefault(tuple(image.pixels.shape), []).append(number)
-    parts: dict[int, dict[str, np.ndarray]] = {}
-    for members in numbers.values():
-        pixels = torch.stack([images[n].pixels for n in members]).to(network.device)
-        masks = [torch.ones(pixels.shape[2:]) if (mask := images[n].mask) is None else mask for n in members]
+
+    def detect(alike: list[Prepared]) -> Any:
+        pixels = torch.stack([image.pixels for image in alike]).to(network.device)
+        masks = torch.stack([image.whole_mask for image in alike]).to(network.device)
         with autocast(network.device, precision):
-            output = network.run(pixels, torch.stack(masks).to(network.device))
-        seen = Output(output.logits.float(), output.boxes.float(), output.features.float())
-        if not all(torch.isfinite(values).all() for values in vars(seen).values()):
+            output = network.run(pixels, masks)
+        seen = [values.float() for values in (output.logits, output.boxes, output.features)]
+        if not all(torch.isfinite(values).all() for values in seen):
             raise DataError("the network gives numbers that are not finite: the checkpoint's weights are damaged")
-        for place, number in enumerate(members):
-            of_image = Output(seen.logits[place], seen.boxes[place], seen.features[place])
-            parts[number] = _rows(network, of_image, images[number].original, selection, features_dtype)
-    columns = {name: np.concatenate([parts[n][name] for n in range(len(images))]) for name in parts[0]}
-    counts = [len(parts[number]["score"]) for number in range(len(images))]
-    image_id = np.repeat(np.array(image_ids, dtype=object), counts)
-    return Regions(header=header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
+        per_image = zip(alike, *seen, strict=True)
+        settings = selection, features_dtype
+        found = [_rows(network, PromptedOutput(*of), image.original, *settings) for image, *of in per_image]
+        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        return SimpleNamespace(columns=columns, counts=[len(one["score"]) for one in found])
+
+    return GroupedReplay(header, images, lambda image: tuple(image.pixels.shape), detect).regions(image_ids)
 
 
 def _rows(
     network: OpenVocabularyNetwork,
-    output: Output,
+    output: PromptedOutput,
     size: tuple[int, int],
-    selection: Selection,
+    selection: BoxSelection,
     features_dtype: str | None,
 ) -> dict[str, np.ndarray]:
     """The columns of the detections of one image, best first."""

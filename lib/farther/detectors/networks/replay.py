@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from farther.detectors.networks.detection import Detections
+from farther.detectors.networks.detection import ImageDetections
 from farther.detectors.networks.taps import find_module
 from farther.errors import ParameterError
 from farther.tables import Header, Regions
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Answer:
+class RowOutputs:
     """Output of a network for the N rows of a batch's regions, in their order.
 
     Args:
@@ -152,7 +152,7 @@ class Replay(Protocol):
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """The detections, as `Detector.forward` returns them."""
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
         """The network's output for the same rows: proposals, anchors or queries are those of the detections.
 
         Where an image requires gradients, those of all outputs can be computed. With neither images nor dropout, the
@@ -167,8 +167,8 @@ class Replay(Protocol):
         """
 
 
-class FreeReplay(Replay, Protocol):
-    """A replay whose passes with dropout can detect anew; proposals stay those of the first pass."""
+class Free(Protocol):
+    """What detects anew in passes with dropout; proposals stay those of the first pass."""
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """The candidates of each image with dropout, of which none has been left out yet.
@@ -177,7 +177,7 @@ class FreeReplay(Replay, Protocol):
             ParameterError: a module in `dropout.where` is before the part of the network that runs again.
         """
 
-    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """The detections of the image of this number, best first; their boxes in pixels of the image as given.
 
         Args:
@@ -189,7 +189,11 @@ class FreeReplay(Replay, Protocol):
         """Boxes of some candidates of an image, (N, 4), in pixels of the image as given; `rows` says which ones."""
 
 
-class Group(Protocol):
+class FreeReplay(Replay, Free, Protocol):
+    """A replay whose passes with dropout can detect anew."""
+
+
+class ReplayGroup(Free, Protocol):
     """Detections of images of one shape, which go through the network together.
 
     Attributes:
@@ -202,17 +206,8 @@ class Group(Protocol):
     columns: dict[str, np.ndarray]
     counts: list[int]
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
         """See `Replay.again`."""
-
-    def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `FreeReplay.candidates`."""
-
-    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
-        """See `FreeReplay.select`."""
-
-    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `FreeReplay.placed`."""
 
 
 class GroupedReplay:
@@ -228,18 +223,22 @@ class GroupedReplay:
     unit: Tensor | float = 1.0
 
     def __init__(
-        self, header: Header, images: Sequence[T], shape: Callable[[T], tuple], detect: Callable[[list[T]], Group]
+        self, header: Header, images: Sequence[T], shape: Callable[[T], tuple], detect: Callable[[list[T]], ReplayGroup]
     ):
         self._header = header
         numbers: dict[tuple, list[int]] = {}
         for number, image in enumerate(images):
             numbers.setdefault(shape(image), []).append(number)
         self._groups = [(members, detect([images[n] for n in members])) for members in numbers.values()]
-        inputs = {n: image for members, group in self._groups for n, image in zip(members, group.images, strict=True)}
-        self.images = [inputs[number] for number in range(len(images))]
         #: The image of each row, in the order of the groups, and the rows in the order of the images.
         self._numbers = np.concatenate([np.repeat(members, group.counts) for members, group in self._groups])
         self._order = self._numbers.argsort(kind="stable")
+
+    @property
+    def images(self) -> list[Tensor]:
+        """See `Replay.images`."""
+        inputs = {n: image for members, group in self._groups for n, image in zip(members, group.images, strict=True)}
+        return [inputs[number] for number in range(len(inputs))]
 
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """See `Replay.regions`."""
@@ -250,7 +249,7 @@ class GroupedReplay:
         image_id = np.array(image_ids, dtype=object)[self._numbers[self._order]]
         return Regions(header=self._header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
         """See `Replay.again`."""
         answers = []
         for members, group in self._groups:
@@ -259,7 +258,7 @@ class GroupedReplay:
             answers.append(group.again(part, masks))
         order = torch.from_numpy(self._order).to(answers[0].logits.device)
         features = [one.features for one in answers if one.features is not None]
-        return Answer(
+        return RowOutputs(
             torch.cat([one.logits for one in answers])[order],
             torch.cat([one.boxes for one in answers])[order],
             torch.cat(features)[order] if features else None,
@@ -267,23 +266,23 @@ class GroupedReplay:
         )
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `FreeReplay.candidates`."""
+        """See `Free.candidates`."""
         found: dict[int, Candidates] = {}
         for members, group in self._groups:
             masks = replace(dropout, image_ids=[dropout.image_ids[n] for n in members])
             found.update(zip(members, group.candidates(masks), strict=True))
         return [found[number] for number in range(len(found))]
 
-    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
-        """See `FreeReplay.select`."""
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
+        """See `Free.select`."""
         group, place = self._place(number)
         return group.select(place, probabilities, boxes)
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `FreeReplay.placed`."""
+        """See `Free.placed`."""
         group, place = self._place(number)
         return group.placed(place, boxes, rows, labels)
 
-    def _place(self, number: int) -> tuple[Group, int]:
+    def _place(self, number: int) -> tuple[ReplayGroup, int]:
         """The group of an image, and its number in there."""
         return next((group, of.index(number)) for of, group in self._groups if number in of)

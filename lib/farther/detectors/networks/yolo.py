@@ -1,4 +1,7 @@
-"""Detection networks of Ultralytics (YOLOv8 and its relatives), and inference that keeps the logits of each box."""
+"""Detection networks of Ultralytics (YOLOv8 and its relatives): their description, and their checkpoints.
+
+A checkpoint is farther's safetensors file or Ultralytics' `.pt` file.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +9,49 @@ import copy
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, logsigmoid
 
-from farther.detectors.networks.detection import Detections, autocast
-from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay
-from farther.detectors.networks.taps import Taps, kept_calls
 from farther.detectors.networks.ultralytics_import import import_quietly
-from farther.detectors.networks.yolo_text import last_layer
+from farther.detectors.networks.weights import (
+    as_names,
+    as_pixels,
+    floats,
+    json_field,
+    read_metadata,
+    read_tensors,
+    refuse_format,
+    write_checkpoint,
+)
+from farther.detectors.networks.yolo_text import TEXT_MODELS, with_classes
 from farther.detectors.scaling import Scaled
-from farther.detectors.settings import NO_LAYERS, Selection, StoredColumns, to_numpy
-from farther.errors import DataError, ParameterError
-from farther.images.device import ordinary_tensors
-from farther.tables import Header
+from farther.errors import DataError, ParameterError, first_line, shorten
+from farther.images.bounds import check_description, network_errors, refuse_larger
+from farther.tables.files import regular_file
 
 import_quietly()
 
 from ultralytics.data.augment import LetterBox  # noqa: E402
 from ultralytics.nn import modules  # noqa: E402
-from ultralytics.nn.tasks import DetectionModel, guess_model_scale, parse_model  # noqa: E402, F401
+from ultralytics.nn.tasks import DetectionModel, guess_model_scale, parse_model  # noqa: E402
 from ultralytics.utils import ROOT, YAML  # noqa: E402
-from ultralytics.utils.nms import non_max_suppression  # noqa: E402
-from ultralytics.utils.ops import scale_boxes, xywh2xyxy  # noqa: E402
 
-#: Ultralytics drops the rest of a batch when suppression takes longer; no machine is that slow.
-NO_TIME_LIMIT = 1e6
+FORMAT = "farther.yolo"
+
+#: Largest number in the description of a network, as of channels.
+MOST_WIDTH = 2_048
+
+#: Image size that Ultralytics takes where a checkpoint names none.
+USUAL_IMAGE_SIZE = 640
+
+#: Names that a pickled network of Ultralytics may contain, besides those that PyTorch reads: layers, losses and
+#: namespaces; paths and numbers among its notes. None of them is imported or called: see `_StandIn`.
+KNOWN_GLOBALS = ("ultralytics.", "torch.nn.", "pathlib.", "numpy.", "builtins.getattr", "builtins.set")
 
 #: Where Ultralytics keeps the descriptions of its networks.
 MODELS = ROOT / "cfg" / "models"
@@ -160,236 +172,157 @@ def padding_stride(strides: Tensor) -> int:
     return max(int(strides.max()), 32)
 
 
-class YoloGroup:
-    """Detections of images of one shape by a detection network of Ultralytics; see `Group`. Rows are anchors.
+@dataclass(frozen=True)
+class YoloCheckpoint:
+    """Content of a checkpoint.
 
     Args:
-        network: In evaluation mode.
-        images: The images.
-        selection: Which boxes are detections.
-        precision: Type of the network's activations.
-        stored: Logits and the column `latent`; None leaves `latent` out.
+        blueprint: The blueprint.
+        stride: Pixels that sides of images are multiples of.
+        weights: State dict as stored.
+        text: Embeddings of the classes of YOLO-World or YOLOE, shape (1, K, E).
+    """
+
+    blueprint: YoloBlueprint
+    stride: int
+    weights: dict[str, Tensor]
+    text: Tensor | None = None
+
+
+def save_checkpoint(
+    path: str | Path, network: DetectionModel, blueprint: YoloBlueprint, notes: Mapping[str, str] | None = None
+) -> None:
+    """Writes the weights of an unfused network in half precision, its blueprint and notes."""
+    stride = {"stride": str(padding_stride(network.stride))}
+    write_checkpoint(path, network.state_dict(), FORMAT, blueprint, {**(notes or {}), **stride})
+
+
+def read_checkpoint(path: str | Path) -> YoloCheckpoint:
+    """A checkpoint in a safetensors file (`.safetensors`) or a file of Ultralytics (any other name).
 
     Raises:
-        DataError: the network gives numbers that are not finite.
+        DataError: the file is absent or damaged, lacks a field, names code that no network needs, or holds no network.
     """
+    path = regular_file(path, "the checkpoint does not exist")
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
 
-    def __init__(
-        self,
-        network: DetectionModel,
-        images: Sequence[Scaled],
-        selection: Selection,
-        precision: str = "float32",
-        stored: StoredColumns | None = None,
-    ):
-        self._network, self._precision, self._stored = network, precision, stored
-        self._sizes = [image.original for image in images]
-        pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(next(network.parameters()).device)
-        self._batch = pixels.permute(0, 3, 1, 2).float().div_(255)
-        self.images = list(self._batch)
-        self._taps = Taps(network, NO_LAYERS if stored is None else stored.layers)
-        with self._taps:
-            seen = run(network, self._batch, precision)
-        self._levels, self._class_features = seen.levels, seen.class_features
-        if not torch.isfinite(seen.decoded).all():
-            # Selection would drop such boxes without a word.
-            problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
-            raise DataError(problem)
-        self._selection = selection
-        found, self._anchors = _suppressed(seen.decoded, selection)
-        self._shown = [one[:, :4] for one in found]
-        self._boxes = self._in_images(self._shown)
-        logits = self._of_anchors(seen.logits)
-        whole = {
-            "logits": to_numpy(logsigmoid(logits) if stored is not None and stored.log_scores else logits),
-            "box": to_numpy(self._boxes),
-            "score": to_numpy(torch.cat([one[:, 4] for one in found])),
-            "label": to_numpy(torch.cat([one[:, 5] for one in found])).astype(np.int16),
-        }
-        if stored is not None:
-            whole |= stored.arrays({**self._features(seen, stored), **self._latents(seen, stored)})
-        self.columns, self.counts = whole, [len(one) for one in found]
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
-        """See `Replay.again`."""
-        head = self._network.model[-1]
-        with ordinary_tensors(images or ()):
-            if images is None and dropout is not None and not dropout.where:
-                return Answer(self._stored_logits(self._class_branch(dropout)), self._boxes)
-            batch = self._batch if images is None else torch.stack(list(images))
-            batch = batch.contiguous(memory_format=torch.channels_last)  # another layout would round differently
-            only_head = images is None and dropout is not None and dropout.is_within([f"model.{head.i}"])
-            places = class_features(self._network)
-            masked = nullcontext() if dropout is None else dropout.on(self._network, places, [1] * len(batch))
-            with masked, self._taps:
-                if only_head:
-                    seen = run_head(self._network, self._levels, batch)
-                else:
-                    seen = run(self._network, batch, self._precision)
-            decoded = [of_image.T[rows] for of_image, rows in zip(seen.decoded, self._anchors, strict=True)]
-            boxes = self._in_images([xywh2xyxy(one[:, :4]) for one in decoded])
-            latents = {} if only_head or self._stored is None else self._latents(seen, self._stored)
-            features = {} if self._stored is None else self._features(seen, self._stored)
-            return Answer(self._stored_logits(self._of_anchors(seen.logits)), boxes, features.get("features"), latents)
+def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel:
+    """The network of a checkpoint, in float32, in evaluation mode, its normalisations folded into its convolutions.
 
-    def candidates(self, dropout: Dropout) -> list[Candidates]:
-        """See `FreeReplay.candidates`."""
-        dropout.check_within([f"model.{self._network.model[-1].i}"])
-        places = class_features(self._network)
-        with ordinary_tensors(), dropout.on(self._network, places, [1] * len(self._batch)):
-            seen = run_head(self._network, self._levels, self._batch)
-        per_image = zip(seen.logits, seen.decoded, strict=True)
-        return [Candidates(self._stored_logits(z.T), boxes.T[:, :4]) for z, boxes in per_image]
+    Raises:
+        DataError: the architecture cannot be built, or the weights do not fit it; names the file `path`.
+    """
+    architecture, text = dict(checkpoint.blueprint.architecture), checkpoint.text
+    if text is None:  # else it is the number of classes in training, which the width of a layer depends on
+        architecture["nc"] = len(checkpoint.blueprint.classes)
+    check_description(path, architecture, MOST_WIDTH, "architecture")
+    try:
+        check_architecture(architecture, HEADS if text is None else tuple(TEXT_MODELS))
+        refuse_larger(path, [path], lambda: parse_model(copy.deepcopy(architecture), 3, verbose=False)[0])
+        if text is None:
+            network = build_network(checkpoint.blueprint)
+        else:
+            model = TEXT_MODELS[architecture["head"][-1][2]]
+            with network_errors(path, "built"):
+                network = model(copy.deepcopy(architecture), ch=3, verbose=False)
+    except ParameterError as error:
+        raise DataError(str(error), file=path) from None
+    try:
+        network.load_state_dict(floats(checkpoint.weights))
+    except RuntimeError as error:
+        problems = " ".join(str(error).split())
+        advice = "Checkpoints must be saved before fuse(), export or pruning changes the network"
+        raise DataError(f"the weights do not fit their architecture: {problems[:600]}. {advice}", file=path) from None
+    if text is not None:
+        with network_errors(path, "given its classes"):
+            network = with_classes(network, text.float())
+    return network.eval().fuse(verbose=False)
 
-    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
-        """See `FreeReplay.select`."""
-        (found,), (anchors,) = _suppressed(torch.cat([boxes, probabilities], dim=1).T[None], self._selection)
-        labels = found[:, 5].long()
-        return Detections(self.placed(number, boxes, anchors, labels), found[:, 4], labels, anchors)
 
-    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """See `FreeReplay.placed`."""
-        return scale_boxes(self._batch.shape[2:], xywh2xyxy(boxes[rows]), self._sizes[number])
+def _read_safetensors(path: Path) -> YoloCheckpoint:
+    metadata = read_metadata(path)
+    refuse_format(path, metadata, FORMAT)
+    names = ("architecture", "classes", "image_size", "stride")
+    *described, stride = (json_field(path, metadata, name) for name in names)
+    return YoloCheckpoint(_blueprint(path, *described), as_pixels(path, stride, "stride"), read_tensors(path))
 
-    def _features(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
-        """The column `features` of all rows, where all levels share a last layer."""
-        if last_layer(self._network) is None or not stored.wants("features"):
-            return {}
-        return {"features": self._of_anchors(torch.cat([level.flatten(2) for level in seen.class_features], dim=2))}
 
-    def _latents(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
-        """The columns `latent` and `latent.<name>` of all rows."""
-        height, width = self._batch.shape[2:]
-        further = self._taps.over_boxes(self._shown, (height, width), stored.pooling)
-        if not stored.wants("latent"):
-            return further
-        stride = width // seen.backbone.shape[-1]
-        boxes = self._boxes.split([len(one) for one in self._shown])
-        means = []
-        for number, level in enumerate(seen.backbone):
-            if stored.pooling.published_rois:
-                cells = published_cells(boxes[number], [level], self._sizes[number][1])
-            else:
-                cells = pixels_to_cells(self._shown[number], [level], stride)
-            means.append(latent_means([level], cells, stride, stored.pooling))
-        return {"latent": torch.cat(means), **further}
-
-    def _class_branch(self, dropout: Dropout) -> Tensor:
-        """Logits of all rows, with masks on the inputs of the last convolutions, whose kernels have one cell."""
-        starts = np.cumsum([0, *(level.shape[2] * level.shape[3] for level in self._levels)])
-        anchors = torch.cat(self._anchors)
-        logits = self._batch.new_zeros(len(anchors), self._network.model[-1].nc)
-        convolutions = zip(
-            _last_convolutions(self._network), self._class_features, class_features(self._network), strict=True
+def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
+    """A blueprint with fields of the right types."""
+    if not isinstance(architecture, dict):
+        raise DataError(
+            f"expected a description of layers, found {shorten(architecture)}", file=path, field="architecture"
         )
-        for (conv, features, place), (first, end) in zip(convolutions, pairwise(starts), strict=True):
-            cells = [one[(one >= first) & (one < end)] - int(first) for one in self._anchors]
-            inputs = [of.flatten(1).T[at] for of, at in zip(features, cells, strict=True)]
-            masks = dropout.masks([tuple(of_image.shape) for of_image in inputs], place)
-            masked = torch.cat(inputs) * torch.cat(masks).to(logits.device)
-            rows = (anchors >= first) & (anchors < end)
-            logits[rows] = linear(masked, conv.weight.flatten(1), conv.bias)
-        return logits
-
-    def _of_anchors(self, logits: Tensor) -> Tensor:
-        """Logits of all rows, (N, K), from those of all anchors, (B, K, A)."""
-        return torch.cat([of_image.T[rows] for of_image, rows in zip(logits, self._anchors, strict=True)])
-
-    def _stored_logits(self, logits: Tensor) -> Tensor:
-        return logsigmoid(logits) if self._stored is not None and self._stored.log_scores else logits
-
-    def _in_images(self, boxes: Sequence[Tensor]) -> Tensor:
-        """Boxes of each image in pixels of the batch → all boxes in pixels of the images as given."""
-        shape = self._batch.shape[2:]
-        return torch.cat([scale_boxes(shape, of.clone(), size) for of, size in zip(boxes, self._sizes, strict=True)])
+    return YoloBlueprint(architecture, as_names(path, classes), as_pixels(path, image_size, "image_size"))
 
 
-def _suppressed(decoded: Tensor, selection: Selection) -> tuple[list[Tensor], list[Tensor]]:
-    """Of each image, boxes (corners), score and class of its detections, (N, 6), and their anchors, (N,)."""
-    detections, anchors = non_max_suppression(
-        decoded,
-        selection.score_threshold,
-        selection.iou,
-        max_det=selection.max_detections,
-        max_time_img=NO_TIME_LIMIT,
-        return_idxs=True,
-    )
-    # Heads that give distances as they are (YOLO26) can turn a box inside out.
-    proper = [(kept[:, 2:4] >= kept[:, :2]).all(dim=1) for kept in detections]
-    found = [kept[rows] for kept, rows in zip(detections, proper, strict=True)]
-    return found, [anchor.view(-1).long()[rows] for anchor, rows in zip(anchors, proper, strict=True)]
+class _StandIn(nn.Module):
+    """Replaces every class that a pickle names: it keeps attributes and weights, and runs no code of the file."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            super().__setstate__(state)
 
 
-def replay(
-    network: DetectionModel,
-    header: Header,
-    images: Sequence[Scaled],
-    selection: Selection,
-    precision: str = "float32",
-    stored: StoredColumns | None = None,
-) -> GroupedReplay:
-    """Detections of one batch that do not depend on their neighbours, and can be computed again; see `YoloGroup`."""
-    detect = partial(YoloGroup, network, selection=selection, precision=precision, stored=stored)
-    return GroupedReplay(header, images, lambda image: image.pixels.shape, detect)
+def _read_pickle(path: Path) -> YoloCheckpoint:
+    """A `.pt` file: the averaged network where there is one, or else the network."""
+    held = _unpickle(path)
+    found = [held.get(name) for name in ("ema", "model")] if isinstance(held, dict) else []
+    network = next((one for one in found if isinstance(one, _StandIn)), None)
+    if network is None:
+        raise DataError("holds no network under 'ema' or 'model': not a checkpoint of Ultralytics", file=path)
+    attributes = vars(network)
+    for name in ("yaml", "names", "stride"):
+        if name not in attributes:
+            raise DataError("the network lacks the attribute", file=path, field=name)
+    with network_errors(path, "read"):  # any of its parts may be of another type
+        names = attributes["names"]
+        classes = [names[k] for k in sorted(names)] if isinstance(names, dict) else names
+        size = (held.get("train_args") or {}).get("imgsz", USUAL_IMAGE_SIZE)
+        blueprint = _blueprint(path, attributes["yaml"], classes, size)
+        stride = as_pixels(path, padding_stride(attributes["stride"]), "stride")
+        text = _text(path, blueprint, attributes)
+        return YoloCheckpoint(blueprint, stride, network.state_dict(), text)
 
 
-class Output(NamedTuple):
-    """Output of a network for B images with A anchors.
-
-    Args:
-        decoded: Boxes (centre, size, in pixels of the batch) and class scores, shape (B, 4 + K, A).
-        logits: Class logits, shape (B, K, A).
-        backbone: Activations of the last backbone layer, shape (B, C, H / stride, W / stride).
-        levels: Inputs of the head.
-        class_features: Inputs of the last convolutions of its class branch.
-    """
-
-    decoded: Tensor
-    logits: Tensor
-    backbone: Tensor
-    levels: list[Tensor]
-    class_features: list[Tensor]
-
-
-def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> Output:
-    """One pass over images (B, 3, H, W), 0 to 1, as Ultralytics' own. The head computes in float32."""
-    last = len(network.yaml["backbone"]) - 1
-    kept: list[Tensor | None] = []
-    value: Any = batch
-    backbone = batch
-    with autocast(batch.device, precision):
-        for layer in network.model[:-1]:
-            value = layer(_input(layer, value, kept))
-            kept.append(value if layer.i in network.save else None)
-            if layer.i == last:
-                backbone = value
-    levels = [level.float() for level in _input(network.model[-1], value, kept)]
-    return run_head(network, levels, backbone.float())
+def _text(path: Path, blueprint: YoloBlueprint, attributes: Mapping[str, Any]) -> Tensor | None:
+    """Text embeddings of the classes; None for a network that has no such head."""
+    last = (blueprint.architecture.get("head") or [[None]])[-1]
+    if not isinstance(last, list) or not any(name in last for name in TEXT_MODELS):
+        return None
+    count, found = len(blueprint.classes), attributes.get("pe", attributes.get("txt_feats"))
+    if not isinstance(found, Tensor) or found.ndim != 3 or found.shape[:2] != (1, count):
+        shape = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else "not there"
+        problem = f"expected the text embeddings of its {count} classes, which are {shape}"
+        raise DataError(
+            f"{problem}: set the classes with Ultralytics' set_classes(), and save() the network", file=path
+        )
+    if not torch.isfinite(found).all():
+        raise DataError("text embeddings are not finite", file=path)
+    return found
 
 
-def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) -> Output:
-    """The output, from the inputs of the head."""
-    head, last = network.model[-1], _last_convolutions(network)
-    head.shape = None  # else anchors that were made in inference mode would be used with gradients
-    with kept_calls(last) as kept:
-        decoded, raw = head(levels)
-    logits = raw.get("one2many", raw)["scores"]
-    return Output(decoded, logits, backbone, levels, [kept[conv][0] for conv in last])
+def _is_dotted_name(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
-def class_features(network: DetectionModel) -> list[str]:
-    """Names of the modules whose outputs enter the last convolutions of the class branch, one per level."""
-    head = network.model[-1]
-    return [f"model.{head.i}.cv3.{level}.{len(branch) - 2}" for level, branch in enumerate(head.cv3)]
-
-
-def _last_convolutions(network: DetectionModel) -> list[nn.Conv2d]:
-    return [branch[-1] for branch in network.model[-1].cv3]
-
-
-def _input(layer: nn.Module, previous: Any, kept: list[Tensor | None]) -> Any:
-    """Input of a layer: output of the previous layer, or of those that `from` in its description names."""
-    source: Any = layer.f
-    if isinstance(source, int):
-        return previous if source == -1 else kept[source]
-    return [previous if number == -1 else kept[number] for number in source]
+def _unpickle(path: Path) -> Any:
+    """Content of a PyTorch file, with `_StandIn` for everything but tensors, numbers, texts and containers."""
+    try:
+        needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except Exception as error:  # whatever PyTorch's reader met
+        raise DataError(f"not a PyTorch file: {first_line(error)}", file=path) from None
+    if strange := [name for name in needed if not (name.startswith(KNOWN_GLOBALS) and _is_dotted_name(name))]:
+        names = ", ".join(map(shorten, strange[:5]))
+        problem = f"names {names}, which no network of Ultralytics needs; the file is not read"
+        raise DataError(problem, file=path)
+    stand_ins: list[Any] = [(type(name.rpartition(".")[2], (_StandIn,), {}), name) for name in needed]
+    try:
+        with torch.serialization.safe_globals(stand_ins):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever PyTorch's reader met
+        raise DataError(f"cannot be read: {first_line(error)}", file=path) from None

@@ -6,25 +6,23 @@ from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+import torch
 from pydantic import Field, PositiveFloat
 from pydantic.dataclasses import dataclass
+from torchvision.ops import box_iou
 
-from farther.detectors.base import Fraction
+from farther.detectors.base import Detector, Fraction
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.passes.base import Pass, register_pass
-from farther.detectors.passes.dropout import KEPT
 from farther.detectors.passes.moments import Moments
 from farther.detectors.settings import to_numpy
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Regions
 from farther.tables.files import digest
-
-if TYPE_CHECKING:
-    from farther.detectors.base import Detector
 
 
 @plain_dataclass(frozen=True)
@@ -89,15 +87,14 @@ class Augment(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        header = self.header(detector)
-        moments = Moments(header)
+        moments = Moments(self.header(detector))
         if _has_proposals(detector):
             replay: Any = detector.replay([views.prepared[0] for views in prepared])
             found = replay.regions(image_ids)
             moments.add(found.logits, found.box)
             for flip, scale in self.views():
-                answer = replay.view(flip=flip, scale=scale)
-                moments.add(to_numpy(answer.logits), to_numpy(answer.boxes))
+                outputs = replay.view(flip=flip, scale=scale)
+                moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
         else:
             widths = {image_id: views.width for image_id, views in zip(image_ids, prepared, strict=True)}
             by_view = zip(*(views.prepared for views in prepared), strict=True)
@@ -110,7 +107,7 @@ class Augment(Pass):
                     width = np.array([widths[image_id] for image_id in seen.image_id], np.float32)
                     box[:, 0], box[:, 2] = width - seen.box[:, 2], width - seen.box[:, 0]
                 add_matched(moments, found, seen.with_columns(box=box), self.iou)
-        return Regions(header=header, **{name: found.frame[name] for name in KEPT}, **moments.columns())
+        return moments.regions(found)
 
 
 @register_pass("ensemble")
@@ -166,20 +163,16 @@ class Ensemble(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        header = self.header(detector)
         found = detector.forward(prepared, image_ids)
-        moments = Moments(header)
+        moments = Moments(self.header(detector))
         moments.add(found.logits, found.box)
         for member in self.detectors(detector):
             add_matched(moments, found, member.forward(prepared, image_ids), self.iou)
-        return Regions(header=header, **{name: found.frame[name] for name in KEPT}, **moments.columns())
+        return moments.regions(found)
 
 
 def add_matched(moments: Moments, found: Regions, seen: Regions, iou: float) -> None:
     """Adds to each region the detection of another output whose box overlaps it most, if by `iou` or more."""
-    import torch
-    from torchvision.ops import box_iou
-
     rows, matches = [], []
     for image_id in found.frame["image_id"].unique(maintain_order=True):
         mine = np.flatnonzero(found.image_id == image_id)

@@ -36,6 +36,7 @@ register_pass = PASSES.register
 
 #: Columns that a pass has from the run's own regions.
 SHARED = ("box", "score", "label")
+KEPT = ("image_id", "region_id", *SHARED)
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.detectors.base import Detector
+from farther.detectors.networks.replay import Dropout
+from farther.detectors.networks.taps import find_module
 from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
 from farther.detectors.passes.moments import Moments
 from farther.detectors.settings import to_numpy
 from farther.registry import STRICT
 from farther.tables import Regions
-
-if TYPE_CHECKING:
-    from farther.detectors.base import Detector
-
-#: Columns of a run's regions that a pass over them has too.
-KEPT = ("image_id", "region_id", "box", "score", "label")
 
 
 @register_pass("dropout")
@@ -52,21 +49,16 @@ class DropoutPass(Pass):
 
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
-        from farther.detectors.networks.taps import find_module
-
         check_replay(self, detector)
         for name in self.where:
             find_module(network_of(detector), name, "where")
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        from farther.detectors.networks.replay import Dropout
-
         replay = detector.replay(prepared)
         found = replay.regions(image_ids)
-        header = self.header(detector)
-        moments = Moments(header)
+        moments = Moments(self.header(detector))
         for number in range(self.passes):
-            answer = replay.again(dropout=Dropout(self.rate, self.seed, number, image_ids, self.where))
-            moments.add(to_numpy(answer.logits), to_numpy(answer.boxes))
-        return Regions(header=header, **{name: found.frame[name] for name in KEPT}, **moments.columns())
+            outputs = replay.again(dropout=Dropout(self.rate, self.seed, number, image_ids, self.where))
+            moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
+        return moments.regions(found)

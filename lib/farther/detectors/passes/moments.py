@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import entr, expit, softmax
 
+from farther.detectors.passes.base import KEPT
 from farther.errors import DataError
-from farther.tables import Header
+from farther.tables import Header, Regions
 
 #: Variances of coordinates that no pass moves, as of corners that are clipped to the image, in pixels².
 SMALLEST_VARIANCE = 1e-6
@@ -76,6 +77,11 @@ class Moments:
             "box_variance": variance.clip(min=SMALLEST_VARIANCE),
         }
         return {name: values.astype(np.float32) for name, values in columns.items()}
+
+    def regions(self, found: Regions) -> Regions:
+        """The rows of a run with the columns; `found` are its regions."""
+        kept = {name: found.frame[name] for name in KEPT}
+        return Regions(header=self._header, **kept, **self.columns())
 
     @property
     def boxes(self) -> np.ndarray:

@@ -1,23 +1,41 @@
-"""One step of the image along the gradient of a loss."""
+"""One step of the image along the gradient of a loss, and the same detections after it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
+import numpy as np
+import polars as pl
+import torch
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from farther.detectors.base import Fraction, Protocol
+from farther.detectors.base import Detector, Fraction, Protocol
+from farther.detectors.networks.replay import Replay, RowOutputs
 from farther.detectors.passes.base import Pass, check_replay, register_pass
+from farther.detectors.settings import to_numpy
 from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import digest
 
-if TYPE_CHECKING:
-    from farther.detectors.base import Detector
-    from farther.detectors.networks.perturbation import Gaussians, Step
+
+@plain_dataclass(frozen=True)
+class Gaussians:
+    """Means of the classes and the inverse of their common covariance.
+
+    Args:
+        means: μ of the classes with regions, ndarray of shape (C, D).
+        precision: Σ⁻¹, ndarray of shape (D, D); the pseudo-inverse where Σ is singular.
+    """
+
+    means: np.ndarray
+    precision: np.ndarray
 
 
 @register_pass("perturb")
@@ -89,11 +107,9 @@ class Perturb(Pass):
             ParameterError: the detector stores no features, or found nothing in the split.
         """
         if self.loss == "mahalanobis":
-            from farther.detectors.networks.perturbation import class_gaussians
-
             vars(self)["_gaussians"] = class_gaussians(RegionsFolder(regions / self.split, self.min_score))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """See `Pass.identity`."""
         learned = self._gaussians
         if learned is None:
@@ -102,35 +118,100 @@ class Perturb(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        from farther.detectors.networks.perturbation import after_step
+        return self.after_step(detector.replay(prepared), image_ids, detector.header())
 
-        return after_step(detector.replay(prepared), image_ids, self.step(detector.header()))
-
-    def step(self, header: Header) -> Step:
-        """The step that the parameters describe.
-
-        Args:
-            header: Header of the regions.
+    def after_step(self, replay: Replay, image_ids: Sequence[str], header: Header) -> Regions:
+        """The detections of a batch with the logits, features and latent columns of the images after the step.
 
         Raises:
-            ParameterError: the loss is "mahalanobis" and `learn` was not called.
+            ParameterError: see `Replay.again`; or the loss is "mahalanobis", and there are no features, or `learn` was
+                not called.
+            DataError: the network gives numbers that are not finite.
         """
-        from farther.detectors.networks import perturbation
+        regions = replay.regions(image_ids)
+        if not len(regions):
+            return regions
+        images = [image.detach().clone().requires_grad_() for image in replay.images]
+        outputs = replay.again(images)
+        losses, columns = self.losses(outputs, header), _columns(outputs)
+        for rows, taken in self._rounds(regions):
+            total = losses[torch.from_numpy(rows).to(losses.device)].sum()
+            gradients = torch.autograd.grad(total, images, retain_graph=True, allow_unused=True)
+            moved = [self._moved(*each, replay.unit) for each in zip(images, gradients, strict=True)]
+            for name, values in _columns(replay.again(moved)).items():
+                columns[name][taken] = values[taken]
+        stored = {name: regions.array(name) for name in columns if regions.has(name)}
+        return regions.with_columns(**{name: columns[name].astype(own.dtype) for name, own in stored.items()})  # type: ignore[union-attr]
 
-        keep = self.background == "keep"
-        columns = [k for k in range(len(header.classes)) if keep or k != header.background_index]
+    def losses(self, outputs: RowOutputs, header: Header) -> Tensor:
+        """L of each row, shape (N,); errors as in `after_step`."""
         if self.loss == "mahalanobis":
-            if self._gaussians is None:
-                raise ParameterError("the loss 'mahalanobis' needs the run's training regions: call `learn` first")
-            loss = perturbation.mahalanobis(self._gaussians)
-        elif self.loss == "max_softmax":
-            loss = perturbation.max_softmax(columns, self.temperature)
-        else:
-            loss = perturbation.max_logit(columns)
-        return perturbation.Step(
-            loss=loss,
-            size=self.epsilon if self.direction == "down" else -self.epsilon,
-            per_region=self.per == "region",
-            zero_is_positive=self.protocol == "published-code",
-            min_score=self.min_score,
-        )
+            return self._distances(outputs.features)
+        keep = self.background == "keep"
+        z = outputs.logits[:, [k for k in range(len(header.classes)) if keep or k != header.background_index]]
+        if self.loss == "max_logit":
+            return -z.amax(1)
+        scaled = z / self.temperature
+        return cross_entropy(scaled, scaled.argmax(1), reduction="none")
+
+    def _distances(self, features: Tensor | None) -> Tensor:
+        if self._gaussians is None:
+            raise ParameterError("the loss 'mahalanobis' needs the run's training regions: call `learn` first")
+        if features is None:
+            raise ParameterError("loss 'mahalanobis' needs features, which this detector does not have")
+        dtype = torch.float32 if features.device.type == "mps" else torch.float64
+        learned = self._gaussians.means, self._gaussians.precision
+        means, precision = (torch.as_tensor(values, dtype=dtype, device=features.device) for values in learned)
+        centred = features.to(dtype)[:, None] - means
+        return ((centred @ precision) * centred).sum(2).amin(1)
+
+    def _rounds(self, regions: Regions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each step to take: masks of the rows whose loss counts, and of those that are taken from its outputs."""
+        counted = regions.score >= self.min_score
+        if self.per == "image":
+            yield counted, np.ones(len(regions), bool)
+            return
+        rank = regions.frame.select(pl.int_range(pl.len()).over("image_id")).to_series().to_numpy()
+        for number in np.unique(rank[counted]):
+            yield counted & (rank == number), counted & (rank == number)
+
+    def _moved(self, image: Tensor, gradient: Tensor | None, unit: Tensor | float) -> Tensor:
+        image = image.detach()
+        gradient = torch.zeros_like(image) if gradient is None else gradient
+        sign = torch.where(gradient >= 0, 1.0, -1.0) if self.protocol == "published-code" else gradient.sign()
+        return image - (self.epsilon if self.direction == "down" else -self.epsilon) * unit * sign
+
+
+def class_gaussians(regions: RegionsFolder) -> Gaussians:
+    """Gaussians of the features of stored regions by their predicted classes; reads them twice.
+
+    Raises:
+        ParameterError: there are no features, or no regions.
+    """
+    if not regions.has("features"):
+        raise ParameterError("loss 'mahalanobis' needs features, which this detector does not store")
+    counts = np.zeros(len(regions.header.classes))
+    sums: np.ndarray | float = 0.0
+    for h, members in _features_by_class(regions):
+        counts, sums = counts + members.sum(axis=1), sums + members @ h
+    if not counts.any():
+        raise ParameterError(f"loss 'mahalanobis' needs regions to learn from: none in {regions.path}")
+    means = sums / np.maximum(counts, 1)[:, None]
+    scatter = sum(c.T @ c for c in (h - members.T @ means for h, members in _features_by_class(regions)))
+    return Gaussians(means[counts > 0], np.linalg.pinv(scatter / counts.sum(), hermitian=True))
+
+
+def _features_by_class(regions: RegionsFolder) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Features (n, D) of each batch, and 1 where a row is of a class (K, n)."""
+    for batch in regions.batches(["features"]):
+        if len(batch):
+            members = batch.label == np.arange(len(regions.header.classes))[:, None]
+            yield batch.array("features").astype(np.float64), members.astype(np.float64)  # type: ignore[union-attr]
+
+
+def _columns(outputs: RowOutputs) -> dict[str, np.ndarray]:
+    """The columns of outputs, which own their memory."""
+    found = {"logits": outputs.logits, **outputs.latents}
+    if outputs.features is not None:
+        found["features"] = outputs.features
+    return {name: to_numpy(values.detach()).copy() for name, values in found.items()}

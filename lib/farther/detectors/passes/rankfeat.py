@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
 
-from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
-from farther.detectors.passes.dropout import KEPT
+from farther.detectors.base import Detector
+from farther.detectors.networks.faster_rcnn import BOX_HEAD
+from farther.detectors.networks.replay import Dropout, Replay, RowOutputs
+from farther.detectors.networks.taps import find_module
+from farther.detectors.passes.base import KEPT, Pass, check_replay, network_of, register_pass
 from farther.detectors.settings import to_numpy
+from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import Regions
 
-if TYPE_CHECKING:
-    from farther.detectors.base import Detector
+#: The module whose output are the maps of the boxes of a Faster R-CNN, which its box head takes.
+BOX_MAPS = "roi_heads.box_roi_pool"
 
 
 @register_pass("rankfeat")
@@ -39,7 +47,7 @@ class RankFeat(Pass):
         Code: https://github.com/KingJamesSong/RankFeat
     """
 
-    layers: Annotated[tuple[str, ...], Field(min_length=1)] = ("roi_heads.box_roi_pool",)
+    layers: Annotated[tuple[str, ...], Field(min_length=1)] = (BOX_MAPS,)
 
     @property
     def forward_passes(self) -> int:
@@ -48,18 +56,12 @@ class RankFeat(Pass):
 
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
-        from farther.detectors.networks.taps import find_module
-
         check_replay(self, detector)
         for name in self.layers:
             find_module(network_of(detector), name, "layers")
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        import torch
-
-        from farther.detectors.networks.rank_one import again_without
-
         replay, network = detector.replay(prepared), network_of(detector)
         found = replay.regions(image_ids)
         answers = [again_without(replay, network, layer, image_ids) for layer in self.layers]
@@ -69,3 +71,58 @@ class RankFeat(Pass):
             columns["features"] = to_numpy(torch.stack(features).mean(0)).astype(found.features.dtype)
         kept = {name: found.frame[name] for name in KEPT}
         return Regions(header=self.header(detector), **kept, **columns)
+
+
+def again_without(replay: Replay, network: nn.Module, layer: str, image_ids: Sequence[str]) -> RowOutputs:
+    """The output for a batch's rows when the maps that a module gives lack their rank-1 part.
+
+    Raises:
+        ParameterError: the network has no such module, or its output is not a map per image or per box.
+    """
+    module = find_module(network, layer, "layers")
+    if layer == BOX_MAPS:  # only the box head runs again: dropout with rate 0 in it changes nothing
+        with _changed(network.get_submodule(BOX_HEAD[0]), layer, given=True):
+            return replay.again(dropout=Dropout(0.0, 0, 0, image_ids, (BOX_HEAD[0],)))
+    with _changed(module, layer):
+        return replay.again(replay.images)
+
+
+@contextmanager
+def _changed(module: nn.Module, layer: str, *, given: bool = False) -> Iterator[None]:
+    """Removes the rank-1 part of a module's output, or of what is given to it, while a block runs."""
+
+    def remove(found: Any) -> Tensor:
+        if not isinstance(found, Tensor) or found.ndim != 4:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            problem = f"the output of {layer!r} is {shape}, not (images, channels, rows, columns)"
+            raise ParameterError(f"parameter 'layers': {problem}; name another module")
+        return without_rank_one(found)
+
+    if given:
+        hook = module.register_forward_pre_hook(lambda _module, inputs: (remove(inputs[0]), *inputs[1:]))
+    else:
+        hook = module.register_forward_hook(lambda _module, _given, output: remove(output))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def without_rank_one(maps: Tensor) -> Tensor:
+    """Maps minus the part of their largest singular value: X − s₁ u₁ v₁ᵀ for each map X of shape (C, h · w).
+
+    v₁ is the first eigenvector of Xᵀ X, or u₁ that of X Xᵀ, whichever is the smaller matrix; computed in float64.
+
+    Args:
+        maps: Shape (N, C, h, w).
+
+    Returns:
+        Shape (N, C, h, w), of the same type.
+    """
+    on_cpu = maps.device.type == "mps"  # which has no float64
+    flat = (maps.cpu() if on_cpu else maps).flatten(2).double()
+    rows = flat if flat.shape[1] > flat.shape[2] else flat.transpose(1, 2)
+    first = torch.linalg.eigh(rows.transpose(1, 2) @ rows).eigenvectors[:, :, -1:]
+    rest = rows - (rows @ first) @ first.transpose(1, 2)
+    rest = rest if flat.shape[1] > flat.shape[2] else rest.transpose(1, 2)
+    return rest.reshape(maps.shape).to(maps.device, maps.dtype)

@@ -3,20 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from farther.detectors.base import Detector
 from farther.detectors.imported import Imported
-from farther.detectors.inference import InferenceParams
+from farther.detectors.inference import Detection, InferenceParams
 from farther.detectors.known_classes import Names, renamed
-from farther.detectors.passes.again import PassModel
-from farther.detectors.passes.base import Pass
+from farther.detectors.passes.base import SHARED, Pass
 from farther.detectors.passes.crops import CropModel, Crops
 from farther.detectors.splits import is_whole, read_splits
-from farther.errors import ParameterError
+from farther.errors import DataError, ParameterError
 from farther.images.stream import cache_key, stream
 from farther.keyed import Keyed
-from farther.tables import RegionsFolder, RegionsWriter
+from farther.tables import Regions, RegionsFolder, RegionsWriter, Table
+from farther.tables.parquet import read_parquet
+
+#: Largest difference, in pixels and in score, of what is detected again: other machines round in another way.
+TOLERANCE = {"box": 0.5, "score": 1e-3}
+
+
+@dataclass(frozen=True)
+class PassModel(Detection):
+    """A pass as a model of the engine.
+
+    Args:
+        again: The pass.
+        regions: The run's own regions in the split.
+        shard_images: Images per shard of both.
+    """
+
+    again: Pass
+    regions: RegionsFolder
+    shard_images: int
+
+    @property
+    def needs_gradients(self) -> bool:  # type: ignore[override]
+        """See `Model`."""
+        return self.again.needs_gradients
+
+    @property
+    def modules(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The modules of the adapter and of the pass."""
+        return (*super().modules, type(self.again).__module__)
+
+    def identity(self) -> dict[str, Any]:
+        """See `Model.identity`."""
+        return {**super().identity(), "pass": self.again.identity(), "regions": self.regions.key}
+
+    def prepare(self, image: np.ndarray, image_id: str) -> Any:
+        """See `Model.prepare`."""
+        return self.again.prepare(self.detector, image)
+
+    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
+        """See `Model.forward`."""
+        return self.again.forward(self.detector, prepared, image_ids)
+
+    def finish(self, table: Table, rows: np.ndarray) -> Table:
+        """The rows of a shard with the shared columns of the run's own regions.
+
+        Raises:
+            DataError: other objects were detected this time.
+        """
+        numbered = super().finish(table, rows)
+        shard = self.regions.shards[int(rows[0]) // self.shard_images]
+        found = read_parquet(shard, columns=["image_id", "region_id", *SHARED])
+        keys = ["image_id", "region_id"]
+        same = found.select(keys).equals(numbered.frame.select(keys)) and all(
+            np.allclose(found[name].to_numpy(), numbered.frame[name].to_numpy(), rtol=0, atol=tolerance)
+            for name, tolerance in TOLERANCE.items()
+        )
+        if not same:
+            problem = "the detector finds other objects than are stored: was the folder made on another machine?"
+            raise DataError(f"{problem} Delete it and rerun `infer`", file=self.regions.path)
+        return numbered.with_columns(**{name: found[name] for name in SHARED})
 
 
 def infer_passes(

@@ -17,17 +17,17 @@ from torch.onnx.operators import shape_as_tensor
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import batched_nms, nms, roi_align
 
+from farther.detectors import yolo
 from farther.detectors.base import Detector
-from farther.detectors.dense import DenseDetector
+from farther.detectors.dense import DenseDetector, scores_of, select
 from farther.detectors.detr import Detr
 from farther.detectors.faster_rcnn import FasterRCNN
-from farther.detectors.networks import detr_inference, yolo
-from farther.detectors.networks.dense import scores_of, select
+from farther.detectors.networks import detr_inference
 from farther.detectors.networks.faster_rcnn import propose, select_detections
 from farther.detectors.networks.pooling import fitting_levels
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.yolo_text import last_layer
-from farther.detectors.settings import Selection, StoredColumns
+from farther.detectors.settings import BoxSelection, StoredColumns
 from farther.detectors.whole_images import ImageClassifier
 from farther.detectors.yolo import Yolo
 from farther.tables.regions import LAYER
@@ -151,7 +151,7 @@ class YoloGraph(BoxGraph):
     def __init__(self, detector: Yolo, columns: Sequence[str], operating: float):
         super().__init__(detector, columns, operating)
         self.stored = detector.only(columns).stored_columns(log_scores=detector.log_scores)
-        self.selection = Selection(detector.score_threshold, detector.nms_iou, detector.max_detections)
+        self.selection = BoxSelection(detector.score_threshold, detector.nms_iou, detector.max_detections)
         self.network = detector.network
         self.network.model[-1].dynamic = True
 
@@ -181,7 +181,7 @@ class YoloGraph(BoxGraph):
             **self.latents(lambda: [seen.backbone], boxes, size, taps),
         }
 
-    def _features(self, seen: yolo.Output, rows: Tensor) -> Columns:
+    def _features(self, seen: yolo.YoloOutput, rows: Tensor) -> Columns:
         """The column `features`, where all levels share a last layer."""
         if last_layer(self.network) is None or not self.stored.wants("features"):
             return {}

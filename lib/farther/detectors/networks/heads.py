@@ -1,4 +1,4 @@
-"""The head that predicts the variance of a Faster R-CNN's boxes, and the variances of their corners in pixels²."""
+"""Heads that training may add to a Faster R-CNN: VOS's energy, and the variances of boxes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,42 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.detection._utils import BoxCoder
 
-#: Name of the head in a network, and first part of its weights' names in a checkpoint.
-VARIANCE_HEAD = "box_variance"
+#: Names of the heads in a network, and first parts of their weights' names in a checkpoint.
+ENERGY_HEAD, VARIANCE_HEAD = "vos", "box_variance"
 
 #: Limits of log σ². At the upper one σ is 0.74 widths of the proposal: matched proposals err less.
 LOG_VARIANCE = (-7.0, 4.0)
+
+
+class EnergyHead(nn.Module):
+    """The head that VOS adds to a detector: logistic regression on the weighted energy of the class logits.
+
+    E = log Σ_k max(w_k, 0) exp(f_k) over the known classes (Du et al. 2022, Equation 7, with the sign turned), and the
+    logits of unknown and known are a_0 E + b_0 and a_1 E + b_1.
+
+    Args:
+        classes: C, the known classes.
+    """
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.energy_weight = nn.Parameter(torch.ones(classes))
+        self.weight = nn.Parameter(torch.tensor([-0.1, 0.1]))
+        self.bias = nn.Parameter(torch.zeros(2))
+
+    def energy(self, logits: Tensor) -> Tensor:
+        """The weighted energy, shape (N,), of logits without the background, shape (N, C); higher is more known."""
+        highest = logits.max(dim=1).values
+        parts = self.energy_weight.relu() * (logits - highest[:, None]).exp()
+        return parts.sum(dim=1).clamp_min(torch.finfo(parts.dtype).tiny).log() + highest
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Logits of unknown (column 0) and known (column 1), shape (N, 2), of class logits, shape (N, C)."""
+        return self.energy(logits)[:, None] * self.weight + self.bias
+
+    def numbers(self) -> dict[str, list[float]]:
+        """Parameters for the method `vos`: `energy_weight` (C), `weight` (2) and `bias` (2)."""
+        return {name: value.detach().float().cpu().tolist() for name, value in self.named_parameters()}
 
 
 class VarianceHead(nn.Linear):

@@ -1,0 +1,40 @@
+"""The demo's detectors and images of discs, for tests of what passes and columns make of a trained network."""
+
+from pathlib import Path
+
+import numpy as np
+
+from farther import detectors
+from farther.detectors.passes import read_passes
+
+DEMO = Path(__file__).parents[2] / "data/demo"
+WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
+#: Score thresholds that leave a few detections of `scene`.
+LOW = {"faster_rcnn": 0.002, "yolo": 0.0002, "detr": 0.02}
+IDS = ["a", "b", "c"]
+
+
+def create(adapter, **params):
+    weights = DEMO / f"{WEIGHTS[adapter]}.safetensors"
+    return detectors.create(adapter, weights=weights, **{"device": "cpu", "score_threshold": LOW[adapter], **params})
+
+
+def scene(number=0):
+    """Discs on grey, 120 × 160 pixels; higher up and larger for a higher number."""
+    pixels = np.full((120, 160, 3), 200, np.uint8)
+    y, x = np.mgrid[:120, :160]
+    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
+        pixels[(y - 60 + 5 * number) ** 2 + (x - column) ** 2 < (radius + 2 * number) ** 2] = colour
+    return pixels
+
+
+def passed(kind, detector, images, **params):
+    """Regions of a pass over images, which are called as `IDS`."""
+    (found,) = read_passes("run", {kind: params}).values()
+    found.check(detector)
+    return found.forward(detector, [found.prepare(detector, image) for image in images], IDS[: len(images)])
+
+
+def detected(detector, images):
+    """Regions of one batch of images, which are called as `IDS`."""
+    return detector.forward([detector.prepare(image) for image in images], IDS[: len(images)])
