@@ -89,9 +89,10 @@ class Repeated(Detector):
             DataError: the folder has no checkpoint.
             ParameterError: see `Registry.create`.
         """
+        files = self.content() if self.kind == "ensemble" else (self.weights,)
         names = [f.name for f in fields(Detector) if f.name != "weights"]
         shared = {name: getattr(self, name) for name in names}
-        return [registry.create(self.of, weights=file, **shared, **self.params) for file in self.content()]  # type: ignore[misc]
+        return [registry.create(self.of, weights=file, **shared, **self.params) for file in files]  # type: ignore[misc]
 
     def content(self) -> tuple[Path, ...]:
         """See `Detector.content`: the checkpoint, or those of the members."""
