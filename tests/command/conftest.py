@@ -6,12 +6,11 @@ import fcntl
 import json
 import math
 import os
-import runpy
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -195,11 +194,7 @@ def switch() -> Callable[[str, Path], dict[str, Any]]:
 
 def _stage(name: str, *arguments: str) -> None:
     """Runs a stage as the pipeline does, in this process."""
-    sys.path.insert(0, str(ROOT / "stages"))
-    try:
-        runpy.run_path(str(ROOT / "stages" / f"{name}.py"))["main"](*arguments)
-    finally:
-        sys.path.remove(str(ROOT / "stages"))
+    import_module(f"farther.pipeline.{name}").main(*arguments)
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import runpy
 import shutil
-import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,7 @@ class Project:
 
     def stage(self, name: str, *arguments: str) -> None:
         """Runs a stage as the pipeline does, in this process."""
-        sys.path.insert(0, str(ROOT / "stages"))
-        try:
-            runpy.run_path(str(ROOT / "stages" / f"{name}.py"))["main"](*arguments)
-        finally:
-            sys.path.remove(str(ROOT / "stages"))
+        import_module(f"farther.pipeline.{name}").main(*arguments)
 
     def evaluate(self, run: str) -> None:
         """What `dvc repro evaluate@RUN` runs after `ingest`, whether it changed or not."""

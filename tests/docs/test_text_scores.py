@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shlex
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from PIL import Image
 from tests.similarity.conftest import write_clip
 
 from farther.command import main
+from farther.pipeline import evaluate, infer
 from farther.tables import Images, Objects
 
 ROOT = Path(__file__).parents[2]
@@ -81,12 +81,7 @@ def project(tmp_path, monkeypatch):
     code = {"methods": dict.fromkeys(("confidence", "mcm", "neg_label", "knn", "mahalanobis"), "-")}
     (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": {**code, "metrics": "-", "choice": "-"}}))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(ROOT / "stages")
     return tmp_path
-
-
-def run(stage: str, *arguments: str) -> None:
-    runpy.run_path(str(ROOT / f"stages/{stage}.py"))["main"](*arguments)
 
 
 def test_boxes_alone_get_text_scores_and_what_they_gain_over_the_confidence(project, capsys):
@@ -95,8 +90,8 @@ def test_boxes_alone_get_text_scores_and_what_they_gain_over_the_confidence(proj
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "Leaks: 2 of them name one of the 2 categories of the OOD test splits" in printed
-    run("infer", "ours")
-    run("evaluate", "ours")
+    infer.main("ours")
+    evaluate.main("ours")
     evaluated = json.loads((project / "artifacts/evaluation/ours.json").read_text())
     evaluated = evaluated.get("content", evaluated)
     gains = evaluated["gains"]["methods"]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import yaml
 from farther.curation import benchmark
 from farther.errors import FartherError
 from farther.params import parse
+from farther.pipeline.evaluate import main
 from farther.report.documented import how_chosen
 from farther.tables import Images, Objects, Regions, Scores
 
@@ -96,7 +96,7 @@ def evaluate(capsys, monkeypatch):
 
     def run(project: Path) -> str:
         monkeypatch.chdir(project)
-        runpy.run_path(str(STAGES / "evaluate.py"))["main"]("demo")
+        main("demo")
         return capsys.readouterr().out
 
     return run

@@ -2,20 +2,17 @@
 
 import json
 import re
-import runpy
 import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from tests.stages.in_process import run
 
 from farther.params import parse
 from farther.report import summary
 from farther.tables import Images, Objects, Regions
 
-STAGES = Path(__file__).parents[2] / "stages"
 METHODS = {"confidence": {}, "msp": {}, "knn": {"k": 1}, "uncertainty": {}}
 KNOWN = ("cat", "dog")
 
@@ -109,18 +106,9 @@ def project(tmp_path_factory):
             }
         )
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        patch.syspath_prepend(STAGES)
-        patch.setattr(sys, "argv", ["code_digests"])
-        runpy.run_path(str(STAGES / "code_digests.py"), run_name="__main__")
-        for run in ("native", "whole", "bare"):
-            stages = [] if run == "native" else [("infer", run)]
-            stages += [("evaluate", run)]
-            for name, *arguments in stages:
-                runpy.run_path(str(STAGES / f"{name}.py"))["main"](*arguments)
-        runpy.run_path(str(STAGES / "report.py"))["main"]()
-        yield root
+    imported = [f"{stage} {run}" for run in ("whole", "bare") for stage in ("infer", "evaluate")]
+    run(root, "code_digests", "evaluate native", *imported, "report")
+    yield root
     shutil.rmtree(root)
 
 

@@ -1,8 +1,8 @@
 """The stage `infer`, with torchvision's Faster R-CNN: small and untrained."""
 
 import json
-import runpy
-from pathlib import Path
+from functools import reduce
+from operator import getitem
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ from PIL import Image
 from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network, save_checkpoint
 from farther.errors import ParameterError
 from farther.params import parse
+from farther.pipeline.infer import main as run
 from farther.tables import Images, Regions
 from farther.tables.documents import write_json
 
-STAGES = Path(__file__).parents[2] / "stages"
 SIZES = ((64, 48), (48, 64), (40, 40))
 
 
@@ -52,12 +52,14 @@ def project(tmp_path, monkeypatch):
     }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(STAGES)
     return tmp_path
 
 
-def run(name):
-    runpy.run_path(str(STAGES / "infer.py"))["main"](name)
+def change(project, section, **values):
+    """Changes entries of a section of params.yaml."""
+    params = parse((project / "params.yaml").read_text())
+    reduce(getitem, section, params).update(values)
+    (project / "params.yaml").write_text(json.dumps(params))
 
 
 def test_each_split_of_the_benchmark_gets_its_regions_and_only_once(project, capsys):
@@ -77,9 +79,7 @@ def test_other_names_of_the_classes_do_not_run_the_detector_again(project, capsy
     run("demo")
     before = Regions.read(project / "artifacts/regions/demo/test")
     write_json(project / "artifacts/splits/voc/id_classes.json", ["cat", "hound"])
-    params = parse((project / "params.yaml").read_text())
-    params["detectors"]["demo"]["classes"] = {"dog": "hound"}
-    (project / "params.yaml").write_text(json.dumps(params))
+    change(project, ("detectors", "demo"), classes={"dog": "hound"})
     capsys.readouterr()
     run("demo")
     assert capsys.readouterr().out.splitlines() == ["coco_far: unchanged", "test: unchanged"]
@@ -90,19 +90,11 @@ def test_other_names_of_the_classes_do_not_run_the_detector_again(project, capsy
 
 
 def test_a_misspelt_setting_ends_the_stage_with_the_known_ones(project):
-    params = parse((project / "params.yaml").read_text())
-    params["inference"]["batchsize"] = 2
-    (project / "params.yaml").write_text(json.dumps(params))
+    change(project, ("inference",), batchsize=2)
     with pytest.raises(
         ParameterError, match=r"params\.yaml: inference: unknown parameter 'batchsize'\. Known: batch_size"
     ):
         run("demo")
-
-
-def change(project, **values):
-    params = parse((project / "params.yaml").read_text())
-    params["detectors"]["demo"] |= values
-    (project / "params.yaml").write_text(json.dumps(params))
 
 
 def test_a_detector_of_other_classes_is_refused_before_it_sees_an_image(project):
@@ -114,7 +106,7 @@ def test_a_detector_of_other_classes_is_refused_before_it_sees_an_image(project)
 
 def test_a_mapping_gives_the_detectors_classes_the_names_of_the_benchmark(project, capsys):
     write_json(project / "artifacts/splits/voc/id_classes.json", ["cat", "hound", "cow"])
-    change(project, classes={"dog": "hound"})
+    change(project, ("detectors", "demo"), classes={"dog": "hound"})
     run("demo")
     assert capsys.readouterr().out.startswith("demo does not have the ID classes cow: it finds none of their objects\n")
     regions = Regions.read(project / "artifacts/regions/demo/test")

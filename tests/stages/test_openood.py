@@ -1,9 +1,7 @@
 """OpenOOD's profiles, whole, on miniatures in its layout: lists, images and a checkpoint, from `ingest` to `report`."""
 
 import json
-import runpy
 import shutil
-import sys
 import zlib
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import yaml
 from PIL import Image
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
+from tests.stages.in_process import run
 
 from farther.command import main
 from farther.command.profile import placed
@@ -93,10 +92,7 @@ def digests(tmp_path_factory):
     root = tmp_path_factory.mktemp("code")
     (root / "data").symlink_to(ROOT / "data")
     (root / "params.yaml").symlink_to(ROOT / "params.yaml")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        patch.setattr(sys, "argv", ["code_digests"])
-        runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")
+    run(root, "code_digests")
     return root / "artifacts/code.json"
 
 
@@ -106,26 +102,25 @@ def project(request, tmp_path_factory, digests):
     root = tmp_path_factory.mktemp("openood")
     params = parse(placed((ROOT / f"profiles/{request.param}.yaml").read_text(), str(root)))
     id_name, classes, _ = BENCHMARKS[request.param]
-    run = next(iter(params["detectors"]))
-    params["detectors"] = {run: params["detectors"][run]}
-    seeds = {title: [run] for title, of in params["report"].get("seeds", {}).items() if run in of}
-    compared = next(iter(seeds), run)
+    detector = next(iter(params["detectors"]))
+    params["detectors"] = {detector: params["detectors"][detector]}
+    seeds = {title: [detector] for title, of in params["report"].get("seeds", {}).items() if detector in of}
+    compared = next(iter(seeds), detector)
     params["report"] |= {"seeds": seeds, "published": {compared: params["report"]["published"][compared]}}
     params["evaluate"] |= {"replicates": 0, "kept": [0.95], "confidences": [0.5]}
     params["report"] |= {"examples": 0}
     write_data(params, classes)
-    write_checkpoint(params["detectors"][run], params["datasets"][id_name]["categories"])
+    write_checkpoint(params["detectors"][detector], params["datasets"][id_name]["categories"])
     (root / "data").symlink_to(ROOT / "data")
     (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        Path("artifacts").mkdir()
-        shutil.copy(digests, "artifacts")
-        stages = [("ingest", name) for name in params["datasets"]]
-        for stage, *name in [*stages, ("curate",), ("infer", run), ("evaluate", run)]:
-            runpy.run_path(str(ROOT / f"stages/{stage}.py"))["main"](*name)
-        runpy.run_path(str(ROOT / "stages/report.py"))["main"]()
-        yield root, request.param, run
+    (root / "artifacts").mkdir()
+    shutil.copy(digests, root / "artifacts")
+    ingested = [f"ingest {name}" for name in params["datasets"]]
+    run(root, *ingested, "curate", f"infer {detector}", f"evaluate {detector}", "report")
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.chdir(root)
+    yield root, request.param, detector
+    monkeypatch.undo()
 
 
 def test_no_image_of_an_ood_list_is_left_out_whatever_its_label(project):

@@ -1,12 +1,12 @@
 """The profiles `realistic-*` on miniatures in the true layouts, with a WordNet of eight nouns."""
 
 import importlib.util
-import runpy
 from pathlib import Path
 
 import pytest
 import yaml
 from PIL import Image
+from tests.stages.in_process import run
 
 from farther.command.profile import placed
 from farther.datasets.wordnet import WordNet
@@ -53,15 +53,10 @@ def curated(profile, folder):
     """The folder of splits that the stages write for a profile."""
     text = placed((ROOT / f"profiles/{profile}.yaml").read_text(), str(folder))
     params = yaml.safe_load(text)
-    params["benchmarks"].pop("baseline", None)  # its SVHN is in test_saod.py
+    params["benchmarks"].pop("baseline", None)
+    datasets = [name for name in params["datasets"] if name != "svhn"]  # its miniature is in test_saod.py
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    stages = {name: runpy.run_path(str(ROOT / f"stages/{name}.py"))["main"] for name in ("ingest", "curate")}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for name in params["datasets"]:
-            if name != "svhn":  # its miniature is in test_saod.py
-                stages["ingest"](name)
-        stages["curate"]()
+    run(folder, *(f"ingest {name}" for name in datasets), "curate")
     return folder / "artifacts/splits"
 
 

@@ -1,13 +1,13 @@
 """The profile `saod` on miniatures in the true layouts: its datasets are ingested, derived from and curated."""
 
 import json
-import runpy
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 from PIL import Image
+from tests.stages.in_process import run
 
 from farther.command.profile import placed
 from farther.curation import Fates, Rules
@@ -153,18 +153,10 @@ def splits(tmp_path_factory):
     text = placed((ROOT / "profiles/saod.yaml").read_text(), str(folder))
     (folder / "params.yaml").write_text(text)
     (folder / "data").symlink_to(ROOT / "data")
-    stages = {name: runpy.run_path(str(ROOT / f"stages/{name}.py"))["main"] for name in ("ingest", "derive", "curate")}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        params = parse(text)
-        derived = [key for kind in params["derived"].values() for key in kind]
-        for name in params["datasets"]:
-            if name not in derived:
-                stages["ingest"](name)
-        for kind, entries in params["derived"].items():
-            for name in entries:
-                stages["derive"](kind, name)
-        stages["curate"]()
+    params = parse(text)
+    derived = [(kind, name) for kind, entries in params["derived"].items() for name in entries]
+    given = [name for name in params["datasets"] if name not in {name for _, name in derived}]
+    run(folder, *(f"ingest {name}" for name in given), *(f"derive {kind} {name}" for kind, name in derived), "curate")
     return folder / "artifacts/splits"
 
 
