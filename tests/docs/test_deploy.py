@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import supervision as sv
+from tests.docs.pages import Page
 
 import farther
 from farther.command import main
@@ -20,20 +20,14 @@ from farther.params import parse
 from farther.tables import Images, Regions, Scores
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-
-
-def block(kind: str, word: str) -> str:
-    (text,) = [text for found, text in BLOCKS if found == kind and word in text]
-    return text
+PAGE = Page("deploy.md")
 
 
 def run(script: str) -> str:
     """What a script of the page prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(block("python", f"# {script}"), script, "exec"), {})
+        exec(compile(PAGE.block("python", f"# {script}"), script, "exec"), {})
     return printed.getvalue()
 
 
@@ -41,7 +35,7 @@ def run(script: str) -> str:
 def predicted(evaluated) -> Path:
     """The folder that `farther predict` writes of the video of demo scenes."""
     run("scenes.py")
-    lines = block("bash", "farther predict deployed scenes.mp4").splitlines()
+    lines = PAGE.block("bash", "farther predict deployed scenes.mp4").splitlines()
     for line in lines:
         words = line.split("  #")[0].split()
         assert words[0] == "farther"
@@ -71,11 +65,11 @@ def test_drift_is_usable_from_python(predicted):
 def test_what_was_deployed_is_measured_when_labels_arrive(evaluated, predicted):
     """The scenes are the labelled images: the OOD split `coco_far` has their labels."""
     assert main(["predict", "deployed", "artifacts/demo/coco/val2017", "--out", "found", "--no-pictures"]) == 0
-    for line in block("bash", "cp -r artifacts/regions").splitlines():
+    for line in PAGE.block("bash", "cp -r artifacts/regions").splitlines():
         _, _, source, to = line.replace("predicted/", "found/").replace("labelled_far", "coco_far").split()
         shutil.rmtree(to, ignore_errors=True)
         shutil.copytree(source, to)
-    entry = parse(block("yaml", "voc-deployed:"))["detectors"]
+    entry = parse(PAGE.block("yaml", "voc-deployed:"))["detectors"]
     evaluated.change({"detectors": entry})
     evaluated.evaluate("voc-deployed")
     regions = Regions.read("artifacts/regions/voc-deployed/coco_far")
@@ -109,7 +103,7 @@ def test_what_cannot_be_run_is_one_message(predicted, arguments, problem, capsys
 
 
 def test_the_exported_graph_runs_without_farther_and_gives_the_monitors_scores(evaluated):
-    words = block("bash", "farther bundle voc-faster_rcnn knn deployed --onnx").splitlines()[-1].split()
+    words = PAGE.block("bash", "farther bundle voc-faster_rcnn knn deployed --onnx").splitlines()[-1].split()
     assert main(words[1:]) == 0
     monitor = farther.Monitor.load("deployed", device="cpu")
     files = sorted(Path("artifacts/demo/coco/val2017").glob("*.jpg"))

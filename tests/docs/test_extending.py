@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs.pages import Page
 
 ROOT = Path(__file__).parents[2]
 PLACED = re.compile(r"^# (extensions/\S+\.py)\n")
@@ -56,25 +57,20 @@ print(json.dumps({
 """
 
 
-def python_blocks(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
-
-
 @pytest.fixture(scope="module")
 def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("project")
     (folder / "extensions").mkdir()
-    for code in python_blocks("extending.md"):
+    for code in Page("extending.md").blocks("python"):
         place = PLACED.match(code)
         assert place, f"no place is named for: {code[:60]}"
         (folder / place[1]).write_text(code)
-    (adapter,) = [code for code in python_blocks("detectors.md") if "@register(" in code]
+    (adapter,) = [code for code in Page("detectors.md").blocks("python") if "@register(" in code]
     (folder / "extensions/any_name.py").write_text(adapter)
-    (method,) = [code for code in python_blocks("methods.md") if "@register(" in code]
+    (method,) = [code for code in Page("methods.md").blocks("python") if "@register(" in code]
     (folder / "extensions/scores.py").write_text(method)
-    rows = re.search(r"^```text\n(.*?)^```$", (ROOT / "docs/extending.md").read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert rows
-    command = [sys.executable, "-c", f"CSV = {rows[1]!r}\n{USE}"]
+    rows = Page("extending.md").blocks("text")[0]
+    command = [sys.executable, "-c", f"CSV = {rows!r}\n{USE}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-1500:]

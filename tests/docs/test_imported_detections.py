@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from tests.docs.pages import Page
 
 from farther import detectors
 from farther.detectors.imported import import_splits
 from farther.detectors.known_classes import renamed
 from farther.tables import Images, Regions
 
-PAGE = (Path(__file__).parents[2] / "docs/imported-detections.md").read_text(encoding="utf-8")
+PAGE = Page("imported-detections.md")
 IMAGE = "000000000139"
 #: The classes of task 1 of M-OWODB.
 VOC = yaml.safe_load(
@@ -29,12 +29,6 @@ FOUND = [
     ("unknown", (50.0, 5.0, 90.0, 70.0), 0.5),
     ("tvmonitor", (0.0, 0.0, 9.0, 9.0), 0.25),
 ]
-
-
-def section(heading: str) -> dict[str, str]:
-    """The blocks of code of a section by their language."""
-    text = re.search(rf"^### {re.escape(heading)}.*?\n(.*?)(?=^##)", PAGE, flags=re.MULTILINE | re.DOTALL)[1]
-    return dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
 
 
 class Tensor(list):
@@ -72,7 +66,7 @@ def results_per_image(root: Path) -> dict:
 
 
 def coco(root: Path) -> dict:
-    order = yaml.safe_load(section("UnSniffer")["yaml"])["params"]["categories"]
+    order = yaml.safe_load(PAGE.blocks("yaml", "UnSniffer")[-1])["params"]["categories"]
     number = {name: key for key, name in order.items()}
     rows = [
         {
@@ -115,12 +109,12 @@ WRITERS = {
 @pytest.mark.parametrize("detector", WRITERS)
 def test_the_example_imports_what_the_detector_writes(detector, tmp_path, monkeypatch):
     heading, write = WRITERS[detector]
-    assert f"| [{detector}](https://github.com/" in PAGE
+    assert f"| [{detector}](https://github.com/" in PAGE.text
     monkeypatch.chdir(tmp_path)
-    exec(section(heading)["python"], write(tmp_path))
+    exec(PAGE.blocks("python", heading)[-1], write(tmp_path))
     images = {"image_id": [IMAGE], "dataset": ["coco"], "file": [f"JPEGImages/{IMAGE}.jpg"], "digest": ["-"]}
     Images(**images, width=[100], height=[80]).write(tmp_path / "splits/test/images.parquet")
-    params = yaml.safe_load(section(heading)["yaml"])["params"]
+    params = yaml.safe_load(PAGE.blocks("yaml", heading)[-1])["params"]
     adapter = detectors.create("coco_results", weights=tmp_path / "detections/open_world.json", **params)
     import_splits(adapter, tmp_path / "splits", tmp_path / "regions", tmp_path / "work")
     regions = Regions.read(tmp_path / "regions/test")

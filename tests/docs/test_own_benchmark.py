@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from importlib import import_module
 from pathlib import Path
@@ -12,19 +11,15 @@ from typing import Any
 import pytest
 import yaml
 from PIL import Image
+from tests.docs.pages import Page
 
 from farther.command import main
 from farther.projects import init
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/your-own-benchmark.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+PAGE = Page("your-own-benchmark.md")
 BOX = (8, 6, 24, 18)  # x, y, width, height
 SIZE = (40, 30)
-
-
-def blocks(kind: str) -> list[str]:
-    return [text for found, text in BLOCKS if found == kind]
 
 
 def photo(file: Path, number: int) -> None:
@@ -94,12 +89,12 @@ def stages(params: dict[str, Any]) -> list[tuple[str, ...]]:
 
 def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, capsys):
     monkeypatch.chdir(photos)
-    lines = [line for text in blocks("bash") for line in text.splitlines()]
+    lines = [line for text in PAGE.blocks("bash") for line in text.splitlines()]
     make = next(line for line in lines if line.startswith("farther init"))
     assert main(shlex.split(make)[1:]) == 0
-    assert capsys.readouterr().out == blocks("text")[0]
+    assert capsys.readouterr().out == PAGE.blocks("text")[0]
     rules = Path("project/data/benchmarks/pets.yaml").read_text()
-    assert blocks("yaml")[0] in rules
+    assert PAGE.blocks("yaml")[0] in rules
     monkeypatch.chdir(photos / "project")
     assert {"farther doctor", "dvc repro", "farther summary"} < set(lines)
     assert main(["doctor", "--quick"]) == 0, capsys.readouterr().out

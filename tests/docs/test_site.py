@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,17 +36,8 @@ LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
 def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--config-file",
-        str(config),
-        "--site-dir",
-        str(out),
-    ]
+    words = ["build", "--strict", "--config-file", str(config), "--site-dir", str(out)]
+    command = [sys.executable, "-m", "mkdocs", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -67,11 +59,8 @@ def test_the_docs_build_without_a_warning(site):
 
 def public_names() -> set[str]:
     """All names of packages with `__all__`, functions and classes of metrics, and those that outside code relies on."""
-    names = {
-        f"farther.{package}.{name}"
-        for package in PACKAGES
-        for name in importlib.import_module(f"farther.{package}").__all__
-    }
+    modules = {package: importlib.import_module(f"farther.{package}") for package in PACKAGES}
+    names = {f"farther.{package}.{name}" for package, module in modules.items() for name in module.__all__}
     for module in pkgutil.walk_packages(farther.metrics.__path__, "farther.metrics."):
         if module.name.removeprefix("farther.metrics.") not in INTERNAL:
             names |= {
@@ -146,3 +135,9 @@ def test_the_citation_and_the_changelog_name_this_version():
     assert citation["version"] == farther.__version__
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
     assert f"## [{farther.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_extras_is_that_of_the_package():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs/install.md").read_text(), flags=re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(extras)

@@ -20,6 +20,7 @@ import nbclient
 import nbformat
 import pytest
 import yaml
+from tests.docs.pages import Page
 
 from farther.command import main
 from farther.methods.base import METHODS
@@ -27,17 +28,12 @@ from farther.params import parse
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs/notebook.ipynb"
-PAGE = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
-
-
-def blocks(kind: str) -> list[str]:
-    return [text for found, text in BLOCKS if found == kind]
+PAGE = Page("tutorial.md")
 
 
 def commands(program: str) -> list[str]:
     """The command lines of a program, without the comments behind them."""
-    lines = [line.split("  #")[0].strip() for text in blocks("bash") for line in text.splitlines()]
+    lines = [line.split("  #")[0].strip() for text in PAGE.blocks("bash") for line in text.splitlines()]
     return [line for line in lines if line.startswith(f"{program} ")]
 
 
@@ -53,20 +49,15 @@ def holds(output: str, shown: str) -> None:
     assert wanted <= printed, f"not printed: {wanted - printed}"
 
 
-def block_with(kind: str, word: str) -> str:
-    (text,) = [text for text in blocks(kind) if word in text]
-    return text
-
-
 @pytest.fixture(scope="module")
 def finished(evaluated):
     """The project at the end of section 4."""
     project = evaluated
     Path("extensions").mkdir()
-    for text in blocks("python"):
+    for text in PAGE.blocks("python"):
         Path(text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
     subprocess.run([sys.executable, "draw.py"], check=True)
-    first, second, third = (parse(text) for text in blocks("yaml"))
+    first, second, third = (parse(text) for text in PAGE.blocks("yaml"))
     project.change(first)
     project.stage("ingest", "mine")
     project.change(second)
@@ -83,7 +74,7 @@ def figures(run: str, split: str, method: str) -> dict[str, Any]:
 
 
 def test_images_drawn_by_the_page_become_a_split(finished):
-    holds(printed("farther explain image 000000000007"), block_with("text", "mine/images"))
+    holds(printed("farther explain image 000000000007"), PAGE.block("text", "mine/images"))
 
 
 def test_a_method_of_ones_own_is_fitted_scored_and_compared(finished):
@@ -99,7 +90,7 @@ def test_detections_from_a_file_give_the_figures_of_the_detector_that_made_them(
     reason = "knn needs features, which these regions do not have"
     fitted = json.loads(Path("artifacts/fitted/voc-mine/knn/method.json").read_text())
     assert fitted["not_applicable"] == reason
-    assert f'the report says why: "{reason}"' in PAGE
+    assert f'the report says why: "{reason}"' in PAGE.text
 
 
 def test_the_method_works_from_python_before_it_is_in_the_pipeline(finished):
@@ -109,14 +100,16 @@ def test_the_method_works_from_python_before_it_is_in_the_pipeline(finished):
 
 def test_the_explanation_of_a_figure_reads_as_shown(finished):
     line = next(line for line in commands("farther") if "explain number" in line)
-    holds(printed(line), block_with("text", "meaning   Share"))
+    holds(printed(line), PAGE.block("text", "meaning   Share"))
 
 
 def test_stages_that_the_page_names_are_stages_of_the_pipeline(finished):
     params = finished.params
     over = {"ingest": params["datasets"], "curate": params["benchmarks"]}
     over |= dict.fromkeys(("infer", "evaluate"), params["detectors"])
-    named = [line.split("'")[1] for text in blocks("text") for line in text.splitlines() if "Running stage" in line]
+    named = [
+        line.split("'")[1] for text in PAGE.blocks("text") for line in text.splitlines() if "Running stage" in line
+    ]
     named += [word for line in commands("dvc") for word in line.split() if "@" in word]
     assert named
     for stage, _, item in (name.partition("@") for name in named):
@@ -145,12 +138,12 @@ def printed(line: str) -> str:
 
 
 def test_the_examples_of_the_readme_run(evaluated):
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
-    (code,) = [text for kind, text in blocks if kind == "python"]
+    readme = Page("../README.md")
+    (code,) = readme.blocks("python")
     found: dict[str, Any] = {}
     exec(code, found)
     assert len(found["scores"]) > 0
-    (entries,) = [parse(text)["methods"] for kind, text in blocks if kind == "yaml"]
+    (entries,) = [parse(text)["methods"] for text in readme.blocks("yaml")]
     for name, params in entries.items():
         METHODS.create(name, **params)
 

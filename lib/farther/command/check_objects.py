@@ -21,7 +21,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredObject:
     """A file or folder of the pipeline, and what is stored for it.
 
     Args:
@@ -37,7 +37,7 @@ class Entry:
     folder: str | None = None
     digest: str | None = None
     size: int = 0
-    files: tuple[Entry, ...] = ()
+    files: tuple[StoredObject, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -92,43 +92,44 @@ def check_objects(
     return 1 if faults else 0
 
 
-def _outputs(repo: Repo) -> list[Entry]:
+def _outputs(repo: Repo) -> list[StoredObject]:
     """What the stages of this commit keep in the cache."""
     kept = (output for output in repo.index.outs if output.use_cache and output.hash_info)
-    return [Entry(str(output), output.hash_info.value) for output in kept]
+    return [StoredObject(str(output), output.hash_info.value) for output in kept]
 
 
-def _read(odb: Any, entry: Entry) -> Entry:
+def _read(odb: Any, asked: StoredObject) -> StoredObject:
     """Reads one object whole, a block at a time; a folder's is kept, as it lists files."""
     from farther.tables.documents import parse_json
 
     digest, size, listing = hashlib.md5(usedforsecurity=False), 0, []
     try:
-        with odb.fs.open(odb.oid_to_path(entry.oid), "rb") as file:
+        with odb.fs.open(odb.oid_to_path(asked.oid), "rb") as file:
             while block := file.read(BLOCK):
                 digest.update(block)
                 size += len(block)
-                if entry.oid.endswith(".dir"):
+                if asked.oid.endswith(".dir"):
                     listing.append(block)
     except FileNotFoundError:
-        return entry
-    found = replace(entry, digest=digest.hexdigest(), size=size)
+        return asked
+    found = replace(asked, digest=digest.hexdigest(), size=size)
     if not listing or not found.is_whole:
         return found
-    lines = parse_json(b"".join(listing), entry.path)
+    lines = parse_json(b"".join(listing), asked.path)
     return replace(
-        found, files=tuple(Entry(f"{entry.path}/{line['relpath']}", line["md5"], folder=entry.oid) for line in lines)
+        found,
+        files=tuple(StoredObject(f"{asked.path}/{line['relpath']}", line["md5"], folder=asked.oid) for line in lines),
     )
 
 
-def _read_all(odb: Any, outputs: list[Entry]) -> list[Entry]:
+def _read_all(odb: Any, outputs: list[StoredObject]) -> list[StoredObject]:
     """Reads outputs, then the files of those that are folders."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(partial(_read, odb), outputs))
         return found + list(pool.map(partial(_read, odb), (file for one in found for file in one.files)))
 
 
-def _report(found: list[Entry]) -> list[Entry]:
+def _report(found: list[StoredObject]) -> list[StoredObject]:
     """Prints what was read, and a line for each fault; returns the faults."""
     faults = [one for one in found if not one.is_whole and not one.is_absent]
     for fault in faults:
@@ -139,7 +140,7 @@ def _report(found: list[Entry]) -> list[Entry]:
     return faults
 
 
-def _remove(odb: Any, faults: list[Entry]) -> None:
+def _remove(odb: Any, faults: list[StoredObject]) -> None:
     """Deletes damaged objects and the lists of their folders: where a list exists, DVC takes its files for complete."""
     damaged = {fault.oid for fault in faults if fault.digest is not None}
     for oid in sorted(damaged | {fault.folder for fault in faults if fault.folder}):
