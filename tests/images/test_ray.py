@@ -14,7 +14,7 @@ from PIL import Image
 from farther.detectors.inference import InferenceParams, infer
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images import ray as engine
-from farther.images.ray import Pool, Queue, pool_for
+from farther.images.ray import Queue, WorkerNeeds, pool_for
 from farther.tables import Header, Images, Regions
 
 DEADLY = 7
@@ -205,9 +205,9 @@ def test_only_what_was_finished_since_is_told():
 
 def test_there_is_one_worker_for_each_gpu_and_it_gets_its_share_of_the_cores():
     machines = [{"CPU": 32, "GPU": 4}, {"CPU": 16, "GPU": 2}, {"CPU": 64}]
-    assert pool_for(machines, "auto", None) == Pool(cpus=8, gpus=1, processes=7)
+    assert pool_for(machines, "auto", None) == WorkerNeeds(cpus=8, gpus=1, processes=7)
     assert pool_for(machines, "auto", None).room(machines) == 6
-    assert pool_for(machines, "cuda", 3) == Pool(cpus=4, gpus=1, processes=3)
+    assert pool_for(machines, "cuda", 3) == WorkerNeeds(cpus=4, gpus=1, processes=3)
 
 
 def test_no_gpu_has_more_than_eight_processes_beside_it():
@@ -221,10 +221,10 @@ def test_gpus_without_enough_cores_stay_idle():
 
 def test_a_network_on_the_cpu_gets_one_core_or_one_for_each_process():
     machines = [{"CPU": 8, "GPU": 1}, {"CPU": 10}]
-    assert pool_for(machines, "cpu", None) == Pool(cpus=1, gpus=0, processes=0)
-    assert Pool(cpus=1, gpus=0, processes=0).room(machines) == 18
-    assert pool_for(machines, "cpu", 4) == Pool(cpus=4, gpus=0, processes=4)
-    assert Pool(cpus=4, gpus=0, processes=4).room(machines) == 4
+    assert pool_for(machines, "cpu", None) == WorkerNeeds(cpus=1, gpus=0, processes=0)
+    assert WorkerNeeds(cpus=1, gpus=0, processes=0).room(machines) == 18
+    assert pool_for(machines, "cpu", 4) == WorkerNeeds(cpus=4, gpus=0, processes=4)
+    assert WorkerNeeds(cpus=4, gpus=0, processes=4).room(machines) == 4
 
 
 @pytest.mark.parametrize(

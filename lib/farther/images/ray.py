@@ -31,7 +31,7 @@ LOSSES = 3
 
 
 @dataclass(frozen=True)
-class Pool:
+class WorkerNeeds:
     """Cores, GPUs (1, or 0 for a network on the CPU) and worker processes of each worker."""
 
     cpus: int
@@ -46,7 +46,7 @@ class Pool:
         )
 
 
-def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: int | None) -> Pool:
+def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: int | None) -> WorkerNeeds:
     """What each worker of a cluster takes.
 
     Args:
@@ -66,9 +66,9 @@ def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: in
     if with_gpu and device in ("auto", "cuda"):
         share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpu)
         processes = max(0, min(8, share - 1)) if processes is None else processes
-        pool = Pool(processes + 1, 1, processes)
+        pool = WorkerNeeds(processes + 1, 1, processes)
     else:
-        pool = Pool(max(1, processes or 0), 0, processes or 0)
+        pool = WorkerNeeds(max(1, processes or 0), 0, processes or 0)
     if not pool.room(machines):
         found = "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines) or "no machine"
         raise ParameterError(
@@ -162,7 +162,7 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
 
 
 #: Workers that wait for the next split, of one cluster and pool at a time: they keep the cores and GPUs of that pool.
-_kept: dict[tuple[str, str, Pool], list[Any]] = {}
+_kept: dict[tuple[str, str, WorkerNeeds], list[Any]] = {}
 
 
 class _Driver:
@@ -249,7 +249,7 @@ class _Driver:
             )
 
 
-def _kept_workers(ray: Any, key: tuple[str, str, Pool]) -> list[Any]:
+def _kept_workers(ray: Any, key: tuple[str, str, WorkerNeeds]) -> list[Any]:
     """The workers that wait, after ending those that take other cores and GPUs."""
     for other in [other for other in _kept if other != key]:
         workers = _kept.pop(other)

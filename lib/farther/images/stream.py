@@ -162,7 +162,7 @@ def stream(
     writer.close(len(shards))
 
 
-class Answer(NamedTuple):
+class BatchAnswer(NamedTuple):
     """Tables of a batch, in several pieces or none, and the images that have no rows because something is wrong."""
 
     tables: list[Table]
@@ -176,11 +176,11 @@ class Work:
     model: Model
     preparation: Preparation
 
-    def __call__(self, batch: Batch) -> Answer:
+    def __call__(self, batch: Batch) -> BatchAnswer:
         """Answer to a batch of files."""
         return self.run(batch, self.preparation(batch))
 
-    def run(self, batch: Batch, items: Sequence[Any]) -> Answer:
+    def run(self, batch: Batch, items: Sequence[Any]) -> BatchAnswer:
         """Answer to a batch whose images are prepared."""
         usable: list[tuple[str, Any]] = []
         failures: list[Failure] = []
@@ -192,20 +192,21 @@ class Work:
         self.model.load()  # outside of inference mode: another model may compute gradients with the same weights
         with nullcontext() if self.model.needs_gradients else inference_mode():
             tables, wrong = self._forward(usable)
-        return Answer(tables, failures + wrong)
+        return BatchAnswer(tables, failures + wrong)
 
-    def _forward(self, usable: Sequence[tuple[str, Any]]) -> Answer:
+    def _forward(self, usable: Sequence[tuple[str, Any]]) -> BatchAnswer:
         """The model's rows. If it yields values that cannot be used, its images are tried one by one."""
         if not usable:
-            return Answer([], [])
+            return BatchAnswer([], [])
+        image_ids, prepared = [image_id for image_id, _ in usable], [item for _, item in usable]
         try:
-            return Answer([self.model.forward([item for _, item in usable], [image_id for image_id, _ in usable])], [])
+            return BatchAnswer([self.model.forward(prepared, image_ids)], [])
         except DataError as error:
             if len(usable) == 1:
                 reason = f"the model's output cannot be used: {error}"
-                return Answer([], [{"image_id": usable[0][0], "reason": reason}])
+                return BatchAnswer([], [{"image_id": usable[0][0], "reason": reason}])
         alone = [self._forward([one]) for one in usable]
-        return Answer([t for one in alone for t in one.tables], [f for one in alone for f in one.failures])
+        return BatchAnswer([t for one in alone for t in one.tables], [f for one in alone for f in one.failures])
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ class Job:
     def _preparation(self) -> Preparation:
         return Preparation(self.model, self.plan.params.exif, self.plan.params.max_pixels)
 
-    def _answers(self, batches: Iterable[Batch], processes: int) -> Generator[tuple[Batch, Answer], None, None]:
+    def _answers(self, batches: Iterable[Batch], processes: int) -> Generator[tuple[Batch, BatchAnswer], None, None]:
         work = Work(self.model, self._preparation())
         if self.model.runs_on_cpu():
             self.model.load()
@@ -266,7 +267,7 @@ class Job:
                 for batch, items in prepared:
                     yield batch, work.run(batch, items)
 
-    def _write(self, shard: int, answers: Iterable[tuple[Batch, Answer]], count: Callable[[int], Any]) -> None:
+    def _write(self, shard: int, answers: Iterable[tuple[Batch, BatchAnswer]], count: Callable[[int], Any]) -> None:
         tables: list[Table] = []
         failures: list[Failure] = []
         for batch, answer in answers:
