@@ -19,7 +19,7 @@ from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 
 from farther import detectors, methods
-from farther.detectors.networks import dense
+from farther.detectors import dense
 from farther.detectors.networks.architectures import CompactPyramid
 from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
