@@ -188,7 +188,7 @@ CODE = {
         "methods/neighbours.py",
         "",
         "\nUNUSED = 1\n",
-        [*map("evaluate@{}".format, RUNS), "cost", "report"],
+        ["stratify", *map("evaluate@{}".format, RUNS), "cost", "report"],
     ),
     "a template of the report": ("report/templates/base.html", "", "<!-- a word -->", ["report"]),
 }
