@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from dvc.repo import Repo
 
 from farther import dvc_repro
 from farther.command import main
+from farther.command.project import Project
+from farther.command.repro import _stage_count
 
 PIPELINE = """
 stages:
@@ -150,6 +153,11 @@ def test_dvc_says_of_each_stage_that_it_runs_is_cached_or_unchanged(tmp_path):
     (tmp_path / "one").unlink()
     (tmp_path / "dvc.lock").unlink()
     assert events(dvc_repro.ALONE, "one") == [f"{dvc_repro.MARK}{dvc_repro.CACHED} one"]
+
+
+def test_the_stages_that_are_counted_are_those_of_dvc():
+    root = Path(__file__).parents[2]
+    assert _stage_count(Project(root / "params.yaml", root)) == len(Repo(str(root)).index.stages)
 
 
 def test_ctrl_c_ends_the_stage_and_the_command(project):

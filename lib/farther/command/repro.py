@@ -311,13 +311,14 @@ def _stage_count(project: Project) -> int:
     def entries(foreach: Any) -> int:
         value: Any = foreach
         if isinstance(foreach, str):
-            value = project.params
+            value = params
             for name in foreach.strip("${}").split("."):
                 value = value[name]
         return len(value)
 
     try:
-        stages = read_yaml(project.folder / "dvc.yaml")["stages"]
+        # Not `project.params`, whose datasets include the derived ones: `ingest` has no stage for these.
+        params, stages = read_yaml(project.file), read_yaml(project.folder / "dvc.yaml")["stages"]
         return sum(entries(stage["foreach"]) if "foreach" in stage else 1 for stage in stages.values())
     except (KeyError, TypeError):
         return 0
