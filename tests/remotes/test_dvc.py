@@ -89,17 +89,17 @@ def section(remote: str, settings: dict[str, str]) -> str:
 def make_pipeline_small(pipeline) -> None:
     """Leaves what one run needs, up to its metrics and curves."""
     pipeline["stages"] = {name: pipeline["stages"][name] for name in STAGES}
-    pipeline["stages"]["demo"]["foreach"] = ["voc", "coco"]
 
 
 def make_params_small(params) -> None:
     """Leaves one detector and two methods on the fewest scenes that give every split objects."""
-    params["demo"].update(voc={"train": 12, "val": 6, "test": 6}, coco=24)
+    others = {name: {"train": 2, "val": 2, "test": 2} for name in ("bdd", "drawings")}
+    params["demo"].update(**others, voc={"train": 12, "val": 6, "test": 6}, coco=24, openimages=2, drawings_unknown=2)
     params["datasets"] = {name: params["datasets"][name] for name in ("voc", "coco")}
     voc = params["benchmarks"]["voc"]
     voc["splits"] = {name: split for name, split in voc["splits"].items() if split["dataset"] == "coco"}
     del voc["shifted"], voc["pseudo_ood"]
-    params["benchmarks"] = {"voc": voc}
+    params["benchmarks"], params["derived"] = {"voc": voc}, {}
     params["detectors"] = {RUN: params["detectors"][RUN]}
     params["methods"] = {name: params["methods"][name] for name in ("msp", "knn")}
 
