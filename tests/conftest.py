@@ -241,7 +241,8 @@ def registries() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """Ray on this machine, with room for two workers; they find the tests' modules as the tests do."""
-    variables = {"PYTHONPATH": str(Path(__file__).parents[1]), "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[1]
+    variables = {"PYTHONPATH": f"{root / 'lib'}{os.pathsep}{root}", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
     # A token of the test's own: Ray would write one to the user's home.
     variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with pytest.MonkeyPatch.context() as patch:

@@ -165,7 +165,6 @@ def test_a_formula_takes_the_counts_that_it_names():
 @pytest.mark.parametrize(
     "command",
     [
-        "doctor --quick",
         "methods",
         "detectors",
         "datasets",

@@ -13,6 +13,7 @@ import yaml
 
 from farther.curation import benchmark
 from farther.errors import FartherError
+from farther.evaluation.results import FittedMethod
 from farther.params import parse
 from farther.pipeline.evaluate import main
 from farther.report.documented import how_chosen
@@ -169,7 +170,7 @@ def test_parameters_may_be_chosen_on_a_split_marked_as_validation(project, evalu
     fitted = read(project, "fitted/demo/chosen/method.json")
     assert (fitted["choice"]["ood_split"], fitted["choice"]["oracle"]) == ("coco_choose", False)
     assert fitted["params"]["temperature"] == fitted["choice"]["best"]["params"]["temperature"]
-    assert how_chosen(fitted) == (
+    assert how_chosen(FittedMethod(**fitted)) == (
         "chosen by search: the best of 2 by AUROC of ID split 'val' against OOD split 'coco_choose', "
         "an OOD validation split"
     )
@@ -183,7 +184,7 @@ def test_parameters_must_not_be_chosen_on_a_split_that_results_are_reported_on_e
     evaluate(project)
     fitted = read(project, "fitted/demo/best/method.json")
     assert fitted["choice"]["oracle"] is True
-    assert how_chosen(fitted).startswith("ORACLE, chosen on test data: the best of 2")
+    assert how_chosen(FittedMethod(**fitted)).startswith("ORACLE, chosen on test data: the best of 2")
 
 
 SHARPNESS = '''

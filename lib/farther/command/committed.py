@@ -106,14 +106,14 @@ def read_folder(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
     Raises:
         DataError: a file is too large.
     """
-    from farther.tables.files import open_binary
+    from farther.tables.files import open_binary, regular_file
     from farther.tables.folders import listed
 
     places = [folder / path for path in paths]
     found = [file for place in places for file in ([place] if place.is_file() else listed(place, "**/*.json"))]
     files: dict[str, bytes] = {}
     for file in found:
-        _check_size(file, file.stat().st_size, len(files))
+        _check_size(file, regular_file(file).stat().st_size, len(files))
         with open_binary(file) as opened:
             files[file.relative_to(folder).as_posix()] = opened.read()
     return files
