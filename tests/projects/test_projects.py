@@ -5,8 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from PIL import Image
+from torchvision.models import mobilenet_v3_small
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 from farther.command import main
 from farther.curation import Rules
@@ -14,6 +17,7 @@ from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.projects import init, recognise, recognise_detector
 from farther.projects.proposals import Lookup, propose
+from farther.projects.recognise import STATE_DICTS, _of_state_dict
 
 ROOT = Path(__file__).parents[2]
 NAMES = ClassNames(ROOT / "data/names/classes.yaml")
@@ -130,10 +134,61 @@ def test_a_checkpoint_is_opened_by_the_adapter_that_fits(pets):
     assert "pedestrian" in header.known_classes
 
 
-def test_a_file_that_is_not_a_detector_comes_with_every_reason(pets, tmp_path):
-    (tmp_path / "x.pt").write_text("nothing")
-    with pytest.raises(DataError, match=r"x\.pt: no adapter opens it\. yolo: .*; faster_rcnn: .*; detr: "):
+@pytest.mark.parametrize(
+    ("content", "seems"),
+    [
+        (b"nothing", "text (Ultralytics: not a PyTorch file"),
+        (b"\x08\x07\x12\x07pytorch", "an ONNX graph"),
+        (b"\x89HDF\r\n", "a file of Keras (HDF5)"),
+        (bytes(range(200, 216)), "something else"),
+    ],
+)
+def test_a_file_that_is_not_a_detector_comes_with_what_it_seems_to_be(pets, tmp_path, content, seems):
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(f"no adapter opens it: it seems to be {seems}")) as error:
         recognise_detector(tmp_path / "x.pt", recognise(pets))
+    assert "Read are checkpoints of Ultralytics" in str(error.value)
+
+
+@pytest.mark.parametrize("adapter", STATE_DICTS)
+def test_a_state_dict_of_torchvision_has_the_classes_of_the_id_dataset_if_their_number_fits(pets, tmp_path, adapter):
+    mark, logits, anchors = STATE_DICTS[adapter]
+    torch.save({mark: torch.ones(1), logits: torch.ones(3 * anchors, 4)}, tmp_path / "one.pth")
+    dataset = recognise(pets)
+    assert _of_state_dict(tmp_path / "one.pth", dataset) == {"adapter": adapter, "params": {"classes": ["cat", "dog"]}}
+    torch.save({mark: torch.ones(1), logits: torch.ones(81 * anchors, 4)}, tmp_path / "coco.pth")
+    with pytest.raises(DataError, match=rf"its 80 cannot be the 2 of the ID dataset: .*adapter: {adapter}, weights"):
+        _of_state_dict(tmp_path / "coco.pth", dataset)
+
+
+def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_path):
+    torch.save(mobilenet_v3_small(num_classes=2).state_dict(), tmp_path / "mobile.pth")
+    entry, header = recognise_detector(tmp_path / "mobile.pth", recognise(pets))
+    assert (entry["adapter"], entry["params"]["architecture"]) == ("classifier", "mobilenet_v3_small")
+    assert header.known_classes == ("cat", "dog")
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = ViTConfig(
+        **size, image_size=16, patch_size=8, id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1}
+    )
+    ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+    ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
+    entry, header = recognise_detector(tmp_path / "vit", recognise(pets))
+    assert (entry["adapter"], header.known_classes) == ("transformers_classifier", ("cat", "dog"))
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert/config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(DataError, match="'BertModel' is no network of transformers for detection or classification"):
+        recognise_detector(tmp_path / "bert", recognise(pets))
+
+
+def test_results_with_names_have_the_classes_of_the_id_dataset_and_all_names_of_the_file(pets, tmp_path):
+    def record(name: str, **more) -> dict:
+        return {"image_id": 1, "category_id": name, "bbox": [1, 2, 3, 4], "score": 0.5, **more}
+
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps([record("dog")] * 2_500 + [record("zebra")]))
+    assert recognise_detector(file, recognise(pets))[1].known_classes == ("cat", "dog", "zebra")
+    file.write_text(json.dumps([record("dog", logits=[1.0, 2.0]), record("zebra", logits=[2.0, 1.0])]))
+    assert recognise_detector(file, recognise(pets))[1].known_classes == ("dog", "zebra")
 
 
 def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out():
