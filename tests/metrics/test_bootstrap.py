@@ -143,7 +143,7 @@ def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, mo
     assert len(list(weighting.blocks(30, len(case[1])))) > 1
     after = FORMULAS[name](*case, draws.of)
     for key, values in before.items():
-        np.testing.assert_array_equal(after[key], values)
+        np.testing.assert_allclose(after[key], values, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("aupr", ["step", "trapezoid"])
@@ -179,7 +179,7 @@ def test_separation_with_weights_of_one_of_groups_and_in_blocks_is_the_same(case
     each.append(ood.evaluate(score, score**2, rows, rows))
     for name, values in each[1].items():
         assert each[0][name] == pytest.approx(values)
-        np.testing.assert_array_equal(each[2][name], values)
+        np.testing.assert_allclose(each[2][name], values, rtol=1e-12, atol=1e-12)
 
 
 def test_many_regions_of_equal_score_are_counted_exactly():
