@@ -17,7 +17,7 @@ from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.projects import init, recognise, recognise_detector
 from farther.projects.proposals import Lookup, propose
-from farther.projects.recognise import STATE_DICTS, _of_state_dict
+from farther.projects.recognise_detector import STATE_DICTS, _of_state_dict
 
 ROOT = Path(__file__).parents[2]
 NAMES = ClassNames(ROOT / "data/names/classes.yaml")

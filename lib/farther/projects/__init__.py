@@ -1,6 +1,7 @@
 """A project for a user's photographs, labels and detector: recognises formats and writes what the pipeline reads."""
 
 from farther.projects.project import ProjectDataset, init
-from farther.projects.recognise import Dataset, recognise, recognise_detector
+from farther.projects.recognise import Dataset, recognise
+from farther.projects.recognise_detector import recognise_detector
 
 __all__ = ["Dataset", "ProjectDataset", "init", "recognise", "recognise_detector"]

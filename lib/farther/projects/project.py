@@ -15,7 +15,8 @@ from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import renamed
 from farther.errors import ParameterError
 from farther.projects.proposals import Lookup, Proposal, propose
-from farther.projects.recognise import Dataset, recognise, recognise_detector
+from farther.projects.recognise import Dataset, recognise
+from farther.projects.recognise_detector import recognise_detector
 from farther.tables import Header
 from farther.tables.folders import resolved
 

@@ -1,0 +1,204 @@
+"""The adapter of a detector, recognised from its files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from math import floor
+from pathlib import Path
+from typing import Any
+
+from farther import detectors
+from farther.errors import DataError, FartherError, shorten
+from farther.extras import missing
+from farther.projects.proposals import Lookup, propose
+from farther.projects.recognise import Dataset
+from farther.tables import Header
+from farther.tables.documents import read_json
+from farther.tables.files import open_binary
+from farther.tables.folders import listed
+from farther.tables.json_stream import list_elements
+
+#: Adapters that open a checkpoint which names its classes, in the order in which they are tried.
+ADAPTERS = ("yolo", "faster_rcnn", "detr", "classifier")
+#: State dicts of torchvision's detectors: a weight that the ones before do not have, the weight whose rows are the
+#: logits of the background and the classes, and how often these are repeated.
+STATE_DICTS = {
+    "mask_rcnn": ("roi_heads.mask_predictor.mask_fcn_logits.weight", "roi_heads.box_predictor.cls_score.weight", 1),
+    "faster_rcnn": ("roi_heads.box_predictor.cls_score.weight", "roi_heads.box_predictor.cls_score.weight", 1),
+    "fcos": ("head.regression_head.bbox_ctrness.weight", "head.classification_head.cls_logits.weight", 1),
+    "retinanet": ("head.classification_head.cls_logits.weight", "head.classification_head.cls_logits.weight", 9),
+}
+#: What `save_pretrained` of transformers calls its configuration.
+CONFIG = "config.json"
+#: Classes of ImageNet, whose names the adapter knows.
+IMAGENET = 1000
+#: What the first bytes of a file say, for a message.
+BEGINNINGS = {
+    b"PK": "a file that `torch.save` wrote",
+    b"\x89HDF": "a file of Keras (HDF5)",
+    b"\x80": "a pickle",
+    b"\x08": "an ONNX graph",
+}
+READ = (
+    "Read are checkpoints of Ultralytics and of farther, state dicts of torchvision's detectors and classifiers, "
+    "folders of transformers, COCO results (.json) and folders of Parquet"
+)
+
+
+def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> tuple[dict[str, Any], Header]:
+    """The entry of section `detectors`, without its benchmark, and the header of its regions.
+
+    Args:
+        path: A checkpoint; a folder of transformers; a file or folder of COCO results; or a folder of Parquet with a
+            `regions.json`.
+        dataset: The ID dataset. Results without names have its numbers of classes, and state dicts, which name no
+            classes, have its classes in its order.
+        lookup: Where synonyms of the ID dataset's names are found in results with names.
+
+    Raises:
+        DataError: it is none of these; says what it seems to be. Or a state dict has another number of classes.
+    """
+    if not path.exists():
+        raise DataError("the file does not exist", file=path)
+    if (path / CONFIG).is_file():
+        return _opened({**_of_transformers(path, dataset), "weights": str(path)})
+    results = listed(path, "*.json") if path.is_dir() else [path] if path.suffix == ".json" else []
+    if any(file.name != "regions.json" for file in results):
+        params = _of_results([file for file in results if file.name != "regions.json"], dataset, lookup)
+        return _opened({"adapter": "coco_results", "params": params, "weights": str(path)})
+    if path.is_dir() and listed(path, "**/regions.json"):
+        return _opened({"adapter": "parquet", "weights": str(path)})
+    absent, yolo = "", ""
+    for adapter in ADAPTERS:
+        try:
+            return _opened({"adapter": adapter, "weights": str(path)})
+        except FartherError as error:
+            yolo = yolo or str(getattr(error, "problem", error))
+        except ModuleNotFoundError as error:
+            absent = absent or f"; {adapter} {missing(error)}"
+    if path.is_file() and (found := _of_state_dict(path, dataset)):
+        return _opened({**found, "weights": str(path)})
+    seems = _beginning(path)
+    said = f" (Ultralytics: {yolo})" if path.suffix == ".pt" and yolo else ""
+    raise DataError(f"no adapter opens it: it seems to be {seems}{said}{absent}. {READ}", file=path)
+
+
+def _beginning(path: Path) -> str:
+    """What a file or folder seems to be."""
+    if path.is_dir():
+        return "a folder without a config.json, results or a regions.json"
+    with open_binary(path) as file:
+        start = file.read(16)
+    if start[8:9] == b"{":
+        return "a safetensors file"
+    other = "text" if start.isascii() and start.decode().strip().isprintable() else "something else"
+    return next((kind for beginning, kind in BEGINNINGS.items() if start.startswith(beginning)), other)
+
+
+def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
+    """The adapter of a folder that `save_pretrained` wrote, and prompts where it needs some: the ID classes.
+
+    Raises:
+        DataError: its network neither detects nor classifies.
+    """
+    from farther.detectors.open_vocabulary import CLASSES
+
+    config = read_json(folder / CONFIG)
+    if not isinstance(config, dict):
+        raise DataError(f"expected the object that transformers writes, found {shorten(config)}", file=folder / CONFIG)
+    if config.get("model_type") in CLASSES:
+        return {"adapter": "open_vocabulary", "params": {"classes": dataset.categories}}
+    named = str(next(iter(config.get("architectures") or ()), ""))
+    for ending, adapter in {"ForObjectDetection": "detr", "ForImageClassification": "transformers_classifier"}.items():
+        if named.endswith(ending):
+            return {"adapter": adapter}
+    problem = f"{shorten(named)} is no network of transformers for detection or classification of images"
+    raise DataError(problem, file=folder / CONFIG, field="architectures")
+
+
+def _of_state_dict(path: Path, dataset: Dataset) -> dict[str, Any] | None:
+    """Adapter and parameters of a state dict of torchvision; None where it is of no network that is known.
+
+    Raises:
+        DataError: it has another number of classes than the ID dataset.
+    """
+    from farther.detectors.networks.weights import read_weights
+
+    try:
+        state = read_weights(path)
+    except DataError:
+        return None
+    found, rows, params = "", 0, {}
+    for adapter, (mark, logits, anchors) in STATE_DICTS.items():
+        if not found and mark in state and logits in state:
+            found, rows = adapter, len(state[logits]) // anchors
+    if not found and (named := _architecture(state)):
+        found, params = "classifier", {"architecture": named[0]}
+        if named[1] == IMAGENET:
+            return {"adapter": found, "params": params}
+        rows = named[1] + 1
+    if not found:
+        return None
+    if rows - 1 != len(dataset.categories):
+        problem = (
+            f"a state dict names no classes, and its {rows - 1} cannot be the {len(dataset.categories)} of the ID "
+            f"dataset: make the project with another detector, then write {{adapter: {found}, weights: …, "
+            "params: {classes: […]}} into section 'detectors' of params.yaml"
+        )
+        raise DataError(problem, file=path)
+    return {"adapter": found, "params": {**params, "classes": dataset.categories}}
+
+
+def _architecture(state: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The classifier of torchvision whose weights have these names and shapes, and its number of classes.
+
+    Networks are built without memory, which GoogLeNet, Inception and RegNet cannot be.
+    """
+    import torch
+    from torchvision import models
+
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    count = next((shape[0] for shape in reversed(shapes.values()) if len(shape) == 2), 0)
+    with torch.device("meta"):
+        for name in models.list_models(module=models, exclude=("googlenet", "inception*", "regnet*")) if count else ():
+            network = models.get_model(name, weights=None, num_classes=count)
+            if {key: tuple(value.shape) for key, value in network.state_dict().items()} == shapes:
+                return name, count
+    return None
+
+
+def _opened(entry: dict[str, Any]) -> tuple[dict[str, Any], Header]:
+    made = detectors.create(entry["adapter"], weights=entry["weights"], **entry.get("params", {}))
+    return entry, made.header()
+
+
+def _of_results(files: list[Path], dataset: Dataset, lookup: Lookup | None) -> dict[str, Any]:
+    """Parameters of `coco_results`: the classes, and their numbers where the results have numbers."""
+    found: set[int | str] = set()
+    lowest, logits = 1.0, 0
+    for file in files:
+        for one in list_elements(file):
+            given = one if isinstance(one, dict) and "bbox" in one else {}
+            category, score = given.get("category_id"), given.get("score", 1.0)
+            if not isinstance(category, (int, str)) or not isinstance(score, (int, float, Decimal)):
+                raise DataError("expected a list of detections with image_id, category_id, bbox and score", file=file)
+            found.add(category)
+            lowest, logits = min(lowest, float(score)), len(given.get("logits") or ())
+    params: dict[str, Any] = {"score_threshold": floor(round(lowest * 1e4, 6)) / 1e4}
+    names = [name for name in found if isinstance(name, str)]
+    if names:  # classes of the ID dataset that were not detected are the detector's, too, unless its logits are fewer
+        others = sorted(set(names) - set(dataset.categories))
+        synonyms = {one.id_class for one in propose(others, dataset.categories, lookup) if one.relation == "same"}
+        known = [name for name in dataset.categories if name not in synonyms or name in names]
+        if logits and logits < len({*known, *names}):
+            known = [name for name in known if name in names]
+        return {**params, "classes": [*known, *others]}
+    numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))
+    if 0 not in found and dataset.entry["format"] == "yolo":  # ultralytics numbers user-defined classes from 1 here
+        numbers = {number + 1: name for number, name in numbers.items()}
+    if unknown := sorted(number for number in found if number not in numbers):
+        problem = f"category_id {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
+        raise DataError(f"{problem}; write the names into `category_id`", file=files[0])
+    return {**params, "classes": list(numbers.values()), "categories": numbers}
