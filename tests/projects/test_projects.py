@@ -121,17 +121,21 @@ def test_a_folder_without_labels_is_refused_with_what_was_looked_for(tmp_path):
 
 
 def test_numbers_of_results_are_those_of_the_id_dataset(pets, tmp_path):
-    entry, header = recognise_detector(results(tmp_path / "r.json", 4, 3), recognise(pets))
-    assert header.known_classes == ("cat", "dog")
-    assert entry["params"] == {"score_threshold": 0.3, "classes": ["cat", "dog"], "categories": {3: "cat", 4: "dog"}}
+    found = recognise_detector(results(tmp_path / "r.json", 4, 3), recognise(pets))
+    assert found.header.known_classes == ("cat", "dog")
+    assert found.entry["params"] == {
+        "score_threshold": 0.3,
+        "classes": ["cat", "dog"],
+        "categories": {3: "cat", 4: "dog"},
+    }
     with pytest.raises(DataError, match="category_id 9 is not a class of the ID dataset"):
         recognise_detector(results(tmp_path / "r.json", 9), recognise(pets))
 
 
 def test_a_checkpoint_is_opened_by_the_adapter_that_fits(pets):
-    entry, header = recognise_detector(ROOT / "data/demo/bdd-vos.safetensors", recognise(pets))
-    assert entry["adapter"] == "faster_rcnn"
-    assert "pedestrian" in header.known_classes
+    found = recognise_detector(ROOT / "data/demo/bdd-vos.safetensors", recognise(pets))
+    assert (found.entry["adapter"], found.assumed) == ("faster_rcnn", "")
+    assert "pedestrian" in found.header.known_classes
 
 
 @pytest.mark.parametrize(
@@ -163,17 +167,18 @@ def test_a_state_dict_of_torchvision_has_the_classes_of_the_id_dataset_if_their_
 
 def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_path):
     torch.save(mobilenet_v3_small(num_classes=2).state_dict(), tmp_path / "mobile.pth")
-    entry, header = recognise_detector(tmp_path / "mobile.pth", recognise(pets))
-    assert (entry["adapter"], entry["params"]["architecture"]) == ("classifier", "mobilenet_v3_small")
-    assert header.known_classes == ("cat", "dog")
+    found = recognise_detector(tmp_path / "mobile.pth", recognise(pets))
+    assert (found.entry["adapter"], found.entry["params"]["architecture"]) == ("classifier", "mobilenet_v3_small")
+    assert found.header.known_classes == ("cat", "dog")
+    assert found.assumed.startswith("it names no classes")
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = ViTConfig(
         **size, image_size=16, patch_size=8, id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1}
     )
     ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
     ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
-    entry, header = recognise_detector(tmp_path / "vit", recognise(pets))
-    assert (entry["adapter"], header.known_classes) == ("transformers_classifier", ("cat", "dog"))
+    found = recognise_detector(tmp_path / "vit", recognise(pets))
+    assert (found.entry["adapter"], found.header.known_classes) == ("transformers_classifier", ("cat", "dog"))
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert/config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(DataError, match="'BertModel' is no network of transformers for detection or classification"):
@@ -186,9 +191,9 @@ def test_results_with_names_have_the_classes_of_the_id_dataset_and_all_names_of_
 
     file = tmp_path / "r.json"
     file.write_text(json.dumps([record("dog")] * 2_500 + [record("zebra")]))
-    assert recognise_detector(file, recognise(pets))[1].known_classes == ("cat", "dog", "zebra")
+    assert recognise_detector(file, recognise(pets)).header.known_classes == ("cat", "dog", "zebra")
     file.write_text(json.dumps([record("dog", logits=[1.0, 2.0]), record("zebra", logits=[2.0, 1.0])]))
-    assert recognise_detector(file, recognise(pets))[1].known_classes == ("dog", "zebra")
+    assert recognise_detector(file, recognise(pets)).header.known_classes == ("dog", "zebra")
 
 
 def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out():

@@ -2,6 +2,6 @@
 
 from farther.projects.project import ProjectDataset, init
 from farther.projects.recognise import Dataset, recognise
-from farther.projects.recognise_detector import recognise_detector
+from farther.projects.recognise_detector import RecognisedDetector, recognise_detector
 
-__all__ = ["Dataset", "ProjectDataset", "init", "recognise", "recognise_detector"]
+__all__ = ["Dataset", "ProjectDataset", "RecognisedDetector", "init", "recognise", "recognise_detector"]

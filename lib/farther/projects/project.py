@@ -92,7 +92,8 @@ def init(
         raise ParameterError(f"{params} is there already; name another folder, or add --force to replace it")
     lookup = Lookup.open(names, wordnet, clip)
     known = ProjectDataset(_name(Path(id), []), recognise(resolved(id)))
-    entry, header = recognise_detector(resolved(detector), known.dataset, replace(lookup, clip=None))
+    recognised = recognise_detector(resolved(detector), known.dataset, replace(lookup, clip=None))
+    entry, header = recognised.entry, recognised.header
     found = _mapping(known.dataset, header, lookup)
     id_classes = renamed(header, found).known_classes
     sources = [ProjectDataset(known.name, known.dataset, propose(known.dataset.categories, id_classes))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from math import floor
 from pathlib import Path
@@ -34,6 +35,8 @@ STATE_DICTS = {
 CONFIG = "config.json"
 #: Classes of ImageNet, whose names the adapter knows.
 IMAGENET = 1000
+#: What is assumed of a file without names of classes.
+UNNAMED = "it names no classes: they are taken to be the ID dataset's, in its order"
 #: What the first bytes of a file say, for a message.
 BEGINNINGS = {
     b"PK": "a file that `torch.save` wrote",
@@ -47,8 +50,25 @@ READ = (
 )
 
 
-def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> tuple[dict[str, Any], Header]:
-    """The entry of section `detectors`, without its benchmark, and the header of its regions.
+@dataclass(frozen=True)
+class RecognisedDetector:
+    """A detector, or its detections, as it was recognised.
+
+    Args:
+        entry: Its entry in section `detectors`, without a benchmark.
+        header: Of its regions.
+        content: What the files hold, in a few words, where `init` should say it.
+        assumed: What the files do not say and was assumed, in a sentence; empty where nothing was.
+    """
+
+    entry: dict[str, Any]
+    header: Header
+    content: str = ""
+    assumed: str = ""
+
+
+def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> RecognisedDetector:
+    """The adapter and the parameters of a detector.
 
     Args:
         path: A checkpoint; a folder of transformers; a file or folder of COCO results; or a folder of Parquet with a
@@ -79,7 +99,8 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
         except ModuleNotFoundError as error:
             absent = absent or f"; {adapter} {missing(error)}"
     if path.is_file() and (found := _of_state_dict(path, dataset)):
-        return _opened({**found, "weights": str(path)})
+        assumed = "" if "classes" not in found["params"] else UNNAMED
+        return _opened({**found, "weights": str(path)}, assumed=assumed)
     seems = _beginning(path)
     said = f" (Ultralytics: {yolo})" if path.suffix == ".pt" and yolo else ""
     raise DataError(f"no adapter opens it: it seems to be {seems}{said}{absent}. {READ}", file=path)
@@ -169,9 +190,9 @@ def _architecture(state: Mapping[str, Any]) -> tuple[str, int] | None:
     return None
 
 
-def _opened(entry: dict[str, Any]) -> tuple[dict[str, Any], Header]:
+def _opened(entry: dict[str, Any], content: str = "", assumed: str = "") -> RecognisedDetector:
     made = detectors.create(entry["adapter"], weights=entry["weights"], **entry.get("params", {}))
-    return entry, made.header()
+    return RecognisedDetector(entry, made.header(), content, assumed)
 
 
 def _of_results(files: list[Path], dataset: Dataset, lookup: Lookup | None) -> dict[str, Any]:
