@@ -14,7 +14,7 @@ from PIL import Image
 from tests.docs.pages import Page
 
 from farther.command import main
-from farther.projects import init
+from farther.projects import Lookup, init
 
 ROOT = Path(__file__).parents[2]
 PAGE = Page("your-own-benchmark.md")
@@ -116,7 +116,7 @@ def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, caps
 
 def test_the_warning_about_a_misspelt_class_is_that_of_the_page(photos, monkeypatch, capsys):
     monkeypatch.chdir(photos)
-    init("again", names=ROOT / "data", id="photos/pets", ood=["photos/wild"], detector="detections.json", log=print)
+    init("again", "photos/pets", ["photos/wild"], ["detections.json"], Lookup()).write()
     monkeypatch.chdir(photos / "again")
     for stage, *arguments in (("ingest", "pets"), ("ingest", "wild"), ("curate",)):
         import_module(f"farther.pipeline.{stage}").main(*arguments)

@@ -125,9 +125,9 @@ def init_folders_files() -> None:
 @target("init_folders", init_folders_files, share=0.5)
 def init() -> None:
     """A new project for folders that are recognised."""
-    from farther.projects import init
+    from farther.projects import Lookup, init
 
-    init("made", "pets", ["wild"], "results.json", names=ROOT / "data", log=lambda _: None)
+    init("made", "pets", ["wild"], ["results.json"], Lookup.open(ROOT / "data")).write()
 
 
 NAMED = "tv: {coco: [tv]}\n"

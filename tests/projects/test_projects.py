@@ -15,8 +15,8 @@ from farther.command import main
 from farther.curation import Rules
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
-from farther.projects import init, recognise, recognise_detector
-from farther.projects.proposals import Lookup, propose
+from farther.projects import Lookup, add, init, recognise, recognise_detector
+from farther.projects.proposals import propose
 from farther.projects.recognise_detector import STATE_DICTS, _of_state_dict
 
 ROOT = Path(__file__).parents[2]
@@ -214,9 +214,9 @@ def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path)
     picture(tmp_path / "wild/a.jpg")
     coco(tmp_path / "wild/all.json", "a.jpg", ("Television", "zebra"))
     found = results(tmp_path / "r.json", "tv", "airplane")
-    init(tmp_path / "made", names=ROOT / "data", id=pets, ood=[tmp_path / "wild"], detector=found, log=lambda _: None)
+    init(tmp_path / "made", pets, [tmp_path / "wild"], [found], Lookup(NAMES)).write()
     params = yaml.safe_load((tmp_path / "made/params.yaml").read_text())
-    assert params["detectors"]["pets-detector"]["classes"] == {"airplane": "aeroplane", "tv": "tvmonitor"}
+    assert params["detectors"]["r"]["classes"] == {"airplane": "aeroplane", "tv": "tvmonitor"}
     rules = yaml.safe_load((tmp_path / "made/data/benchmarks/pets.yaml").read_text())
     assert rules["id_classes"]["tvmonitor"] == {"pets": ["tvmonitor"], "wild": ["Television"]}
     assert rules["protocols"]["paper"]["far"] == {"wild": ["zebra"]}
@@ -230,17 +230,11 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
     for name in ("v1", "v2"):
         coco(tmp_path / f"pets/{name}.json", "a.jpg")
     coco(tmp_path / "wild/all.json", "a.jpg", ("zebra",))
-    lines: list[str] = []
     found = results(tmp_path / "r.json", "cat", "dog")
-    file = init(
-        tmp_path / "made",
-        names=ROOT / "data",
-        id=tmp_path / "pets",
-        ood=[tmp_path / "wild"],
-        detector=found,
-        log=lines.append,
-    )
-    assert "pets: v2 has the images of v1, and is left out" in lines
+    made = init(tmp_path / "made", tmp_path / "pets", [tmp_path / "wild"], [found], Lookup())
+    assert any("pets: v2 has the images of v1, and is left out" in line for line in made.assumed())
+    made.write()
+    file = tmp_path / "made/params.yaml"
     params = yaml.safe_load(file.read_text())
     assert params["benchmarks"]["pets"]["subsets"] == {"train": "v1", "val": "v1", "test": "v1"}
     assert "# Statistics, thresholds and results are all of 'v1': other subsets" in file.read_text()
@@ -249,17 +243,10 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
 def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(pets, tmp_path):
     picture(tmp_path / "wild/a.jpg")
     coco(tmp_path / "wild/all.json", "a.jpg", ("elephant", "zebra", "Cat", "guitar", "pizza", "bus"))
-    lines: list[str] = []
     found, clip = results(tmp_path / "r.json", "cat", "dog"), f"local-dir:{ROOT / 'data/demo/clip'}"
-    init(
-        tmp_path / "made",
-        names=ROOT / "data",
-        id=pets,
-        ood=[tmp_path / "wild"],
-        detector=found,
-        clip=clip,
-        log=lines.append,
-    )
+    made = init(tmp_path / "made", pets, [tmp_path / "wild"], [found], Lookup.open(ROOT / "data", clip=clip))
+    made.write()
+    lines = made.assumed()
     file = tmp_path / "made/data/benchmarks/pets.yaml"
     text = file.read_text()
     before = Rules(file)
@@ -274,17 +261,17 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
     file.write_text(text)
     named = {rule.category: rule.id_class for rule in Rules(file).of("wild") if rule.kind != "ID class"}
     assert named == {name: id_class for name, id_class, _ in values}
-    assert any("may overlap: " in line or "may be near: " in line for line in lines)
+    assert any("may contain or be" in line or "may be near to" in line for line in lines)
     params = (tmp_path / "made/params.yaml").read_text()
-    if "near:" in " ".join(lines):
+    if "be near to" in " ".join(lines):
         assert "      # wild_near: {dataset: wild, subset: all, distance: near}" in params
 
 
 def test_parameters_that_are_there_are_kept(pets, tmp_path):
     (tmp_path / "params.yaml").write_text("mine: 1\n")
     found = results(tmp_path / "r.json", "cat")
-    with pytest.raises(ParameterError, match=r"params\.yaml is there already; name another folder, or add --force"):
-        init(tmp_path, names=ROOT / "data", id=pets, ood=[pets], detector=found)
+    with pytest.raises(ParameterError, match=r"params\.yaml is there already: --add adds a detector or an OOD dataset"):
+        init(tmp_path, pets, [pets], [found], Lookup())
     assert (tmp_path / "params.yaml").read_text() == "mine: 1\n"
 
 
@@ -297,5 +284,92 @@ def test_links_that_form_a_loop_are_named(pets, tmp_path):
     (tmp_path / "a.json").symlink_to("b.json")
     (tmp_path / "b.json").symlink_to("a.json")
     with pytest.raises(DataError, match=r"[ab]\.json: "):
-        init(tmp_path / "made", names=ROOT / "data", id=pets, ood=[pets], detector=tmp_path / "a.json")
+        init(tmp_path / "made", pets, [pets], [tmp_path / "a.json"], Lookup())
     assert not (tmp_path / "made/params.yaml").exists()
+
+
+@pytest.fixture
+def project(pets, tmp_path) -> Path:
+    """A project of pets and wild animals."""
+    picture(tmp_path / "wild/a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("zebra",))
+    found = results(tmp_path / "r.json", "cat", "dog")
+    init(tmp_path / "made", pets, [tmp_path / "wild"], [found], Lookup()).write()
+    return tmp_path / "made"
+
+
+def edited(file: Path) -> str:
+    """The file after a person wrote into it: comments, other indentation, a quoted name."""
+    text = (
+        file.read_text()
+        .replace("\ninference:", "\n# mine: slow machine\ninference:")
+        .replace("keep: 0.95", "keep: 0.9")
+    )
+    file.write_text(text)
+    return text
+
+
+def test_a_detector_and_a_dataset_are_added_and_every_other_line_stays(project, tmp_path):
+    for file in ("params.yaml", "data/benchmarks/pets.yaml"):
+        edited(project / file)
+    before = {file: (project / file).read_text().splitlines() for file in ("params.yaml", "data/benchmarks/pets.yaml")}
+    picture(tmp_path / "street/a.jpg")
+    coco(tmp_path / "street/all.json", "a.jpg", ("Cats", "bus", "doge"))
+    (tmp_path / "other").mkdir()
+    found = results(tmp_path / "other/r.json", "dog")
+    add(project, [tmp_path / "street"], [found], Lookup()).write()
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    assert list(params["detectors"]) == ["r", "other_r"]
+    assert params["detectors"]["other_r"]["params"]["classes"] == ["cat", "dog"]
+    assert params["benchmarks"]["pets"]["splits"]["street"] == {
+        "dataset": "street",
+        "subset": "all",
+        "distance": "farther",
+    }
+    rules = Rules(project / "data/benchmarks/pets.yaml")
+    assert {str(rule) for rule in rules.of("street")} == {"ID class: Cats → cat"}
+    for file, lines in before.items():
+        after = (project / file).read_text().splitlines()
+        changed = [line for line in lines if line not in after]
+        assert changed == ([] if file == "params.yaml" else ["  cat: {pets: [cat]}"])
+    assert "      # doge: is it dog? similar spelling" in (project / "data/benchmarks/pets.yaml").read_text()
+
+
+def test_a_detector_with_other_classes_is_not_added(project, tmp_path):
+    before = (project / "params.yaml").read_text()
+    with pytest.raises(
+        ParameterError, match="1 of the detector's 3 classes are not ID classes of the benchmark: zebra"
+    ):
+        add(project, [], [results(tmp_path / "z.json", "zebra", "cat")], Lookup())
+    assert (project / "params.yaml").read_text() == before
+    with pytest.raises(ParameterError, match="unknown benchmark 'birds'"):
+        add(project, [], [results(tmp_path / "y.json", "cat")], Lookup(), benchmark="birds")
+
+
+def test_each_assumption_has_the_line_that_it_is_about(project, pets, tmp_path):
+    made = init(tmp_path / "again", pets, [tmp_path / "wild"], [tmp_path / "r.json"], Lookup())
+    for line in made.assumed():
+        file, _, number = line.split()[0].partition(":")
+        text = made.texts[file].splitlines()[int(number) - 1]
+        said = line.split(maxsplit=1)[1]
+        assert text.split(":")[0].strip() in said or text.lstrip().startswith("subsets:")
+
+
+def test_several_detectors_share_the_classes_of_all(pets, tmp_path):
+    picture(tmp_path / "wild/a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("zebra", "owl"))
+    files = [results(tmp_path / "a.json", "cat", "zebra"), results(tmp_path / "b.json", "dog", "cat")]
+    init(tmp_path / "made", pets, [tmp_path / "wild"], files, Lookup()).write()
+    assert list(yaml.safe_load((tmp_path / "made/params.yaml").read_text())["detectors"]) == ["a", "b"]
+    rules = Rules(tmp_path / "made/data/benchmarks/pets.yaml")
+    assert rules.id_classes == ("cat", "dog", "zebra")
+    assert {str(rule) for rule in rules.of("wild")} == {"ID class: zebra → zebra"}
+
+
+def test_a_dry_run_writes_nothing(project, pets, tmp_path, capsys):
+    arguments = ["--id", str(pets), "--ood", str(tmp_path / "wild"), "--detector", str(tmp_path / "r.json")]
+    assert main(["init", str(tmp_path / "dry"), "--dry-run", *arguments]) == 0
+    assert not (tmp_path / "dry").exists()
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"would write {tmp_path / 'dry/params.yaml'}")
+    assert len(printed.splitlines()) <= 12

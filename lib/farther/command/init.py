@@ -17,49 +17,67 @@ def init(
     folder: Annotated[Path, argument("FOLDER", "Folder of the project.")] = Path(),
     id: Annotated[Path | None, option("DIR", "The ID dataset: what the detector knows.")] = None,
     ood: Annotated[list[Path] | None, option("DIR", "An OOD dataset, repeatable.")] = None,
-    detector: Annotated[Path | None, option("FILE", "Checkpoint, or detections.")] = None,
+    detector: Annotated[list[Path] | None, option("FILE", "Checkpoint, or detections, repeatable.")] = None,
+    add: Annotated[bool, typer.Option("--add", help="Add detectors and OOD datasets to a project.")] = False,
+    benchmark: Annotated[str | None, option("NAME", "With --add: the benchmark, if there are several.")] = None,
     wordnet: Annotated[Path | None, option("DIR", "WordNet's dict folder: synonyms, near categories.")] = None,
     clip: Annotated[str | None, option("MODEL", "CLIP of open_clip: near categories.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace params.yaml and the rules file.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what it would assume.")] = False,
     pipeline: Annotated[bool, typer.Option("--pipeline", help="Only write dvc.yaml anew, for this version.")] = False,
 ) -> None:
     """Make a project for your photographs, labels and detector.
 
-    Recognises YOLO folders, COCO JSON, VOC-style XML (LabelImg, Roboflow) and folders of images per class; checkpoints
-    (Ultralytics, torchvision, Detectron2, transformers) and detections in COCO's format. Writes params.yaml, a rules
-    file that says which categories the detector knows, and an empty file of decisions; every proposal has a comment
-    and can be edited. A new folder also gets the pipeline, git and DVC. What is not given is asked for. With --wordnet
-    or --clip, categories that are near to an ID class are proposed; MODEL is local-dir:FOLDER, hf-hub:OWNER/NAME, or
-    ARCHITECTURE:WEIGHTS.
+    Recognises YOLO folders, COCO JSON, VOC-style XML (LabelImg, Roboflow), folders of images per class, and images
+    without boxes; checkpoints (Ultralytics, torchvision, Detectron2, transformers, ONNX) and files of detections.
+    Writes params.yaml, a rules file that says which categories the detector knows, and an empty file of decisions, and
+    prints what it assumed, with the lines where it can be changed. A new folder also gets the pipeline, git and DVC.
+    What is not given is asked for. With --wordnet or --clip, categories that are near to an ID class are proposed;
+    MODEL is local-dir:FOLDER, hf-hub:OWNER/NAME, or ARCHITECTURE:WEIGHTS.
 
     \b
     Examples:
       farther init project --id pets --ood wild --detector best.pt
+      farther init project --add --detector other.onnx --ood street
       farther init --force --id pets --ood wild --ood street --detector r.json
-      farther init --id a --ood b --detector d.pt --wordnet /usr/share/wordnet
+      farther init --dry-run --id a --ood b --detector d.pt --wordnet /usr/share/wordnet
     """
+    from farther import projects
     from farther.pipeline import ROOT, write_pipeline
-    from farther.projects import init as make
 
     if pipeline:
         write_pipeline(folder, clip=bool(Project(folder / "params.yaml").section("embed")))
         print(f"wrote {folder / 'dvc.yaml'}; `farther doctor` checks it")
         return
-    given = {"--id": id, "--ood": ood, "--detector": detector}
-    if lacking := [name for name, value in given.items() if not value]:
-        if not sys.stdin.isatty():
-            raise ParameterError(f"give {', '.join(lacking)}")
-        id = id or Path(typer.prompt("Folder of the ID dataset (what the detector knows)"))
-        ood = ood or [Path(path) for path in typer.prompt("Folders of OOD datasets, with blanks between").split()]
-        detector = detector or Path(typer.prompt("Checkpoint, or file of detections"))
-    assert id is not None and ood and detector is not None
+    lookup = projects.Lookup.open(ROOT / "data", wordnet, clip)
+    if add:
+        if not ood and not detector:
+            raise ParameterError("give --ood, --detector, or both, to add")
+        made = projects.add(folder, ood or (), detector or (), lookup, benchmark=benchmark)
+    else:
+        made = projects.init(folder, *_asked(id, ood, detector), lookup, force=force)
     new = not (folder / "dvc.yaml").exists()
-    make(folder, id, ood, detector, names=ROOT / "data", wordnet=wordnet, clip=clip, force=force)
-    if new:
-        begin(folder)
-        write_pipeline(folder, clip=False)
-    place = "" if folder == Path() else f"cd {folder}; "
-    print(f"Look at the rules file, then: {place}farther doctor; dvc repro {'report' if not new else ''}".rstrip())
+    if not dry_run:
+        made.write()
+        if new:
+            begin(folder)
+            write_pipeline(folder, clip=False)
+    print(f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}")
+    print("Read and assumed, doubtful things first; change what is wrong:")
+    print("\n".join(made.assumed()))
+    if not dry_run:
+        place = "" if folder == Path() else f"cd {folder}; "
+        print(f"Next: {place}farther doctor; farther repro{'' if new else ' report'}")
+
+
+def _asked(id: Path | None, ood: list[Path] | None, detector: list[Path] | None) -> tuple[Path, list[Path], list[Path]]:
+    """What was given; in a terminal, the rest is asked for."""
+    given = {"--id": id, "--ood": ood, "--detector": detector}
+    if (lacking := [name for name, value in given.items() if not value]) and not sys.stdin.isatty():
+        raise ParameterError(f"give {', '.join(lacking)}")
+    id = id or Path(typer.prompt("Folder of the ID dataset (what the detector knows)"))
+    ood = ood or [Path(path) for path in typer.prompt("Folders of OOD datasets, with blanks between").split()]
+    return id, ood, detector or [Path(typer.prompt("Checkpoint, or file of detections"))]
 
 
 def begin(folder: Path) -> None:

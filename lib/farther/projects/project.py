@@ -1,154 +1,195 @@
-"""Files of a new project: params.yaml, a rules file, and decisions."""
+"""Files of a project: params.yaml, a rules file, and decisions; made anew, or with entries added."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from farther.curation import Rules
 from farther.curation.decisions import HEADER
-from farther.detectors.known_classes import renamed
-from farther.errors import ParameterError
-from farther.projects.proposals import Lookup, Proposal, propose
-from farther.projects.recognise import Dataset, recognise
-from farther.projects.recognise_detector import recognise_detector
-from farther.tables import Header
+from farther.detectors.known_classes import check_classes
+from farther.errors import ParameterError, choose
+from farther.projects.assumptions import PARAMS, Assumption, of_categories, of_dataset, of_detector, shown
+from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
+from farther.projects.proposals import Lookup, propose
+from farther.projects.recognise import describe, recognise
+from farther.projects.yaml_text import inserted
+from farther.tables.documents import read_yaml
+from farther.tables.files import read_text
 from farther.tables.folders import resolved
+from farther.tables.writing import write_aside
 
 SUBSETS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class ProjectDataset:
-    """A dataset of the project.
+class ProjectFiles:
+    """Files of a project that are not written yet.
 
     Args:
-        name: Its name in params.yaml.
-        dataset: As it was recognised.
-        proposals: What its categories were taken for.
+        folder: The project's folder.
+        texts: Content of the files by path in the folder.
+        assumptions: What was read and assumed.
     """
 
-    name: str
-    dataset: Dataset
-    proposals: list[Proposal] = field(default_factory=list)
+    folder: Path
+    texts: dict[str, str]
+    assumptions: list[Assumption]
 
-    def of(self, relation: str) -> list[Proposal]:
-        """The proposals of a relation, the most similar first."""
-        return sorted((one for one in self.proposals if one.relation == relation), key=lambda one: -one.similarity)
+    def write(self) -> None:
+        """Writes the files; decisions that are there stay."""
+        for name, text in self.texts.items():
+            file = self.folder / name
+            if text == HEADER and file.exists():
+                continue
+            with write_aside(file) as aside:
+                aside.write_text(text, encoding="utf-8")
 
-    def by_class(self, relation: str) -> dict[str, list[str]]:
-        """The categories of a relation by ID class, the most similar first."""
-        found: dict[str, list[str]] = {}
-        for one in self.of(relation):
-            found.setdefault(one.id_class, []).append(one.category)
-        return found
-
-    def unlearned(self) -> list[str]:
-        """The categories that are no ID class."""
-        return [one.category for one in self.proposals if one.relation != "same"]
+    def assumed(self) -> list[str]:
+        """What was read and assumed, each with the line where it can be changed."""
+        return shown(self.assumptions, self.texts)
 
 
 def init(
     folder: str | Path,
     id: str | Path,
     ood: Sequence[str | Path],
-    detector: str | Path,
+    detectors: Sequence[str | Path],
+    lookup: Lookup,
     *,
-    names: Path,
-    wordnet: str | Path | None = None,
-    clip: str | None = None,
     force: bool = False,
-    log: Callable[[str], None] = print,
-) -> Path:
-    """Makes a project for one ID dataset, OOD datasets and a detector: params.yaml, rules file and decisions.
+) -> ProjectFiles:
+    """A project for one ID dataset, OOD datasets and detectors: params.yaml, rules file and decisions.
 
-    Every proposal is written with a comment where it can be edited.
+    Every proposal is written with a comment where it can be edited. Nothing is written before `ProjectFiles.write`.
 
     Args:
         folder: The project's folder. Parameters of CLIP are written if it has a dvc.yaml with those stages.
         id: Folder of the ID dataset.
         ood: Folders of the OOD datasets.
-        detector: A checkpoint, a COCO results file, or a folder of detections.
-        names: Folder of `names/classes.yaml` and `similarity/synsets.yaml`: synonyms.
-        wordnet: WordNet's `dict` folder, for synonyms and near categories.
-        clip: A CLIP for near categories, see `farther.projects.proposals.encoder_params`.
+        detectors: Each a checkpoint, a COCO results file, or a folder of detections.
+        lookup: Where names are looked up.
         force: Replace a params.yaml and a rules file that are there.
-        log: Takes one line per finding.
-
-    Returns:
-        The file of parameters.
 
     Raises:
-        ParameterError: a params.yaml is there, or an OOD dataset has the ID dataset's folder.
+        ParameterError: a params.yaml is there, or two datasets would have one name.
         DataError: a format is not known, or a file is damaged.
     """
-    folder, params = Path(folder), Path(folder) / "params.yaml"
-    if params.exists() and not force:
-        raise ParameterError(f"{params} is there already; name another folder, or add --force to replace it")
-    lookup = Lookup.open(names, wordnet, clip)
-    known = ProjectDataset(_name(Path(id), []), recognise(resolved(id)))
-    recognised = recognise_detector(resolved(detector), known.dataset, replace(lookup, clip=None))
-    entry, header = recognised.entry, recognised.header
-    found = _mapping(known.dataset, header, lookup)
-    id_classes = renamed(header, found).known_classes
+    folder = Path(folder)
+    if (folder / PARAMS).exists() and not force:
+        advice = "--add adds a detector or an OOD dataset to it, --force replaces it; or name another folder"
+        raise ParameterError(f"{folder / PARAMS} is there already: {advice}")
+    known = ProjectDataset(name_of(Path(id), ()), recognise(resolved(id)))
+    runs: list[ProjectDetector] = []
+    for path in detectors:
+        runs.append(
+            ProjectDetector.open(
+                Path(path), [run.name for run in runs], known.dataset, known.dataset.categories, lookup
+            )
+        )
+    id_classes = list(dict.fromkeys(name for run in runs for name in run.id_classes))
     sources = [ProjectDataset(known.name, known.dataset, propose(known.dataset.categories, id_classes))]
     for path in ood:
-        dataset = recognise(resolved(path))
-        name = _name(Path(path), [source.name for source in sources])
-        sources.append(ProjectDataset(name, dataset, propose(dataset.categories, id_classes, lookup)))
-    benchmark, clip_stages = known.name, (folder / "dvc.yaml").exists()
+        sources.append(_ood(Path(path), [source.name for source in sources], id_classes, lookup))
+    benchmark = known.name
+    rules = f"data/benchmarks/{benchmark}.yaml"
     subsets, note = _id_subsets(known.dataset.subsets)
-    run = {**entry, **({"classes": found} if found else {}), "benchmark": benchmark}
-    params_of = {"name": benchmark, "note": note, "subsets": subsets, "detector": run, "clip": clip_stages}
-    names_of = [(name, *_names_of(name, sources)) for name in id_classes]
-    written = {
-        f"data/benchmarks/{benchmark}.yaml": _filled("rules.yaml", sources=sources, id_classes=names_of),
+    values = {"name": benchmark, "note": note, "subsets": subsets, "clip": (folder / "dvc.yaml").exists()}
+    named = [(name, *_names_of(name, sources)) for name in id_classes]
+    texts = {
+        PARAMS: _template("params.yaml").render(sources=sources, runs=runs, **values),
+        rules: _template("rules.yaml").render(sources=sources, id_classes=named),
         f"data/decisions/{benchmark}.csv": HEADER,
-        "params.yaml": _filled("params.yaml", sources=sources, **params_of),
     }
-    for name, text in written.items():
-        file = folder / name
-        if name.startswith("data/decisions") and file.exists():
-            continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        log(f"wrote {file}")
-    for line in _summary(sources, entry, id_classes):
-        log(line)
-    return params
+    noted = [Assumption(note, ("benchmarks", benchmark, "subsets"))] if note else []
+    noted += [one for run in runs for one in of_detector(run, known)]
+    noted += [one for source in sources for one in of_dataset(source)]
+    noted += [one for source in sources[1:] for one in of_categories(source, rules)]
+    return ProjectFiles(folder, texts, noted)
 
 
-def _name(path: Path, taken: Sequence[str]) -> str:
-    """A dataset's name: that of its folder."""
-    name = re.sub(r"\W+", "_", resolved(path).name).strip("_").lower() or "dataset"
-    if name in taken:
-        name = f"{re.sub(r'[^0-9a-zA-Z]+', '_', resolved(path).parent.name).lower()}_{name}"
-    if name in taken:
-        raise ParameterError(f"two datasets would be called {name!r}: rename the folder {path}")
-    return name
+def add(
+    folder: str | Path,
+    ood: Sequence[str | Path],
+    detectors: Sequence[str | Path],
+    lookup: Lookup,
+    *,
+    benchmark: str | None = None,
+) -> ProjectFiles:
+    """A project with more OOD datasets and detectors; every line that is there stays as it is.
+
+    Args:
+        folder: The project's folder.
+        ood, detectors, lookup: See `init`.
+        benchmark: The benchmark that they join; needed where there are several.
+
+    Raises:
+        ParameterError: there is no such benchmark; a detector has classes that are not its ID classes; or the files
+            have another form than those of `init`, with what to write by hand.
+        DataError: a format is not known, or a file is damaged.
+    """
+    folder = Path(folder)
+    text, params = read_text(folder / PARAMS), read_yaml(folder / PARAMS)
+    benchmarks = params.get("benchmarks") or {}
+    if benchmark is None and len(benchmarks) != 1:
+        raise ParameterError(f"{folder / PARAMS} has several benchmarks: name one with --benchmark")
+    benchmark = choose("benchmark", benchmark or next(iter(benchmarks)), benchmarks)
+    made = benchmarks[benchmark]
+    rules_file, protocol = str(made["rules"]), str(made.get("protocol", "paper"))
+    rules, id_classes = read_text(folder / rules_file), Rules(folder / rules_file, protocol).id_classes
+    of_id = params["datasets"][made["id"]]
+    known = ProjectDataset(made["id"], describe({**of_id, "root": str(folder / of_id["root"])}))
+    noted: list[Assumption] = []
+    for path in detectors:
+        run = ProjectDetector.open(Path(path), params["detectors"], known.dataset, id_classes, lookup)
+        check_classes(run.found.header, run.classes, id_classes)
+        params["detectors"][run.name] = run.entry(benchmark)
+        text = inserted(text, ["detectors"], _entries().detector(run, benchmark).splitlines())
+        noted += of_detector(run, known)
+    for path in ood:
+        source = _ood(Path(path), params["datasets"], id_classes, lookup)
+        params["datasets"][source.name] = source.dataset.entry
+        text = inserted(text, ["datasets"], _entries().dataset(source).splitlines())
+        text = inserted(text, ["benchmarks", benchmark, "splits"], _entries().splits(source).splitlines())
+        rules = _with_categories(rules, source, protocol)
+        noted += [*of_dataset(source), *of_categories(source, rules_file, protocol)]
+    return ProjectFiles(folder, {PARAMS: text, **({rules_file: rules} if ood else {})}, noted)
 
 
-def _mapping(dataset: Dataset, header: Header, lookup: Lookup) -> dict[str, str]:
-    """Names of the ID dataset for classes of the detector that have another name there."""
-    proposals = propose(header.known_classes, dataset.categories, replace(lookup, clip=None))
-    same = {one.category: one.id_class for one in proposals if one.relation == "same"}
-    found = {one: other for one, other in same.items() if one != other}
-    return {one: other for one, other in found.items() if list(found.values()).count(other) == 1}
+def _with_categories(rules: str, source: ProjectDataset, protocol: str) -> str:
+    """A rules file with the categories of one OOD dataset more."""
+    for id_class, categories in source.by_class("same").items():
+        rules = inserted(rules, ["id_classes", id_class], [f"{source.name}: {_flow(categories)}"])
+    for relation in ("overlap", "near"):
+        lines = _entries().categories(source, relation).splitlines()
+        rules = inserted(rules, ["protocols", protocol, relation], lines)
+    return inserted(rules, ["protocols", protocol, "far"], _entries().far(source).splitlines())
 
 
-def _filled(template: str, **values: Any) -> str:
-    """Text of a file of the project."""
+def _ood(path: Path, taken: Collection[str], id_classes: Sequence[str], lookup: Lookup) -> ProjectDataset:
+    """An OOD dataset, recognised, with what its categories were taken for."""
+    dataset = recognise(resolved(path))
+    return ProjectDataset(name_of(path, taken), dataset, propose(dataset.categories, id_classes, lookup))
+
+
+def _template(name: str) -> Template:
+    """A file of the project, or the parts of it."""
     loader = PackageLoader("farther.projects", "templates")
     texts = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     texts.filters["flow"] = _flow
-    return texts.get_template(f"{template}.jinja").render(values)
+    return texts.get_template(f"{name}.jinja")
+
+
+def _entries() -> Any:
+    """The parts of these files that are written for one dataset or detector."""
+    return _template("entries").module
 
 
 def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, str], str]:
@@ -172,31 +213,6 @@ def _names_of(id_class: str, sources: Sequence[ProjectDataset]) -> tuple[dict[st
     named = {key: [one.category for one in value] for key, value in same.items() if value}
     others = [(key, one) for key, value in same.items() for one in value if one.category != id_class]
     return named, list(dict.fromkeys(f"{key}: {one.category} is {one.reason}" for key, one in others))
-
-
-def _summary(sources: Sequence[ProjectDataset], entry: Mapping[str, Any], id_classes: Sequence[str]) -> list[str]:
-    lines = [
-        f"{source.name}: format {source.dataset.entry['format']}, subsets {', '.join(source.dataset.subsets)}, "
-        f"{len(source.dataset.categories)} categories"
-        for source in sources
-    ]
-    lines += [
-        f"{source.name}: {subset} has the images of {first}, and is left out"
-        for source in sources
-        for subset, first in source.dataset.repeats.items()
-    ]
-    lines.append(f"detector: adapter {entry['adapter']}, {len(id_classes)} classes")
-    for source in sources[1:]:
-        named = {
-            "known": [f"{one.category} → {one.id_class}" for one in source.of("same")],
-            "unknown": source.unlearned(),
-        }
-        lines.append(f"{source.name}: " + "; ".join(f"{key} {', '.join(one) or 'none'}" for key, one in named.items()))
-        for relation, question in {"resembles": "look at", "overlap": "may overlap:", "near": "may be near:"}.items():
-            if found := source.of(relation):
-                listed = ", ".join(f"{one.category} ({one.id_class}?)" for one in found)
-                lines.append(f"{source.name}: {question} {listed}")
-    return lines
 
 
 def _flow(value: Any) -> str:

@@ -52,12 +52,13 @@ def recognise(root: Path) -> Dataset:
         raise DataError("the folder does not exist", file=root)
     for candidate in (_yolo, _coco, _voc, _image_folder):
         if (entry := candidate(root)) is not None:
-            return _read({**entry, "root": str(root)})
+            return describe({**entry, "root": str(root)})
     looked = "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), a folder per class"
     raise DataError(f"no format that is known; looked for {looked}. `farther datasets` lists more formats", file=root)
 
 
-def _read(entry: dict[str, Any]) -> Dataset:
+def describe(entry: dict[str, Any]) -> Dataset:
+    """The dataset of an entry in section `datasets`, whose annotations are read."""
     reader = datasets.create(**entry)
     categories: list[str] = []
     shown: dict[frozenset[str], str] = {}
@@ -70,7 +71,7 @@ def _read(entry: dict[str, Any]) -> Dataset:
         else:
             repeats[subset] = first
     numbers = dict(enumerate(categories)) if entry["format"] == "yolo" else {}
-    if entry["format"] == "coco":
+    if entry["format"] == "coco" and entry.get("layout"):
         file = Path(entry["root"], next(iter(entry["layout"].values()))[0])
         listed_there = (one for one in list_elements(file, "categories") if isinstance(one, dict))
         numbers = {one["id"]: one["name"] for one in listed_there}
