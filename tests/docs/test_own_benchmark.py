@@ -96,7 +96,7 @@ def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, caps
     rules = Path("project/data/benchmarks/pets.yaml").read_text()
     assert PAGE.blocks("yaml")[0] in rules
     monkeypatch.chdir(photos / "project")
-    assert {"farther doctor", "dvc repro", "farther summary"} < set(lines)
+    assert {"farther doctor", "farther repro", "farther summary"} < set(lines)
     assert main(["doctor", "--quick"]) == 0, capsys.readouterr().out
 
     misspelt = rules.replace("rabbit: {pets: [rabbit]}", "rabbit: {pets: [rabbit], wild: [rabit]}")
@@ -105,7 +105,7 @@ def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, caps
     params = yaml.safe_load(Path("params.yaml").read_text())
     for stage, *arguments in stages(params):
         import_module(f"farther.pipeline.{stage}").main(*arguments)
-    found = json.loads(Path("artifacts/metrics/pets-detector/wild/confidence.json").read_text())
+    found = json.loads(Path("artifacts/metrics/detections/wild/confidence.json").read_text())
     assert found["auroc"] > 0.5  # known objects have the higher scores
     assert len(json.loads(Path("artifacts/counts/curate/pets.json").read_text())) > 0
     assert "Confidence" in Path("artifacts/report/index.html").read_text()
@@ -130,5 +130,5 @@ def test_the_pipeline_of_a_new_project_has_no_stage_of_the_demo_and_parses(photo
     assert main(["init", "third", "--id", "photos/pets", "--ood", "photos/wild", "--detector", "detections.json"]) == 0
     monkeypatch.chdir(photos / "third")
     names = {stage.addressing for stage in Repo(".").index.stages}
-    assert {"ingest@pets", "ingest@wild", "curate", "infer@pets-detector", "report"} <= names
+    assert {"ingest@pets", "ingest@wild", "curate", "infer@detections", "report"} <= names
     assert not any(name.startswith(("demo", "embed", "stratify")) for name in names)
