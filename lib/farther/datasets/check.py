@@ -62,11 +62,12 @@ def damage(checked: Checked, subset: str, damaged: Mapping[Path, str]) -> str:
 
 def as_table(dataset: str, checked: Checked) -> Images | None:
     """The images of a subset as annotated, of unknown size; None where the annotations were not opened."""
-    if checked.images is None:
+    if checked.annotations is None:
         return None
-    size = np.zeros(len(checked.images), np.int32)
+    images = checked.annotations.images
+    size = np.zeros(len(images), np.int32)
     texts = {"dataset": [dataset] * len(size), "digest": [""] * len(size)}
-    return Images(image_id=checked.images.image_id, file=checked.images.file, width=size, height=size, **texts)
+    return Images(image_id=images.image_id, file=images.file, width=size, height=size, **texts)
 
 
 def _absent(missing: Missing, params: Mapping[str, Any], source: str | None) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from farther.datasets.base import AnnotatedImages, Annotations, Expected, Reader, below, create
+from farther.datasets.base import Annotations, Expected, Reader, below, create
 from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
 from farther.images.read import problem_of
 
@@ -82,14 +82,14 @@ class Checked:
 
     Args:
         problem: What `ingest` would refuse; "" for nothing, or where the annotations are large.
-        images: The images as annotated; None where the annotations are large, or hold the images.
+        annotations: The images and objects; None where the annotations are large, or hold the images.
         looked_at: Number of image files that were looked at.
         not_images: Reason by file that is not an image: `ingest` drops these.
         broken: Reason by file that has the header of an image and cannot be decoded: no detector can use these.
     """
 
     problem: str = ""
-    images: AnnotatedImages | None = None
+    annotations: Annotations | None = None
     looked_at: int = 0
     not_images: dict[Path, str] = field(default_factory=dict)
     broken: dict[Path, str] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def check_subset(reader: Reader, subset: str) -> Checked:
         path, reason = next(iter(not_images.items()))
         limit = f"more than max_warnings = {reader.max_warnings:g} allows"
         problem = f"{path}: {reason} ({len(not_images)} of {len(chosen)} images of {subset}, {limit})"
-    return Checked(problem, annotations.images, len(chosen), not_images, broken)
+    return Checked(problem, annotations, len(chosen), not_images, broken)
 
 
 def refuse_fractions(annotations: Annotations) -> None:

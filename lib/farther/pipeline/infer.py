@@ -77,6 +77,7 @@ def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator
     from farther.datasets.check import as_table
     from farther.detectors.check import ELSEWHERE, check_run, check_weights
     from farther.detectors.imported import Scopes
+    from farther.pipeline.class_order import check_order
 
     name, source = entry["benchmark"], str(project.section("sources").get(run, ELSEWHERE))
     if absent := check_weights(run, entry, source):
@@ -91,8 +92,12 @@ def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator
         scopes = Scopes(frozenset(subsets), frozenset(dataset for dataset, _ in subsets.values()))
         images = {split: table for split, table in tables.items() if table is not None}, scopes
         id_classes, encoder = project.rules(name).id_classes, project.section("embed").get("encoder")
-        for finding in check_run(run, entry, id_classes, None if project.quick else images, encoder):
+        findings = list(check_run(run, entry, id_classes, None if project.quick else images, encoder))
+        for finding in findings:
             yield replace(finding, more={"comes from": source}) if finding.state == "wrong" else finding
+        found = project.subsets.get(subsets["val"])
+        if found and found.annotations and not any(one.state == "wrong" for one in findings):
+            yield from check_order(run, entry, project.rules(name), subsets["val"][0], found.annotations)
 
 
 def _check_images(project: Inspection, *, opens: bool) -> Iterator[Finding]:
