@@ -29,6 +29,7 @@ from farther.registry import STRICT
 from farther.tables import Header
 
 # isort: split
+from ultralytics.nn.modules.head import Detect, Segment
 from ultralytics.utils.nms import non_max_suppression
 from ultralytics.utils.ops import scale_boxes, xywh2xyxy
 
@@ -40,6 +41,8 @@ NO_TIME_LIMIT = 1e6
 @dataclass(config=STRICT, kw_only=True)
 class Yolo(ReplayDetector, LatentDetector):
     """A detection network of Ultralytics: YOLOv8, and the others whose head scores each anchor (v3 to v12, YOLO26).
+
+    Of a segmentation network the boxes are read, without its masks.
 
     Boxes, scores and labels are those of Ultralytics' `predict`, given one image at a time (in a batch it pads images
     of different shapes to squares). Heads that also have a branch without suppression (YOLOv10, YOLO26) answer with
@@ -326,7 +329,8 @@ def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) ->
     head, last = network.model[-1], _last_convolutions(network)
     head.shape = None  # else anchors that were made in inference mode would be used with gradients
     with kept_calls(last) as kept:
-        decoded, raw = head(levels)
+        decoded, raw = Detect.forward(head, levels) if isinstance(head, Segment) else head(levels)
+    decoded = decoded[:, : 4 + head.nc]  # behind them come a mask's coefficients
     logits = raw.get("one2many", raw)["scores"]
     return YoloOutput(decoded, logits, backbone, levels, [kept[conv][0] for conv in last])
 

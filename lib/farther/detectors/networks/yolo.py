@@ -56,9 +56,11 @@ KNOWN_GLOBALS = ("ultralytics.", "torch.nn.", "pathlib.", "numpy.", "builtins.ge
 #: Where Ultralytics keeps the descriptions of its networks.
 MODELS = ROOT / "cfg" / "models"
 
-#: Heads whose class logits belong to one anchor each; others predict masks, or follow a decoder. Those of `TEXT_MODELS`
+#: Heads whose class logits belong to one anchor each; the masks of "Segment" are left out. Those of `TEXT_MODELS`
 #: compare with text, and need its embeddings.
-HEADS = ("Detect", "v10Detect")
+HEADS = ("Detect", "v10Detect", "Segment")
+#: What other heads are for.
+OTHER_HEADS = {"Pose": "poses", "OBB": "rotated boxes", "Classify": "classification", "RTDETRDecoder": "RT-DETR"}
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,11 @@ def check_architecture(architecture: dict[str, Any], heads: Sequence[str] = HEAD
         if not _is_layer(name):
             raise ParameterError(f"architecture: {name!r} is not a layer of PyTorch's or Ultralytics'")
     if not layers or layers[-1] not in heads:
-        raise ParameterError(f"architecture: the last layer is {layers[-1:]}, not one of {', '.join(heads)}")
+        last = layers[-1] if layers else None
+        if last in OTHER_HEADS:
+            advice = "write its boxes with Ultralytics (`yolo val save_json`), and give that JSON file"
+            raise ParameterError(f"a network of Ultralytics for {OTHER_HEADS[last]}, which has no adapter: {advice}")
+        raise ParameterError(f"architecture: the last layer is {last}, not one of {', '.join(heads)}")
     activation = architecture.get("activation")
     if activation is not None and not re.fullmatch(r"(torch\.)?nn\.[A-Z]\w*\([\d.]*\)", str(activation)):
         raise ParameterError(f"architecture: activation {activation!r} is not like 'nn.SiLU()'")
@@ -204,7 +210,12 @@ def read_checkpoint(path: str | Path) -> YoloCheckpoint:
         DataError: the file is absent or damaged, lacks a field, names code that no network needs, or holds no network.
     """
     path = regular_file(path, "the checkpoint does not exist")
-    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    found = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    try:
+        check_architecture(found.blueprint.architecture, HEADS if found.text is None else tuple(TEXT_MODELS))
+    except ParameterError as error:
+        raise DataError(str(error), file=path) from None
+    return found
 
 
 def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel:
@@ -218,7 +229,6 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
         architecture["nc"] = len(checkpoint.blueprint.classes)
     check_description(path, architecture, MOST_WIDTH, "architecture")
     try:
-        check_architecture(architecture, HEADS if text is None else tuple(TEXT_MODELS))
         refuse_larger(path, [path], lambda: parse_model(copy.deepcopy(architecture), 3, verbose=False)[0])
         if text is None:
             network = build_network(checkpoint.blueprint)
