@@ -78,17 +78,23 @@ def untrained(architecture):
         for logit in head.cv3:
             logit[-1].weight.div_(spread)
             logit[-1].bias.fill_(-0.5)
+        if hasattr(head, "proto"):  # masks that fill their boxes: `predict` drops boxes whose mask is empty
+            head.proto.cv3.bn.bias.fill_(5)
+            for mask in head.cv4:
+                mask[-1].weight.zero_()
+                mask[-1].bias.fill_(1)
     return network
 
 
 def ultralytics_file(network, path):
     """A checkpoint as Ultralytics writes it."""
-    held = {"model": copy.deepcopy(network).half(), "ema": None, "train_args": {"imgsz": SIZE, "task": "detect"}}
+    task = "segment" if type(network.model[-1]).__name__ == "Segment" else "detect"
+    held = {"model": copy.deepcopy(network).half(), "ema": None, "train_args": {"imgsz": SIZE, "task": task}}
     torch.save(held, path)
     return path
 
 
-@pytest.fixture(scope="module", params=["yolov8n", "yolo26n"])
+@pytest.fixture(scope="module", params=["yolov8n", "yolo26n", "yolov8n-seg"])
 def any_pt(request, tmp_path_factory):
     return ultralytics_file(untrained(request.param), tmp_path_factory.mktemp("any") / f"{request.param}.pt")
 
@@ -136,7 +142,7 @@ def test_boxes_scores_and_labels_are_those_of_predict(any_pt, images, tmp_path):
     from ultralytics import YOLO
 
     found = create(any_pt, max_detections=30).detect(images)
-    model = YOLO(any_pt, task="detect")
+    model = YOLO(any_pt, task="segment" if "seg" in any_pt.stem else "detect")
     asked = {"conf": THRESHOLD, "iou": 0.7, "max_det": 30, "imgsz": SIZE, "device": "cpu", "project": str(tmp_path)}
     for number, image in enumerate(images):
         own = found[found.image_id == str(number)]
@@ -291,7 +297,8 @@ def test_even_known_names_in_a_pickle_are_never_called(tmp_path):
         ({"head": [[-1, 1, "torch_safe_load", ["evil.pt"]]]}, "'torch_safe_load' is not a layer"),
         ({"head": [[-1, 1, "DetectionModel", ["yolov8n.yaml"]]]}, "'DetectionModel' is not a layer"),
         ({"head": [[-1, 1, "TorchVision", [64, "resnet18"]]]}, "'TorchVision' is not a layer"),
-        ({"head": [[[15, 18, 21], 1, "RTDETRDecoder", ["nc"]]]}, "RTDETRDecoder"),
+        ({"head": [[[15, 18, 21], 1, "RTDETRDecoder", ["nc"]]]}, "it is an RT-DETR: let Ultralytics write its boxes"),
+        ({"head": [[[15, 18, 21], 1, "Odd", ["nc"]]]}, "'Odd' is not a layer"),
         ({"head": "Detect"}, "'head' is not a list"),
         ({"head": [[[3, 99], 1, "Detect", ["nc"]]]}, "cannot be built"),
     ],

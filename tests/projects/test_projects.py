@@ -10,6 +10,7 @@ import yaml
 from PIL import Image
 from torchvision.models import mobilenet_v3_small
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+from ultralytics import YOLO
 
 from farther.command import main
 from farther.curation import Rules
@@ -141,17 +142,42 @@ def test_a_checkpoint_is_opened_by_the_adapter_that_fits(pets):
 @pytest.mark.parametrize(
     ("content", "seems"),
     [
-        (b"nothing", "text (Ultralytics: not a PyTorch file"),
-        (b"\x08\x07\x12\x07pytorch", "an ONNX graph"),
+        (b"nothing", "text"),
         (b"\x89HDF\r\n", "a file of Keras (HDF5)"),
+        (b"PK\x03\x04 and no more", "a damaged or incomplete file of `torch.save`: copy or fetch it again"),
+        (b"\x80\x04K\x01.", "a pickle"),
+        (b"\x20" + b"\0" * 7 + b'{"x": 1}', "a safetensors file of another program"),
         (bytes(range(200, 216)), "something else"),
+        ({"bbox_head.fc.weight": torch.ones(1)}, "weights of MMDetection: give the JSON files"),
+        ({"model": {"backbone.bottom_up.x": torch.ones(1)}}, "weights of Detectron2 of another network"),
+        ({"visual.proj": torch.ones(1)}, "weights of a CLIP: name their architecture by hand"),
+        ({"model.0.conv.weight": torch.ones(1)}, "a state dict of Ultralytics: give the .pt file that training wrote"),
+        ({"a": torch.ones(1)}, "a state dict of a network that is not known, with 'a'"),
     ],
 )
 def test_a_file_that_is_not_a_detector_comes_with_what_it_seems_to_be(pets, tmp_path, content, seems):
-    (tmp_path / "x.pt").write_bytes(content)
+    if isinstance(content, bytes):
+        (tmp_path / "x.pt").write_bytes(content)
+    else:
+        torch.save(content, tmp_path / "x.pt")
     with pytest.raises(DataError, match=re.escape(f"no adapter opens it: it seems to be {seems}")) as error:
         recognise_detector(tmp_path / "x.pt", recognise(pets))
     assert "Read are checkpoints of Ultralytics" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [("pose", "estimates poses: let Ultralytics write its boxes"), ("cls", "classifies: classifiers are read from")],
+)
+def test_networks_of_ultralytics_for_other_tasks_are_refused_with_what_to_do(pets, tmp_path, head, said):
+    YOLO(f"yolov8n-{head}.yaml", verbose=False).save(tmp_path / "x.pt")
+    with pytest.raises(DataError, match=f"a network of Ultralytics without an adapter: it {said}"):
+        recognise_detector(tmp_path / "x.pt", recognise(pets))
+
+
+def test_a_clip_of_open_clip_classifies_the_id_classes(pets):
+    found = recognise_detector(ROOT / "data/demo/clip", recognise(pets))
+    assert (found.entry["adapter"], found.header.known_classes) == ("open_clip_classifier", ("cat", "dog"))
 
 
 @pytest.mark.parametrize("adapter", STATE_DICTS)

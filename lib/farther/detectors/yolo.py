@@ -42,7 +42,7 @@ NO_TIME_LIMIT = 1e6
 class Yolo(ReplayDetector, LatentDetector):
     """A detection network of Ultralytics: YOLOv8, and the others whose head scores each anchor (v3 to v12, YOLO26).
 
-    Of a segmentation network the boxes are read, without its masks.
+    Of a segmentation network the boxes are read, without its masks; `predict` drops boxes with an empty mask.
 
     Boxes, scores and labels are those of Ultralytics' `predict`, given one image at a time (in a batch it pads images
     of different shapes to squares). Heads that also have a branch without suppression (YOLOv10, YOLO26) answer with

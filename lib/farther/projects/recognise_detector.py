@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from math import floor
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from farther import detectors
+from farther.detectors import Detector
+from farther.detectors.networks.weights import read_weights
 from farther.errors import DataError, FartherError, shorten
 from farther.extras import missing
+from farther.monitor.bundle import Bundle
 from farther.projects.proposals import Lookup, propose
 from farther.projects.recognise import Dataset
 from farther.tables import Header
 from farther.tables.documents import read_json
-from farther.tables.files import open_binary
+from farther.tables.files import inside, open_binary
 from farther.tables.folders import listed
 from farther.tables.json_stream import list_elements
 
@@ -38,11 +42,16 @@ IMAGENET = 1000
 #: What is assumed of a file without names of classes.
 UNNAMED = "it names no classes: they are taken to be the ID dataset's, in its order"
 #: What the first bytes of a file say, for a message.
-BEGINNINGS = {
-    b"PK": "a file that `torch.save` wrote",
-    b"\x89HDF": "a file of Keras (HDF5)",
-    b"\x80": "a pickle",
-    b"\x08": "an ONNX graph",
+BEGINNINGS = {b"\x89HDF": "a file of Keras (HDF5)", b"\x08": "an ONNX graph", b"\x1f\x8b": "an archive: unpack it"}
+#: What the names of weights in a state dict begin with, for a message.
+STATES = {
+    "visual.": "weights of a CLIP: name their architecture by hand (docs/classifiers.md)",
+    "bbox_head.": "weights of MMDetection: give the JSON files that its inferencer writes (pred_out_dir)",
+    "roi_head.": "weights of MMDetection: give the JSON files that its inferencer writes (pred_out_dir)",
+    "backbone.bottom_up.": "weights of Detectron2 of another network than Faster R-CNN: give the "
+    "coco_instances_results.json of its evaluator",
+    "transformer.decoder.": "weights of DETR's own code: give a folder of transformers with this network",
+    "model.0.": "a state dict of Ultralytics: give the .pt file that training wrote",
 }
 READ = (
     "Read are checkpoints of Ultralytics and of farther, state dicts of torchvision's detectors and classifiers, "
@@ -82,8 +91,9 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
     """
     if not path.exists():
         raise DataError("the file does not exist", file=path)
-    if (path / CONFIG).is_file():
-        return _opened({**_of_transformers(path, dataset), "weights": str(path)})
+    for name, of_folder in FOLDERS.items():
+        if (path / name).is_file():
+            return _opened({"weights": str(path), **of_folder(path, dataset)})
     results = listed(path, "*.json") if path.is_dir() else [path] if path.suffix == ".json" else []
     if any(file.name != "regions.json" for file in results):
         params = _of_results([file for file in results if file.name != "regions.json"], dataset, lookup)
@@ -95,27 +105,49 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
         try:
             return _opened({"adapter": adapter, "weights": str(path)})
         except FartherError as error:
-            yolo = yolo or str(getattr(error, "problem", error))
+            problem = str(getattr(error, "problem", error))
+            if problem.startswith("a network of Ultralytics"):
+                raise
+            yolo = yolo or problem
         except ModuleNotFoundError as error:
             absent = absent or f"; {adapter} {missing(error)}"
     if path.is_file() and (found := _of_state_dict(path, dataset)):
         assumed = "" if "classes" not in found["params"] else UNNAMED
         return _opened({**found, "weights": str(path)}, assumed=assumed)
-    seems = _beginning(path)
-    said = f" (Ultralytics: {yolo})" if path.suffix == ".pt" and yolo else ""
-    raise DataError(f"no adapter opens it: it seems to be {seems}{said}{absent}. {READ}", file=path)
+    raise DataError(f"no adapter opens it: it seems to be {_kind(path, yolo)}{absent}. {READ}", file=path)
 
 
-def _beginning(path: Path) -> str:
-    """What a file or folder seems to be."""
+def _kind(path: Path, problem: str) -> str:
+    """What a file or folder seems to be; `problem` is the YOLO adapter's, for a file that PyTorch wrote."""
     if path.is_dir():
         return "a folder without a config.json, results or a regions.json"
     with open_binary(path) as file:
         start = file.read(16)
     if start[8:9] == b"{":
-        return "a safetensors file"
+        return "a safetensors file of another program"
+    if start.startswith(b"PK") and not is_zipfile(path):
+        return "a damaged or incomplete file of `torch.save`: copy or fetch it again"
+    if start.startswith((b"PK", b"\x80")):
+        try:
+            names = read_weights(path)
+        except DataError:
+            return f"a file of `torch.save` with more than weights ({problem})" if is_zipfile(path) else "a pickle"
+        known = (text for beginning, text in STATES.items() if any(name.startswith(beginning) for name in names))
+        return next(known, f"a state dict of a network that is not known, with {shorten(next(iter(names), ''))}")
     other = "text" if start.isascii() and start.decode().strip().isprintable() else "something else"
     return next((kind for beginning, kind in BEGINNINGS.items() if start.startswith(beginning)), other)
+
+
+def _of_bundle(folder: Path, dataset: Dataset) -> dict[str, Any]:
+    """The detector of a bundle that `farther bundle` wrote."""
+    found = Bundle.load(folder).info.detector
+    weights = inside(folder, found.weights) if found.copied else found.weights
+    return {"adapter": found.adapter, "params": found.params, "weights": str(weights)}
+
+
+def _of_open_clip(folder: Path, dataset: Dataset) -> dict[str, Any]:
+    """A CLIP as a zero-shot classifier of the ID classes."""
+    return {"adapter": "open_clip_classifier", "params": {"classes": dataset.categories}}
 
 
 def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
@@ -145,8 +177,6 @@ def _of_state_dict(path: Path, dataset: Dataset) -> dict[str, Any] | None:
     Raises:
         DataError: it has another number of classes than the ID dataset.
     """
-    from farther.detectors.networks.weights import read_weights
-
     try:
         state = read_weights(path)
     except DataError:
@@ -190,8 +220,18 @@ def _architecture(state: Mapping[str, Any]) -> tuple[str, int] | None:
     return None
 
 
+#: Folders of one detector, by a file in them.
+FOLDERS: dict[str, Callable[[Path, Dataset], dict[str, Any]]] = {
+    "bundle.json": _of_bundle,
+    "open_clip_config.json": _of_open_clip,
+    CONFIG: _of_transformers,
+}
+
+
 def _opened(entry: dict[str, Any], content: str = "", assumed: str = "") -> RecognisedDetector:
-    made = detectors.create(entry["adapter"], weights=entry["weights"], **entry.get("params", {}))
+    made = detectors.of_entry(entry)
+    if isinstance(made, Detector):
+        made.network  # noqa: B018 (built and filled with its weights: a damaged file is refused here)
     return RecognisedDetector(entry, made.header(), content, assumed)
 
 

@@ -59,8 +59,14 @@ MODELS = ROOT / "cfg" / "models"
 #: Heads whose class logits belong to one anchor each; the masks of "Segment" are left out. Those of `TEXT_MODELS`
 #: compare with text, and need its embeddings.
 HEADS = ("Detect", "v10Detect", "Segment")
-#: What other heads are for.
-OTHER_HEADS = {"Pose": "poses", "OBB": "rotated boxes", "Classify": "classification", "RTDETRDecoder": "RT-DETR"}
+#: What other heads are for, and what to do with them.
+BOXES = "let Ultralytics write its boxes (`yolo val save_json`) and import that JSON file"
+OTHER_HEADS = {
+    "Pose": f"estimates poses: {BOXES}",
+    "OBB": f"finds rotated boxes: {BOXES}",
+    "RTDETRDecoder": f"is an RT-DETR: {BOXES}, or export it to ONNX",
+    "Classify": "classifies: classifiers are read from torchvision, transformers and open_clip",
+}
 
 
 @dataclass(frozen=True)
@@ -140,8 +146,7 @@ def check_architecture(architecture: dict[str, Any], heads: Sequence[str] = HEAD
     if not layers or layers[-1] not in heads:
         last = layers[-1] if layers else None
         if last in OTHER_HEADS:
-            advice = "write its boxes with Ultralytics (`yolo val save_json`), and give that JSON file"
-            raise ParameterError(f"a network of Ultralytics for {OTHER_HEADS[last]}, which has no adapter: {advice}")
+            raise ParameterError(f"a network of Ultralytics without an adapter: it {OTHER_HEADS[last]}")
         raise ParameterError(f"architecture: the last layer is {last}, not one of {', '.join(heads)}")
     activation = architecture.get("activation")
     if activation is not None and not re.fullmatch(r"(torch\.)?nn\.[A-Z]\w*\([\d.]*\)", str(activation)):
