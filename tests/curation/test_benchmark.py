@@ -34,6 +34,19 @@ def params(**changes):
             "'shifted.c3': expected a mapping with dataset, subset, .*, found 'voc_shifted'",
         ),
         ({"pseudo_ood": {"dataset": "x"}}, "parameter 'pseudo_ood.subset' is missing"),
+        (
+            {"subsets": {"train": {"of": "all", "part": 1.5}}},
+            "parameter 'subsets.train.part': .*less than or equal to 1",
+        ),
+        (
+            {"subsets": {"train": {"of": "all", "part": 0.8}, "val": {"of": "all", "part": 0.3}}},
+            "subsets: the parts of 'all' sum up to 1.1, more than 1",
+        ),
+        (
+            {"subsets": {"train": {"of": "all", "part": 0.5}, "val": {"of": "all", "part": 0.5, "together": "(a)"}}},
+            "subsets: 'together' differs between parts of 'all'",
+        ),
+        ({"subsets": {"train": {"of": "all", "part": 0.5, "together": "a"}}}, "together: expected one group .*found 0"),
         ({"subsets": {"test": {"dataset": "x"}}}, "parameter 'subsets.test.subset' is missing"),
         ({"splits": {"x": {**NEAR, "candidates": "c" * 300}}}, "'splits.x.candidates': no file has a name as long as"),
         (

@@ -393,3 +393,44 @@ def test_two_splits_cannot_both_be_one_published_split():
     splits = {"one": {**split, "distance": "near"}, "two": {**split, "distance": "far"}}
     with pytest.raises(ParameterError, match="both take"):
         benchmark("x", {"id": "voc", "rules": "rules.yaml", "splits": splits})
+
+
+class OneSubset(InMemory):
+    """An ID dataset of one subset: frames of videos, four of each, and each frame's bytes twice under other names."""
+
+    def __init__(self, count: int):
+        super().__init__(photos={"a": ["Kite"]})
+        self.count = count
+
+    def source(self, dataset: str, subset: str) -> LabelledImages:
+        if dataset != "id":
+            return super().source(dataset, subset)
+        shown = {f"video{n // 4}_{n % 4}{copy}": ["cat"] for n in range(self.count) for copy in ("", "_copy")}
+        found = labelled(dataset, shown)
+        digests = [digest(name.removesuffix("_copy")) for name in found.images.image_id]
+        return LabelledImages(found.images.with_columns(digest=digests), found.objects)
+
+
+def divided(rules: Path, count: int, **more) -> dict[str, set[str]]:
+    parts = {name: {"of": "all", "part": part, **more} for name, part in (("train", 0.6), ("val", 0.2), ("test", 0.2))}
+    splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
+    params = {"id": "id", "rules": rules, "splits": splits, "subsets": parts}
+    found = curate(benchmark("b", params), OneSubset(count))
+    assert not any("in common" in warning for warning in found.warnings)
+    return {name: set(found.splits[name].images.image_id) for name in parts}
+
+
+def test_parts_of_a_subset_share_no_image_and_keep_theirs_when_images_are_added(rules):
+    parts = divided(rules, 400)
+    assert sum(len(part) for part in parts.values()) == len(set().union(*parts.values())) == 800
+    for name, share in (("train", 0.6), ("val", 0.2), ("test", 0.2)):
+        assert abs(len(parts[name]) / 800 - share) < 4 * (share * (1 - share) / 400) ** 0.5
+        assert {image.removesuffix("_copy") for image in parts[name]} <= parts[name]  # equal bytes stay together
+    more = divided(rules, 500)
+    assert all(parts[name] <= more[name] for name in parts)
+
+
+def test_frames_of_a_video_stay_together(rules):
+    parts = divided(rules, 200, together=r"(video\d+)_")
+    videos = {name: {image.partition("_")[0] for image in part} for name, part in parts.items()}
+    assert sum(map(len, videos.values())) == len(set().union(*videos.values())) == 50

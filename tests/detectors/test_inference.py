@@ -520,6 +520,21 @@ def test_a_new_split_does_not_infer_the_others_again(benchmark):
     assert detector.seen == 3
 
 
+def test_splits_of_the_same_images_are_inferred_once(benchmark):
+    benchmark.split("also_near", 7)
+    detector = Speckles()
+    assert benchmark.run(detector)[:2] == [
+        "also_near: 7 images, 9 regions, 0 failures",
+        "near: the images of also_near",
+    ]
+    benchmark.split("again_near", 7)
+    assert benchmark.run(detector)[0].startswith("again_near: the images of ")
+    assert detector.seen == 13
+    np.testing.assert_array_equal(
+        Regions.read(benchmark.out / "near").box, Regions.read(benchmark.out / "again_near").box
+    )
+
+
 def test_a_changed_split_is_inferred_again_alone(benchmark):
     benchmark.run()
     benchmark.split("near", 5)

@@ -246,8 +246,8 @@ def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path)
     rules = yaml.safe_load((tmp_path / "made/data/benchmarks/pets.yaml").read_text())
     assert rules["id_classes"]["tvmonitor"] == {"pets": ["tvmonitor"], "wild": ["Television"]}
     assert rules["protocols"]["paper"]["far"] == {"wild": ["zebra"]}
-    text = (tmp_path / "made/params.yaml").read_text()
-    assert "# Thresholds and results are both of 'val': a third subset would make the results independent." in text
+    half = {"of": "val", "part": 0.5}
+    assert params["benchmarks"]["pets"]["subsets"] == {"train": "train", "val": half, "test": half}
 
 
 def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
@@ -262,8 +262,10 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
     made.write()
     file = tmp_path / "made/params.yaml"
     params = yaml.safe_load(file.read_text())
-    assert params["benchmarks"]["pets"]["subsets"] == {"train": "v1", "val": "v1", "test": "v1"}
-    assert "# Statistics, thresholds and results are all of 'v1': other subsets" in file.read_text()
+    parts = {"train": 0.6, "val": 0.2, "test": 0.2}
+    subsets = {name: {"of": "v1", "part": part} for name, part in parts.items()}
+    assert params["benchmarks"]["pets"]["subsets"] == subsets
+    assert any("v1 is divided into train, val and test" in line for line in made.assumed())
 
 
 def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(pets, tmp_path):

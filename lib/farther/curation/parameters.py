@@ -129,6 +129,34 @@ class IdSplit(RuledImages):
 
 
 @dataclass(config=STRICT, kw_only=True)
+class PartOfSubset:
+    """A part of a subset of the ID dataset, for datasets without separate images for validation and test.
+
+    An image belongs to a part by the digest of its file's bytes, so the parts are disjoint and the same on every
+    machine, files of equal content stay together, and added images move no other one. The shares are met in the mean:
+    of n images a part has about part · n, ± √(part · (1 − part) · n).
+
+    Args:
+        of: The subset.
+        part: Share of its images. Parts of one subset follow each other in the order of `subsets`.
+        together: Regular expression with one group, searched in the file's path: images with the same group (frames of
+            one video, crops of one picture) belong to the same part. Images without a match stand for themselves.
+    """
+
+    of: str
+    part: Annotated[float, Field(gt=0, le=1)]
+    together: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            groups = 1 if self.together is None else re.compile(self.together).groups
+        except re.error as error:
+            raise ValueError(f"together: not a regular expression: {error}") from None
+        if groups != 1:
+            raise ValueError(f"together: expected one group in parentheses, found {groups}")
+
+
+@dataclass(config=STRICT, kw_only=True)
 class ShiftedSplit(RuledImages):
     """Images of the ID classes under another distribution, such as corrupted images (see `farther.derived`).
 
@@ -160,10 +188,17 @@ class PseudoOod(ImageSource):
     most: PositiveInt | None = None
 
 
-#: A subset of the ID dataset, or an ID split that is not one. The tags are no part of the names in messages.
+def _kind(value: Any) -> str:
+    """The tag of an ID split's form."""
+    if isinstance(value, str):
+        return " "
+    return "  " if isinstance(value, PartOfSubset) or (isinstance(value, Mapping) and "of" in value) else ""
+
+
+#: A subset of the ID dataset, a part of one, or an ID split that is neither. The tags are no part of the names in
+#: messages.
 IdSubset = Annotated[
-    Annotated[str, Tag(" ")] | Annotated[IdSplit, Tag("")],
-    Discriminator(lambda value: " " if isinstance(value, str) else ""),
+    Annotated[str, Tag(" ")] | Annotated[PartOfSubset, Tag("  ")] | Annotated[IdSplit, Tag("")], Discriminator(_kind)
 ]
 
 
@@ -178,7 +213,7 @@ class Benchmark:
         shifted: Shifted splits of the ID classes by name, on which self-awareness is measured.
         pseudo_ood: Images without their known objects, from which the image threshold is taken; the split's name is
             `pseudo_ood`.
-        subsets: The ID splits by name: each a subset of the ID dataset, or an `IdSplit`.
+        subsets: The ID splits by name: each a subset of the ID dataset, a `PartOfSubset`, or an `IdSplit`.
         most: Largest number of images of an ID split, by name: those whose names have the smallest digests, so that a
             larger number adds images and replaces none. Thousands of regions are often enough to fit a score.
         protocol: Name of the lists of the rules file.
@@ -194,7 +229,7 @@ class Benchmark:
     shifted: dict[str, ShiftedSplit] = Field(default_factory=dict)
     pseudo_ood: PseudoOod | None = None
     subsets: dict[str, IdSubset] = Field(
-        default_factory=lambda: dict[str, str | IdSplit](train="train", val="val", test="test")
+        default_factory=lambda: dict[str, IdSubset](train="train", val="val", test="test")
     )
     most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
@@ -206,8 +241,22 @@ class Benchmark:
     def id_sources(self) -> dict[str, tuple[str, str]]:
         """Dataset and subset of each ID split."""
         return {
-            name: (self.id, split) if isinstance(split, str) else split.origin for name, split in self.subsets.items()
+            name: split.origin
+            if isinstance(split, IdSplit)
+            else (self.id, split if isinstance(split, str) else split.of)
+            for name, split in self.subsets.items()
         }
+
+    def shares(self, name: str) -> tuple[float, float]:
+        """Begin and end, between 0 and 1, of the part that an ID split is of its subset."""
+        begin, split = 0.0, self.subsets[name]
+        if not isinstance(split, PartOfSubset):
+            return 0.0, 1.0
+        for other, one in self.subsets.items():
+            if other == name:
+                break
+            begin += one.part if isinstance(one, PartOfSubset) and one.of == split.of else 0.0
+        return begin, begin + split.part
 
     @property
     def roles(self) -> dict[str, Any]:
@@ -277,6 +326,12 @@ def _problems(checked: Benchmark) -> Iterator[str]:
             yield f"{sorted(both)} name both {first} and {second}"
     if unknown := set(checked.most) - set(checked.subsets):
         yield f"most: {sorted(unknown)} are not ID splits. Known: {', '.join(checked.subsets)}"
+    parts = [split for split in checked.subsets.values() if isinstance(split, PartOfSubset)]
+    for subset in dict.fromkeys(split.of for split in parts):
+        if (total := sum(split.part for split in parts if split.of == subset)) > 1 + 1e-9:
+            yield f"subsets: the parts of {subset!r} sum up to {total:g}, more than 1"
+        if len({split.together for split in parts if split.of == subset}) > 1:
+            yield f"subsets: 'together' differs between parts of {subset!r}, which would share images"
     taken: dict[tuple[str, str, str], str] = {}
     for name, made in checked.splits.items():
         known = [other for other in (*checked.subsets, *checked.splits) if other != name]

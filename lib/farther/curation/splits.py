@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, product
@@ -16,13 +17,14 @@ from farther.curation.class_similarity import image_classes
 from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
-from farther.curation.parameters import Benchmark, OodSplit, PseudoOod, ShiftedSplit
+from farther.curation.parameters import Benchmark, IdSplit, OodSplit, PartOfSubset, PseudoOod, ShiftedSplit
 from farther.curation.rules import Rule, Rules
 from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import DataError, ParameterError
-from farther.tables import ClassPairs, ImageClasses, Objects, SortedClasses
+from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
 from farther.tables.documents import write_json
+from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
 
@@ -205,12 +207,24 @@ def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules
         ParameterError: there is no such dataset, subset or vocabulary.
         DataError: a table is damaged.
     """
-    split = benchmark.subsets[name]
-    source = tables.source(*benchmark.id_sources[name])
-    if not isinstance(split, str):
+    split, source = benchmark.subsets[name], tables.source(*benchmark.id_sources[name])
+    if isinstance(split, PartOfSubset):
+        place = _places(source.images, split.together)
+        begin, end = benchmark.shares(name)
+        source = source.select((place >= begin) & (place < end))
+    elif isinstance(split, IdSplit):
         deciding = rules.by_category(split.names, tables.categories(split.dataset))
         source = of_id_classes(source, deciding, split.empty, others=split.others)
     return source.at_most(benchmark.most.get(name))
+
+
+def _places(images: Images, together: str | None) -> np.ndarray:
+    """A number of each image, at least 0 and less than 1, by the digest of its bytes or of the group it belongs to."""
+    groups = images.digest.tolist()
+    if together is not None:
+        found = [re.search(together, file) for file in images.file]
+        groups = [match[1] if match else alone for match, alone in zip(found, groups, strict=True)]
+    return np.array([int(digest(group)[:13], 16) / 16**13 for group in groups])
 
 
 def of_id_classes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def update_splits(
 ) -> dict[str, RegionsFolder]:
     """Makes the regions folders whose cache key changed, and deletes those of splits that no longer exist.
 
+    Splits with one key have the same images: their regions are made once.
+
     Args:
         keys: Cache key of each split.
         out, work: Folders of the results and of unfinished work; each split has a sub-folder of its name.
@@ -74,7 +77,18 @@ def update_splits(
     for entry in sorted(work.iterdir()) if work.is_dir() else []:
         if entry.name not in keys:
             delete_work(entry)
-    Keyed(out).update(keys, lambda split, to: make(split, to, work / split), log, is_whole)
+
+    def make_once(split: str, to: Path) -> str:
+        alike = (other for other, key in keys.items() if key == keys[split] and other != split and other in made)
+        if (other := next(alike, None)) is None:
+            made.append(split)
+            return make(split, to, work / split)
+        shutil.copytree(out / other, to)
+        return f"the images of {other}"
+
+    kept = Keyed(out)
+    made = [split for split, key in keys.items() if kept.is_current(split, key) and is_whole(out / split)]
+    kept.update(keys, make_once, log, is_whole)
     return {split: RegionsFolder(out / split) for split in keys}
 
 

@@ -25,6 +25,8 @@ from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
 
 SUBSETS = ("train", "val", "test")
+#: Parts of an only subset.
+PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,14 @@ def init(
     benchmark = known.name
     rules = f"data/benchmarks/{benchmark}.yaml"
     subsets, note = _id_subsets(known.dataset.subsets)
-    values = {"name": benchmark, "note": note, "subsets": subsets, "clip": (folder / "dvc.yaml").exists()}
+    values = {"name": benchmark, "subsets": subsets, "clip": (folder / "dvc.yaml").exists()}
     named = [(name, *_names_of(name, sources)) for name in id_classes]
     texts = {
         PARAMS: _template("params.yaml").render(sources=sources, runs=runs, **values),
         rules: _template("rules.yaml").render(sources=sources, id_classes=named),
         f"data/decisions/{benchmark}.csv": HEADER,
     }
-    noted = [Assumption(note, ("benchmarks", benchmark, "subsets"))] if note else []
+    noted = [Assumption(f"{known.name}: {note}", ("benchmarks", benchmark, "subsets"))] if note else []
     noted += [one for run in runs for one in of_detector(run, known)]
     noted += [one for source in sources for one in of_dataset(source)]
     noted += [one for source in sources[1:] for one in of_categories(source, rules)]
@@ -192,19 +194,20 @@ def _entries() -> Any:
     return _template("entries").module
 
 
-def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, str], str]:
-    """The subset of each ID split, and a remark where there are not three."""
+def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The subset of each ID split, or its part of one where there are not three, and a remark on the latter."""
     if set(SUBSETS) <= set(subsets):
         return {name: name for name in SUBSETS}, ""
+    if len(subsets) == 1:
+        parts = {name: {"of": subsets[0], "part": part} for name, part in PARTS.items()}
+        return parts, f"{subsets[0]} is divided into train, val and test, by the digests of the image files"
     train = "train" if "train" in subsets else subsets[0]
-    others = [name for name in subsets if name != train] or [train]
+    others = [name for name in subsets if name != train]
+    if len(others) == 1:
+        half = {"of": others[0], "part": 0.5}
+        return {"train": train, "val": half, "test": half}, f"val and test are halves of {others[0]}"
     val, test = ("val" if "val" in others else others[0]), ("test" if "test" in others else others[-1])
-    note = ""
-    if train == val == test:
-        note = f"Statistics, thresholds and results are all of {test!r}: other subsets would make results independent."
-    elif val == test:
-        note = f"Thresholds and results are both of {test!r}: a third subset would make the results independent."
-    return dict(zip(SUBSETS, (train, val, test), strict=True)), note
+    return dict(zip(SUBSETS, (train, val, test), strict=True)), ""
 
 
 def _names_of(id_class: str, sources: Sequence[ProjectDataset]) -> tuple[dict[str, list[str]], list[str]]:
