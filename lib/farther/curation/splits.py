@@ -28,6 +28,10 @@ from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
 
+#: Names of classes that a warning lists.
+SHOWN_CLASSES = 8
+
+
 @dataclass(frozen=True)
 class Curation:
     """A curated benchmark.
@@ -358,5 +362,7 @@ def _in_common(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> li
 
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: TablesFolder) -> list[str]:
     known = set(tables.categories(benchmark.id).names)
-    absent = ", ".join(repr(name) for name in rules.id_classes if name not in known)
-    return [f"{rules.path}: {benchmark.id} has no category of the ID classes {absent}"] if absent else []
+    absent = [name for name in rules.id_classes if name not in known]
+    shown = ", ".join(map(repr, absent[:SHOWN_CLASSES])) + (", …" if len(absent) > SHOWN_CLASSES else "")
+    count = f"{len(absent)} of {len(rules.id_classes)} ID classes"
+    return [f"{rules.path}: {benchmark.id} has no category of {count}: {shown}"] if absent else []
