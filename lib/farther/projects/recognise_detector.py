@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from math import floor
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -17,13 +14,13 @@ from farther.detectors.networks.weights import read_weights
 from farther.errors import DataError, FartherError, shorten
 from farther.extras import missing
 from farther.monitor.bundle import Bundle
-from farther.projects.proposals import Lookup, propose
+from farther.projects.proposals import Lookup
 from farther.projects.recognise import Dataset
+from farther.projects.recognise_results import of_results
 from farther.tables import Header
 from farther.tables.documents import read_json
 from farther.tables.files import inside, open_binary
 from farther.tables.folders import listed
-from farther.tables.json_stream import list_elements
 
 #: Adapters that open a checkpoint which names its classes, in the order in which they are tried.
 ADAPTERS = ("yolo", "faster_rcnn", "detr", "classifier")
@@ -94,10 +91,8 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
     for name, of_folder in FOLDERS.items():
         if (path / name).is_file():
             return _opened({"weights": str(path), **of_folder(path, dataset)})
-    results = listed(path, "*.json") if path.is_dir() else [path] if path.suffix == ".json" else []
-    if any(file.name != "regions.json" for file in results):
-        params = _of_results([file for file in results if file.name != "regions.json"], dataset, lookup)
-        return _opened({"adapter": "coco_results", "params": params, "weights": str(path)})
+    if (found := of_results(path, dataset, lookup)) is not None:
+        return _opened({**found, "weights": str(path)})
     if path.is_dir() and listed(path, "**/regions.json"):
         return _opened({"adapter": "parquet", "weights": str(path)})
     absent, yolo = "", ""
@@ -233,33 +228,3 @@ def _opened(entry: dict[str, Any], content: str = "", assumed: str = "") -> Reco
     if isinstance(made, Detector):
         made.network  # noqa: B018 (built and filled with its weights: a damaged file is refused here)
     return RecognisedDetector(entry, made.header(), content, assumed)
-
-
-def _of_results(files: list[Path], dataset: Dataset, lookup: Lookup | None) -> dict[str, Any]:
-    """Parameters of `coco_results`: the classes, and their numbers where the results have numbers."""
-    found: set[int | str] = set()
-    lowest, logits = 1.0, 0
-    for file in files:
-        for one in list_elements(file):
-            given = one if isinstance(one, dict) and "bbox" in one else {}
-            category, score = given.get("category_id"), given.get("score", 1.0)
-            if not isinstance(category, (int, str)) or not isinstance(score, (int, float, Decimal)):
-                raise DataError("expected a list of detections with image_id, category_id, bbox and score", file=file)
-            found.add(category)
-            lowest, logits = min(lowest, float(score)), len(given.get("logits") or ())
-    params: dict[str, Any] = {"score_threshold": floor(round(lowest * 1e4, 6)) / 1e4}
-    names = [name for name in found if isinstance(name, str)]
-    if names:  # classes of the ID dataset that were not detected are the detector's, too, unless its logits are fewer
-        others = sorted(set(names) - set(dataset.categories))
-        synonyms = {one.id_class for one in propose(others, dataset.categories, lookup) if one.relation == "same"}
-        known = [name for name in dataset.categories if name not in synonyms or name in names]
-        if logits and logits < len({*known, *names}):
-            known = [name for name in known if name in names]
-        return {**params, "classes": [*known, *others]}
-    numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))
-    if 0 not in found and dataset.entry["format"] == "yolo":  # ultralytics numbers user-defined classes from 1 here
-        numbers = {number + 1: name for number, name in numbers.items()}
-    if unknown := sorted(number for number in found if number not in numbers):
-        problem = f"category_id {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
-        raise DataError(f"{problem}; write the names into `category_id`", file=files[0])
-    return {**params, "classes": list(numbers.values()), "categories": numbers}
