@@ -22,11 +22,10 @@ from farther.curation.rules import Rule, Rules
 from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import DataError, ParameterError
-from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
+from farther.tables import UNLABELLED, ClassPairs, ImageClasses, Images, Objects, SortedClasses
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.writing import write_aside
-
 
 #: Names of classes that a warning lists.
 SHOWN_CLASSES = 8
@@ -219,7 +218,11 @@ def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules
     elif isinstance(split, IdSplit):
         deciding = rules.by_category(split.names, tables.categories(split.dataset))
         source = of_id_classes(source, deciding, split.empty, others=split.others)
-    return source.at_most(benchmark.most.get(name))
+    chosen = source.at_most(benchmark.most.get(name))
+    if count := int((chosen.objects.frame["category"] == UNLABELLED).sum()):
+        where = " ".join(benchmark.id_sources[name])
+        raise DataError(f"ID split {name!r}: {count} images of {where} have no boxes, which the ID classes need")
+    return chosen
 
 
 def _places(images: Images, together: str | None) -> np.ndarray:

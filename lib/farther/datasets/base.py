@@ -139,6 +139,9 @@ class Annotations:
             memory at a time. `images.file` then gives the paths that `ingest` writes.
         image_root: The folder that `images.file` is relative to; the root unless said otherwise.
         second: Place of the first object that a second file annotates, and that file within the root.
+        unlabelled: Rows of the images that nobody annotated. What they show is not known, which is not the same as that
+            they show nothing: `ingest` gives each a crowd as large as the image, of category `UNLABELLED`. By COCO's
+            rule for crowds a detection within it is neither right nor wrong, and nothing is missed there.
 
     Raises:
         DataError: a box is not finite or ends before it starts, or an image is named twice.
@@ -156,6 +159,7 @@ class Annotations:
     embedded: Callable[[], Iterator[tuple[int, bytes]]] | None = None
     image_root: Path | None = None
     second: tuple[int, str] | None = None
+    unlabelled: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         box = self.objects.box

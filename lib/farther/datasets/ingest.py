@@ -18,7 +18,7 @@ from farther.datasets.base import Annotations, DataWarning, Reader
 from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
 from farther.images.read import open_image
-from farther.tables import Images, Objects
+from farther.tables import UNLABELLED, Images, Objects
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
 from farther.tables.stored import WARNINGS
@@ -81,7 +81,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             if subset == EXTRACTED:
                 raise DataError(f"no subset may be called {EXTRACTED!r}: images are put there", file=reader.root)
             annotations = extract(reader.read(subset), aside / EXTRACTED)
-            categories += [c for c in annotations.categories if c not in categories]
+            more = [UNLABELLED] if len(annotations.unlabelled) else []
+            categories += [c for c in (*annotations.categories, *more) if c not in categories]
             parents |= annotations.parents
             images, objects, warnings = to_tables(annotations, reader, name)
             del annotations  # a gigabyte for the 14 million boxes of OpenImages: writing needs the room
@@ -143,7 +144,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     warnings = [*annotations.warnings, *_image_warnings(annotations, headers), *box_warnings]
     _refuse_many(annotations, warnings, reader.max_warnings)
     rows, objects = annotations.images, annotations.objects
-    if not len(objects):
+    if not len(objects) and len(annotations.unlabelled) < len(rows):
         file = annotations.files[0] if len(annotations.files) == 1 else "."
         found = f"no object in {len(rows)} images"
         warnings.append(DataWarning("no object is labelled", "dataset", file, None, None, found, "read as it is"))
@@ -163,7 +164,23 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         is_crowd=objects.is_crowd[keep],
         is_difficult=objects.is_difficult[keep],
     )
-    return images, kept, warnings
+    return images, _with_unlabelled(kept, annotations, size, readable), warnings
+
+
+def _with_unlabelled(objects: Objects, annotations: Annotations, size: np.ndarray, readable: np.ndarray) -> Objects:
+    """The objects, and a crowd as large as the image for each one that nobody annotated."""
+    rows = annotations.unlabelled[readable[annotations.unlabelled]]
+    if not len(rows):
+        return objects
+    first = int(objects.object_id.max(initial=-1)) + 1
+    crowds = Objects(
+        image_id=annotations.images.image_id[rows],
+        object_id=first + np.arange(len(rows)),
+        box=np.concatenate([np.zeros((len(rows), 2)), size[rows]], axis=1),
+        category=np.full(len(rows), UNLABELLED, dtype=object),
+        is_crowd=np.ones(len(rows), dtype=bool),
+    )
+    return Objects.concatenate([objects, crowds])
 
 
 def _read_headers(annotations: Annotations) -> list[_Header]:

@@ -87,6 +87,9 @@ def of_categories(source: ProjectDataset, rules: str, protocol: str = "paper") -
         protocol: The protocol that its lists are of.
     """
     lists = ("protocols", protocol)
+    if source.dataset.unlabelled:
+        text = f"{source.name}: {source.dataset.unlabelled} images without boxes, taken to show no ID class"
+        yield Assumption(text, (*lists, "far", source.name), rules)
     if same := source.of("same"):
         names = [one.category if one.category == one.id_class else f"{one.category} ({one.id_class})" for one in same]
         text = f"{source.name}: known, so that images with one are left out: {_some(names)}"

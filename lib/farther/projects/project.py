@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from farther.curation import Rules
 from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import check_classes
-from farther.errors import ParameterError, choose
+from farther.errors import DataError, ParameterError, choose
 from farther.projects.assumptions import PARAMS, Assumption, of_categories, of_dataset, of_detector, shown
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
 from farther.projects.proposals import Lookup, propose
@@ -87,6 +87,8 @@ def init(
         advice = "--add adds a detector or an OOD dataset to it, --force replaces it; or name another folder"
         raise ParameterError(f"{folder / PARAMS} is there already: {advice}")
     known = ProjectDataset(name_of(Path(id), ()), recognise(resolved(id)))
+    if known.dataset.unlabelled:
+        raise DataError("images without boxes: the ID dataset needs the boxes of the classes that are known", file=id)
     runs: list[ProjectDetector] = []
     for path in detectors:
         runs.append(

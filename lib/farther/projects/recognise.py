@@ -10,14 +10,14 @@ from typing import Any
 import ijson
 
 from farther import datasets
+from farther.datasets.image_folder import ENDINGS
+from farther.datasets.unlabelled import VIDEOS
 from farther.errors import DataError
 from farther.tables.documents import read_yaml
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below, listed
 from farther.tables.json_stream import list_elements
 
-#: Endings of images, in lower case.
-SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 #: Names of folders that say nothing about the subset.
 PLAIN = frozenset({"annotations", "annots", "images", "labels", "xml", "instances", "."})
 
@@ -33,6 +33,7 @@ class Dataset:
         numbers: Numbers of the classes in its files, where they have some.
         repeats: Subsets with exactly the images of another one, as where a folder has annotations in several formats,
             and that other one.
+        images, unlabelled: Number of images, and of those that nobody annotated.
     """
 
     entry: dict[str, Any]
@@ -40,20 +41,24 @@ class Dataset:
     categories: list[str]
     numbers: dict[int, str] = field(default_factory=dict)
     repeats: dict[str, str] = field(default_factory=dict)
+    images: int = 0
+    unlabelled: int = 0
 
 
 def recognise(root: Path) -> Dataset:
-    """The format of a folder: YOLO, COCO JSON, VOC-style XML, or one folder of images per class.
+    """The format of a folder: YOLO, COCO JSON, VOC-style XML, one folder of images per class, or images without boxes.
 
     Raises:
         DataError: it is none of these, or its annotations cannot be read.
     """
     if not root.is_dir():
         raise DataError("the folder does not exist", file=root)
-    for candidate in (_yolo, _coco, _voc, _image_folder):
+    for candidate in (_yolo, _coco, _voc, _image_folder, _images):
         if (entry := candidate(root)) is not None:
             return describe({**entry, "root": str(root)})
-    looked = "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), a folder per class"
+    looked = (
+        "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), a folder per class, images"
+    )
     raise DataError(f"no format that is known; looked for {looked}. `farther datasets` lists more formats", file=root)
 
 
@@ -63,8 +68,10 @@ def describe(entry: dict[str, Any]) -> Dataset:
     categories: list[str] = []
     shown: dict[frozenset[str], str] = {}
     repeats: dict[str, str] = {}
+    images = unlabelled = 0
     for subset in reader.subsets():
         read = reader.read(subset)
+        images, unlabelled = images + len(read.images), unlabelled + len(read.unlabelled)
         first = shown.setdefault(frozenset(read.images.file), subset)
         if first == subset:
             categories += [name for name in read.categories if name not in categories]
@@ -76,7 +83,7 @@ def describe(entry: dict[str, Any]) -> Dataset:
         listed_there = (one for one in list_elements(file, "categories") if isinstance(one, dict))
         numbers = {one["id"]: one["name"] for one in listed_there}
     of_classes = {k: name for k, name in numbers.items() if isinstance(k, int)}
-    return Dataset(entry, list(shown.values()), categories, of_classes, repeats)
+    return Dataset(entry, list(shown.values()), categories, of_classes, repeats, images, unlabelled)
 
 
 def _yolo(root: Path) -> dict[str, Any] | None:
@@ -155,13 +162,18 @@ def _voc(root: Path) -> dict[str, Any] | None:
 
 
 def _has_image(folder: Path, stem: str) -> bool:
-    return any(file.suffix.lower() in SUFFIXES for file in folder.glob(f"{stem}.*")) if folder.is_dir() else False
+    return any(file.suffix.lower() in ENDINGS for file in folder.glob(f"{stem}.*")) if folder.is_dir() else False
+
+
+def _images(root: Path) -> dict[str, Any] | None:
+    known = (*ENDINGS, *VIDEOS)
+    return {"format": "images"} if any(file.name.lower().endswith(known) for file in files_below(root)) else None
 
 
 def _image_folder(root: Path) -> dict[str, Any] | None:
     of_classes = [
         path.name
         for path in listed(root, "*")
-        if path.is_dir() and any(file.suffix.lower() in SUFFIXES for file in listed(path, "*/*"))
+        if path.is_dir() and any(file.suffix.lower() in ENDINGS for file in listed(path, "*/*"))
     ]
     return {"format": "image_folder", "folders": {name: name for name in of_classes}} if of_classes else None

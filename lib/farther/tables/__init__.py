@@ -1,6 +1,7 @@
 """The tables that the stages exchange: `images`, `objects`, `regions`, `scores`."""
 
 from farther.tables.annotations import (
+    UNLABELLED,
     ClassPairs,
     ImageClasses,
     Images,
@@ -18,6 +19,7 @@ from farther.tables.table import Table
 
 __all__ = [
     "BOX",
+    "UNLABELLED",
     "VECTOR",
     "ClassPairs",
     "Column",

@@ -12,6 +12,9 @@ from farther.tables.columns import BOX, Column
 from farther.tables.conversions import array_of, boxes_of, numbered, repeated
 from farther.tables.table import Table
 
+#: Category of the crowd that stands for the objects of an image which nobody annotated.
+UNLABELLED = "unlabelled"
+
 
 class Images(Table):
     """One row per image.
@@ -40,7 +43,8 @@ class Objects(Table):
         object_id: Its number, unique in the table.
         box: xmin, ymin, xmax, ymax in pixels of the image, edges (not pixel indices): a one-pixel object is 1 wide.
         category: Name of its class in its dataset.
-        is_crowd: The box holds several objects (COCO's iscrowd, OpenImages' IsGroupOf), never found or missed alone.
+        is_crowd: The box holds several objects (COCO's iscrowd, OpenImages' IsGroupOf), never found or missed alone. A
+            crowd of category `UNLABELLED`, as large as the image, stands for what nobody annotated in it.
         is_difficult: The annotators marked it as hard to recognise (Pascal VOC).
     """
 
