@@ -149,7 +149,7 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         for name, split in ruled.splits.items():
             splits[name] = ruled.source.select(decided.fate == split.distance)
     warnings += [f"split {name!r} has no image" for name, split in splits.items() if not len(split.images)]
-    warnings += _in_common(splits, benchmark)
+    warnings += [*_in_common(splits, benchmark), *_without_boxes(splits, benchmark)]
     joined = Fates.concatenate(fates) if fates else Fates.empty()
     classes, pairs = _sorted_classes(benchmark, tables, rules), None
     if rules.similarity is not None:
@@ -361,6 +361,20 @@ def _in_common(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> li
             images = "1 image" if common == 1 else f"{common} images"
             found.append(f"splits {first!r} and {second!r} have {images} in common: neither is held out from the other")
     return found
+
+
+def _without_boxes(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> list[str]:
+    """Messages about OOD splits with images that nobody annotated."""
+    counts = {name: int((splits[name].objects.frame["category"] == UNLABELLED).sum()) for name in benchmark.splits}
+    meaning = (
+        "have no boxes. They are taken to show no ID class, and metrics of unknown objects (nOSE, AP_U, P_U, R_U, "
+        "missed) leave them out and are – where no image has boxes. Parameter 'boxes' of the dataset adds boxes"
+    )
+    return [
+        f"split {name!r}: {count} of {len(splits[name].images)} images {meaning}"
+        for name, count in counts.items()
+        if count
+    ]
 
 
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: TablesFolder) -> list[str]:

@@ -130,8 +130,8 @@ class Distances:
         return pl.DataFrame(rows, schema={**texts, **numbers, "objects": pl.Int64})
 
     def sentences(self) -> list[str]:
-        """What the figure shows, in up to three sentences computed from the results."""
-        found = [self._nearest(), self._trend(), self._methods()]
+        """What the figure shows, in up to four sentences computed from the results."""
+        found = [self._nearest(), self._trend(), self._methods(), self._without_boxes()]
         return [sentence for sentence in found if sentence]
 
     def _nearest(self) -> str | None:
@@ -149,6 +149,26 @@ class Distances:
         ]
         parts[0] += f" (the most of {len(bars)} detectors)" if len(bars) > 1 else ""
         return f"{run.full_title} {', '.join(parts[:-1])} and {parts[-1]}, with {run.label(method)}."
+
+    def _without_boxes(self) -> str | None:
+        """The detector that takes something for a known class in most images of a split without unknown objects."""
+        found = []
+        for run, method in self.compared:
+            for split in run.splits:
+                details = run.details(split.name, method)
+                share = details.of_group("images").get("as_known")
+                if share is not None and not details.of_group("open_set").get("unknown_objects"):
+                    found.append((share, run, method, split.name, details))
+        if not found:
+            return None
+        share, run, method, where, details = max(found, key=lambda one: one[0])
+        count = details.of_group("images")["images"]
+        within = _bracket(*(details.groups["images"].intervals.get("as_known") or (None, None)))
+        most = f" (the most of {len(found)} pairs of detector and split)" if len(found) > 1 else ""
+        return (
+            f"{run.full_title} takes something for a known class in {100 * share:.0f}%{within} of {count:,} images of "
+            f"{where}, which have no boxes of unknown objects{most}, with {run.label(method)}."
+        )
 
     def _trend(self) -> str | None:
         """Change of misclassification from the nearest to the farthest distance within a run, mean over runs."""

@@ -27,6 +27,7 @@ from farther.errors import ParameterError, shorten
 from farther.registry import STRICT
 from farther.review.agreement import agreements
 from farther.review.catalogue import Catalogue
+from farther.tables import label_of
 
 #: Least suspicion of suspicious images.
 SUSPICIOUS = 0.3
@@ -222,7 +223,7 @@ class Session:
         objects, decider = self.catalogue.objects_of(row), self.catalogue.fates.object_id[row]
         columns = (objects.box, objects.category, objects.is_crowd, objects.object_id)
         return [
-            {"box": _edges(box), "name": f"{name} (group)" if is_crowd else name, "decides": bool(number == decider)}
+            {"box": _edges(box), "name": label_of(name, is_crowd=is_crowd), "decides": bool(number == decider)}
             for box, name, is_crowd, number in zip(*columns, strict=True)
         ]
 

@@ -11,6 +11,7 @@ from farther.tables.annotations import (
     Scores,
     SortedClasses,
     TrueClasses,
+    label_of,
 )
 from farther.tables.columns import BOX, VECTOR, Column, OptionalColumn
 from farther.tables.header import Header
@@ -37,5 +38,6 @@ __all__ = [
     "SortedClasses",
     "Table",
     "TrueClasses",
+    "label_of",
     "scan_regions",
 ]

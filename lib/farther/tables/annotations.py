@@ -16,6 +16,17 @@ from farther.tables.table import Table
 UNLABELLED = "unlabelled"
 
 
+def label_of(category: str, *, is_crowd: bool) -> str:
+    """Text at the box of an object.
+
+    >>> label_of("fox", is_crowd=False), label_of("fox", is_crowd=True), label_of(UNLABELLED, is_crowd=True)
+    ('fox', 'fox (group)', 'not annotated')
+    """
+    if is_crowd and category == UNLABELLED:
+        return "not annotated"
+    return f"{category} (group)" if is_crowd else category
+
+
 class Images(Table):
     """One row per image.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from farther.evaluation.groups.base import MetricGroup
 from farther.evaluation.groups.full_spectrum import FullSpectrum
+from farther.evaluation.groups.images import ImagesAsKnown
 from farther.evaluation.groups.known import Known
 from farther.evaluation.groups.ood import DetectionSeparation
 from farther.evaluation.groups.ood_per_image import ImageSeparation
@@ -25,6 +26,7 @@ GROUPS: dict[str, MetricGroup] = {
         OpenSet(),
         DetectionSeparation(),
         ImageSeparation(),
+        ImagesAsKnown(),
         FullSpectrum(),
         OnUnknown(),
         OnNothing(),

@@ -13,7 +13,7 @@ Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
 - Where `known_classes` names categories of the same images, a kept region on an object of its own class misclassifies
   nothing, and a flagged region on a known object is a false positive.
 - Crowd and group boxes (and Pascal VOC's difficult objects) are not counted: a flagged region that gets no object is
-  ignored if it lies in one.
+  ignored if it lies in one. All regions of images that nobody annotated are ignored.
 
 `protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
 
@@ -50,7 +50,7 @@ from farther.metrics.matching.boxes import (
     pairs,
     places_among,
 )
-from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
+from farther.tables import UNLABELLED, ObjectOutcomes, Objects, RegionOutcomes, Regions
 
 Protocol = Literal["paper", "published-code"]
 
@@ -170,6 +170,9 @@ class OpenSetSplit:
             region_box, object_box = _voc_boxes(region_box), _plus_one_pixel(object_box)
             confidence = _softmax_confidence(regions)
             counted = (np.bincount(object_image, minlength=len(images)) > 0)[region_image]
+        unlabelled = np.zeros(len(images), dtype=bool)
+        unlabelled[object_image[(objects.frame["category"] == UNLABELLED).to_numpy()]] = True
+        counted &= ~unlabelled[region_image]
         overlapping = pairs(
             region_box, region_image, object_box, object_image, is_crowd, settings.smallest_overlap
         ).preferred_first(is_crowd, objects.object_id)

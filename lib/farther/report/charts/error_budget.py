@@ -113,7 +113,8 @@ def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     if not known_gains:
         return None
     order = list(dict.fromkeys(row["run"] for row in known_gains))
-    return vl.ChartGroup((), tuple(_heat_map(title, rows, order) for title, rows in sides.items() if rows))
+    gained = {title: rows for title, rows in sides.items() if any(row["gain"] is not None for row in rows)}
+    return vl.ChartGroup((), tuple(_heat_map(title, rows, order) for title, rows in gained.items()))
 
 
 def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) -> vl.Chart:

@@ -15,6 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from farther.errors import DataError
 from farther.images.read import open_image
 from farther.report.gallery.outcomes import SplitOutcomes
+from farther.tables import label_of
 from farther.tables.files import inside
 
 
@@ -124,7 +125,7 @@ def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> 
 
 def _truth(objects: pl.DataFrame) -> Iterator[Mark]:
     for row in objects.iter_rows(named=True):
-        yield _mark("truth", row["box"], f"{row['category']} (group)" if row["is_crowd"] else row["category"])
+        yield _mark("truth", row["box"], label_of(row["category"], is_crowd=row["is_crowd"]))
 
 
 def _detections(detections: pl.DataFrame, classes: tuple[str, ...]) -> Iterator[Mark]:

@@ -28,7 +28,9 @@
   }
 
   function truthMark({ objects, categories, method }, row) {
-    const text = categories[objects.category[row]] + (objects.crowd[row] ? " (group)" : "");
+    const category = categories[objects.category[row]];
+    const group = category === "unlabelled" ? "not annotated" : `${category} (group)`;
+    const text = objects.crowd[row] ? group : category;
     const outcome = method.object[row];
     const name = outcome === NOT_COUNTED ? "not counted" : `${SIGNS[outcome]} ${OUTCOMES[outcome]}`;
     return { kind: "truth", text, words: `${text}: ${name}` };

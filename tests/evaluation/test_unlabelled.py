@@ -1,0 +1,81 @@
+"""Images that nobody annotated: never a missed object nor a false unknown, and all that needs no boxes is as before."""
+
+import numpy as np
+import pytest
+from tests.evaluation.test_evaluate import evaluated, write_json, write_scores, write_split
+
+from farther.evaluation import files as run
+from farther.evaluation.settings import EvaluationSettings
+from farther.tables import UNLABELLED, Objects
+
+#: Groups that need no boxes in the OOD split.
+WITHOUT_BOXES = {"ood", "ood_per_image", "images", "correct_id"}
+SIDE = 900
+
+
+def unlabelled(objects, images):
+    """The objects, but with one crowd for all that some images show."""
+    kept = objects[~np.isin(objects.image_id.astype(str), list(images))]
+    crowds = Objects(
+        image_id=sorted(images),
+        object_id=1_000_000 + np.arange(len(images)),
+        box=np.tile([-SIDE, -SIDE, SIDE, SIDE], (len(images), 1)),
+        category=[UNLABELLED] * len(images),
+        is_crowd=np.ones(len(images), dtype=bool),
+    )
+    return Objects.concatenate([kept, crowds])
+
+
+@pytest.fixture
+def results(tmp_path, world):
+    """Evaluates an OOD split of some objects and regions."""
+    id_objects, id_regions = world(1)
+    renamed, found = world(2)
+    names = np.array(["fox", "owl"], dtype=object)[np.arange(len(renamed)) % 2]
+    ood_objects = renamed.with_columns(category=names)
+    scores = np.random.default_rng(3).random(len(found))
+
+    def call(name, objects, rows=slice(None)):
+        files = run.RunFiles("r", "voc", tmp_path / name)
+        for split in ("val", "test"):
+            write_split(files, split, id_objects, id_regions)
+        write_split(files, "far", objects, found[rows])
+        write_json(files.threshold, {"threshold": 0.3, "rule": 0.3})
+        write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
+        write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.5})
+        write_scores(files, "msp", "test", id_regions, np.random.default_rng(4).random(len(id_regions)))
+        write_scores(files, "msp", "far", found[rows], scores[rows])
+        report = evaluated(files, ("msp",), ["far"], EvaluationSettings(replicates=5))
+        groups = report.methods["msp"].splits["far"].groups
+        return {group: (of.values, of.parts) for group, of in groups.items()}
+
+    return call, ood_objects, found
+
+
+def test_what_needs_no_boxes_is_the_same_without_them(results):
+    call, objects, _ = results
+    with_boxes, without = call("a", objects), call("b", unlabelled(objects, set(objects.image_id)))
+    for group in WITHOUT_BOXES:
+        assert with_boxes[group] == without[group]
+    assert 0 < without["images"][0]["as_known"] <= 1
+
+
+def test_metrics_of_objects_are_undefined_where_no_image_has_boxes(results):
+    call, objects, _ = results
+    values = call("b", unlabelled(objects, set(objects.image_id)))["open_set"][0]
+    assert {name: values[name] for name in ("nose", "ap_u", "p_u", "r_u", "missed")} == dict.fromkeys(
+        ("nose", "ap_u", "p_u", "r_u", "missed")
+    )
+    assert (values["tp_u"], values["fp_u"], values["fn_missed"]) == (0, 0, 0)
+
+
+def test_with_boxes_in_some_images_metrics_of_objects_are_those_of_these_images(results):
+    call, objects, regions = results
+    images = set(sorted(set(objects.image_id))[::2])
+    mixed = call("a", unlabelled(objects, images))
+    chosen = ~np.isin(regions.image_id.astype(str), list(images))
+    labelled = objects[~np.isin(objects.image_id.astype(str), list(images))]
+    alone = call("b", labelled, chosen)
+    for group in mixed.keys() - WITHOUT_BOXES:
+        assert mixed[group] == alone[group], group
+    assert mixed["open_set"][0]["unknown_objects"] == int((~labelled.is_crowd).sum())
