@@ -11,7 +11,7 @@ from zipfile import is_zipfile
 from farther import detectors
 from farther.detectors import Detector
 from farther.detectors.networks.weights import read_weights
-from farther.errors import DataError, FartherError, shorten
+from farther.errors import DataError, FartherError, ParameterError, shorten
 from farther.extras import missing
 from farther.monitor.bundle import Bundle
 from farther.projects.proposals import Lookup
@@ -39,7 +39,11 @@ IMAGENET = 1000
 #: What is assumed of a file without names of classes.
 UNNAMED = "it names no classes: they are taken to be the ID dataset's, in its order"
 #: What the first bytes of a file say, for a message.
-BEGINNINGS = {b"\x89HDF": "a file of Keras (HDF5)", b"\x08": "an ONNX graph", b"\x1f\x8b": "an archive: unpack it"}
+BEGINNINGS = {
+    b"\x89HDF": "a file of Keras (HDF5)",
+    b"\x08": "an ONNX graph: call it .onnx",
+    b"\x1f\x8b": "an archive: unpack it",
+}
 #: What the names of weights in a state dict begin with, for a message.
 STATES = {
     "visual.": "weights of a CLIP: name their architecture by hand (docs/classifiers.md)",
@@ -52,7 +56,7 @@ STATES = {
 }
 READ = (
     "Read are checkpoints of Ultralytics and of farther, state dicts of torchvision's detectors and classifiers, "
-    "folders of transformers, COCO results (.json) and folders of Parquet"
+    "folders of transformers, ONNX graphs (.onnx), COCO results (.json) and folders of Parquet"
 )
 
 
@@ -95,6 +99,9 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
         return _opened({**found, "weights": str(path)})
     if path.is_dir() and listed(path, "**/regions.json"):
         return _opened({"adapter": "parquet", "weights": str(path)})
+    if path.suffix == ".onnx":
+        entry, assumed = _of_onnx(path, dataset)
+        return _opened(entry, assumed=assumed)
     absent, yolo = "", ""
     for adapter in ADAPTERS:
         try:
@@ -164,6 +171,22 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
             return {"adapter": adapter}
     problem = f"{shorten(named)} is no network of transformers for detection or classification of images"
     raise DataError(problem, file=folder / CONFIG, field="architectures")
+
+
+def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
+    """The entry of an ONNX graph, with the ID dataset's classes if it names none, and what was assumed.
+
+    Raises:
+        ModuleNotFoundError: ONNX Runtime is not installed.
+        DataError: it is of no layout that is known, or has another number of classes.
+    """
+    entry: dict[str, Any] = {"adapter": "onnx", "weights": str(path)}
+    try:
+        _ = detectors.of_entry(entry).known_classes
+    except ParameterError:
+        entry["params"] = {"classes": dataset.categories}
+        return entry, UNNAMED
+    return entry, ""
 
 
 def _of_state_dict(path: Path, dataset: Dataset) -> dict[str, Any] | None:

@@ -1,0 +1,87 @@
+"""Folders of images and videos that nobody annotated."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from farther import datasets
+from farther.datasets.ingest import ingest
+from farther.errors import DataError
+from farther.tables import UNLABELLED, Images, Objects
+from farther.tables.stored import ingest_warnings
+
+
+def picture(file, size=(30, 20)):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (9, 99, 9)).save(file)
+
+
+def read(root, out, **params):
+    ingest(datasets.create("images", root=str(root), **params), "photos", out)
+    return Images.read(out / "all/images.parquet"), Objects.read(out / "all/objects.parquet")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    root = tmp_path / "photos"
+    for name in ("a.jpg", "2024/june/b.png", "2024/c.JPG"):
+        picture(root / name)
+    (root / "2024/notes.txt").write_text("lynx?")
+    return root
+
+
+def test_images_in_any_nesting_are_read_and_other_files_are_counted(photos, tmp_path):
+    images, objects = read(photos, tmp_path / "out")
+    assert images.image_id.tolist() == ["2024/c.JPG", "2024/june/b.png", "a.jpg"]
+    assert set(objects.category) == {UNLABELLED} and objects.is_crowd.all()
+    np.testing.assert_array_equal(objects.box, [[0, 0, 30, 20]] * 3)
+    (warning,) = ingest_warnings(tmp_path / "out")["warnings"]
+    assert (warning["kind"], warning["found"]) == ("neither images nor videos", "1 files, such as 'notes.txt'")
+
+
+def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
+    record = {"id": 4, "file_name": "2024/june/b.png"}, {"id": 5, "file_name": "a.jpg"}
+    box = {"id": 7, "image_id": 4, "category_id": 2, "bbox": [1, 2, 8, 6]}
+    content = {"images": record, "annotations": [box], "categories": [{"id": 2, "name": "lynx"}]}
+    (photos / "boxes.json").write_text(json.dumps(content))
+    images, objects = read(photos, tmp_path / "out", boxes="boxes.json")
+    found = dict(zip(objects.image_id, objects.category, strict=True))
+    assert found == {"2024/june/b.png": "lynx", "2024/c.JPG": UNLABELLED}  # a.jpg: looked at, and nothing is there
+    assert len(images) == 3
+    assert objects.object_id.tolist() == [7, 8]
+    (photos / "2024/june/b.png").unlink()
+    _, objects = read(photos, tmp_path / "again", boxes="boxes.json")
+    kinds = {one["kind"]: one["found"] for one in ingest_warnings(tmp_path / "again")["warnings"]}
+    assert kinds["image missing"] == "1 images, such as '2024/june/b.png'"
+
+
+def test_a_video_becomes_a_frame_a_second_as_ffmpeg_numbers_them(photos, tmp_path):
+    writer = cv2.VideoWriter(str(photos / "clip.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48))
+    for number in range(25):
+        writer.write(np.full((48, 64, 3), 10 * number, np.uint8))
+    writer.release()
+    images, objects = read(photos, tmp_path / "out")
+    frames = [name for name in images.image_id if name.startswith("clip.avi/")]
+    assert frames == ["clip.avi/00000001.jpg", "clip.avi/00000011.jpg", "clip.avi/00000021.jpg"]
+    assert len(images) == len(objects) == 6
+    written = tmp_path / "out/extracted-images"
+    grey = [np.asarray(Image.open(written / name)).mean() for name in frames]
+    np.testing.assert_allclose(grey, [0, 100, 200], atol=3)
+    assert (written / "2024/june/b.png").read_bytes() == (photos / "2024/june/b.png").read_bytes()
+    assert len(read(photos, tmp_path / "slow", every=2.0)[0]) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda root: [file.unlink() for file in root.rglob("*.*") if file.is_file()], "no image here; known endings"),
+        (lambda root: (root / "clip.mp4").write_bytes(b"no video"), "OpenCV reads no frame of it: damaged"),
+    ],
+)
+def test_folders_without_images_and_damaged_videos_are_refused(photos, tmp_path, change, problem):
+    change(photos)
+    with pytest.raises(DataError, match=problem):
+        read(photos, tmp_path / "out")
