@@ -10,7 +10,8 @@ from PIL import Image
 from farther import datasets
 from farther.datasets.ingest import ingest
 from farther.errors import DataError
-from farther.tables import UNLABELLED, Images, Objects
+from farther.tables import Images, Objects
+from farther.tables.annotations import UNLABELLED
 from farther.tables.stored import ingest_warnings
 
 

@@ -216,6 +216,7 @@ def test_every_metric_of_a_method_has_an_interval(files):
     every |= {f"per_image_{name}": v for name, v in far.of_group("ood_per_image").items()}
     every |= {f"{side}_{name}": v for side in ("gtu", "correct_id") for name, v in far.of_group(side).items()}
     every |= {f"open_world_{name}": far.of_group("open_world")[name] for name in ("u_recall", "a_ose")}
+    every |= {"images_as_known": far.of_group("images")["as_known"]}
     every = {name: value for name, value in every.items() if not name.endswith(("_images", *counts))}
     assert set(every) == {name for name, metric in METRICS.items() if far.interval(metric) is not None}
     for name, value in every.items():

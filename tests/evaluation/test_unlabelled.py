@@ -6,7 +6,8 @@ from tests.evaluation.test_evaluate import evaluated, write_json, write_scores, 
 
 from farther.evaluation import files as run
 from farther.evaluation.settings import EvaluationSettings
-from farther.tables import UNLABELLED, Objects
+from farther.tables import Objects
+from farther.tables.annotations import UNLABELLED
 
 #: Groups that need no boxes in the OOD split.
 WITHOUT_BOXES = {"ood", "ood_per_image", "images", "correct_id"}

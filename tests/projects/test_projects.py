@@ -115,10 +115,23 @@ def test_folders_of_classes_are_labelled_images(tmp_path):
     assert (found.entry["format"], found.subsets) == ("image_folder", ["test", "train"])
 
 
-def test_a_folder_without_labels_is_refused_with_what_was_looked_for(tmp_path):
-    picture(tmp_path / "a.jpg")
+def test_a_folder_without_images_is_refused_with_what_was_looked_for(tmp_path):
+    (tmp_path / "notes.txt").write_text("lynx")
     with pytest.raises(DataError, match=r"no format that is known; looked for data\.yaml \(YOLO\), JSON with images"):
         recognise(tmp_path)
+
+
+def test_images_without_labels_are_unlabelled_and_no_id_dataset(pets, tmp_path):
+    picture(tmp_path / "photos/june/a.jpg")
+    found = recognise(tmp_path / "photos")
+    assert (found.entry["format"], found.images, found.unlabelled, found.categories) == ("images", 1, 1, [])
+    detector = results(tmp_path / "r.json", "cat")
+    made = init(tmp_path / "made", pets, [tmp_path / "photos"], [detector], Lookup())
+    assert any("photos: 1 images without boxes, taken to show no ID class" in line for line in made.assumed())
+    made.write()
+    assert Rules(tmp_path / "made/data/benchmarks/pets.yaml").of("photos") == []
+    with pytest.raises(DataError, match="images without boxes: the ID dataset needs the boxes of the classes"):
+        init(tmp_path / "other", tmp_path / "photos", [pets], [detector], Lookup())
 
 
 def test_numbers_of_results_are_those_of_the_id_dataset(pets, tmp_path):

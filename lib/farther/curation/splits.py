@@ -22,7 +22,8 @@ from farther.curation.rules import Rule, Rules
 from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import DataError, ParameterError
-from farther.tables import UNLABELLED, ClassPairs, ImageClasses, Images, Objects, SortedClasses
+from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
+from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.writing import write_aside

@@ -18,7 +18,8 @@ from farther.datasets.base import Annotations, DataWarning, Reader
 from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
 from farther.images.read import open_image
-from farther.tables import UNLABELLED, Images, Objects
+from farther.tables import Images, Objects
+from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
 from farther.tables.stored import WARNINGS

@@ -27,7 +27,7 @@ from farther.errors import ParameterError, shorten
 from farther.registry import STRICT
 from farther.review.agreement import agreements
 from farther.review.catalogue import Catalogue
-from farther.tables import label_of
+from farther.tables.annotations import label_of
 
 #: Least suspicion of suspicious images.
 SUSPICIOUS = 0.3

@@ -1,7 +1,6 @@
 """The tables that the stages exchange: `images`, `objects`, `regions`, `scores`."""
 
 from farther.tables.annotations import (
-    UNLABELLED,
     ClassPairs,
     ImageClasses,
     Images,
@@ -11,7 +10,6 @@ from farther.tables.annotations import (
     Scores,
     SortedClasses,
     TrueClasses,
-    label_of,
 )
 from farther.tables.columns import BOX, VECTOR, Column, OptionalColumn
 from farther.tables.header import Header
@@ -20,7 +18,6 @@ from farther.tables.table import Table
 
 __all__ = [
     "BOX",
-    "UNLABELLED",
     "VECTOR",
     "ClassPairs",
     "Column",
@@ -38,6 +35,5 @@ __all__ = [
     "SortedClasses",
     "Table",
     "TrueClasses",
-    "label_of",
     "scan_regions",
 ]

@@ -50,7 +50,8 @@ from farther.metrics.matching.boxes import (
     pairs,
     places_among,
 )
-from farther.tables import UNLABELLED, ObjectOutcomes, Objects, RegionOutcomes, Regions
+from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
+from farther.tables.annotations import UNLABELLED
 
 Protocol = Literal["paper", "published-code"]
 

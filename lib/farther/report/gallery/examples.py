@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from farther.errors import DataError
 from farther.images.read import open_image
 from farther.report.gallery.outcomes import SplitOutcomes
-from farther.tables import label_of
+from farther.tables.annotations import label_of
 from farther.tables.files import inside
 
 
