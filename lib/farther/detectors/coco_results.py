@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NotRequired
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass
-from typing_extensions import TypedDict
 
 from farther.detectors.base import register
-from farther.detectors.imported.base import DetectionsSource, Imported, Place, Placed
-from farther.errors import DataError, ParameterError, shorten
+from farther.detectors.imported.base import DetectionsSource, Place, Placed
+from farther.detectors.imported.classes import ImportedClasses
+from farther.detectors.imported.records import (
+    OPTIONAL_FIELDS,
+    Detection,
+    Record,
+    check_fields,
+    checked_records,
+    columns_of,
+)
+from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
-from farther.tables import Header
 from farther.tables.folders import listed, resolved
-from farther.tables.header import Activation
 from farther.tables.json_stream import list_elements
 
 #: Records that are checked at once.
 BATCH = 4096
-#: Fields that a detection may have beside those that it must have.
-OPTIONAL = frozenset({"logits", "features", "latent", "box_variance", "uncertainty"})
-
-#: What the fields of records hold, in messages.
-EXPECTED = {
-    "id": "a whole number or text",
-    "image_id": "a whole number or text",
-    "category_id": "a whole number or text",
-    "file_name": "text",
-    "name": "text",
-    "bbox": "x, y, width, height, finite and no size negative",
-    "score": "a number",
-    "uncertainty": "a number",
-    **dict.fromkeys(("logits", "features", "latent", "box_variance"), "a list of numbers"),
-}
-
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-_Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class _Record(TypedDict):
-    __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
-
-
-class _Named(_Record):
+class _Named(Record):
     file_name: str
 
 
@@ -57,27 +39,14 @@ class _Image(_Named):
     id: int | str
 
 
-class _Category(_Record):
+class _Category(Record):
     id: int | str
     name: str
 
 
-class _Detection(_Record):
-    image_id: NotRequired[int | str]
-    file_name: NotRequired[Any]
-    category_id: int | str
-    bbox: Annotated[tuple[_Finite, _Finite, _Length, _Length], Strict(False)]
-    score: float
-    logits: NotRequired[list[float]]
-    features: NotRequired[list[float]]
-    latent: NotRequired[list[float]]
-    box_variance: NotRequired[list[float]]
-    uncertainty: NotRequired[float]
-
-
 @register("coco_results")
 @dataclass(config=STRICT, kw_only=True)
-class CocoResults(Imported):
+class CocoResults(ImportedClasses):
     """Detections from COCO results files: `image_id`, `category_id`, `bbox` (x, y, width, height) and `score` of each.
 
     Each may also have `logits`, `features`, `latent`, `box_variance` (of xmin, ymin, xmax and ymax) and `uncertainty`:
@@ -100,30 +69,9 @@ class CocoResults(Imported):
     """
 
     annotations: Path | dict[str, Path] | None = None
-    categories: dict[int, str] | Path | None = None
-    classes: tuple[str, ...] | None = None
     match: Literal["image_id", "file_name"] | None = None
-    background_index: int | None = None
-    activation: Activation = "softmax"
 
     FIELDS: ClassVar[dict[str, str]] = {"box": "bbox", "label": "category_id"}
-
-    def header(self) -> Header:
-        """See `Adapter.header`."""
-        classes = self.classes or tuple(name for _, name in sorted(self._names.items()))
-        if not classes:
-            raise ParameterError("detector 'coco_results': give the parameter 'classes' or 'categories'")
-        if len(set(classes)) < len(classes):
-            raise ParameterError(f"detector 'coco_results': a class is named twice in {shorten(list(classes))}")
-        return Header(
-            classes=classes,
-            background_index=self.background_index,
-            activation=self.activation,
-            score_threshold=self.score_threshold,
-            detector=self.identity,
-            weight=self.layer().get("weight"),
-            bias=self.layer().get("bias"),
-        )
 
     def sources(self) -> list[DetectionsSource]:
         """See `Imported.sources`."""
@@ -148,11 +96,11 @@ class CocoResults(Imported):
         numbers = None if files is None else {key: str(number) for number, key in enumerate(files)}
         by = "image_id" if files is None or self._annotations_of(source.path) is not None else "file_name"
         labels, optional = self._labels(header), None
-        for first, detections in _records(source.path, list[_Detection]):
+        for first, detections in _records(source.path, list[Detection]):
             place = Place(source.path, first)
-            optional = OPTIONAL & detections[0].keys() if optional is None else optional
-            _check_fields(detections, by, optional, place)
-            columns = _columns(detections, by, numbers, labels, place)
+            optional = OPTIONAL_FIELDS & detections[0].keys() if optional is None else optional
+            check_fields(detections, by, optional, place)
+            columns = columns_of(detections, by, numbers, labels, place)
             yield Placed(self.checked(header, columns, place), place)
 
     @cached_property
@@ -212,60 +160,6 @@ class CocoResults(Imported):
             )
         return found[0] if found else {}
 
-    def _labels(self, header: Header) -> dict[int | str, int]:
-        """Index into the classes of each category, by number and by name."""
-        index = {name: k for k, name in enumerate(header.classes) if k != header.background_index}
-        numbered = {number: index[name] for number, name in self._names.items() if name in index}
-        return dict[int | str, int](index) | numbered
-
-
-def _columns(
-    detections: list[Any], by: str, numbers: dict[int | str, str] | None, labels: dict[int | str, int], place: Place
-) -> dict[str, Any]:
-    """The regions table's columns but `region_id`.
-
-    Args:
-        by: Field that names the image.
-        numbers: Place of each image's id in the annotations, None without.
-        labels: Class of each category.
-    """
-
-    def wrong(row: int, field: str, problem: str) -> DataError:
-        return place.error(DataError(problem, row=row, field=field))
-
-    images = [str(one[by]) if numbers is None else numbers.get(one[by]) for one in detections]
-    if None in images:
-        row = images.index(None)
-        raise wrong(row, "image_id", f"{detections[row][by]!r} is not an image of the annotations of this file")
-    classes = [labels.get(one["category_id"]) for one in detections]
-    if None in classes:
-        row = classes.index(None)
-        found, known = _shown(detections[row]["category_id"]), ", ".join(map(str, labels)) or "none"
-        problem = f"unknown category {found}. Known: {known}. Name it in the parameter 'categories'"
-        raise wrong(row, "category_id", problem)
-    boxes = np.array([one["bbox"] for one in detections])
-    box = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
-    columns: dict[str, Any] = {"image_id": images, "label": classes, "box": box}
-    for name in ("score", *sorted(OPTIONAL & detections[0].keys())):
-        values = [one[name] for one in detections]
-        if isinstance(values[0], list):
-            lengths = np.array([len(value) for value in values])
-            if len(odd := np.flatnonzero(lengths != lengths[0])):
-                raise wrong(int(odd[0]), name, f"expected {lengths[0]} numbers, found {lengths[odd[0]]}")
-        columns[name] = np.array(values)
-    return columns
-
-
-def _check_fields(detections: list[Any], by: str, optional: frozenset[str], place: Place) -> None:
-    """Refuses a detection without the field that names the image, or with other optional fields than the first."""
-    for row, detection in enumerate(detections):
-        if by not in detection:
-            raise place.error(DataError("the field is missing", row=row, field=by))
-        if odd := (OPTIONAL & detection.keys()) ^ optional:
-            name = min(odd)
-            which = "the first detection does not have it" if name in detection else "the first detection has it"
-            raise place.error(DataError(f"all detections or none must have it, and {which}", row=row, field=name))
-
 
 def _images(annotations: Path) -> dict[int | str, str]:
     """File of each image by its id, in the order of an annotation file."""
@@ -295,23 +189,5 @@ def _records(path: Path, kind: Any, key: str | None = None) -> Iterator[tuple[in
     """
     schema, elements, first = TypeAdapter(kind), list_elements(path, key), 0
     while records := list(islice(elements, BATCH)):
-        try:
-            checked = schema.validate_python(records)
-        except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            number, *fields = problem["loc"]
-            row, found = first + int(number), records[int(number)]
-            text = f"expected an object, found {_shown(found)}"
-            if problem["type"] == "missing" and len(fields) == 1:
-                text = "the field is missing"
-            elif fields:
-                text = f"expected {EXPECTED[str(fields[0])]}, found {_shown(found[fields[0]])}"
-            at = row if key is None else f"{key}[{row}]"
-            raise DataError(text, file=path, row=at, field=str(fields[0]) if fields else None) from None
-        yield first, checked
+        yield first, checked_records(schema, records, first, path, key)
         first += len(records)
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -16,7 +16,7 @@ from farther.extras import missing
 from farther.monitor.bundle import Bundle
 from farther.projects.proposals import Lookup
 from farther.projects.recognise import Dataset
-from farther.projects.recognise_results import of_results
+from farther.projects.recognise_results import recognise_results
 from farther.tables import Header
 from farther.tables.documents import read_json
 from farther.tables.files import inside, open_binary
@@ -95,8 +95,8 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
     for name, of_folder in FOLDERS.items():
         if (path / name).is_file():
             return _opened({"weights": str(path), **of_folder(path, dataset)})
-    if (found := of_results(path, dataset, lookup)) is not None:
-        return _opened({**found, "weights": str(path)})
+    if (results := recognise_results(path, dataset, lookup)) is not None:
+        return _opened({**results.entry, "weights": str(path)}, results.content, results.assumed)
     if path.is_dir() and listed(path, "**/regions.json"):
         return _opened({"adapter": "parquet", "weights": str(path)})
     if path.suffix == ".onnx":

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import floor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from farther.detectors.imported.columns import OPTIONAL
+from farther.detectors.imported.formats import CLASSES, PICKLES, TEXTS, Batch, Results, files_of, open_results
 from farther.errors import DataError
 from farther.projects.proposals import Lookup, propose
 from farther.projects.recognise import Dataset
+from farther.tables.files import read_text
 from farther.tables.folders import listed
-from farther.tables.json_stream import list_elements
+
+#: Boxes in pixels have a side above this; rounded fractions are up to this.
+FRACTION = 1.5
+#: Texts are told from a row of labels by this many files.
+SAMPLE = 200
 
 
-def of_results(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class RecognisedResults:
+    """Files of detections, as they were recognised.
+
+    Args:
+        entry: Adapter and parameters of section `detectors`.
+        content: How many detections there are, of what, in a few words.
+        assumed: What the files do not say, in a sentence; empty where they say everything.
+    """
+
+    entry: dict[str, Any]
+    content: str
+    assumed: str = ""
+
+
+def recognise_results(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> RecognisedResults | None:
     """Adapter and parameters of a file or folder of detections; None where it is none.
 
     Args:
@@ -24,36 +49,143 @@ def of_results(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> di
     Raises:
         DataError: it holds detections that cannot be read, or of a class that is not known.
     """
-    found = listed(path, "*.json") if path.is_dir() else [path] if path.suffix == ".json" else []
-    files = [file for file in found if file.name != "regions.json"]
-    return {"adapter": "coco_results", "params": _coco_params(files, dataset, lookup)} if files else None
+    if path.name in PICKLES:
+        raise DataError(f"holds pickled objects, which can run any code: {PICKLES[path.name]}", file=path)
+    files = _files(path)
+    if not files:
+        return None
+    columns = _columns_of_texts(files) if files[0].suffix == ".txt" else None
+    opened = [(file, open_results(file, columns)) for file in files]
+    found = _Found()
+    for _, results in opened:
+        for batch in results.batches():
+            found.add(batch)
+    if not found.count:
+        raise DataError("no detections here", file=path)
+    formats = {results.format for _, results in opened if results.format}
+    classes, assumed = _classes(found, opened, dataset, lookup)
+    params = {"score_threshold": floor(round(found.lowest * 1e4, 6)) / 1e4, **classes}
+    if formats != {"COCO results"}:
+        extra = {"fractions": True} if found.largest <= FRACTION else {}
+        read = {"columns": list(columns)} if columns and columns != TEXTS[0] else {}
+        entry = {"adapter": "detections", "params": {**params, **extra, **read}}
+        told = f"columns are taken to be {' '.join(columns)}" if read and columns else ""
+        assumed = "; ".join(filter(None, (told, assumed)))
+    else:
+        entry = {"adapter": "coco_results", "params": params}
+    known = len(classes["classes"])
+    content = f"{found.count:,} detections of {len(found.images):,} images, {known} classes, {found.optional()}"
+    return RecognisedResults(entry, content, assumed)
 
 
-def _coco_params(files: list[Path], dataset: Dataset, lookup: Lookup | None) -> dict[str, Any]:
-    """Parameters of `coco_results`: the classes, and their numbers where the results have numbers."""
-    found: set[int | str] = set()
-    lowest, logits = 1.0, 0
-    for file in files:
-        for one in list_elements(file):
-            given = one if isinstance(one, dict) and "bbox" in one else {}
-            category, score = given.get("category_id"), given.get("score", 1.0)
-            if not isinstance(category, (int, str)) or not isinstance(score, (int, float, Decimal)):
-                raise DataError("expected a list of detections with image_id, category_id, bbox and score", file=file)
-            found.add(category)
-            lowest, logits = min(lowest, float(score)), len(given.get("logits") or ())
-    params: dict[str, Any] = {"score_threshold": floor(round(lowest * 1e4, 6)) / 1e4}
-    names = [name for name in found if isinstance(name, str)]
+def _files(path: Path) -> list[Path]:
+    """The files of detections, none where there are others."""
+    if path.is_file():
+        return [path] if path.suffix in (".csv", ".tsv", ".json") or _is_text(path) else []
+    if (path / "regions.json").is_file() or listed(path, "*.parquet"):
+        return []
+    found = files_of(path) or [file for folder in listed(path, "*") if folder.is_dir() for file in files_of(folder)]
+    return found if all(file.suffix != ".txt" or _is_text(file) for file in found) else []
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a file is text that begins with a line of numbers, or is empty."""
+    if path.suffix != ".txt":
+        return False
+    line = next(iter(read_text(path).splitlines()), "0 0")
+    cells = line.split()
+    return len(cells) > 1 and all(cell.replace(".", "").replace("-", "").replace("e", "").isdecimal() for cell in cells)
+
+
+def _columns_of_texts(files: Sequence[Path]) -> Sequence[str]:
+    """The order of columns of text files in which all boxes lie in an image and all classes are whole numbers.
+
+    Raises:
+        DataError: it is none that is known.
+    """
+    rows = [line.split() for file in files[:SAMPLE] for line in read_text(file).splitlines()]
+    width = min((len(row) for row in rows), default=6)
+    if width < 6:
+        return TEXTS[0]  # whose reader says what is missing
+    values = np.array([row[:6] for row in rows], float) if rows else np.zeros((0, 6))
+    return next((names for names in TEXTS if _fits(dict(zip(names, values.T, strict=True)))), TEXTS[0])
+
+
+def _fits(of: dict[str, np.ndarray]) -> bool:
+    score = (of["score"] >= 0) & (of["score"] <= 1)
+    if "cx" in of:
+        inside = [of[a] + sign * of[b] / 2 for a, b in (("cx", "width"), ("cy", "height")) for sign in (-1, 1)]
+        score &= np.all([(side > -0.01) & (side < 1.01) for side in inside], axis=0)
+    elif "xmax" in of:
+        score &= (of["xmax"] >= of["xmin"]) & (of["ymax"] >= of["ymin"])
+    return bool(score.all())
+
+
+@dataclass
+class _Found:
+    """What all detections have in common, and the classes and images that they name."""
+
+    count: int = 0
+    lowest: float = 1.0
+    largest: float = 0.0
+    logits: int = 0
+    classes: set[int | str] = field(default_factory=set)
+    images: set[str] = field(default_factory=set)
+    fields: set[str] = field(default_factory=set)
+
+    def add(self, batch: Batch) -> None:
+        for row, one in enumerate(batch.records, batch.first):
+            given = one if isinstance(one, dict) else {}
+            category, score, box = given.get("category_id"), given.get("score", 1.0), given.get("bbox")
+            is_box = isinstance(box, (list, tuple)) and all(isinstance(side, (int, float)) for side in box)
+            if not isinstance(category, (int, str)) or not isinstance(score, (int, float)) or not is_box:
+                problem = "expected a list of detections with image_id, category_id, bbox and score"
+                raise DataError(problem, file=batch.file, row=row)
+            self.count += 1
+            self.lowest, self.largest = min(self.lowest, float(score)), max(self.largest, *map(float, box or (0,)))
+            self.classes.add(category)
+            self.images.add(str(given.get("file_name", given.get("image_id"))))
+            self.fields |= given.keys()
+            self.logits = len(given.get("logits") or ())
+
+    def optional(self) -> str:
+        """The optional fields that there are, and the two that many methods read where they are not there."""
+        there = [name.replace("_", " ") for name in OPTIONAL if name in self.fields]
+        absent = [name for name in ("logits", "features") if name not in self.fields]
+        parts = [f"with {', '.join(there)}"] * bool(there) + [f"without {' and '.join(absent)}"] * bool(absent)
+        return "; ".join(parts)
+
+
+def _classes(
+    found: _Found, opened: Sequence[tuple[Path, Results]], dataset: Dataset, lookup: Lookup | None
+) -> tuple[dict[str, Any], str]:
+    """The classes, their numbers where the results have numbers, and what was assumed about these."""
+    names = {name for name in found.classes if isinstance(name, str)}
+    names |= {name for _, results in opened for name in results.classes}
     if names:  # classes of the ID dataset that were not detected are the detector's, too, unless its logits are fewer
-        others = sorted(set(names) - set(dataset.categories))
+        others = sorted(names - set(dataset.categories))
         synonyms = {one.id_class for one in propose(others, dataset.categories, lookup) if one.relation == "same"}
         known = [name for name in dataset.categories if name not in synonyms or name in names]
-        if logits and logits < len({*known, *names}):
+        if found.logits and found.logits < len({*known, *names}):
             known = [name for name in known if name in names]
-        return {**params, "classes": [*known, *others]}
-    numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))
-    if 0 not in found and dataset.entry["format"] == "yolo":  # ultralytics numbers user-defined classes from 1 here
-        numbers = {number + 1: name for number, name in numbers.items()}
-    if unknown := sorted(number for number in found if number not in numbers):
-        problem = f"category_id {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
-        raise DataError(f"{problem}; write the names into `category_id`", file=files[0])
-    return {**params, "classes": list(numbers.values()), "categories": numbers}
+        return {"classes": [*known, *others]}, ""
+    file, first = opened[0][0], opened[0][1].first_class
+    assumed = ""
+    listed_there = [place / CLASSES for place in (file.parent, file.parent.parent) if (place / CLASSES).is_file()]
+    if listed_there:
+        lines = [line.strip() for line in read_text(listed_there[0]).splitlines()]
+        numbers = dict(enumerate(filter(None, lines)))
+    elif first is not None:
+        in_order = [name for _, name in sorted(dataset.numbers.items())]
+        numbers = dict(enumerate(in_order or dataset.categories))
+        assumed = "classes are numbers: they are taken to be the ID dataset's, in its order, from 0"
+    else:
+        numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))
+        if 0 not in found.classes and dataset.entry["format"] == "yolo":  # ultralytics numbers user-defined ones from 1
+            numbers = {number + 1: name for number, name in numbers.items()}
+    if unknown := sorted(number for number in found.classes if number not in numbers):
+        where = "`category_id`" if first is None else f"{CLASSES} beside the file, one per line, that of class 0 first"
+        name = "category_id" if first is None else "class"
+        problem = f"{name} {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
+        raise DataError(f"{problem}; write the names into {where}", file=file)
+    return {"classes": list(numbers.values()), "categories": numbers}, assumed

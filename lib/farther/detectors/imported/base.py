@@ -9,7 +9,7 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -37,12 +37,14 @@ class DetectionsSource:
         name: The file's name without its ending, or the folder's name; "" where there is only this source.
         path: Where it lies.
         image_files: Image files, relative to a dataset's folder, where the source names images by their place in this
-            list; None where it names them by the `image_id` of the tables.
+            list; None where it names them by the `image_id` of the tables, or by their files.
+        named: "file" where names are those of files, with or without ending, and not ids.
     """
 
     name: str
     path: Path
     image_files: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    named: Literal["id", "file"] = field(default="id", kw_only=True)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -64,6 +66,11 @@ class Imported(Adapter):
 
     #: Names of columns in the files, where they differ from those of the regions table.
     FIELDS: ClassVar[dict[str, str]] = {}
+
+    @property
+    def in_fractions(self) -> bool:
+        """Whether boxes are fractions of the image's width and height, not pixels."""
+        return False
 
     @abstractmethod
     def sources(self) -> list[DetectionsSource]:

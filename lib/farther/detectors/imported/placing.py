@@ -146,7 +146,9 @@ class _Making:
         for shard, start in enumerate(starts):
             stop = min(start + self.shard_images, len(images))
             part = slice(*np.searchsorted(rows, [start, stop]))
-            regions = self.spool.take(order[part], image_id[part], numbers[part], self.header)
+            sides = np.stack([images.width, images.height] * 2, axis=1)[rows[part]]
+            unit = sides if self.adapter.in_fractions else np.ones(1)
+            regions = self.spool.take(order[part], image_id[part], numbers[part], self.header, unit)
             writer.write_shard(shard, regions, stop - start)
         writer.close(len(starts))
         empty = len(images) - len(np.unique(rows))
@@ -198,23 +200,40 @@ class _Lookup:
 
     def __init__(self, images: Images):
         self._by_id = {image_id: row for row, image_id in enumerate(images.image_id)}
-        self._files = images.file
+        self._files = list(images.file)
+        self._stems = [str(PurePosixPath(file).with_suffix("")) for file in images.file]
+        self._numbered = any(image_id.isdecimal() for image_id in self._by_id)
         self._by_name: dict[str, list[int]] = {}
+        self._by_stem: dict[str, list[int]] = {}
         for row, file in enumerate(images.file):
             self._by_name.setdefault(PurePosixPath(file).name, []).append(row)
+            self._by_stem.setdefault(PurePosixPath(file).stem, []).append(row)
 
     def row(self, source: DetectionsSource, name: str) -> int:
         """Row of an image, -1 where the table does not have it."""
         if source.image_files is not None:
             return self._row_of_file(source, source.image_files[int(name)])
-        row = self._by_id.get(name, -1)
-        if row < 0 and name.isdecimal():
-            row = self._by_id.get(name.zfill(COCO_DIGITS), -1)
-        return row if row >= 0 else self._row_of_file(source, name)
+        row = -1
+        if source.named == "id":
+            row = self._by_id.get(name, -1)
+            if row < 0 and name.isdecimal():
+                row = self._by_id.get(name.zfill(COCO_DIGITS), -1)
+        file = name.replace("\\", "/")
+        row = row if row >= 0 else self._row_of_file(source, file)
+        if row < 0 and (source.named == "file" or not (self._numbered and name.isdecimal())):
+            row = self._row_of_stem(source, file)
+        return row
 
     def _row_of_file(self, source: DetectionsSource, file: str) -> int:
-        candidates = self._by_name.get(PurePosixPath(file).name, [])
-        fitting = [row for row in candidates if _ends_alike(file, self._files[row])]
+        return self._only(source, file, self._by_name, self._files)
+
+    def _row_of_stem(self, source: DetectionsSource, file: str) -> int:
+        """Row of the image whose file has this name before its ending."""
+        return self._only(source, file, self._by_stem, self._stems)
+
+    def _only(self, source: DetectionsSource, file: str, rows: dict[str, list[int]], paths: Sequence[str]) -> int:
+        """The row whose path ends as a file's name does."""
+        fitting = [row for row in rows.get(PurePosixPath(file).name, []) if _ends_alike(file, paths[row])]
         if len(fitting) > 1:
             first, second = (self._files[row] for row in fitting[:2])
             problem = f"{file!r} may be {first!r} or {second!r}: give its folders too"

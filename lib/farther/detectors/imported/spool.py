@@ -34,9 +34,12 @@ class Spool:
     def __len__(self) -> int:
         return len(self.image)
 
-    def take(self, rows: np.ndarray, image_id: np.ndarray, region_id: np.ndarray, header: Header) -> Regions:
-        """These rows under these names."""
+    def take(
+        self, rows: np.ndarray, image_id: np.ndarray, region_id: np.ndarray, header: Header, unit: np.ndarray
+    ) -> Regions:
+        """These rows under these names, boxes times `unit`."""
         picked = {name: np.asarray(values[rows]) for name, values in self.columns.items()}
+        picked["box"] = picked["box"] * unit
         return Regions(header=header, image_id=image_id, region_id=region_id, **picked)
 
 
