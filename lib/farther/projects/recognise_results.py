@@ -73,8 +73,7 @@ def recognise_results(path: Path, dataset: Dataset, lookup: Lookup | None = None
         assumed = "; ".join(filter(None, (told, assumed)))
     else:
         entry = {"adapter": "coco_results", "params": params}
-    known = len(classes["classes"])
-    content = f"{found.count:,} detections of {len(found.images):,} images, {known} classes, {found.optional()}"
+    content = f"{found.count:,} detections of {len(found.images):,} images, {found.optional()}"
     return RecognisedResults(entry, content, assumed)
 
 
