@@ -179,7 +179,7 @@ def shrink(params: dict[str, Any]) -> None:
 
 def _switch(name: str, data: Path) -> dict[str, Any]:
     """Makes a profile the parameters of the current folder, in miniature; returns them."""
-    assert main(["profile", name, "--data", str(data), "--force"]) == 0
+    assert main(["benchmark", "profile", name, "--data", str(data), "--force"]) == 0
     params = parse(Path("params.yaml").read_text())
     shrink(params)
     Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

@@ -36,7 +36,7 @@ def here(project, tmp_path, monkeypatch):
     (tmp_path / "data").symlink_to(project / "data")
     shutil.copytree(Path(__file__).parents[2] / "profiles", tmp_path / "profiles")
     monkeypatch.chdir(tmp_path)
-    assert main(["profile", "fmiyc", "--data", str(tmp_path / "none"), "--force"]) == 0
+    assert main(["benchmark", "profile", "fmiyc", "--data", str(tmp_path / "none"), "--force"]) == 0
     return tmp_path
 
 

@@ -38,14 +38,14 @@ def git(*arguments):
 
 
 def test_all_are_listed_with_what_they_run(here, capsys):
-    assert main(["profile"]) == 0
+    assert main(["benchmark", "profile"]) == 0
     said = capsys.readouterr().out
     assert all(f"{name} " in said for name in PROFILES)
     assert "published" in said
 
 
 def test_switching_keeps_comments_and_puts_the_data_where_they_are(here, capsys):
-    assert main(["profile", "fmiyc", "--data", "/mnt/d-1"]) == 0
+    assert main(["benchmark", "profile", "fmiyc", "--data", "/mnt/d-1"]) == 0
     text = (here / "params.yaml").read_text()
     assert text.count("\n#") == (ROOT / "profiles/fmiyc.yaml").read_text().count("\n#") > 5
     params = parse(text)
@@ -57,21 +57,21 @@ def test_switching_keeps_comments_and_puts_the_data_where_they_are(here, capsys)
 
 def test_parameters_that_git_does_not_have_are_not_replaced(here, capsys):
     (here / "params.yaml").write_text("demo: {seed: 8}\n")
-    assert main(["profile", "fmiyc"]) == 2
+    assert main(["benchmark", "profile", "fmiyc"]) == 2
     assert "commit them, or add --force" in capsys.readouterr().err
     assert (here / "params.yaml").read_text() == "demo: {seed: 8}\n"
-    assert main(["profile", "fmiyc", "--force"]) == 0
-    assert main(["profile", "fmiyc"]) == 0  # nothing would change
+    assert main(["benchmark", "profile", "fmiyc", "--force"]) == 0
+    assert main(["benchmark", "profile", "fmiyc"]) == 0  # nothing would change
 
 
 def test_a_wrong_name_brings_the_right_one(here, capsys):
-    assert main(["profile", "fmiy"]) == 2
+    assert main(["benchmark", "profile", "fmiy"]) == 2
     assert "Did you mean 'fmiyc'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("folder", ["relative/folder", "/with space", '/"quoted"', "/a\nb: c"])
 def test_a_folder_that_yaml_would_read_otherwise_is_refused(here, folder, capsys):
-    assert main(["profile", "fmiyc", "--data", folder]) == 2
+    assert main(["benchmark", "profile", "fmiyc", "--data", folder]) == 2
     assert "absolute path" in capsys.readouterr().err
     assert (here / "params.yaml").read_text() == "demo: {}\n"
 

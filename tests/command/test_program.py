@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from farther.command import main, output
-from farther.command.program import SUBCOMMANDS
+from farther.command.program import FORMER, GROUPS, SUBCOMMANDS
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = [[name] for group in SUBCOMMANDS.values() for name in group if name != "explain"]
-COMMANDS += [["explain", "image"], ["explain", "number"]]
+COMMANDS = [[name] for name in SUBCOMMANDS if name != "explain"]
+COMMANDS += [[group, name] for group, (_, commands) in GROUPS.items() for name in commands]
+COMMANDS += [["explain", "image"], ["explain", "number"], ["explain", "uncertainty"]]
 
 
 def test_help_imports_nothing_slow():
@@ -33,13 +34,23 @@ def test_the_module_is_the_command():
     assert done.stdout.startswith("Usage: farther ")
 
 
-def test_without_a_subcommand_it_lists_all_of_them_in_groups(capsys):
+def test_without_a_subcommand_it_lists_ten_in_the_order_of_the_work_and_the_groups(capsys):
     assert main([]) == 0
     printed = capsys.readouterr().out
-    for title, commands in SUBCOMMANDS.items():
-        section = printed.split(f"\n{title}:\n")[1].split("\n\n")[0]
-        assert [line.split()[0] for line in section.splitlines()] == list(commands)
+    section = printed.split("\nCommands, in the order of the work:\n")[1].split("\n\n")[0]
+    assert [line.split()[0] for line in section.splitlines()] == list(SUBCOMMANDS)
+    assert len(SUBCOMMANDS) == 10
+    more = printed.split("\nMore:\n")[1]
+    assert all(name in more for group, (_, commands) in GROUPS.items() for name in (group, *commands))
     assert max(map(len, printed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("former", FORMER)
+def test_a_former_name_works_and_says_the_new_one(former, capsys):
+    assert main([former, "--help"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"Usage: farther {FORMER[former]} ")
+    assert printed.err == f"`farther {former}` is now `farther {FORMER[former]}`\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -57,9 +68,9 @@ def test_every_command_has_help_with_examples_that_name_it(command, capsys):
         (["explain", "picture"], "picture"),
         (["doktor"], "Did you mean 'doctor'?"),
         (["compare", "--sort", "size"], "--sort"),
-        (["publish", "voc", "out", "--format", "zip"], "'coco', 'parquet', 'huggingface'"),
+        (["benchmark", "publish", "voc", "out", "--format", "zip"], "'coco', 'parquet', 'huggingface'"),
         (["doctor", "--sample", "many"], "--sample"),
-        (["check-objects", "origin", "--cache"], "not both"),
+        (["remote", "check", "origin", "--cache"], "not both"),
     ],
 )
 def test_wrong_usage_ends_with_status_2_and_says_what_is_wrong(arguments, problem, capsys):
@@ -79,9 +90,10 @@ def test_the_shell_completes_subcommands_and_names_of_the_project(tmp_path):
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
         ).stdout
 
-    assert completed("farther du").split() == ["duplicates"]
-    assert completed("farther publish v").split() == ["voc"]
-    assert completed("farther methods maha").split() == ["mahalanobis"]
+    assert completed("farther benchmark du").split() == ["duplicates"]
+    assert completed("farther be").split() == ["benchmark"]
+    assert completed("farther benchmark publish v").split() == ["voc"]
+    assert completed("farther list methods maha").split() == ["mahalanobis"]
 
 
 def test_the_version_is_that_of_the_package(capsys):
@@ -97,16 +109,17 @@ def test_the_version_is_that_of_the_package(capsys):
         ["doctor"],
         ["explain", "image", "1"],
         ["compare"],
-        ["review", "voc"],
+        ["benchmark", "review", "voc"],
         ["summary"],
-        ["enrich", "voc"],
+        ["benchmark", "enrich", "voc"],
     ],
 )
 def test_outside_a_project_a_line_says_so_and_no_traceback(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(command) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"farther {command[0]}: ") and "Traceback" not in said
+    name = " ".join(command[: 2 if command[0] == "benchmark" else 1])
+    assert said.startswith(f"farther {name}: ") and "Traceback" not in said
 
 
 @pytest.mark.parametrize("command", ["summary", "doctor"])
@@ -150,12 +163,12 @@ def test_lists_name_everything_one_line_each(kind, capsys):
 
 
 def test_parameters_come_with_their_defaults_and_what_they_are(capsys):
-    assert main(["methods", "knn", "--json"]) == 0
+    assert main(["list", "methods", "knn", "--json"]) == 0
     (knn,) = json.loads(capsys.readouterr().out)
     by_name = {parameter["name"]: parameter for parameter in knn["parameters"]}
     assert by_name["k"]["default"] == "10"
     assert by_name["k"]["description"].startswith("Rank of the neighbour")
-    assert main(["datasets", "voc", "--json"]) == 0
+    assert main(["list", "datasets", "voc", "--json"]) == 0
     (voc,) = json.loads(capsys.readouterr().out)
     by_name = {parameter["name"]: parameter for parameter in voc["parameters"]}
     assert by_name["root"]["default"] == "(required)"

@@ -1,4 +1,4 @@
-"""`farther uncertainty`, on a run of two splits."""
+"""`farther explain uncertainty`, on a run of two splits."""
 
 import json
 
@@ -42,7 +42,7 @@ def project(tmp_path, monkeypatch):
 
 
 def rows(capsys, *arguments):
-    assert main(["uncertainty", "r", "--json", *arguments]) == 0
+    assert main(["explain", "uncertainty", "r", "--json", *arguments]) == 0
     return {row.pop("uncertainty"): row for row in json.loads(capsys.readouterr().out)["rows"]}
 
 
@@ -60,7 +60,7 @@ def test_every_uncertainty_that_the_run_has_is_compared_under_every_aggregate(pr
 def test_columns_may_be_splits(project, capsys):
     found = rows(capsys, "--by-split", "--aggregate", "min")
     assert found["1 − confidence"] == {"far": 1, "all": 1}
-    assert main(["uncertainty", "r", "--by-split"]) == 0
+    assert main(["explain", "uncertainty", "r", "--by-split"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "r: AUROC of image uncertainty, test against far"
     assert shown[1].split() == ["uncertainty", "far", "all"]
@@ -75,5 +75,5 @@ def test_columns_may_be_splits(project, capsys):
     ],
 )
 def test_wrong_names_are_refused_in_plain_words(project, capsys, arguments, message):
-    assert main(["uncertainty", *arguments]) == 2
+    assert main(["explain", "uncertainty", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -307,7 +307,7 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
         listed(folder / "none.csv", "photos", "pool", ["x"])
 
 
-# ------------------------------------------------------------------------------------------- `farther enrich`
+# ------------------------------------------------------------------------------------------- `farther benchmark enrich`
 
 
 def ingested(tables: Path, dataset: str, subset: str, shown: dict[str, list[str]]) -> None:

@@ -58,8 +58,10 @@ def sentences(project: Path) -> str:
 
 def printed(project: Path) -> dict[str, str]:
     """What commands of farther print in a project: the beginning of each."""
+    said = output(project, "summary")
+    first = said.index("") + 1  # below the sentences
     lines = {
-        "summary": output(project, "summary")[:6],
+        "summary": said[first : first + 8],
         "explained": output(project, "explain", "number", RUN, "knn", SPLITS[0], "nose")[:5],
     }
     return {name: "\n".join(["```text", *found, "…", "```\n"]) for name, found in lines.items()}

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 def test_the_page_in_the_repository_is_up_to_date():
     _, _, generated = PAGE.read_text(encoding="utf-8").partition("Edit the docstrings instead. -->\n\n")
     assert generated == reference(), (
-        "replace the reference in docs/methods.md by what `farther methods --markdown` prints"
+        "replace the reference in docs/methods.md by what `farther list methods --markdown` prints"
     )
 
 

@@ -490,5 +490,5 @@ def test_the_stage_publishes_and_refuses_in_one_line(project, tmp_path):
     assert len(rows(tmp_path / "out", "open_far")) == 1
     refused = run(str(project / "pool"), "--format", "coco")
     assert refused.returncode == 2
-    assert refused.stderr.startswith("farther publish: ")
+    assert refused.stderr.startswith("farther benchmark publish: ")
     assert len(refused.stderr.splitlines()) == 1

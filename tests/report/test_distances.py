@@ -78,7 +78,7 @@ def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_pa
 
 
 def test_no_change_is_claimed_where_the_interval_contains_zero(distances):
-    assert "no change of the share taken for known ones can be told" in distances.sentences()[1]
+    assert "no change of the misclassified share can be shown" in distances.sentences()[1]
 
 
 def test_intervals_are_those_of_the_pooled_splits():

@@ -162,12 +162,12 @@ def test_a_link_out_of_the_project_is_refused(tmp_path):
 def test_the_command_writes_one_page_that_can_be_replaced_and_nothing_else(tmp_path, capsys):
     project, out = write_project(tmp_path / "<b>project", {"msp": BEST}), tmp_path / "out"
     for _ in range(2):
-        assert main(["leaderboard", str(project), "--out", str(out)]) == 0
+        assert main(["benchmark", "leaderboard", str(project), "--out", str(out)]) == 0
     assert "1 runs in 1 group: " in capsys.readouterr().out
     page = (out / "index.html").read_text()
     assert "&lt;b&gt;project" in page
     assert "<b>" not in page
     assert "Content-Security-Policy" in page
     assert pl.read_json(out / "leaderboard.json")["run"].to_list() == ["voc-a"]
-    assert main(["leaderboard", str(project), "--out", str(tmp_path)]) == 2
+    assert main(["benchmark", "leaderboard", str(project), "--out", str(tmp_path)]) == 2
     assert "contains something other than a leaderboard" in capsys.readouterr().err

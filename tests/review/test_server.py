@@ -238,10 +238,10 @@ def test_what_was_saved_outlives_the_server(started, file: DecisionsFile):
 
 def test_the_command_says_what_is_wrong(project, monkeypatch, capsys):
     monkeypatch.chdir(project)
-    assert main(["review", "tiny", "--no-browser"]) == 2
+    assert main(["benchmark", "review", "tiny", "--no-browser"]) == 2
     assert "params.yaml: the file does not exist" in capsys.readouterr().err
     (project / "params.yaml").write_text("benchmarks: {other: {}}")
-    assert main(["review", "tiny", "--no-browser"]) == 2
+    assert main(["benchmark", "review", "tiny", "--no-browser"]) == 2
     assert "unknown benchmark 'tiny'. Known: other" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`farther check-objects`: the objects of a DVC remote or cache, read whole and compared with their digests."""
+"""`farther remote check`: the objects of a DVC remote or cache, read whole and compared with their digests."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def check_objects(
 
     \b
     Examples:
-      farther check-objects                 # the default remote
-      farther check-objects backup --remove
-      farther check-objects --cache
+      farther remote check                 # the default remote
+      farther remote check backup --remove
+      farther remote check --cache
     """
     if remote and cache:
         raise ParameterError("name a remote or give --cache, not both")

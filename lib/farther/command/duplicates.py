@@ -1,4 +1,4 @@
-"""`farther duplicates`: near-duplicate images of a benchmark."""
+"""`farther benchmark duplicates`: near-duplicate images of a benchmark."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def duplicates(
 
     \b
     Examples:
-      farther duplicates voc > duplicates.csv
-      farther duplicates voc --cosine 0.99
+      farther benchmark duplicates voc > duplicates.csv
+      farther benchmark duplicates voc --cosine 0.99
     """
     from farther.registry import build
     from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, near_duplicates

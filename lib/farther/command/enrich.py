@@ -1,4 +1,4 @@
-"""`farther enrich`: candidates for a benchmark's splits from larger pools."""
+"""`farther benchmark enrich`: candidates for a benchmark's splits from larger pools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
 
     \b
     Examples:
-      farther enrich voc
+      farther benchmark enrich voc
     """
     from farther.curation import TablesFolder
     from farther.curation.candidates import write_candidates

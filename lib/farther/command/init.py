@@ -40,7 +40,7 @@ def init(
       farther init project --id pets --ood wild --detector best.pt
       farther init project --add --detector other.onnx --ood street
       farther init --force --id pets --ood wild --ood street --detector r.json
-      farther init --dry-run --id a --ood b --detector d.pt --wordnet /usr/share/wordnet
+      farther init --dry-run --id a --ood b --detector d.pt --clip ViT-B-32:openai
     """
     from farther import projects
     from farther.pipeline import ROOT, write_pipeline

@@ -1,4 +1,4 @@
-"""`farther leaderboard`: the metrics of several projects or commits on one page."""
+"""`farther benchmark leaderboard`: the metrics of several projects or commits on one page."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def leaderboard(
 
     \b
     Examples:
-      farther leaderboard . ../other --out leaderboard
-      farther leaderboard .@v1.0 .@main
-      farther leaderboard https://example.org/group/project.git@main
+      farther benchmark leaderboard . ../other --out leaderboard
+      farther benchmark leaderboard .@v1.0 .@main
+      farther benchmark leaderboard https://example.org/group/project.git@main
     """
     from farther.command.committed import read_committed
     from farther.report.leaderboard import read_stored_runs, write_leaderboard

@@ -1,4 +1,4 @@
-"""`farther methods`, `detectors`, `datasets` and `metrics`: the names that params.yaml or another command may use."""
+"""`farther list methods`, `detectors`, `datasets` and `metrics`: the names that params.yaml or a command may use."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def methods(
 
     \b
     Examples:
-      farther methods
-      farther methods knn
-      farther methods knn --json
-      farther methods --markdown
+      farther list methods
+      farther list methods knn
+      farther list methods knn --json
+      farther list methods --markdown
     """
     if markdown:
         from farther.methods.reference import reference
@@ -76,8 +76,8 @@ def detectors(
 
     \b
     Examples:
-      farther detectors
-      farther detectors yolo
+      farther list detectors
+      farther list detectors yolo
     """
     _show("detectors", name, json=json)
 
@@ -92,8 +92,8 @@ def datasets(
 
     \b
     Examples:
-      farther datasets
-      farther datasets coco
+      farther list datasets
+      farther list datasets coco
     """
     _show("datasets", name, json=json)
 
@@ -140,8 +140,8 @@ def metrics(
 
     \b
     Examples:
-      farther metrics
-      farther metrics nose
+      farther list metrics
+      farther list metrics nose
       farther explain number voc-vos knn coco_near nose
     """
     from dataclasses import asdict
@@ -160,4 +160,4 @@ def metrics(
     else:
         rows = [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
         print(table(("name", "better", "meaning"), rows))
-        print("\n`farther metrics NAME` defines one; `farther explain number` shows its inputs.")
+        print("\n`farther list metrics NAME` defines one; `farther explain number` shows its inputs.")

@@ -1,4 +1,4 @@
-"""`farther negatives`: negative prompts for the text scores of a benchmark."""
+"""`farther benchmark negatives`: negative prompts for the text scores of a benchmark."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def negatives(
 
     \b
     Examples:
-      farther negatives voc data/negatives/voc.txt --wordnet data/wordnet/dict
-      farther negatives voc data/negatives/voc.txt --count 5000 --leave-out
+      farther benchmark negatives voc nouns.txt --wordnet data/wordnet/dict
+      farther benchmark negatives voc nouns.txt --count 5000 --leave-out
     """
     from farther.curation import Rules
     from farther.datasets.wordnet import open_hierarchy

@@ -1,4 +1,4 @@
-"""`farther profile`: a published benchmark as the project's params.yaml."""
+"""`farther benchmark profile`: a published benchmark as the project's params.yaml."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def profile(
 
     \b
     Examples:
-      farther profile                              # lists the profiles
-      farther profile fmiyc --data /mnt/datasets
+      farther benchmark profile                              # lists the profiles
+      farther benchmark profile fmiyc --data /mnt/datasets
       farther doctor && dvc repro report
       git switch main                              # back to the demo
     """

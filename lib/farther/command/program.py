@@ -29,37 +29,53 @@ from farther.command import (
     repro,
     review,
     summary,
-    uncertainty,
 )
 
-#: The subcommands, in the groups and in the order in which the help lists them.
-SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
-    "Set up a project": {"init": init.init, "doctor": doctor.doctor, "profile": profile.profile},
-    "Names in params.yaml": {
-        "methods": lists.methods,
-        "detectors": lists.detectors,
-        "datasets": lists.datasets,
-        "metrics": lists.metrics,
-    },
-    "Work on a benchmark": {
-        "review": review.review,
-        "duplicates": duplicates.duplicates,
-        "enrich": enrich.enrich,
-        "negatives": negatives.negatives,
-        "publish": publish.publish,
-    },
-    "Run and read results": {
-        "repro": repro.repro,
-        "summary": summary.summary,
-        "open": summary.open_report,
-        "explain": explain.app,
-        "compare": compare.compare,
-        "uncertainty": uncertainty.uncertainty,
-        "leaderboard": leaderboard.leaderboard,
-        "choose": choose.choose,
-    },
-    "Deploy": {"bundle": bundle.bundle, "predict": predict.predict},
-    "Check storage": {"check-objects": check_objects.check_objects},
+#: The subcommands of the first screen, in the order of the work.
+SUBCOMMANDS: dict[str, Callable[..., int | None] | typer.Typer] = {
+    "init": init.init,
+    "doctor": doctor.doctor,
+    "repro": repro.repro,
+    "summary": summary.summary,
+    "open": summary.open_report,
+    "explain": explain.app,
+    "compare": compare.compare,
+    "choose": choose.choose,
+    "bundle": bundle.bundle,
+    "predict": predict.predict,
+}
+
+#: Groups of further subcommands, with a line of help.
+GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
+    "list": (
+        "List the names that params.yaml may use.",
+        {
+            "methods": lists.methods,
+            "detectors": lists.detectors,
+            "datasets": lists.datasets,
+            "metrics": lists.metrics,
+        },
+    ),
+    "benchmark": (
+        "Review, extend, publish and share a benchmark.",
+        {
+            "profile": profile.profile,
+            "review": review.review,
+            "duplicates": duplicates.duplicates,
+            "enrich": enrich.enrich,
+            "negatives": negatives.negatives,
+            "publish": publish.publish,
+            "leaderboard": leaderboard.leaderboard,
+        },
+    ),
+    "remote": ("Check storage.", {"check": check_objects.check_objects}),
+}
+
+#: Names that subcommands had before version 1, which work until version 2.
+FORMER = {
+    **{name: f"{group} {name}" for group in ("list", "benchmark") for name in GROUPS[group][1]},
+    "uncertainty": "explain uncertainty",
+    "check-objects": "remote check",
 }
 
 #: Exit statuses.
@@ -72,7 +88,7 @@ Run it in the folder of params.yaml.
 
 EPILOG = """\b
 Exit status: 0, success; 1, a check found something (doctor: something is
-missing; compare --check: a metric got worse; check-objects: a damaged
+missing; compare --check: a metric got worse; remote check: a damaged
 object); 2, wrong usage or input that cannot be used. Colours are left out
 where NO_COLOR is set or the output is not a terminal.
 """
@@ -92,6 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != "--traceback"]  # allowed before and after the subcommand
+    if words and words[0] in FORMER:
+        print(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
+        words[:1] = FORMER[words[0]].split()
     try:
         typer.main.get_command(app)(words, prog_name="farther")
     except SystemExit as stopped:
@@ -100,9 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from farther.stage import explained
 
         problem = f"{error.filename}: permission denied" if isinstance(error, PermissionError) else explained(error)
-        if problem is None or words != given:
+        if problem is None or "--traceback" in given:
             raise
-        print(f"farther {words[0]}: {problem}", file=sys.stderr)
+        name = " ".join(words[: 2 if words[0] in GROUPS else 1])
+        print(f"farther {name}: {problem}", file=sys.stderr)
         return WRONG_INPUT
     return FINE
 
@@ -115,7 +135,7 @@ class _Grouped(TyperGroup):
         try:
             status = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError:  # `farther methods | head`
+        except BrokenPipeError:  # `farther list methods | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = FINE
         except KeyboardInterrupt:
@@ -124,12 +144,13 @@ class _Grouped(TyperGroup):
         raise typer.Exit(status or FINE)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes one section per group."""
-        width = max(map(len, self.commands))
-        for title, commands in SUBCOMMANDS.items():
-            rows = [(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in commands]
+        """Writes the subcommands, and a line for each group."""
+        width = max(map(len, (*SUBCOMMANDS, *GROUPS)))
+        rows = [(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in SUBCOMMANDS]
+        more = [(name.ljust(width), f"{text} {', '.join(commands)}") for name, (text, commands) in GROUPS.items()]
+        for title, listed in (("Commands, in the order of the work", rows), ("More", more)):
             with formatter.section(title):
-                formatter.write_dl(rows)
+                formatter.write_dl(listed)
 
 
 def _top(
@@ -149,11 +170,18 @@ def _build() -> typer.Typer:
     settings = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(cls=_Grouped, help=HELP, epilog=EPILOG, context_settings=settings, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_top)
-    for name, found in (item for group in SUBCOMMANDS.values() for item in group.items()):
+    for name, found in SUBCOMMANDS.items():
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)
+    for group, (text, commands) in GROUPS.items():
+        inner = typer.Typer(help=text, no_args_is_help=True, context_settings=settings, rich_markup_mode=None)
+        for name, found in commands.items():
+            inner.command(name)(found)
+        if len(commands) == 1:  # else Typer would make the only command the group itself
+            inner.callback()(lambda: None)
+        app.add_typer(inner, name=group)
     return app
 
 

@@ -1,4 +1,4 @@
-"""`farther publish`: splits of a benchmark as a data set for others."""
+"""`farther benchmark publish`: splits of a benchmark as a data set for others."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def publish(
 
     \b
     Examples:
-      farther publish voc published/voc --format coco
-      farther publish voc published/voc --format huggingface --words card.yaml
-      farther publish voc near --format parquet --split coco_near
+      farther benchmark publish voc published/voc --format coco
+      farther benchmark publish voc out --format huggingface --words card.yaml
+      farther benchmark publish voc near --format parquet --split coco_near
     """
     from farther.publication import Words, collect, read_words
     from farther.publication import publish as write

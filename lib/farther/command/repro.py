@@ -24,6 +24,8 @@ from farther.errors import ParameterError, choose
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"
+#: Columns of a stage's line.
+COLUMNS = 100
 
 
 def repro(
@@ -33,9 +35,9 @@ def repro(
 ) -> int:
     """Run what changed, one line per stage.
 
-    Runs `dvc repro` and prints for each stage that ran its number, the time since the start, and its duration. Warnings
-    and errors are printed in full; everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status
-    is that of `dvc repro`.
+    Runs `dvc repro` and prints for each stage that ran its number, the time since the start, and its duration. Errors
+    are printed in full; everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status is that of
+    `dvc repro`.
 
     \b
     Examples:
@@ -86,7 +88,9 @@ def _side_by_side(project: Project, shown: Progress, runs: list[str], jobs: int)
         keep_to_share(number, jobs)
         for run in waiting:
             # Without a bar: there is one terminal.
-            beside = Progress(shown.stages, shown.ran, shown.unchanged, shown.start, on_terminal=False)
+            beside = Progress(
+                shown.stages, shown.ran, shown.unchanged, shown.start, on_terminal=False, warnings=shown.warnings
+            )
             if not failed[0]:
                 failed[0] = beside.follow([f"{EVALUATE}{run}"], alone=True)
 
@@ -129,6 +133,7 @@ class Progress:
         unchanged: Stages that had nothing to do.
         start: When the first of them began, by `time.monotonic`.
         on_terminal: Whether progress bars are drawn.
+        warnings: Those that were printed.
     """
 
     stages: int = 0
@@ -136,6 +141,7 @@ class Progress:
     unchanged: set[str] = field(default_factory=set)
     start: float = field(default_factory=time.monotonic)
     on_terminal: bool = field(default_factory=lambda: sys.stderr.isatty())
+    warnings: list[str] = field(default_factory=list)
     _stage: str = ""
     _stage_start: float = 0.0
     _printed: list[str] = field(default_factory=list)
@@ -174,6 +180,8 @@ class Progress:
         kept = len(self.unchanged - set(self.ran))
         ran = f"{len(self.ran)} stage{'' if len(self.ran) == 1 else 's'}"
         print(f"{ran} ran in {_clock(time.monotonic() - self.start)}; {kept} were up to date.")
+        if self.warnings:
+            print("`farther doctor` has the warnings in full, and so has the report's first page.")
 
     def _take(self, source: str, line: str) -> None:
         """Takes a line of DVC or of a stage; an empty source means that time passed, "bar" an unfinished line."""
@@ -218,10 +226,11 @@ class Progress:
             return
         result = printed[0] if len(printed) == 1 else ""
         shown = re.sub(rf"^({re.escape(stage.partition('@')[2])}|Report): ", "", result)
-        print(f"{self._position} {stage:<26} {took:>6}  {shown}".rstrip(), flush=True)
+        print(_cut(f"{self._position} {stage:<26} {took:>6}  {shown}".rstrip()), flush=True)
         for line in printed:
-            if "warning:" in line.lower() and line != result:
-                print(f"    {line}", flush=True)
+            if "warning:" in line.lower() and line != result and line not in self.warnings:
+                self.warnings.append(line)
+                print(_cut(f"    {line}"), flush=True)
 
     @property
     def _position(self) -> str:
@@ -244,6 +253,11 @@ class Progress:
 
 def _log_of(stage: str) -> Path:
     return LOGS / f"{stage.replace('/', '_')}.log"
+
+
+def _cut(line: str) -> str:
+    """A line of at most `COLUMNS` columns."""
+    return line if len(line) <= COLUMNS else f"{line[: COLUMNS - 1]}…"
 
 
 def _clock(seconds: float) -> str:

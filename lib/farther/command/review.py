@@ -1,4 +1,4 @@
-"""`farther review`: the review page of a benchmark."""
+"""`farther benchmark review`: the review page of a benchmark."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def review(
 
     \b
     Examples:
-      farther review voc
-      farther review voc --reviewer ann --no-browser
+      farther benchmark review voc
+      farther benchmark review voc --reviewer ann --no-browser
     """
     from farther.review import ReviewSettings, open_page, serve
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.output import table
+from farther.command.output import hanging, table
 from farther.command.project import PARAMS, Params, Project
 from farther.command.stored_metrics import since_commit
 
@@ -21,26 +21,31 @@ LISTED = 10
 
 def summary(
     params: Params = PARAMS,
-    short: Annotated[bool, typer.Option("--short", help="Leave out the tables.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Leave out the table.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every detector and split: long.")] = False,
 ) -> None:
-    """Print the results of the last run: tables and sentences.
+    """Print the results of the last run: sentences and a table.
 
-    The last lines compare all metrics and counts with those of the last commit, where git has them.
+    The table has means over detectors and splits; --all prints one table per detector. The last lines compare all
+    metrics and counts with those of the last commit, where git has them.
 
     \b
     Examples:
       farther summary
       farther summary --short
+      farther summary --all
     """
     from farther import report
 
     project = Project(params)
-    if not short:
+    if every:
         print(report.summary(project.params, project.folder), end="\n\n")
     for sentence in report.headline(project.params, project.folder):
-        print(f"- {sentence}")
+        print(hanging(f"- {sentence}", 0, 2))
+    if not (short or every):
+        print(f"\n{report.overview(project.params, project.folder)}")
     page = project.artifacts / "report/index.html"
-    print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet; run `dvc repro report`'}")
+    print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet; run `farther repro report`'}")
     if lines := compared_with_commit(project.folder):
         print(lines)
 

@@ -1,4 +1,4 @@
-"""`farther uncertainty`: how well the uncertainty of whole images tells ID from OOD images."""
+"""`farther explain uncertainty`: how well the uncertainty of whole images tells ID from OOD images."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def uncertainty(
 
     \b
     Examples:
-      farther uncertainty voc-yolov8
-      farther uncertainty voc-yolov8 --aggregate top-3 --by-split
-      farther uncertainty voc-yolov8 --split coco_near --json
+      farther explain uncertainty voc-yolov8
+      farther explain uncertainty voc-yolov8 --aggregate top-3 --by-split
+      farther explain uncertainty voc-yolov8 --split coco_near --json
     """
     import numpy as np
 

@@ -65,7 +65,7 @@ def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] 
 
 def _read(path: Path) -> pl.DataFrame:
     """Line (`row`), and dataset, subset and image, of each candidate."""
-    text = read_text(path, "the file does not exist; `farther enrich` writes it, see docs/enrichment.md")
+    text = read_text(path, "the file does not exist; `farther benchmark enrich` writes it, see docs/enrichment.md")
     names = list(CANDIDATES)[:3]
     try:
         frame = pl.read_csv(text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2)

@@ -60,4 +60,4 @@ def _check_decisions(made: Benchmark) -> None:
 def _check_candidates(made: Benchmark) -> None:
     for split in made.splits.values():
         if split.candidates is not None and not split.candidates.is_file():
-            raise DataError("the file does not exist; `farther enrich` writes it", file=split.candidates)
+            raise DataError("the file does not exist; `farther benchmark enrich` writes it", file=split.candidates)

@@ -18,7 +18,7 @@ class NegLabel(TextMethod):
     """The probability of the classes among classes and negative prompts, the mean over groups of the latter.
 
     The rows of the last layer are text embeddings, as in `mcm`; the header's `unknown_columns` are negative prompts,
-    which `farther negatives` mines and the parameter `unknown` of a pass of kind `crops` names.
+    which `farther benchmark negatives` mines and the parameter `unknown` of a pass of kind `crops` names.
 
     Formula:
         score = mean over groups g of Σ_c e_c / (Σ_c e_c + Σ_{j in g} e_j), with e = exp(cos(h, w) / τ), c the classes,

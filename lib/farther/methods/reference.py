@@ -1,4 +1,4 @@
-"""Reference of all methods in Markdown, from their docstrings and fields: `farther methods --markdown`."""
+"""Reference of all methods in Markdown, from their docstrings and fields: `farther list methods --markdown`."""
 
 from __future__ import annotations
 

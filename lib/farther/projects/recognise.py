@@ -59,7 +59,9 @@ def recognise(root: Path) -> Dataset:
     looked = (
         "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), a folder per class, images"
     )
-    raise DataError(f"no format that is known; looked for {looked}. `farther datasets` lists more formats", file=root)
+    raise DataError(
+        f"no format that is known; looked for {looked}. `farther list datasets` lists more formats", file=root
+    )
 
 
 def describe(entry: dict[str, Any]) -> Dataset:

@@ -1,7 +1,7 @@
 """The report: pages to look at, tables to paste into a paper, and the main tables in a terminal.
 
 `build(params, root)` writes `artifacts/report/index.html` and the tables beside it; `summary(params, root)` returns the
-main tables as text, `headline(params, root)` what the results show in up to three sentences.
+main tables as text, `overview(params, root)` one of means, `headline(params, root)` what the results show in sentences.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from farther.report.distances import headline
+from farther.report.overview import overview
 from farther.report.tables import summary
 
-__all__ = ["build", "headline", "summary"]
+__all__ = ["build", "headline", "overview", "summary"]
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:

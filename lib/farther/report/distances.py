@@ -141,14 +141,14 @@ class Distances:
         if not bars:
             return None
         run, method, shares = max(bars, key=lambda bar: bar[2].share("misclassified"))
-        taken = f"takes {_percent(shares, 'misclassified')} of {shares.objects:,} {distance} unknown objects"
+        part = _percent(shares, "misclassified")
         parts = [
-            f"{taken} for known ones",
+            f"misclassifies {part} of the {shares.objects:,} {distance} unknown objects as known classes",
             *([] if run.whole_images else [f"misses {_percent(shares, 'missed')}"]),
             f"finds {_percent(shares, 'found')} as unknown",
         ]
         parts[0] += f" (the most of {len(bars)} detectors)" if len(bars) > 1 else ""
-        return f"{run.full_title} {', '.join(parts[:-1])} and {parts[-1]}, with {run.label(method)}."
+        return f"{run.full_title} {', '.join(parts[:-1])} and {parts[-1]} (method: {run.label(method)})."
 
     def _without_boxes(self) -> str | None:
         """The detector that takes something for a known class in most images of a split without unknown objects."""
@@ -166,8 +166,8 @@ class Distances:
         within = _bracket(*(details.groups["images"].intervals.get("as_known") or (None, None)))
         most = f" (the most of {len(found)} pairs of detector and split)" if len(found) > 1 else ""
         return (
-            f"{run.full_title} takes something for a known class in {100 * share:.0f}%{within} of {count:,} images of "
-            f"{where}, which have no boxes of unknown objects{most}, with {run.label(method)}."
+            f"{run.full_title} detects a known class in {100 * share:.0f}%{within} of the {count:,} images of {where}, "
+            f"which have no boxes of unknown objects{most} (method: {run.label(method)})."
         )
 
     def _trend(self) -> str | None:
@@ -189,13 +189,13 @@ class Distances:
             low, high = interval(drawn) or (np.nan, np.nan)
             if low <= 0 <= high:
                 return (
-                    f"From {first} to {last}, no change of the share taken for known ones can be told: "
+                    f"From {first} to {last}, no change of the misclassified share can be shown: "
                     f"{100 * change:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], {_mean_of(len(pairs))}."
                 )
             within = _bracket(*sorted((abs(low), abs(high))))
         verb = "falls" if change < 0 else "rises"
         points = f"{100 * abs(change):.0f} points{within}"
-        return f"From {first} to {last}, the share taken for known ones {verb} by {points}, {_mean_of(len(pairs))}."
+        return f"From {first} to {last}, the misclassified share {verb} by {points}, {_mean_of(len(pairs))}."
 
     def _methods(self) -> str | None:
         """The method that finds most unknown objects, against the one that is shown."""

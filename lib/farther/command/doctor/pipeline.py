@@ -30,7 +30,9 @@ def pipeline(project: Project) -> list[Finding]:
 
     file = project.folder / "dvc.yaml"
     if not file.is_file():
-        return [Finding("pipeline", "dvc.yaml", "note", "not here: `farther init` or `farther profile` writes it")]
+        return [
+            Finding("pipeline", "dvc.yaml", "note", "not here: `farther init` or `farther benchmark profile` writes it")
+        ]
     if (project.folder / "lib").is_symlink():
         return [Finding("pipeline", "dvc.yaml", "wrong", EARLIER)]
     stages = (read_yaml(file) or {}).get("stages") or {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from farther.command import uncertainty
 from farther.command.explain import image, number
 
 app = typer.Typer(
@@ -15,9 +16,11 @@ app = typer.Typer(
     Examples:
       farther explain image 000000000139
       farther explain number voc-vos knn coco_near nose
+      farther explain uncertainty voc-vos
     """,
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 app.command("image")(image.image)
 app.command("number")(number.number)
+app.command("uncertainty")(uncertainty.uncertainty)

@@ -23,7 +23,7 @@ def number(
     run: Annotated[str, argument("RUN", "Name under 'detectors'.", "detectors")],
     method: Annotated[str, argument("METHOD", "Name under 'methods'; any for metrics of the detector.", "methods")],
     split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the ID split.")],
-    metric: Annotated[str, argument("METRIC", "See farther metrics.")],
+    metric: Annotated[str, argument("METRIC", "See farther list metrics.")],
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
