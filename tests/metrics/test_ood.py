@@ -166,3 +166,17 @@ def test_the_curve_goes_from_nothing_to_everything():
     assert (np.diff(tpr) >= 0).all()
     with pytest.raises(DataError, match="id_scores"):
         ood.roc([], [1.0])
+
+
+def test_intervals_hold_the_value_and_are_wider_where_regions_share_images():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(1, 1, 400), rng.normal(0, 1, 400)
+    value, low, high = ood.with_intervals(first, second)["auroc"]
+    assert value == ood.evaluate(first, second)["auroc"]
+    assert low < value < high
+    # Each score twenty times, as twenty regions of one image: nothing new is known.
+    names = [str(k) for k in np.repeat(np.arange(400), 20)]
+    again = ood.with_intervals(np.repeat(first, 20), np.repeat(second, 20), names, names)["auroc"]
+    alone = ood.with_intervals(np.repeat(first, 20), np.repeat(second, 20))["auroc"]
+    np.testing.assert_allclose(again, (value, low, high), atol=0.01)
+    assert alone[2] - alone[1] < (high - low) / 3

@@ -130,3 +130,19 @@ def test_the_example_of_the_docs_has_the_values_in_its_comments():
     assert len(commented) == 2
     for expression, value in commented:
         assert eval(expression, made) == float(value)
+
+
+def test_plain_arrays_and_tensors_become_regions_with_all_that_scores_read():
+    rng = np.random.default_rng(0)
+    features, weight, bias = rng.normal(size=(6, 4)), rng.normal(size=(3, 4)), rng.normal(size=3)
+    logits = features @ weight.T + bias
+    made = Regions.from_arrays(torch.tensor(logits), torch.tensor(features), last_layer=(torch.tensor(weight), bias))
+    np.testing.assert_array_equal(made.label, logits.argmax(axis=1))
+    softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(made.score, softmax.max(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(made.features @ made.weight.T + made.bias, made.logits, atol=1e-5)
+    assert len(set(made.image_id)) == 6
+    named = Regions.from_arrays(labels=[1, 0], scores=[0.5, 0.6], images=["a", "a"], boxes=[[0, 0, 2, 2]] * 2)
+    assert (named.image_id.tolist(), named.classes, named.has("logits")) == (["a", "a"], ("0", "1"), False)
+    with pytest.raises(DataError, match="expected logits, labels, or both"):
+        Regions.from_arrays(features=features)

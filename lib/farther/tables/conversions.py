@@ -45,6 +45,66 @@ class Conversions:
         return cls._from_rows(rows, image_ids, names, logits=np.concatenate(logits) if logits else None)
 
     @classmethod
+    def from_arrays(
+        cls,
+        logits: Any = None,
+        features: Any = None,
+        labels: Any = None,
+        *,
+        scores: Any = None,
+        boxes: Any = None,
+        images: Sequence[str] | None = None,
+        classes: Sequence[str] | None = None,
+        last_layer: tuple[Any, Any] | None = None,
+    ) -> Self:
+        """Regions of plain arrays, or tensors on any device: all that most scores read.
+
+        Args:
+            logits: Shape (N, K), without a background.
+            features: Input of the last linear layer, shape (N, D).
+            labels: Class of each region, an index, shape (N,); the class with the largest logit when None.
+            scores: Confidence of each region, shape (N,); the largest softmax probability when None.
+            boxes: Shape (N, 4): xmin, ymin, xmax, ymax; boxes of no meaning when None.
+            images: Image of each region; each is an image of its own when None.
+            classes: Names of the K classes; "0", "1", … when None.
+            last_layer: Weight (K, D) and bias (K,) of the last linear layer.
+
+        Raises:
+            DataError: neither logits nor labels are given, or arrays do not fit together.
+
+        >>> import numpy as np
+        >>> from farther.tables import Regions
+        >>> regions = Regions.from_arrays(logits=np.array([[2.0, 0.0], [0.0, 1.0]]))
+        >>> regions.label.tolist(), np.round(regions.score.astype(float), 2).tolist()
+        ([0, 1], [0.88, 0.73])
+        """
+        z = None if logits is None else array_of(logits).astype(np.float32)
+        if z is None and labels is None:
+            raise DataError("expected logits, labels, or both", field="logits")
+        label = array_of(labels) if labels is not None or z is None else z.argmax(axis=1)
+        if scores is None and z is not None:
+            scores = np.exp(z - z.max(axis=1, keepdims=True))
+            scores = (scores / scores.sum(axis=1, keepdims=True)).max(axis=1)
+        count = len(label)
+        known = classes or [str(k) for k in range(z.shape[1] if z is not None else int(label.max(initial=-1)) + 1)]
+        weight, bias = (None, None) if last_layer is None else map(array_of, last_layer)
+        given = {} if features is None else {"features": array_of(features).astype(np.float32)}
+        return cls(
+            image_id=repeated(None, [1] * count)
+            if images is None
+            else np.array([str(i) for i in images], dtype=object),
+            region_id=np.arange(count),
+            box=np.tile(np.array([0, 0, 1, 1], np.float32), (count, 1)) if boxes is None else boxes_of([boxes]),
+            score=np.ones(count, np.float32) if scores is None else array_of(scores),
+            label=label.astype(np.int16),
+            logits=z,
+            classes=tuple(known),
+            weight=weight,
+            bias=bias,
+            **given,
+        )  # type: ignore[call-arg]
+
+    @classmethod
     def from_ultralytics(cls, results: Any, image_ids: Sequence[str] | None = None) -> Self:
         """Regions of what `YOLO(…)(images)` returns: a list of `Results`, or one.
 

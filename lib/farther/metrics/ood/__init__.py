@@ -6,6 +6,7 @@ score is at least τ. Equal scores are handled exactly: no metric depends on the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.matching.boxes import image_numbers
 from farther.metrics.ood.two_sides import Reached, SeparationMetric, checked, measure
+from farther.metrics.statistics.bootstrap import ImageDraws, interval
 from farther.metrics.weighting import RowWeights
 
 #: How the area under a precision–recall curve is taken; see `evaluate`.
@@ -59,6 +61,43 @@ def evaluate(
     formulas = METRICS if aupr == "step" else METRICS | TRAPEZOIDS
     sides = ((id_scores, id_weights), (ood_scores, ood_weights))
     return measure(formulas, *sides, names=("id_scores", "ood_scores"))
+
+
+def with_intervals(
+    id_scores: np.ndarray,
+    ood_scores: np.ndarray,
+    id_images: Sequence[str] | None = None,
+    ood_images: Sequence[str] | None = None,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> dict[str, tuple[float, float, float]]:
+    """The metrics of `evaluate`, each with its 95% interval by a bootstrap over images.
+
+    Args:
+        id_scores, ood_scores: See `evaluate`.
+        id_images, ood_images: Image of each region, as regions of one image are not independent; each region is an
+            image of its own when None.
+        replicates: Number of replicates.
+        seed: Of the draws.
+
+    Returns:
+        Name → value, low, high; metrics that are not defined are left out.
+
+    Raises:
+        DataError, ParameterError: see `evaluate`.
+
+    >>> with_intervals([3, 2, 2, 2] * 9, [2, 1] * 9)["auroc"]  # doctest: +ELLIPSIS
+    (0.8125, 0.7..., 0.8...)
+    """
+
+    def weights(count: int, images: Sequence[str] | None, seed: int) -> RowWeights:
+        names = np.array([str(name) for name in (range(count) if images is None else images)], dtype=object)
+        return ImageDraws(set(names), replicates, seed).rows(names)
+
+    of_id, of_ood = weights(len(id_scores), id_images, seed), weights(len(ood_scores), ood_images, seed + 1)
+    values, drawn = evaluate(id_scores, ood_scores), evaluate(id_scores, ood_scores, of_id, of_ood)
+    ends = {name: interval(drawn[name]) for name, value in values.items() if value is not None}
+    return {name: (values[name], *found) for name, found in ends.items() if found is not None}
 
 
 def auroc(
