@@ -221,12 +221,13 @@ def _labels(value: Any) -> list[dict[str, Any]]:
 
 
 def _fiftyone(path: Path, field: str) -> Iterator[dict[str, Any]]:
+    """Detections of samples; images that were exported, too, are in `data/`, which says nothing of their folders."""
     names = {ours: theirs for ours, theirs in _FIFTYONE.items() if ours != "image_id"}
     for sample in list_elements(path, "samples"):
         for one in _labels(sample.get(field)):
             found = {ours: one[theirs] for ours, theirs in names.items() if theirs in one}
             optional = {name: one[name] for name in OPTIONAL if one.get(name) is not None}
-            yield {"image_id": str(sample.get("filepath")), **found, **optional}
+            yield {"image_id": str(sample.get("filepath")).removeprefix("data/"), **found, **optional}
 
 
 def _coco(path: Path) -> Iterator[Any]:

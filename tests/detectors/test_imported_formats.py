@@ -1,0 +1,316 @@
+"""Files of detections as each library writes them give the tables of the same detections as COCO results."""
+
+import json
+
+import numpy as np
+import pytest
+import supervision as sv
+
+from farther import detectors
+from farther.detectors.imported import import_splits
+from farther.errors import DataError
+from farther.tables import Images, Regions
+
+CLASSES = ("cat", "dog")
+FILES = ["street/001.jpg", "street/002.jpg", "park/003.png"]
+WIDTH, HEIGHT = 200, 100
+LOGITS = [[2.0, 1.0], [0.0, 3.0], [1.0, 1.5]]
+#: File, class, score, and box (xmin, ymin, width, height) of each detection.
+FOUND = [
+    {"file": FILES[0], "class": 0, "score": 0.75, "box": (10, 20, 40, 50)},
+    {"file": FILES[0], "class": 1, "score": 0.5, "box": (0, 0, 200, 100)},
+    {"file": FILES[2], "class": 1, "score": 0.25, "box": (30, 40, 25, 10)},
+]
+
+
+def corners(one):
+    x, y, w, h = one["box"]
+    return [x, y, x + w, y + h]
+
+
+def centre(one):
+    """Centre and size as fractions, as YOLO has them."""
+    x, y, w, h = one["box"]
+    return [(x + w / 2) / WIDTH, (y + h / 2) / HEIGHT, w / WIDTH, h / HEIGHT]
+
+
+def of_image(file):
+    return [one for one in FOUND if one["file"] == file]
+
+
+def stem(file):
+    return file.split("/")[1].split(".")[0]
+
+
+def coco(root):
+    """https://cocodataset.org/#format-results"""
+    records = [
+        {"image_id": one["file"], "category_id": CLASSES[one["class"]], "bbox": one["box"], "score": one["score"]}
+        for one in FOUND
+    ]
+    (root / "found.json").write_text(json.dumps(records))
+    return root / "found.json"
+
+
+def sink(made, root):
+    with made as open_sink:
+        for file in FILES:
+            found = of_image(file)
+            detections = sv.Detections(
+                xyxy=np.array([corners(one) for one in found], float).reshape(-1, 4),
+                class_id=np.array([one["class"] for one in found], int),
+                confidence=np.array([one["score"] for one in found], float),
+                data={"class_name": np.array([CLASSES[one["class"]] for one in found], str)},
+            )
+            open_sink.append(detections, custom_data={"file_name": f"/data/{file}"})
+    return root
+
+
+def supervision_csv(root):
+    return sink(sv.CSVSink(str(root / "found.csv")), root / "found.csv")
+
+
+def supervision_json(root):
+    return sink(sv.JSONSink(str(root / "sink.json")), root / "sink.json")
+
+
+def semicolons(root):
+    lines = ["Path;Left;Top;Width;Height;Label;Conf"]
+    for one in FOUND:
+        numbers = [str(float(value)).replace(".", ",") for value in (*one["box"], one["score"])]
+        lines.append(";".join([one["file"], *numbers[:4], CLASSES[one["class"]], numbers[4]]))
+    (root / "found.csv").write_text("\r\n".join(lines), encoding="utf-8-sig")
+    return root / "found.csv"
+
+
+def tabs_without_names(root):
+    rows = ["\t".join(map(str, [stem(one["file"]), *corners(one), one["class"], one["score"]])) for one in FOUND]
+    (root / "found.tsv").write_text("\n".join(rows))
+    return root / "found.tsv"
+
+
+def ultralytics_text(root):
+    """https://docs.ultralytics.com/reference/engine/results/#ultralytics.engine.results.Results.save_txt"""
+    (root / "predict/labels").mkdir(parents=True)
+    for file in (FILES[0], FILES[2]):  # images without a detection have no file
+        lines = [" ".join(f"{v:g}" for v in (one["class"], *centre(one), one["score"])) for one in of_image(file)]
+        (root / "predict/labels" / f"{stem(file)}.txt").write_text("\n".join(lines) + "\n")
+    (root / "predict/labels/classes.txt").write_text("cat\ndog\n")
+    return root / "predict"
+
+
+def ultralytics_json(root):
+    """https://docs.ultralytics.com/reference/engine/results/#ultralytics.engine.results.Results.to_json"""
+    (root / "json").mkdir()
+    for file in FILES:
+        records = [
+            {
+                "name": CLASSES[one["class"]],
+                "class": one["class"],
+                "confidence": one["score"],
+                "box": dict(zip(("x1", "y1", "x2", "y2"), corners(one), strict=True)),
+            }
+            for one in of_image(file)
+        ]
+        (root / "json" / f"{stem(file)}.json").write_text(json.dumps(records))
+    return root / "json"
+
+
+def fiftyone(root):
+    """https://docs.voxel51.com/user_guide/export_datasets.html#fiftyonedataset"""
+
+    def labels(found, extra):
+        return {
+            "_cls": "Detections",
+            "detections": [
+                {
+                    "_cls": "Detection",
+                    "label": CLASSES[one["class"]],
+                    "bounding_box": [v / side for v, side in zip(one["box"], (WIDTH, HEIGHT) * 2, strict=True)],
+                    **extra(one),
+                }
+                for one in found
+            ],
+        }
+
+    samples = [
+        {
+            "filepath": f"data/{file.split('/')[1]}",
+            "metadata": {"_cls": "ImageMetadata", "width": WIDTH, "height": HEIGHT},
+            "ground_truth": labels(of_image(file), lambda one: {"confidence": None}),
+            "model": labels(of_image(file), lambda one: {"confidence": one["score"], "tags": []}),
+        }
+        for file in FILES
+    ]
+    (root / "export").mkdir()
+    (root / "export/metadata.json").write_text('{"name": "quickstart", "media_type": "image"}')
+    (root / "export/samples.json").write_text(json.dumps({"samples": samples}))
+    return root / "export"
+
+
+def mmdetection(root):
+    """https://github.com/open-mmlab/mmdetection/blob/main/mmdet/apis/det_inferencer.py: pred2dict"""
+    (root / "outputs/preds").mkdir(parents=True)
+    for file in FILES:
+        found = of_image(file)
+        content = {
+            "labels": [one["class"] for one in found],
+            "scores": [one["score"] for one in found],
+            "bboxes": [[float(v) for v in corners(one)] for one in found],
+        }
+        (root / "outputs/preds" / f"{stem(file)}.json").write_text(json.dumps(content))
+    return root / "outputs"
+
+
+def coco_annotations(root):
+    """https://docs.voxel51.com/user_guide/export_datasets.html#cocodetectiondataset, of a field of predictions"""
+    content = {
+        "images": [{"id": k, "file_name": file} for k, file in enumerate(FILES)],
+        "categories": [{"id": 7, "name": "cat"}, {"id": 9, "name": "dog"}],
+        "annotations": [
+            {
+                "id": k,
+                "image_id": FILES.index(one["file"]),
+                "category_id": (7, 9)[one["class"]],
+                "bbox": one["box"],
+                "score": one["score"],
+            }
+            for k, one in enumerate(FOUND)
+        ],
+    }
+    (root / "labels.json").write_text(json.dumps(content))
+    return root / "labels.json"
+
+
+FORMATS = {
+    supervision_csv: {},
+    supervision_json: {},
+    semicolons: {},
+    tabs_without_names: {"columns": ["image", "x1", "y1", "x2", "y2", "class", "score"]},
+    ultralytics_text: {"fractions": True},
+    ultralytics_json: {},
+    fiftyone: {"fractions": True},
+    mmdetection: {},
+    coco_annotations: {},
+}
+
+
+class World:
+    """One split of three images."""
+
+    def __init__(self, root):
+        self.root, self.lines = root, []
+        self.write_split("test", FILES, ["a", "b", "c"])
+
+    def write_split(self, split, files, image_ids):
+        n = len(files)
+        images = Images(
+            image_id=image_ids, dataset=["d"] * n, file=files, width=[WIDTH] * n, height=[HEIGHT] * n, digest=["-"] * n
+        )
+        images.write(self.root / "splits" / split / "images.parquet")
+
+    def run(self, weights, adapter="detections", **params):
+        params = {"classes": CLASSES, "categories": dict(enumerate(CLASSES)), "weights": weights, **params}
+        made = detectors.create(adapter, **params)
+        import_splits(made, self.root / "splits", self.root / "regions", self.root / "work", log=self.lines.append)
+        return Regions.read(self.root / "regions/test")
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("write", FORMATS, ids=lambda write: write.__name__)
+def test_each_format_gives_the_table_of_the_same_coco_results(world, write):
+    expected = world.run(coco(world.root), "coco_results")
+    assert expected.image_id.tolist() == ["a", "a", "c"]
+    found = world.run(write(world.root), **FORMATS[write])
+    assert found.columns().keys() == expected.columns().keys()
+    for name, values in expected.columns().items():
+        if name == "box":
+            np.testing.assert_allclose(found.box.astype(float), values.astype(float), atol=1e-4)
+        else:
+            np.testing.assert_array_equal(getattr(found, name), values)
+
+
+def test_lists_in_cells_are_the_optional_columns(world):
+    scores = [float(np.exp(row[k]) / np.exp(row).sum()) for row, k in zip(LOGITS, (0, 1, 1), strict=True)]
+    with sv.CSVSink(str(world.root / "found.csv")) as made:
+        for one, logits, score in zip(FOUND, LOGITS, scores, strict=True):
+            detections = sv.Detections(
+                np.array([corners(one)], float), None, np.array([score]), np.array([one["class"]])
+            )
+            made.append(
+                detections, custom_data={"image": one["file"], "logits": np.array([logits]), "uncertainty": 0.5}
+            )
+    found = world.run(world.root / "found.csv")
+    np.testing.assert_array_equal(found.logits, LOGITS)
+    assert found.uncertainty.tolist() == [0.5] * 3
+
+
+def test_names_of_files_come_before_ids_and_ids_before_names_of_files(world):
+    world.write_split("test", ["1.jpg", "2.jpg"], ["2", "1"])
+    line = "0,0,1,1,cat,0.5"
+    (world.root / "ids.csv").write_text(f"image_id,x1,y1,x2,y2,label,score\n1,{line}")
+    (world.root / "files.csv").write_text(f"image,x1,y1,x2,y2,label,score\n1,{line}")
+    assert world.run(world.root / "ids.csv").image_id.tolist() == ["1"]
+    assert world.run(world.root / "files.csv").image_id.tolist() == ["2"]
+
+
+def test_a_name_without_ending_that_fits_two_files_is_refused(world):
+    world.write_split("test", ["a/1.jpg", "b/1.png"], ["x", "y"])
+    (world.root / "found.csv").write_text("image,x1,y1,x2,y2,label,score\n1,0,0,1,1,cat,0.5")
+    with pytest.raises(DataError, match=r"'1' may be 'a/1\.jpg' or 'b/1\.png': give its folders too"):
+        world.run(world.root / "found.csv")
+    (world.root / "found.csv").write_text("image,x1,y1,x2,y2,label,score\nC:\\pictures\\b\\1.png,0,0,1,1,cat,0.5")
+    assert world.run(world.root / "found.csv").image_id.tolist() == ["y"]
+
+
+def test_a_file_per_split_serves_that_split_and_unknown_images_are_counted(world):
+    world.write_split("far", ["001.jpg"], ["z"])
+    head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat"
+    (world.root / "csv").mkdir()
+    (world.root / "csv/far.csv").write_text(f"{head}\n001.jpg,{line},0.5\nelsewhere.jpg,{line},0.5")
+    (world.root / "csv/test.csv").write_text(f"{head}\n001.jpg,{line},0.25")
+    assert world.run(world.root / "csv").score.tolist() == [0.25]
+    assert Regions.read(world.root / "regions/far").score.tolist() == [0.5]
+    assert world.lines[-1] == "1 detections of 1 images are in no split: left out"
+
+
+HEAD = "file,xmin,ymin,xmax,ymax,class,score\n"
+WRONG = {
+    "no header": ("f.csv", "1.jpg,0,0,1,1,cat,0.5", r"first line names no columns \(found: '1\.jpg.* Write one like f"),
+    "no score": ("f.csv", "file,x1,y1,x2,y2,label\n", r"no column is known as score \(found: 'file', 'x1'.* line"),
+    "no image": ("f.json", '[{"x_min": 0, "y_min": 0, "x_max": 1, "y_max": 1, "class_id": 0, "confidence": 1}]',
+                 r"no column is known as image .*custom_data=\{'file': path\}"),
+    "no box": ("f.csv", "file,class,score\na,cat,1", r"no column is known as box"),
+    "twice": ("f.csv", "file,x1,y1,x2,y2,class,score,score\n", r"two columns are called 'score'"),
+    "text": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,much", r"f\.csv: row 2: field 'score': expected a number, found 'much'"),
+    "empty": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5\n1.jpg,0,0,1,1,,0.5", r"row 3: field 'class': there is no"),
+    "negative": ("f.csv", f"{HEAD}1.jpg,5,0,1,1,cat,0.5", r"row 2: field 'xmin, ymin, xmax, ymax': .*no size negative"),
+    "ragged": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5,7,8", r"f\.csv: not CSV that can be read"),
+    "class": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cow,0.5", r"row 2: field 'class': unknown category \"cow\"\. Known: cat"),
+    "percent": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,93", r"row 2: field 'score': expected 0 to 1, found 93"),
+    "labels": ("1.txt", "0 0.5 0.5 0.1 0.1\n", r"1\.txt: row 1: 5 numbers: the confidence is missing.*save_conf=True"),
+    "polygon": ("1.txt", "0 " + "0.5 " * 11, r"1\.txt: row 1: expected 6 numbers .*, found 12"),
+    "fiftyone": ("s.json", '{"samples": [{"filepath": "1.jpg", "gt": {"detections": [{"label": "cat"}]}}]}',
+                 r"no field of the samples has detections with a confidence"),
+    "two models": ("s.json", json.dumps({"samples": [{"filepath": "1.jpg", **{
+        model: {"detections": [{"label": "cat", "confidence": 1.0, "bounding_box": [0, 0, 1, 1]}]} for model in "ab"
+    }}]}), r"confidences are in 'a' and 'b': export one of them, with `dataset\.select_fields\('a'\)`"),
+    "mmdetection": ("1.json", '{"labels": [0], "scores": [0.5, 0.5], "bboxes": [[0, 0, 1, 1]]}',
+                    r"1 labels, 2 scores and 1 bboxes"),
+    "oriented": ("1.json", '[{"name": "cat", "confidence": 1, "box": {"x1": 0, "x3": 1}}]', r"oriented boxes"),
+    "coco": ("c.json", '{"images": [], "categories": [], "annotations": [{"image_id": 1, "score": 1}]}',
+             r"annotations|row 0: field 'image_id': 1 is not in the file"),
+    "other": ("o.json", '{"a": 1}', r"no detections that are known: expected a list of objects"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_read_is_told_with_what_to_write(world, name):
+    file, content, message = WRONG[name]
+    (world.root / file).write_text(content)
+    with pytest.raises(DataError, match=message):
+        world.run(world.root / file)
