@@ -112,7 +112,7 @@ def repro(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
     done = repro(project)
     assert done.returncode == 0, done.stderr
-    *lines, end = re.sub(r"\d+:\d\d", "0:00", re.sub(r" +\d+ s", " 0 s", done.stdout)).splitlines()
+    *lines, end, more = re.sub(r"\d+:\d\d", "0:00", re.sub(r" +\d+ s", " 0 s", done.stdout)).splitlines()
     assert lines == [
         "  1/3   0:00  letters@a 0 s  one line",
         "  2/3   0:00  letters@b 0 s",
@@ -120,6 +120,7 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
         "  3/3   0:00  sum@word 0 s  one line",
     ]
     assert end == "3 stages ran in 0:00; 0 were up to date."
+    assert more.startswith("`farther doctor` has the warnings in full")
     assert done.stderr == "a message\n"  # and no progress bar
     log = (project / "artifacts/.work/logs/letters@b.log").read_text().splitlines()
     assert sorted(log) == ["a message", "b: one line", "b: warning: a second line"]

@@ -334,14 +334,14 @@ def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder):
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "distances": ["near"], "most": 2}
     params = {"benchmarks": {"b": {**written, "splits": splits}}, "enrich": {"b": enrich}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    said = run(folder, "-m", "farther", "enrich", "b")
+    said = run(folder, "-m", "farther", "benchmark", "enrich", "b")
     assert "No embeddings of id train, photos val, photos pool: only equal files are left out" in said
     assert "2 new candidates" in said
     first = (folder / "data/candidates/b.csv").read_text()
     assert len(list(csv.DictReader(first.splitlines()))) == 2
     splits["more"] = {**splits["val_far"], "subset": "pool", "distance": "near", "candidates": "data/candidates/b.csv"}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    run(folder, "-m", "farther", "enrich", "b")
+    run(folder, "-m", "farther", "benchmark", "enrich", "b")
     assert (folder / "data/candidates/b.csv").read_text() == first
     name = next(csv.DictReader(first.splitlines()))["image_id"]
     decide(folder, f"{name},keep,,")
@@ -365,7 +365,7 @@ def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(fold
     written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "splits": splits}
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999, "file": "list.csv"}
     (folder / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"b": written}, "enrich": {"b": enrich}}))
-    assert "2 duplicates" in run(folder, "-m", "farther", "enrich", "b")
+    assert "2 duplicates" in run(folder, "-m", "farther", "benchmark", "enrich", "b")
     (row,) = csv.DictReader((folder / "list.csv").read_text().splitlines())
     assert row["image_id"] in ("a", "b")
     assert (row["neighbour"], float(row["similarity"])) == ("t", pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3))

@@ -481,7 +481,7 @@ def test_an_unknown_or_an_empty_split_is_refused(project, tmp_path):
 
 def test_the_stage_publishes_and_refuses_in_one_line(project, tmp_path):
     def run(*arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "farther", "publish", "pets", *arguments]
+        command = [sys.executable, "-m", "farther", "benchmark", "publish", "pets", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
         return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 

@@ -213,7 +213,7 @@ def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remot
     assert path in printed
     assert oid not in colleague.cached()
 
-    status, printed = project.try_to("farther", "check-objects", "--remove")
+    status, printed = project.try_to("farther", "remote", "check", "--remove")
     assert status == 1
     assert f"{path}/knn/test.parquet: object {oid} is damaged" in printed
     assert "Faults: 1." in printed
@@ -231,7 +231,7 @@ def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
     content = file.read_bytes()
     file.chmod(0o644)
     file.write_bytes(content[:-1])
-    status, printed = project.try_to("farther", "check-objects", "--cache")
+    status, printed = project.try_to("farther", "remote", "check", "--cache")
     file.write_bytes(content)
     assert status == 1
     assert f"{path}/msp/val.parquet: object {oid} is damaged" in printed

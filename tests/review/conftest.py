@@ -161,7 +161,7 @@ class Started:
 @pytest.fixture
 def started(project: Path) -> Iterator[Started]:
     (project / "params.yaml").write_text(yaml.safe_dump(PARAMS))
-    command = [sys.executable, "-m", "farther", "review", "tiny", "--reviewer", "ann", "--no-browser"]
+    command = [sys.executable, "-m", "farther", "benchmark", "review", "tiny", "--reviewer", "ann", "--no-browser"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

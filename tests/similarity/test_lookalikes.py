@@ -85,7 +85,7 @@ def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(fo
     benchmark = {"id": "id", "rules": "r.yaml", "subsets": {"train": "train"}, "splits": splits}
     params = {"benchmarks": {"b": benchmark}, "stratify": {"duplicate": 0.9999, "wordnet": None}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    command = [sys.executable, "-m", "farther", "duplicates", "b", "--cosine", "0.99"]
+    command = [sys.executable, "-m", "farther", "benchmark", "duplicates", "b", "--cosine", "0.99"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
     done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
     rows = list(csv.DictReader(done.stdout.splitlines()))

@@ -257,7 +257,7 @@ def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_not_tested_an
 def review_page(project: Project) -> Iterator[str]:
     """The address of the review page of benchmark bdd."""
     environment = {**os.environ, "PYTHONPATH": str(project.folder / "lib"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "farther", "review", "bdd", "--reviewer", "ann", "--no-browser"]
+    command = [sys.executable, "-m", "farther", "benchmark", "review", "bdd", "--reviewer", "ann", "--no-browser"]
     with subprocess.Popen(command, cwd=project.folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
         yield process.stdout.readline().strip()
         process.kill()

@@ -11,6 +11,7 @@ import polars as pl
 from farther.curation import PRECEDENCE, Fates
 from farther.curation.fates import NO_NEAR, NO_OVERLAP, REASONS, category_counts, fate_counts, rule_kind
 from farther.curation.seen import SeenUnknown
+from farther.report import power
 from farther.report.all_results import AllResults
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import read_csv
@@ -34,6 +35,7 @@ def write(site: Site, results: AllResults) -> None:
     site.write("splits.html", benchmarks=counts, datasets=_datasets(artifacts))
     for name, params in benchmarks.items():
         view = splits_of(name, params, artifacts, results.settings.categories)
+        view["sizes"] = power.split_sizes(name, [run for run in results.evaluated if run.benchmark == name], artifacts)
         site.write(f"splits/{name}.html", "benchmark.html", view=view)
 
 
