@@ -5,20 +5,41 @@ import json
 import pytest
 
 from farther.errors import DataError
-from farther.projects import Dataset, recognise_detector
-
-PETS = Dataset({"format": "coco", "root": "."}, ["all"], ["cat", "dog"], {3: "cat", 4: "dog"})
+from farther.projects import recognise, recognise_detector
 
 
-def test_tables_say_how_many_detections_there_are_and_with_what(tmp_path):
-    (tmp_path / "r.csv").write_text(
+@pytest.fixture
+def pets(tmp_path):
+    """Twelve images, each of a cat or of a dog, whose numbers are 3 and 4."""
+    content = {
+        "images": [{"id": k, "file_name": f"{k}.jpg", "width": 9, "height": 9} for k in range(12)],
+        "categories": [{"id": 3, "name": "cat"}, {"id": 4, "name": "dog"}],
+        "annotations": [
+            {"id": k, "image_id": k, "category_id": 3 + k % 2, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}
+            for k in range(12)
+        ],
+    }
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets/all.json").write_text(json.dumps(content))
+    return recognise(tmp_path / "pets")
+
+
+@pytest.fixture
+def found(tmp_path):
+    """A folder for files of detections."""
+    (tmp_path / "found").mkdir()
+    return tmp_path / "found"
+
+
+def test_tables_say_how_many_detections_there_are_and_with_what(pets, found):
+    (found / "r.csv").write_text(
         'image,x1,y1,x2,y2,class,conf,logits\na.jpg,0,0,9,9,dog,0.7311,"[1, 0, 0]"\na.jpg,0,0,9,9,owl,0.3,"[0, 0, 1]"\n'
     )
-    found = recognise_detector(tmp_path / "r.csv", PETS)
+    made = recognise_detector(found / "r.csv", pets)
     params = {"score_threshold": 0.3, "classes": ["cat", "dog", "owl"]}
-    assert found.entry == {"adapter": "detections", "params": params, "weights": str(tmp_path / "r.csv")}
-    assert found.content == "2 detections of 1 images, with logits; without features"
-    assert found.assumed == ""
+    assert made.entry == {"adapter": "detections", "params": params, "weights": str(found / "r.csv")}
+    assert made.content == "2 detections of 1 images, with logits; without features"
+    assert made.assumed == ""
 
 
 @pytest.mark.parametrize(
@@ -30,37 +51,49 @@ def test_tables_say_how_many_detections_there_are_and_with_what(tmp_path):
         (["0 0.9 10 20 30 40", "1 0.3 60 70 20 20"], "class score xmin ymin width height"),
     ],
 )
-def test_columns_of_text_files_are_those_whose_boxes_lie_in_an_image(tmp_path, lines, columns):
-    (tmp_path / "a.txt").write_text("\n".join(lines))
-    found = recognise_detector(tmp_path, PETS)
-    params = found.entry["params"]
+def test_columns_of_text_files_are_those_whose_boxes_lie_in_an_image(pets, found, lines, columns):
+    (found / "a.txt").write_text("\n".join(lines))
+    made = recognise_detector(found, pets)
+    params = made.entry["params"]
     assert (params.get("columns"), params["categories"]) == (columns and columns.split(), {0: "cat", 1: "dog"})
     assert params.get("fractions", False) == (columns is None or "cx" in columns)
     assert params["score_threshold"] == 0.3
-    assert "classes are numbers: they are taken to be the ID dataset's, in its order, from 0" in found.assumed
+    assert "classes are numbers: they are taken to be the ID dataset's, in its order, from 0" in made.assumed
 
 
-def test_names_beside_the_files_are_those_of_the_numbers(tmp_path):
-    (tmp_path / "a.txt").write_text("2 0.5 0.5 0.2 0.4 0.9")
+def test_names_beside_the_files_are_those_of_the_numbers(pets, found):
+    (found / "a.txt").write_text("2 0.5 0.5 0.2 0.4 0.9")
     with pytest.raises(DataError, match=r"class 2 is not a class of the ID dataset .*classes\.txt beside the file"):
-        recognise_detector(tmp_path, PETS)
-    (tmp_path / "classes.txt").write_text("dog\nowl\ncat\n")
-    found = recognise_detector(tmp_path, PETS)
-    assert (found.entry["params"]["categories"], found.assumed) == ({0: "dog", 1: "owl", 2: "cat"}, "")
+        recognise_detector(found, pets)
+    (found / "classes.txt").write_text("dog\nowl\ncat\n")
+    made = recognise_detector(found, pets)
+    assert (made.entry["params"]["categories"], made.assumed) == ({0: "dog", 1: "owl", 2: "cat"}, "")
 
 
 @pytest.mark.parametrize("name", ["results.pkl", "instances_predictions.pth"])
-def test_pickled_objects_are_refused_with_the_file_to_give(tmp_path, name):
-    (tmp_path / name).write_bytes(b"\x80\x04]\x94.")
+def test_pickled_objects_are_refused_with_the_file_to_give(pets, found, name):
+    (found / name).write_bytes(b"\x80\x04]\x94.")
     with pytest.raises(DataError, match=r"pickled objects.*(results\.bbox|coco_instances_results)\.json"):
-        recognise_detector(tmp_path / name, PETS)
+        recognise_detector(found / name, pets)
 
 
-def test_classes_of_a_coco_file_that_were_not_detected_are_the_detectors(tmp_path):
+def test_classes_of_a_coco_file_that_were_not_detected_are_the_detectors(pets, found):
     content = {
         "images": [{"id": 1, "file_name": "a.jpg"}],
         "categories": [{"id": 1, "name": "dog"}, {"id": 2, "name": "owl"}],
         "annotations": [{"image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "score": 0.5}],
     }
-    (tmp_path / "labels.json").write_text(json.dumps(content))
-    assert recognise_detector(tmp_path / "labels.json", PETS).header.known_classes == ("cat", "dog", "owl")
+    (found / "labels.json").write_text(json.dumps(content))
+    assert recognise_detector(found / "labels.json", pets).header.known_classes == ("cat", "dog", "owl")
+
+
+def test_numbers_that_disagree_with_what_is_labelled_are_doubted(pets, found):
+    for numbers, doubted in ((0, 1), False), ((1, 0), True):
+        for k in range(12):
+            (found / f"{k}.txt").write_text(
+                f"{numbers[k % 2]} 0.5 0.5 0.2 0.4 0.9\n{numbers[1 - k % 2]} 0.5 0.5 0.2 0.4 0.3\n"
+            )
+        said = recognise_detector(found, pets).assumed
+        assert (
+            "only in 0 of 12 labelled images is the best detection of a class that is labelled there" in said
+        ) == doubted

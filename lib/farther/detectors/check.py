@@ -122,4 +122,4 @@ def _counted(detector: Imported, images: Mapping[str, Images], scopes: Scopes) -
     if sum(regular_file(file).stat().st_size for file in detector.files()) > OPENED_BYTES:
         return " (large: the detections were not read)"
     with TemporaryDirectory() as folder:
-        return f", {check_import(detector, images, scopes, Path(folder) / 'rows')} detections"
+        return f", {check_import(detector, images, scopes, Path(folder) / 'rows')}"

@@ -6,11 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import floor
-from pathlib import Path
+from operator import itemgetter
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
+from farther import datasets
 from farther.detectors.imported.columns import OPTIONAL
 from farther.detectors.imported.formats import CLASSES, PICKLES, TEXTS, Batch, Results, files_of, open_results
 from farther.errors import DataError
@@ -21,6 +23,9 @@ from farther.tables.folders import listed
 
 #: Boxes in pixels have a side above this; rounded fractions are up to this.
 FRACTION = 1.5
+#: Numbers of classes are doubted where, of at least so many images, this part of the best detections are of a class
+#: that is labelled in the image.
+IMAGES, AGREEING = 10, 0.3
 #: Texts are told from a row of labels by this many files.
 SAMPLE = 200
 
@@ -122,14 +127,24 @@ def _fits(of: dict[str, np.ndarray]) -> bool:
 
 @dataclass
 class _Found:
-    """What all detections have in common, and the classes and images that they name."""
+    """What all detections have in common, and the classes and images that they name.
+
+    Args:
+        count: Of the detections.
+        lowest: Of the scores.
+        largest: Of the numbers of boxes.
+        logits: How many there are.
+        classes: Names or numbers.
+        images: Score and class of the best detection of each.
+        fields: Of the records.
+    """
 
     count: int = 0
     lowest: float = 1.0
     largest: float = 0.0
     logits: int = 0
     classes: set[int | str] = field(default_factory=set)
-    images: set[str] = field(default_factory=set)
+    images: dict[str, tuple[float, int | str]] = field(default_factory=dict)
     fields: set[str] = field(default_factory=set)
 
     def add(self, batch: Batch) -> None:
@@ -143,7 +158,10 @@ class _Found:
             self.count += 1
             self.lowest, self.largest = min(self.lowest, float(score)), max(self.largest, *map(float, box or (0,)))
             self.classes.add(category)
-            self.images.add(str(given.get("file_name", given.get("image_id"))))
+            image = str(given.get("file_name", given.get("image_id"))).replace("\\", "/")
+            self.images[image] = max(
+                self.images.get(image, (-1.0, category)), (float(score), category), key=itemgetter(0)
+            )
             self.fields |= given.keys()
             self.logits = len(given.get("logits") or ())
 
@@ -178,6 +196,7 @@ def _classes(
         in_order = [name for _, name in sorted(dataset.numbers.items())]
         numbers = dict(enumerate(in_order or dataset.categories))
         assumed = "classes are numbers: they are taken to be the ID dataset's, in its order, from 0"
+        assumed += _doubt(found, numbers, dataset)
     else:
         numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))
         if 0 not in found.classes and dataset.entry["format"] == "yolo":  # ultralytics numbers user-defined ones from 1
@@ -188,3 +207,22 @@ def _classes(
         problem = f"{name} {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
         raise DataError(f"{problem}; write the names into {where}", file=file)
     return {"classes": list(numbers.values()), "categories": numbers}, assumed
+
+
+def _doubt(found: _Found, numbers: dict[int, str], dataset: Dataset) -> str:
+    """A clause that says so where the best detection of an image is seldom of a class that is labelled in it."""
+    reader = datasets.create(**dataset.entry)
+    labelled: dict[str, set[str]] = {}
+    for subset in dataset.subsets:
+        read = reader.read(subset)
+        for image, category in zip(read.objects.image, read.objects.category, strict=True):
+            labelled.setdefault(PurePosixPath(read.images.file[image]).stem, set()).add(read.categories[category])
+    names = {str(number): name for number, name in numbers.items()}
+    best = {PurePosixPath(image).stem: names.get(str(number)) for image, (_, number) in found.images.items()}
+    right = [category in labelled[image] for image, category in best.items() if image in labelled]
+    if len(right) < IMAGES or sum(right) >= AGREEING * len(right):
+        return ""
+    return (
+        f", but only in {sum(right)} of {len(right)} labelled images is the best detection of a class that is labelled "
+        f"there: write the names into {CLASSES} beside the files, one per line, that of class 0 first"
+    )

@@ -65,7 +65,7 @@ def import_splits(
     return {split: folder.renamed(named) for split, folder in folders.items()}
 
 
-def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path) -> int:
+def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path) -> str:
     """Reads all detections as `import_splits` does, and looks for the images of splits.
 
     Args:
@@ -75,7 +75,7 @@ def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes,
         folder: Folder for unfinished work.
 
     Returns:
-        The number of detections.
+        How many detections there are, and how many of them belong to no split.
 
     Raises:
         DataError: as in `import_splits`.
@@ -83,7 +83,8 @@ def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes,
     with spooled(adapter, adapter.header(), folder) as spool:
         for split, images in splits.items():
             checked_places(spool, split, images, names, adapter.weights)
-        return len(spool)
+        rest = unused(spool, splits, names) if names.splits <= splits.keys() else ""
+        return f"{len(spool)} detections" + (f"; {rest}" if rest else "")
 
 
 @dataclass(frozen=True)
@@ -158,13 +159,19 @@ class _Making:
         """Logs how many detections no split uses, if the files were read at all."""
         if "spool" not in self.__dict__:
             return
-        wanted = np.zeros(len(self.spool.names), bool)
-        for split, images in self.tables.items():
-            wanted |= places(self.spool.names, split, images, self.scopes) >= 0
-        counts = np.bincount(self.spool.image, minlength=len(wanted))
-        unused = counts * ~wanted
-        if unused.any():
-            self.log(f"{unused.sum()} detections of {np.count_nonzero(unused)} images are in no split: left out")
+        if text := unused(self.spool, self.tables, self.scopes):
+            self.log(text)
+
+
+def unused(spool: Spool, splits: Mapping[str, Images], scopes: Scopes) -> str:
+    """How many detections of how many images no split uses; empty where all are used."""
+    wanted = np.zeros(len(spool.names), bool)
+    for split, images in splits.items():
+        wanted |= places(spool.names, split, images, scopes) >= 0
+    counts = np.bincount(spool.image, minlength=len(wanted)) * ~wanted
+    if not counts.any():
+        return ""
+    return f"{counts.sum()} detections of {np.count_nonzero(counts)} images are in no split: left out"
 
 
 def places(names: Sequence[tuple[DetectionsSource, str]], split: str, images: Images, scopes: Scopes) -> np.ndarray:
@@ -261,7 +268,7 @@ def checked_places(spool: Spool, split: str, images: Images, scopes: Scopes, wei
         ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
         raise DataError(
             f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
-            "names, or give the parameter 'annotations', which maps numbers to files",
+            "names; for the numbers of COCO results, give the parameter 'annotations', which maps them to files",
             file=spool.names[0][0].path if spool.names else weights,
         )
     detected = np.bincount(spool.image, minlength=len(spool.names)) > 0
