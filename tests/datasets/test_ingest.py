@@ -10,6 +10,7 @@ from farther.datasets.ingest import ingest
 from farther.errors import DataError
 from farther.tables import Images, Objects
 from farther.tables.files import digest
+from farther.tables.stored import ingest_warnings
 
 FILE = "annotations/instances_val2017.json"
 
@@ -247,3 +248,17 @@ def test_boxes_in_fractions_of_the_image_are_refused(lay, tmp_path):
     root = lay(pictures(**{FILE: coco((1, 0.1, 0.2, 0.3, 0.4), (2, 0.5, 0.5, 0.5, 0.5))}))
     with pytest.raises(DataError, match=r"annotations\[0\].*2 of 2 boxes lie between 0 and 1 .*fractions of the image"):
         run(root, tmp_path)
+
+
+def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp_path):
+    names = ("Fox", "fox", "cafe\u0301", "caf\u00e9", "owl")
+    images = [{"id": number, "file_name": "a.png"} for number in (1, 2)]
+    content = {"images": images, "annotations": [], "categories": [{"id": k, "name": n} for k, n in enumerate(names)]}
+    (tmp_path / "all.json").write_text(json.dumps(content))
+    Image.new("RGB", (20, 10)).save(tmp_path / "a.png")
+    reader = datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]})
+    ingest(reader, "pets", tmp_path / "out")
+    warnings = {(one["kind"], one["found"]) for one in ingest_warnings(tmp_path / "out")["warnings"]}
+    assert ("categories of nearly one name", "'Fox', 'fox'") in warnings
+    assert ("categories of nearly one name", "'cafe\u0301', 'caf\u00e9'") in warnings
+    assert ("image file with several ids", "a.png") in warnings

@@ -2,9 +2,12 @@ import re
 from xml.sax.saxutils import escape
 
 import pytest
+from PIL import Image
 
 from farther import datasets
+from farther.datasets.voc import CLASSES
 from farther.errors import DataError
+from farther.projects import recognise
 
 DOG = """
     <object>
@@ -124,7 +127,6 @@ def test_a_file_that_calls_its_image_otherwise_is_listed(lay):
     ("old", "new", "field", "problem"),
     [
         ("<name>dog</name>", "", "name", "the field is missing; expected"),
-        ("<name>dog</name>", "<name>fox</name>", "name", "unknown class 'fox'; parameter 'categories' has aeroplane"),
         ("<xmin>48</xmin>", "", "bndbox.xmin", "the field is missing; expected"),
         ("<ymax>371</ymax>", "<ymax>many</ymax>", "bndbox.ymax", "expected a finite number, found 'many'"),
         ("<ymax>371</ymax>", "<ymax>nan</ymax>", "bndbox.ymax", "expected a finite number, found nan"),
@@ -220,3 +222,23 @@ def test_xml_files_without_image_sets_are_read_from_any_folders(lay):
 def test_a_folder_without_xml_files_is_refused(lay):
     with pytest.raises(DataError, match="no XML file here; parameter 'layout' names the folders"):
         read(lay(LAID_OUT), layout={"train": ["pictures", "pictures"]})
+
+
+def test_a_class_that_is_not_among_the_given_ones_is_an_error(lay):
+    root = lay(one_image(annotation(PERSON_WITH_PARTS, DOG)))
+    reader = datasets.create("voc", root=str(root), categories=["person", "fox"])
+    with pytest.raises(DataError, match="unknown class 'dog'; parameter 'categories' has person, fox"):
+        reader.read(reader.subsets()[0])
+
+
+@pytest.mark.parametrize(("name", "categories"), [("WBC", ["WBC"]), ("dog", list(CLASSES))])
+def test_classes_of_image_sets_are_those_of_the_files_unless_all_are_voc_s(tmp_path, name, categories):
+    for folder in ("ImageSets/Main", "Annotations", "JPEGImages"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "ImageSets/Main/train.txt").write_text("a\n")
+    box = "<bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    xml = f"<annotation><object><name>{name}</name>{box}</object></annotation>"
+    (tmp_path / "Annotations/a.xml").write_text(xml)
+    Image.new("RGB", (20, 10)).save(tmp_path / "JPEGImages/a.jpg")
+    found = recognise(tmp_path)
+    assert (found.entry["image_sets"], found.categories) == ({"train": ["train"]}, categories)

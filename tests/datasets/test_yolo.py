@@ -1,11 +1,14 @@
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from farther import datasets
 from farther.datasets.ingest import ingest
 from farther.errors import DataError
+from farther.projects import recognise
 from farther.tables import Objects
 
 YAML = "path: ../datasets/pets\ntrain: images/train\nval: images/val\ntest:\nnames:\n  0: cat\n  1: guide dog\n"
@@ -99,7 +102,7 @@ def test_a_wrong_row_is_an_error_that_names_file_line_and_field(lay, rows, row, 
         ("val: images/val\nnames: [cat, cat]", "field 'names': two classes are called 'cat'"),
         ("val: images/val\nnames: [cat, dog]\nnc: 3", "field 'nc': 3 classes, but 2 names"),
         ("val: images/val\nnames: [cat, dog]\nkpt_shape: [17, 3]", "field 'kpt_shape': rows of key points"),
-        ("names: [cat, dog]", "field 'val': expected a folder, a list of images, or several of them, found None"),
+        ("names: [cat, dog]\nval: 3", "field 'val': expected a folder, a list of images, or several of them, found 3"),
         ("val: /etc\nnames: [cat, dog]", "field 'val': file name '/etc' leaves its folder"),
         ("val: images/../../x\nnames: [cat, dog]", "field 'val': file name 'images/../../x' leaves its folder"),
     ],
@@ -174,3 +177,33 @@ def test_images_behind_a_link_to_a_folder_are_found(lay, tmp_path):
     (root / "labels/val/more").mkdir()
     (root / "labels/val/more/b.txt").write_text("0 0.5 0.5 1 1\n")
     assert read(root).images.image_id.tolist() == ["more/b"]
+
+
+@pytest.mark.parametrize(
+    ("files", "names", "subsets"),
+    [
+        (("images/train/a", "images/val/b"), "data.yaml", {"train": "a", "val": "b"}),
+        (("train/images/a", "valid/images/b", "test/images/c"), "names.yaml", {"train": "a", "val": "b", "test": "c"}),
+        (("images/a",), "classes.txt", {"all": "a"}),  # Label Studio
+        (("a",), "classes.txt", {"all": "a"}),  # LabelImg: texts beside the images
+        (("images/a",), "labels/classes.txt", {"all": "a"}),
+        (("obj_train_data/a",), "obj.names", {"train": "a"}),  # CVAT, Darknet
+    ],
+)
+def test_without_subsets_in_the_yaml_file_the_folders_say_which_there_are(tmp_path, files, names, subsets):
+    for file in files:
+        image, label = tmp_path / f"{file}.jpg", tmp_path / f"{file.replace('images/', 'labels/')}.txt"
+        for path in (image, label):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 10)).save(image)
+        label.write_text("1 0.5 0.5 0.2 0.4\n")
+    (tmp_path / names).parent.mkdir(exist_ok=True)
+    (tmp_path / names).write_text("names: [cat, dog]\n" if names.endswith(".yaml") else "cat\ndog\n")
+    entry = recognise(tmp_path).entry
+    assert entry["format"] == "yolo"
+    reader = datasets.create(**entry)
+    assert sorted(reader.subsets()) == sorted(subsets)
+    for subset, image_id in subsets.items():
+        read = reader.read(subset)
+        assert [Path(one).name for one in read.images.image_id] == [image_id]
+        assert [read.categories[one] for one in read.objects.category] == ["dog"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -142,7 +143,12 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         raise DataError("no image can be read; parameter 'root' says where the dataset lies", file=place)
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
     box, keep, box_warnings = _clip(annotations, size, readable)
-    warnings = [*annotations.warnings, *_image_warnings(annotations, headers), *box_warnings]
+    warnings = [
+        *annotations.warnings,
+        *_name_warnings(annotations),
+        *_image_warnings(annotations, headers),
+        *box_warnings,
+    ]
     _refuse_many(annotations, warnings, reader.max_warnings)
     rows, objects = annotations.images, annotations.objects
     if not len(objects) and len(annotations.unlabelled) < len(rows):
@@ -213,6 +219,24 @@ def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> Non
             f"the image {annotations.images.image_id[missing[0]]!r} is annotated, but its file does not exist "
             f"({len(missing)} of {len(headers)} are missing); place it there, or set missing_images: drop",
             file=annotations.image_path(missing[0]),
+        )
+
+
+def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
+    """Categories that differ by case, blanks or the composition of accents only, and image files with several ids."""
+    alike: dict[str, list[str]] = {}
+    for name in annotations.categories:
+        alike.setdefault(" ".join(unicodedata.normalize("NFC", name).casefold().split()), []).append(name)
+    place = annotations.files[0] if len(annotations.files) == 1 else "."
+    for names in alike.values():
+        if len(names) > 1:
+            found = ", ".join(map(repr, names))
+            yield DataWarning("categories of nearly one name", "dataset", place, None, None, found, "read as they are")
+    files = Counter(annotations.images.file.tolist())
+    if twice := [file for file, count in files.items() if count > 1]:
+        more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
+        yield DataWarning(
+            "image file with several ids", "dataset", place, None, None, f"{twice[0]}{more}", "read as several"
         )
 
 

@@ -60,7 +60,8 @@ class VOC(Reader):
             "VOC2012/trainval"]}`. When empty, those of VOC2012's train, val and test that are present.
         layout: Folder of XML files and folder of images of the subsets of a dataset without image sets, as LabelImg and
             Roboflow write it: `{"train": ["annots", "images"], "test": [".", "."]}`. All XML files of the folder count.
-        categories: Names of the classes; VOC's by default, or with `layout` those that occur, in alphabetical order.
+        categories: Names of the classes. By default those that occur, in alphabetical order; VOC's twenty where there
+            are no others and no `layout`.
         extension: Of the image files; with `layout`, of those that are not there.
         lists: Folder of the image sets beside `Annotations` and `JPEGImages`.
         renamed: Names for classes instead of those in the XML files; several may become one.
@@ -118,7 +119,8 @@ class VOC(Reader):
             found.warn(Location(xml, None, "filename"), "image called otherwise", written + more, action)
         names = [one.text("name") for *_, one in objects]
         names = [self.renamed.get(name, name) for name in names]
-        categories = self.categories or (tuple(sorted(set(names))) if self.layout else CLASSES)
+        are_original = not self.layout and set(names) <= set(CLASSES)
+        categories = self.categories or (CLASSES if are_original else tuple(sorted(set(names))))
         for (image, row, one), name in zip(objects, names, strict=True):
             if name not in categories:
                 raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}", "name")

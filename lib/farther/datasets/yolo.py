@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import Annotations, Collector, Edges, Expected, Reader, image_file, register
+from farther.datasets.base import Annotations, Collector, Edges, Expected, Reader, below, image_file, register
 from farther.datasets.records import Location, are_texts, read_lines, read_mapping
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
@@ -19,6 +19,10 @@ from farther.tables.files import inside
 from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
+#: Endings of text files that name the classes.
+NAMES = (".txt", ".names")
+#: Names of folders by subset.
+WORDS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
@@ -28,10 +32,12 @@ class YOLO(Reader):
     """A dataset as ultralytics' trainers read it.
 
     `data.yaml` names the classes (`names`, a list, or a mapping from 0) and, for each of `train`, `val` and `test`, a
-    folder of images, a text file that lists images, or several of these. The labels of `images/…/a.jpg` are in
-    `labels/…/a.txt`: the last folder called `images` is exchanged. A row is a class, and centre and size of a box, or
-    the corners of an outline, in fractions of the image; an outline's box is the smallest around it. The image id is
-    the path of the image below the folder, or as listed, without `images/` and suffix.
+    folder of images, a text file that lists images, or several of these. Without these three, the folders say which
+    subsets there are: `images/train` or `train/images` (`valid` is `val`), `obj_train_data` of Darknet, and otherwise
+    all images are the subset `all`. The labels of `images/…/a.jpg` are in `labels/…/a.txt`: the last folder called
+    `images` is exchanged. A row is a class, and centre and size of a box, or the corners of an outline, in fractions of
+    the image; an outline's box is the smallest around it. The image id is the path of the image below the folder, or as
+    listed, without `images/` and suffix.
 
     Tolerated, as the trainers do: an image without a label file, or with an empty one (no objects); absolute paths
     below the root; numbers of classes that are text; a `path` in `data.yaml` (where a folder or list is not below the
@@ -43,7 +49,8 @@ class YOLO(Reader):
 
     Args:
         subset_names: Subsets to read. When empty, those of train, val and test that `data.yaml` gives.
-        file: The YAML file, within the root.
+        file: The YAML file, within the root; or a text file with the name of a class in each line, as LabelImg, Label
+            Studio (`classes.txt`), and Darknet and CVAT (`obj.names`) write it.
         confidence: Rows may have a sixth column, a confidence (`save_conf` of ultralytics), which is not read.
     """
 
@@ -59,9 +66,8 @@ class YOLO(Reader):
         present = list(self.subset_names)
         if not present:
             self._check_root()
-            present = [subset for subset in self.ORIGINALS if self._content().get(subset)]
-        if not present:
-            raise DataError(f"expected one of {', '.join(self.ORIGINALS)}", file=inside(self.root, self.file))
+            content = self._content()
+            present = [subset for subset in (*self.ORIGINALS, "all") if content.get(subset)]
         return present
 
     def expects(self, subset: str) -> list[Expected]:
@@ -98,13 +104,26 @@ class YOLO(Reader):
         return found.annotations(unit="image", categories=categories, row="{row}", box_field="box")
 
     def _content(self) -> dict[str, Any]:
-        path = inside(self.root, self.file)
-        content = read_mapping(
-            path, "names, train and val", "the file does not exist; parameter 'file' says where it is"
-        )
+        path, absent = inside(self.root, self.file), "the file does not exist; parameter 'file' says where it is"
+        if path.suffix in NAMES:
+            content: dict[str, Any] = {"names": [line for line in read_lines(path, absent) if line]}
+        else:
+            content = read_mapping(path, "names, train and val", absent)
         if "kpt_shape" in content:
             raise DataError("rows of key points are not read; give a detection dataset", file=path, field="kpt_shape")
-        return content
+        if any(content.get(subset) for subset in self.ORIGINALS):
+            return content
+        return {**content, **self._folders(), "path": None}
+
+    def _folders(self) -> dict[str, str]:
+        """The folder of images of each subset, by the names of folders; all images where none has such a name."""
+        found: dict[str, str] = {}
+        for subset, words in WORDS.items():
+            for word in words:
+                for folder in (f"images/{word}", f"{word}/images", f"obj_{word}_data"):
+                    if (self.root / folder).is_dir():
+                        found.setdefault(subset, folder)
+        return found or {"all": "images" if (self.root / "images").is_dir() else "."}
 
     def _entries(self, subset: str) -> list[str]:
         """Folders and lists of a subset, within the root."""
@@ -114,15 +133,17 @@ class YOLO(Reader):
         entries: list[Any] = value if isinstance(value, list) else [value]
         if not entries or not are_texts(entries) or not all(entries):
             raise location.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
+        if value in self._folders().values():
+            return [str(value)]
         folder = Path(self.file).parent.as_posix()
         return [self._placed(image_file(self.root, folder, _below(self._relative(e)), location), base) for e in entries]
 
     def _placed(self, entry: str, base: Any) -> str:
         """An entry of `data.yaml` below its `path`, `base`, where it is not below the root."""
         if isinstance(base, str) and not inside(self.root, entry).exists():
-            below = Path(os.path.normpath(_below(self._relative(base))), entry).as_posix()
-            if not Path(below).is_absolute() and not below.startswith("..") and inside(self.root, below).exists():
-                return below
+            lower = Path(os.path.normpath(_below(self._relative(base))), entry).as_posix()
+            if not Path(lower).is_absolute() and not lower.startswith("..") and inside(self.root, lower).exists():
+                return lower
         return entry
 
     def _relative(self, name: str) -> str:
@@ -139,7 +160,7 @@ class YOLO(Reader):
             yield from self._listed(entry) if entry.endswith(".txt") else self._found(entry)
 
     def _found(self, folder: str) -> Iterator[tuple[str, str, Location]]:
-        path = inside(self.root, folder)
+        path = below(self.root, folder)
         if not path.is_dir():
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
         for file in sorted(files_below(path)):

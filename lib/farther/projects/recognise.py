@@ -18,6 +18,8 @@ from farther.tables.files import open_binary
 from farther.tables.folders import files_below, listed
 from farther.tables.json_stream import list_elements
 
+#: Text files that name the classes of YOLO's labels, as LabelImg, Label Studio, Darknet and CVAT write them.
+CLASS_LISTS = ("classes.txt", "obj.names", "labels/classes.txt")
 #: Names of folders that say nothing about the subset.
 PLAIN = frozenset({"annotations", "annots", "images", "labels", "xml", "instances", "."})
 
@@ -94,6 +96,9 @@ def _yolo(root: Path) -> dict[str, Any] | None:
         if isinstance(content, dict) and "names" in content:
             named = {} if file.name == "data.yaml" else {"file": file.name}
             return {"format": "yolo", **named}
+    for name in CLASS_LISTS:
+        if (root / name).is_file():
+            return {"format": "yolo", "file": name}
     return None
 
 
