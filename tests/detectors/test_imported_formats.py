@@ -303,7 +303,8 @@ WRONG = {
                     r"1 labels, 2 scores and 1 bboxes"),
     "oriented": ("1.json", '[{"name": "cat", "confidence": 1, "box": {"x1": 0, "x3": 1}}]', r"oriented boxes"),
     "coco": ("c.json", '{"images": [], "categories": [], "annotations": [{"image_id": 1, "score": 1}]}',
-             r"annotations|row 0: field 'image_id': 1 is not in the file"),
+             r"row 0: field 'image_id': 1 is not in the file"),
+    "sample": ("s.json", '{"samples": [3]}', r"row samples\[0\]: expected an object, found 3"),
     "other": ("o.json", '{"a": 1}', r"no detections that are known: expected a list of objects"),
 }  # fmt: skip
 

@@ -111,7 +111,10 @@ def _columns_of_texts(files: Sequence[Path]) -> Sequence[str]:
     width = min((len(row) for row in rows), default=6)
     if width < 6:
         return TEXTS[0]  # whose reader says what is missing
-    values = np.array([row[:6] for row in rows], float) if rows else np.zeros((0, 6))
+    try:
+        values = np.array([row[:6] for row in rows], float).reshape(-1, 6)
+    except ValueError:
+        return TEXTS[0]  # as before
     return next((names for names in TEXTS if _fits(dict(zip(names, values.T, strict=True)))), TEXTS[0])
 
 
@@ -163,7 +166,7 @@ class _Found:
                 self.images.get(image, (-1.0, category)), (float(score), category), key=itemgetter(0)
             )
             self.fields |= given.keys()
-            self.logits = len(given.get("logits") or ())
+            self.logits = len(given["logits"]) if isinstance(given.get("logits"), list) else 0
 
     def optional(self) -> str:
         """The optional fields that there are, and the two that many methods read where they are not there."""

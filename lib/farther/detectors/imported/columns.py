@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -111,7 +112,7 @@ def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
     """
     line = next(iter(read_text(path).splitlines()), "")
     separator = max(",;\t", key=line.count)
-    names = header or [name.strip().strip('"') for name in line.split(separator)]
+    names = header or [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
     if any(map(_is_number, names)):
         problem = f"its first line names no columns (found: {shorten(line)}). Write one like {EXAMPLE}"
         raise DataError(problem, file=path)

@@ -106,11 +106,12 @@ def open_results(path: Path, columns: Sequence[str] | None = None) -> Results:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of detections in a folder; of a FiftyOneDataset, its samples.json."""
+    """The files of detections in a folder, text where there are no others; of a FiftyOneDataset, its samples.json."""
     if (folder / "samples.json").is_file():
         return [folder / "samples.json"]
-    found = [file for ending in ("csv", "tsv", "json", "txt") for file in listed(folder, f"*.{ending}")]
-    return [file for file in found if file.name not in (CLASSES, "regions.json")]
+    found = [file for ending in ("csv", "tsv", "json") for file in listed(folder, f"*.{ending}")]
+    found = [file for file in found if file.name != "regions.json"]
+    return found or [file for file in listed(folder, "*.txt") if file.name != CLASSES]
 
 
 def _of_list(path: Path) -> Results:
@@ -143,8 +144,8 @@ def _of_object(path: Path) -> Results:
         field = _fiftyone_field(path)
         return Results("FiftyOne's samples", lambda: _batches(path, _fiftyone(path, field), _FIFTYONE))
     if isinstance(samples := _peek(path, "annotations"), dict) and "score" in samples:
-        names = [one["name"] for one in list_elements(path, "categories") if isinstance(one, dict) and "name" in one]
-        return Results("COCO annotations with scores", lambda: _batches(path, _coco(path)), classes=tuple(names))
+        names = tuple(_named(path, "categories", "name").values())
+        return Results("COCO annotations with scores", lambda: _batches(path, _coco(path)), classes=names)
     content = read_json(path)
     if isinstance(content, dict) and {"labels", "scores", "bboxes"} <= content.keys():
         return Results("MMDetection's JSON", lambda: _mmdetection(path, content), per_image=True)
@@ -203,8 +204,8 @@ _FIFTYONE = {"bbox": "bounding_box", "category_id": "label", "score": "confidenc
 def _fiftyone_field(path: Path) -> str:
     """The field of samples that holds detections with confidences."""
     found: dict[str, None] = {}
-    for sample in list_elements(path, "samples"):
-        for name, value in sample.items() if isinstance(sample, dict) else ():
+    for sample in _objects(path, "samples"):
+        for name, value in sample.items():
             if any("confidence" in one and one["confidence"] is not None for one in _labels(value)):
                 found[name] = None
     if len(found) == 1 or "predictions" in found:
@@ -223,7 +224,7 @@ def _labels(value: Any) -> list[dict[str, Any]]:
 def _fiftyone(path: Path, field: str) -> Iterator[dict[str, Any]]:
     """Detections of samples; images that were exported, too, are in `data/`, which says nothing of their folders."""
     names = {ours: theirs for ours, theirs in _FIFTYONE.items() if ours != "image_id"}
-    for sample in list_elements(path, "samples"):
+    for sample in _objects(path, "samples"):
         for one in _labels(sample.get(field)):
             found = {ours: one[theirs] for ours, theirs in names.items() if theirs in one}
             optional = {name: one[name] for name in OPTIONAL if one.get(name) is not None}
@@ -232,13 +233,29 @@ def _fiftyone(path: Path, field: str) -> Iterator[dict[str, Any]]:
 
 def _coco(path: Path) -> Iterator[Any]:
     """Boxes of COCO annotations, with the names of their images and classes."""
-    images = {one["id"]: one["file_name"] for one in list_elements(path, "images") if isinstance(one, dict)}
-    names = {one["id"]: one["name"] for one in list_elements(path, "categories") if isinstance(one, dict)}
-    for row, one in enumerate(list_elements(path, "annotations")):
-        for field, known in (("image_id", images), ("category_id", names)) if isinstance(one, dict) else ():
-            if one.get(field) not in known:
+    images, names = _named(path, "images", "file_name"), _named(path, "categories", "name")
+    for row, one in enumerate(_objects(path, "annotations")):
+        for field, known in (("image_id", images), ("category_id", names)):
+            if (number := str(one.get(field))) not in known:
                 raise DataError(f"{shorten(one.get(field))} is not in the file", file=path, row=row, field=field)
-            one[field] = known[one[field]]
+            one[field] = known[number]
+        yield one
+
+
+def _named(path: Path, key: str, name: str) -> dict[str, str]:
+    """Name of each image or category of a COCO file, by its number."""
+    return {str(one.get("id")): str(one.get(name)) for one in _objects(path, key)}
+
+
+def _objects(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """The elements of a list in a file.
+
+    Raises:
+        DataError: one is not an object.
+    """
+    for row, one in enumerate(list_elements(path, key)):
+        if not isinstance(one, dict):
+            raise DataError(f"expected an object, found {shorten(one)}", file=path, row=f"{key}[{row}]")
         yield one
 
 
