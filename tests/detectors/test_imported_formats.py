@@ -301,6 +301,7 @@ WRONG = {
     }}]}), r"confidences are in 'a' and 'b': export one of them, with `dataset\.select_fields\('a'\)`"),
     "mmdetection": ("1.json", '{"labels": [0], "scores": [0.5, 0.5], "bboxes": [[0, 0, 1, 1]]}',
                     r"1 labels, 2 scores and 1 bboxes"),
+    "box of 3": ("1.json", '{"labels": [0], "scores": [0.5], "bboxes": [[0, 0, 1]]}', r"row 0: field 'bboxes': expected 4"),
     "oriented": ("1.json", '[{"name": "cat", "confidence": 1, "box": {"x1": 0, "x3": 1}}]', r"oriented boxes"),
     "coco": ("c.json", '{"images": [], "categories": [], "annotations": [{"image_id": 1, "score": 1}]}',
              r"row 0: field 'image_id': 1 is not in the file"),

@@ -115,6 +115,8 @@ def _columns_of_texts(files: Sequence[Path]) -> Sequence[str]:
         values = np.array([row[:6] for row in rows], float).reshape(-1, 6)
     except ValueError:
         return TEXTS[0]  # as before
+    if not np.isfinite(values).all():
+        return TEXTS[0]
     return next((names for names in TEXTS if _fits(dict(zip(names, values.T, strict=True)))), TEXTS[0])
 
 

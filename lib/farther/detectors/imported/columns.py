@@ -137,13 +137,14 @@ def csv_batches(
     try:
         frame = pl.read_csv(text, has_header=not header, separator=columns.separator, infer_schema=False)
         frame.columns = list(header or [name.strip() for name in frame.columns])
+        frame = frame.select(*columns.names.values())
     except pl.exceptions.NoDataError:
         return
     except pl.exceptions.PolarsError as error:
         raise DataError(f"not CSV that can be read: {first_line(error)}", file=path) from None
     first = 1 if header else 2
     for start in range(0, frame.height, size):
-        yield first + start, frame[start : start + size].select(*columns.names.values()).to_dicts()
+        yield first + start, frame[start : start + size].to_dicts()
 
 
 def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> list[dict[str, Any]]:

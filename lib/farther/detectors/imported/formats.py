@@ -267,8 +267,9 @@ def _mmdetection(path: Path, content: dict[str, Any]) -> Iterator[Batch]:
     if not len(labels) == len(scores) == len(boxes):
         problem = f"{len(labels)} labels, {len(scores)} scores and {len(boxes)} bboxes"
         raise DataError(f"{problem}: expected as many of each", file=path)
-    if odd := next((row for row, box in enumerate(boxes) if not isinstance(box, list) or len(box) != 4), None):
-        raise DataError(f"expected 4 numbers, found {shorten(boxes[odd])}", file=path, row=odd, field="bboxes")
+    for row, box in enumerate(boxes):
+        if not isinstance(box, list) or len(box) != 4:
+            raise DataError(f"expected 4 numbers, found {shorten(box)}", file=path, row=row, field="bboxes")
     names = ("class", "score", *BOXES["corners"], "image")
     rows = [
         dict(zip(names, (label, score, *box, path.stem), strict=True))
