@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from farther.evaluation.files import RunFiles
 from farther.metrics.catalogue import METRICS
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of_split
+from farther.tables.parquet import read_parquet
 
 #: The metrics: separation, and unknown objects that are found.
 SHOWN = ("auroc", "r_u")
@@ -69,8 +69,8 @@ def _of_run(run: Run, split: str, artifacts: Path) -> Iterator[tuple[str, float]
     """Metric and smallest difference of each pair of methods of a run."""
     files = RunFiles(run.name, run.benchmark, artifacts)
     paths = [files.replicates(method, split) for method in run.methods]
-    tables = [pl.read_parquet(path, columns=[*SHOWN]) for path in paths if path.exists()]
-    for first, second in combinations(tables, 2):
+    tables = [read_parquet(path) for path in paths if path.exists()]
+    for first, second in combinations([table for table in tables if {*SHOWN} <= {*table.columns}], 2):
         for metric in SHOWN:
             value = smallest_difference(first[metric].to_numpy(), second[metric].to_numpy())
             if np.isfinite(value):
