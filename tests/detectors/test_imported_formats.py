@@ -7,7 +7,7 @@ import pytest
 import supervision as sv
 
 from farther import detectors
-from farther.detectors.imported import import_splits
+from farther.detectors.imported import Scopes, check_import, import_splits
 from farther.errors import DataError
 from farther.tables import Images, Regions
 
@@ -278,6 +278,15 @@ def test_a_file_per_split_serves_that_split_and_unknown_images_are_counted(world
     assert world.lines[-1] == "1 detections of 1 images are in no split: left out"
 
 
+def test_the_check_of_doctor_counts_detections_of_no_split(world):
+    world.write_split("test", FILES[:2], ["a", "b"])
+    images = Images.read(world.root / "splits/test/images.parquet")
+    made = detectors.create("detections", weights=supervision_csv(world.root), classes=CLASSES)
+    scopes = Scopes(frozenset(["test"]), frozenset(["d"]))
+    found = check_import(made, {"test": images}, scopes, world.root / "rows")
+    assert found == "3 detections; 1 detections of 1 images are in no split: left out"
+
+
 HEAD = "file,xmin,ymin,xmax,ymax,class,score\n"
 WRONG = {
     "no header": ("f.csv", "1.jpg,0,0,1,1,cat,0.5", r"first line names no columns \(found: '1\.jpg.* Write one like f"),
@@ -301,7 +310,7 @@ WRONG = {
     }}]}), r"confidences are in 'a' and 'b': export one of them, with `dataset\.select_fields\('a'\)`"),
     "mmdetection": ("1.json", '{"labels": [0], "scores": [0.5, 0.5], "bboxes": [[0, 0, 1, 1]]}',
                     r"1 labels, 2 scores and 1 bboxes"),
-    "box of 3": ("1.json", '{"labels": [0], "scores": [0.5], "bboxes": [[0, 0, 1]]}', r"row 0: field 'bboxes': expected 4"),
+    "box of 3": ("1.json", '{"labels": [0], "scores": [0.5], "bboxes": [[0]]}', r"row 0: field 'bboxes': expected 4"),
     "oriented": ("1.json", '[{"name": "cat", "confidence": 1, "box": {"x1": 0, "x3": 1}}]', r"oriented boxes"),
     "coco": ("c.json", '{"images": [], "categories": [], "annotations": [{"image_id": 1, "score": 1}]}',
              r"row 0: field 'image_id': 1 is not in the file"),
