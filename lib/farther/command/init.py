@@ -29,7 +29,8 @@ def init(
     """Make a project for your photographs, labels and detector.
 
     Recognises YOLO folders, COCO JSON, VOC-style XML (LabelImg, Roboflow), folders of images per class, and images
-    without boxes; checkpoints (Ultralytics, torchvision, Detectron2, transformers, ONNX) and files of detections.
+    without boxes; checkpoints (Ultralytics, torchvision, Detectron2, transformers, ONNX) and files of detections (COCO
+    results, CSV, Ultralytics' txt, supervision, FiftyOne, MMDetection).
     Writes params.yaml, a rules file that says which categories the detector knows, and an empty file of decisions, and
     prints what it assumed, with the lines where it can be changed. A new folder also gets the pipeline, git and DVC.
     What is not given is asked for. With --wordnet or --clip, categories that are near to an ID class are proposed;

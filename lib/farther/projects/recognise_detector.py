@@ -56,7 +56,8 @@ STATES = {
 }
 READ = (
     "Read are checkpoints of Ultralytics and of farther, state dicts of torchvision's detectors and classifiers, "
-    "folders of transformers, ONNX graphs (.onnx), COCO results (.json) and folders of Parquet"
+    "folders of transformers, ONNX graphs (.onnx), detections (COCO results, CSV, Ultralytics' txt and JSON, "
+    "supervision, FiftyOne, MMDetection) and folders of Parquet"
 )
 
 
