@@ -13,6 +13,7 @@ from farther import datasets
 from farther.datasets.image_folder import ENDINGS
 from farther.datasets.unlabelled import VIDEOS
 from farther.errors import DataError
+from farther.projects.recognise_exports import recognise_export
 from farther.tables.documents import read_yaml
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below, listed
@@ -51,11 +52,12 @@ def recognise(root: Path) -> Dataset:
     """The format of a folder: YOLO, COCO JSON, VOC-style XML, one folder of images per class, or images without boxes.
 
     Raises:
-        DataError: it is none of these, or its annotations cannot be read.
+        DataError: it is none of these, its annotations cannot be read, or they are to be converted first; see
+            `farther.projects.recognise_exports`.
     """
     if not root.is_dir():
         raise DataError("the folder does not exist", file=root)
-    for candidate in (_yolo, _coco, _voc, _image_folder, _images):
+    for candidate in (_yolo, _coco, recognise_export, _voc, _image_folder, _images):
         if (entry := candidate(root)) is not None:
             return describe({**entry, "root": str(root)})
     looked = (
