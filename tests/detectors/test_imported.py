@@ -190,7 +190,7 @@ RIGHT = softmax(LOGITS["logits"])[0]
     [
         (detection(7, 18), r"field 'category_id': unknown category 18\. Known: dog, cat, 1, 2"),
         (detection(7, score=1.5), r"field 'score': expected 0 to 1, found 1\.5"),
-        (detection(7, score="0.5"), r"field 'score': expected a number, found \"0\.5\""),
+        (detection(7, score="0.5"), r"field 'score': expected a number, found '0\.5'"),
         (detection(7, bbox=(0, 0, -1, 2)), r"field 'bbox': .*found \[0, 0, -1, 2\]"),
         (detection(7, bbox=(0, 0, 1)), r"field 'bbox': expected x, y, width, height, .*, found \[0, 0, 1\]"),
         (detection(7, **LOGITS), r"field 'logits': .*the first detection does not have it"),

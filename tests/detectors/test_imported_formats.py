@@ -299,7 +299,7 @@ WRONG = {
     "empty": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5\n1.jpg,0,0,1,1,,0.5", r"row 3: field 'class': there is no"),
     "negative": ("f.csv", f"{HEAD}1.jpg,5,0,1,1,cat,0.5", r"row 2: field 'xmin, ymin, xmax, ymax': .*no size negative"),
     "ragged": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5,7,8", r"f\.csv: not CSV that can be read"),
-    "class": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cow,0.5", r"row 2: field 'class': unknown category \"cow\"\. Known: cat"),
+    "class": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cow,0.5", r"row 2: field 'class': unknown category 'cow'\. Known: cat"),
     "percent": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,93", r"row 2: field 'score': expected 0 to 1, found 93"),
     "labels": ("1.txt", "0 0.5 0.5 0.1 0.1\n", r"1\.txt: row 1: 5 numbers: the confidence is missing.*save_conf=True"),
     "polygon": ("1.txt", "0 " + "0.5 " * 11, r"1\.txt: row 1: expected 6 numbers .*, found 12"),

@@ -8,6 +8,7 @@ import pytest
 from farther.errors import DataError
 from farther.tables.documents import DEPTH, parse_json, parse_yaml, read_json, read_sealed, read_yaml, write_sealed
 from farther.tables.files import read_text
+from farther.tables.json_stream import ELEMENT_BYTES, list_elements
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
 
@@ -101,3 +102,21 @@ def test_a_file_that_only_farther_writes_is_read_as_it_was_written_and_not_after
     file.write_text("[]")
     with pytest.raises(DataError, match=r"expected an object, found \[\]: rerun it"):
         read_sealed(file, "rerun it")
+
+
+@pytest.mark.parametrize(
+    ("element", "problem"),
+    [
+        ('"' + "a" * (ELEMENT_BYTES + 100_000) + '"', "row 1: not JSON: an element of more than 16 MB"),
+        ("[" * 2000, "nested"),
+    ],
+)
+def test_one_element_of_a_list_is_bounded(tmp_path, element, problem):
+    (tmp_path / "large.json").write_text(f'["{"b" * 1000}", {element}]')
+    with pytest.raises(DataError, match=problem):
+        list(list_elements(tmp_path / "large.json"))
+
+
+def test_a_list_of_many_elements_is_not(tmp_path):
+    (tmp_path / "many.json").write_text("[" + ", ".join(['"' + "a" * 1_000_000 + '"'] * 20) + "]")
+    assert len(list(list_elements(tmp_path / "many.json"))) == 20

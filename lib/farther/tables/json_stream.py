@@ -14,6 +14,8 @@ from farther.tables.files import open_binary
 
 #: Most levels of a file: ijson keeps the path to each of them.
 DEPTH = 1000
+#: Most bytes of one element of a file that is a list: ijson keeps it whole.
+ELEMENT_BYTES = 16_000_000
 
 
 def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
@@ -35,26 +37,36 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
             expected = "a list" if key is None else "an object"
             raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
         try:
-            for element in ijson.items(_Shallow(file), "item" if key is None else f"{key}.item", use_float=True):
+            source = _Bounded(file, None if key else ELEMENT_BYTES)
+            for element in ijson.items(source, "item" if key is None else f"{key}.item", use_float=True):
                 yield element
-                row += 1
+                row, source.since = row + 1, 0
         except (ijson.JSONError, ValueError, RecursionError) as error:
             problem = f"not JSON: {_message(error)}. Is the file complete?"
             raise DataError(problem, file=path, row=row if key is None else f"{key}[{row}] or later") from None
 
 
-class _Shallow:
-    """A file that is refused where it is nested more than `DEPTH` levels deep."""
+class _Bounded:
+    """A file that is refused where it is nested more than `DEPTH` levels deep, or where one element is too large.
 
-    def __init__(self, file: IO[bytes]):
-        self._file, self._depth = file, 0
+    Args:
+        file: The file.
+        most: Most bytes of an element; None where others lie between them.
+    """
+
+    def __init__(self, file: IO[bytes], most: int | None):
+        self._file, self._depth, self._most = file, 0, most
+        self.since = 0  # bytes since the last element
 
     def read(self, size: int) -> bytes:
         """The next bytes."""
         data = self._file.read(size)
         self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
+        self.since += len(data)
         if self._depth > DEPTH:
             raise ijson.JSONError(f"nested more than {DEPTH} levels deep")
+        if self._most is not None and self.since > self._most:
+            raise ijson.JSONError(f"an element of more than {self._most // 1_000_000} MB")
         return data
 
 

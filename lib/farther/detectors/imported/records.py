@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -12,7 +11,7 @@ from typing_extensions import TypedDict
 
 from farther.detectors.imported.base import Place
 from farther.detectors.imported.columns import OPTIONAL
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 
 OPTIONAL_FIELDS = frozenset(OPTIONAL)
 
@@ -80,7 +79,7 @@ def columns_of(
     classes = [labels.get(one["category_id"]) for one in detections]
     if None in classes:
         row = classes.index(None)
-        found, known = shown(detections[row]["category_id"]), ", ".join(map(str, labels)) or "none"
+        found, known = shorten(detections[row]["category_id"]), ", ".join(map(str, labels)) or "none"
         problem = f"unknown category {found}. Known: {known}. Name it in the parameter 'categories'"
         raise wrong(row, "category_id", problem)
     boxes = np.array([one["bbox"] for one in detections])
@@ -128,16 +127,10 @@ def checked_records(
         problem = error.errors(include_url=False, include_input=False)[0]
         number, *fields = problem["loc"]
         row, found = first + int(number), records[int(number)]
-        text = f"expected an object, found {shown(found)}"
+        text = f"expected an object, found {shorten(found)}"
         if problem["type"] == "missing" and len(fields) == 1:
             text = "the field is missing"
         elif fields:
-            text = f"expected {EXPECTED[str(fields[0])]}, found {shown(found[fields[0]])}"
+            text = f"expected {EXPECTED[str(fields[0])]}, found {shorten(found[fields[0]])}"
         at = row if key is None else f"{key}[{row}]"
         raise DataError(text, file=path, row=at, field=str(fields[0]) if fields else None) from None
-
-
-def shown(value: Any) -> str:
-    """JSON of a value, in at most 80 characters."""
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "…"
