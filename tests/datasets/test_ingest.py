@@ -2,7 +2,6 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from farther import datasets
 from farther.datasets import ingest as module
@@ -148,16 +147,6 @@ def test_the_size_of_the_file_counts_where_the_annotations_say_another(lay, tmp_
     assert (images.width.tolist(), images.height.tolist()) == ([100], [80])
     assert warnings["warnings"][0]["found"] == "100×80, annotated as 80×100"
     assert warnings["warnings"][0]["kind"] == "image of another size"
-
-
-def test_the_size_is_that_of_the_stored_pixels_whatever_the_orientation_tag_says(lay, tmp_path):
-    root = lay({FILE: coco((1, 0, 0, 9, 9), images=[(1, 40, 20)])})
-    (root / "val2017").mkdir()
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    Image.new("RGB", (40, 20)).save(root / "val2017/1.png", exif=turned)
-    run(root, tmp_path, max_warnings=0)
-    assert Images.read(tmp_path / "out/val2017/images.parquet").width.tolist() == [40]
 
 
 def test_more_warnings_than_allowed_are_an_error_that_counts_them_by_kind(lay, tmp_path):

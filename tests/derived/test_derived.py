@@ -31,6 +31,7 @@ from farther.derived.boxes import fading
 from farther.derived.pasting import matched, place, trimmed
 from farther.errors import DataError, ParameterError
 from farther.images.corruptions import corrupt, draw
+from farther.images.orientation import turned
 from farther.tables import Images, Objects
 from farther.tables.files import digest
 
@@ -209,6 +210,24 @@ def test_run_lengths_are_cut_out_pixel_by_pixel(tmp_path, compressed):
     found = create(**coco(tmp_path, [annotation])).read()
     alpha = np.asarray(trimmed(found.picture(found.found[0])).getchannel("A"))
     assert np.array_equal(alpha > 0, mask[6:12, 5:15] > 0)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("outline", ["polygon", "runs"])
+def test_an_outline_on_stored_pixels_is_cut_out_as_it_is_displayed(tmp_path, outline, orientation):
+    mask = np.zeros((30, 40), np.uint8)
+    mask[6:22, 15:20], mask[6:10, 15:30] = 1, 1
+    runs = pycocotools.mask.encode(np.asfortranarray(mask))["counts"].decode()
+    polygon = [[15, 6, 30, 6, 30, 10, 20, 10, 20, 22, 15, 22]]
+    annotation = {"bbox": [15, 6, 15, 16], "segmentation": polygon if outline == "polygon" else {"counts": runs}}
+    source = {**coco(tmp_path, [annotation]), "orientation": "stored" if orientation < 5 else "auto"}
+    upright = np.asarray(trimmed((found := create(**source).read()).picture(found.found[0])))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.open(tmp_path / "1.png").save(tmp_path / "1.png", exif=exif)
+    shown = np.asarray(trimmed(found.picture(found.found[0])))
+    expected = np.asarray(turned(Image.fromarray(upright), orientation))
+    np.testing.assert_array_equal(shown, expected)
 
 
 def test_crowds_small_truncated_and_covered_objects_are_not_cut_out(tmp_path):

@@ -26,6 +26,7 @@ from farther.detectors.networks.architectures import (
 )
 from farther.detectors.networks.detection import network_input
 from farther.errors import DataError, ParameterError
+from farther.images.orientation import BACK, turned
 from farther.methods.base import METHODS
 from farther.registry import describe
 
@@ -256,6 +257,19 @@ def test_files_and_arrays_are_the_same_to_a_detector(small_weights, images, tmp_
     assert set(from_file.image_id) == {str(path)}
     assert set(from_array.image_id) == {"0"}
     np.testing.assert_array_equal(from_file.box, from_array.box)
+
+
+@pytest.mark.parametrize("orientation", range(2, 9))
+def test_boxes_in_a_file_with_an_exif_orientation_are_those_of_the_displayed_image(
+    small_weights, images, tmp_path, orientation
+):
+    stored, exif = turned(Image.fromarray(images[0]), BACK.get(orientation, orientation)), Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "scene.png", exif=exif)
+    detector = create(small_weights)
+    found, upright = detector.detect([tmp_path / "scene.png"]), detector.detect(images[:1])
+    np.testing.assert_array_equal(found.box, upright.box)
+    np.testing.assert_array_equal(found.logits, upright.logits)
 
 
 def test_no_images_give_an_empty_table(small_weights):

@@ -251,10 +251,10 @@ def test_until_all_is_done_the_old_folder_stands(world):
     [
         lambda world: {"detector": Speckles(version=2)},
         lambda world: {"params": replace(SMALL, shard_images=6)},
-        lambda world: {"params": replace(SMALL, exif="apply")},
+        lambda world: {"params": replace(SMALL, max_pixels=10**6)},
         lambda world: setattr(world, "images", world.images[::-1]) or {},
     ],
-    ids=["detector", "shards", "exif", "images"],
+    ids=["detector", "shards", "pixels", "images"],
 )
 def test_shards_of_another_detector_or_table_or_setting_are_thrown_away(world, change):
     with pytest.raises(KeyboardInterrupt):
@@ -370,13 +370,6 @@ def test_after_an_image_is_mended_only_its_shard_is_made_again(world):
     detector = Speckles()
     assert content(world.run("mended", detector).path) == whole
     assert detector.seen == 5
-
-
-def test_upright_images_may_have_the_sides_of_the_table_exchanged(world):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (6, 4), (9, 9, 9)).save(world.root / "9.png", exif=exif)
-    assert world.run("a", params=replace(SMALL, exif="apply")).failures == []
 
 
 def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(world):
@@ -553,9 +546,9 @@ def test_an_image_with_new_content_makes_its_split_a_changed_one(benchmark):
     [
         {"detector": Speckles(version=2)},
         {"params": replace(SMALL, batch_size=2)},
-        {"params": replace(SMALL, exif="apply")},
+        {"params": replace(SMALL, max_pixels=10**6)},
     ],
-    ids=["detector", "batch size", "exif"],
+    ids=["detector", "batch size", "pixels"],
 )
 def test_another_detector_or_setting_infers_all_splits_again(benchmark, change):
     benchmark.run()
@@ -636,7 +629,7 @@ def test_a_split_without_its_table_is_refused(benchmark):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("batch_size", 0), ("workers", -1), ("shard_images", 0), ("max_failures", 1.5), ("exif", "maybe")],
+    [("batch_size", 0), ("workers", -1), ("shard_images", 0), ("max_failures", 1.5)],
 )
 def test_impossible_settings_are_refused_by_name(name, value):
     with pytest.raises(ParameterError, match=f"inference: parameter '{name}'"):

@@ -29,7 +29,7 @@ def batches(tmp_path):
     return Batches()
 
 
-PREPARATION = Preparation(Brightness(), "ignore", 1_000)
+PREPARATION = Preparation(Brightness(), 1_000)
 
 
 @pytest.mark.parametrize("processes", [0, 1, 3])
@@ -60,7 +60,7 @@ class Starved:
 
 def test_an_error_in_a_worker_that_no_image_caused_reaches_the_caller(batches):
     with pytest.raises(MemoryError, match="no room"):
-        list(spread(Preparation(Starved(), "ignore", 1_000), batches, 1))
+        list(spread(Preparation(Starved(), 1_000), batches, 1))
 
 
 def test_a_fitting_size_is_usable_and_a_wrong_one_is_named(tmp_path):

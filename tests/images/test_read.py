@@ -96,25 +96,6 @@ def test_an_animation_is_its_first_frame(tmp_path):
     assert np.abs(pictures.load(path)[0, 0].astype(int) - RED).max() <= 8
 
 
-def rotated_by_exif(folder):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the stored image must be turned by 90° clockwise to stand upright
-    return saved(folder, left_red_right_blue(), "a.png", exif=exif)
-
-
-def test_exif_orientation_is_ignored_unless_asked_for(tmp_path):
-    pixels = pictures.load(rotated_by_exif(tmp_path))
-    assert pixels.shape == (4, 8, 3)
-    assert tuple(pixels[0, 0]) == tuple(pixels[3, 0]) == RED
-
-
-def test_exif_orientation_turns_the_image_where_asked_for(tmp_path):
-    pixels = pictures.load(rotated_by_exif(tmp_path), exif="apply")
-    assert pixels.shape == (8, 4, 3)
-    assert tuple(pixels[0, 0]) == tuple(pixels[0, 3]) == RED
-    assert tuple(pixels[7, 0]) == BLUE
-
-
 def test_an_image_of_one_pixel_is_an_image(tmp_path):
     assert pictures.load(saved(tmp_path, Image.new("RGB", (1, 1), RED), "a.png")).tolist() == [[list(RED)]]
 

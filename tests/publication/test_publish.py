@@ -24,12 +24,14 @@ from farther import datasets
 from farther.curation import TablesFolder, benchmark, curate
 from farther.curation.sources import LabelledImages
 from farther.datasets.ingest import ingest
+from farther.datasets.orientation import KINDS
 from farther.errors import DataError, ParameterError
 from farther.publication import Publication, Words, collect, publish, read_words
 from farther.publication.contents import xywh
 from farther.tables import Images, Objects
 from farther.tables.documents import write_json
 from farther.tables.files import digest
+from farther.tables.stored import ingest_warnings
 
 ROOT = Path(__file__).parents[2]
 SPLITS = ("pool_near", "pool_far", "open_far")
@@ -72,8 +74,11 @@ OBJECTS = [
 
 
 def picture(path: Path, shade: int) -> None:
+    """A picture that is displayed as 64 × 48; that of shade 90 is stored on its side."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (64, 48), (shade, 80, 160)).save(path)
+    exif, size = Image.Exif(), (48, 64) if shade == 90 else (64, 48)
+    exif[0x0112] = 6 if shade == 90 else 1
+    Image.new("RGB", size, (shade, 80, 160)).save(path, exif=exif)
 
 
 def lay_coco(root: Path, images: list[int], objects: list) -> None:
@@ -162,8 +167,8 @@ def test_what_was_published_reads_back_as_the_same_tables(project, tmp_path, for
     publication = gathered(project)
     out = publish(publication, tmp_path / "out", format)
     found = datasets.create(root=out, **reader)
-    summary = ingest(found, "again", tmp_path / "tables")
-    assert all(counts["warnings"] == 0 for counts in summary.values())
+    ingest(found, "again", tmp_path / "tables")
+    assert set(ingest_warnings(tmp_path / "tables")["counts"]) <= {KINDS["displayed"]}
     for split in publication.splits:
         if reader.get("config", split.name) != split.name:
             continue

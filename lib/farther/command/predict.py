@@ -57,7 +57,7 @@ def predict(
     check_free(out)
     loaded = Bundle.load(bundle)
     reading = loaded.info.reading
-    taken = SourceSettings(every=every, limit=limit, exif=reading.exif, max_pixels=reading.max_pixels)
+    taken = SourceSettings(every=every, limit=limit, max_pixels=reading.max_pixels)
     opened = open_source(source, taken)
     monitor = Monitor(loaded, device)
     settings = PredictSettings(out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window)

@@ -21,6 +21,10 @@ from farther.tables.files import inside
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
 
+#: What boxes refer to: the image as it is displayed (turned as its EXIF orientation says), or its stored pixels;
+#: "auto": what the size of the image as annotated says, and the displayed image where it does not tell.
+AnnotatedOn = Literal["displayed", "stored", "auto"]
+
 #: Edges of a whole image's box, with `unit` "image": the object that an image's label describes.
 WHOLE_IMAGE: Edges = (0.0, 0.0, 1.0, 1.0)
 
@@ -299,6 +303,7 @@ class Reader(ABC):
         root: The dataset's folder; all files are below it.
         missing_images: "error": an annotated image without a file is an error; "drop": it is dropped and listed.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
+        orientation: What boxes refer to where images have an EXIF orientation; see `AnnotatedOn`.
         subset_names: Subsets to read. When empty, all that are present.
     """
 
@@ -311,6 +316,7 @@ class Reader(ABC):
     root: Path
     missing_images: Literal["error", "drop"] = "error"
     max_warnings: float = Field(default=0.05, ge=0, le=1)
+    orientation: AnnotatedOn = "auto"
     subset_names: tuple[str, ...] = ()
 
     @abstractmethod

@@ -16,9 +16,11 @@ from tqdm import tqdm
 
 from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, Reader
+from farther.datasets.orientation import as_displayed
 from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
-from farther.images.read import open_image
+from farther.images.orientation import UPRIGHT
+from farther.images.read import read_header
 from farther.tables import Images, Objects
 from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json
@@ -39,10 +41,11 @@ KEPT = {LEAVES: "clipped", TINY: "kept as it is"}
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Size and digest of an image file, or the problem in reading it."""
+    """Displayed size, EXIF orientation and digest of an image file, or the problem in reading it."""
 
     width: int = 0
     height: int = 0
+    orientation: int = UPRIGHT
     digest: str = ""
     problem: str = ""
     is_missing: bool = False
@@ -54,7 +57,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     Tolerated and listed in `warnings.json`, beside what the reader tolerates: an unreadable image (dropped, with its
     objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
     annotated (the file's size counts); a box that leaves its image (clipped; by up to a pixel it is not listed);
-    one that is empty or lies outside (dropped); one smaller than a pixel (kept); a subset without any object.
+    one that is empty or lies outside (dropped); one smaller than a pixel (kept); a subset without any object. Listed,
+    too: each image that its EXIF orientation turns, and what its boxes refer to (`Reader.orientation`).
 
     Images that the annotations contain (Parquet) are written to files once, in `out/extracted-images`;
     `farther.datasets.image_roots` finds them there.
@@ -142,6 +146,8 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         place = annotations.root.joinpath(*annotations.files[:1])
         raise DataError("no image can be read; parameter 'root' says where the dataset lies", file=place)
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
+    orientation = np.array([header.orientation for header in headers], dtype=np.int64)
+    annotations = as_displayed(annotations, size, orientation, reader.orientation)
     box, keep, box_warnings = _clip(annotations, size, readable)
     warnings = [
         *annotations.warnings,
@@ -201,9 +207,7 @@ def _read_headers(annotations: Annotations) -> list[_Header]:
 
 def _read_header(path: Path) -> _Header:
     try:
-        with open_image(path) as image:
-            width, height = image.size
-        return _Header(width, height, digest(path))
+        return _Header(*read_header(path), digest(path))
     except FileNotFoundError:
         return _Header(problem="no such file", is_missing=True)
     except UnidentifiedImageError:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from farther.datasets.base import (
     AnnotatedImages,
     AnnotatedObjects,
+    AnnotatedOn,
     Annotations,
     Credit,
     DataWarning,
@@ -78,6 +79,9 @@ class OpenImages(Reader):
         extension: Of the image files.
         select: `annotated` reads all images; `present` those whose files are in the folders. Boxes of others are then
             left out, and counted in one warning.
+        orientation: The boxes refer to stored pixels: files of the dataset have no EXIF data, but photographs that were
+            downloaded again from their source may have
+            (storage.googleapis.com/openimages/web/2018-05-17-rotation-information.html).
         credit_lists: The CSV with licence and author of each image: the first of these that exists.
     """
 
@@ -93,6 +97,7 @@ class OpenImages(Reader):
     images: tuple[str, ...] = ("{subset}",)
     extension: str = ".jpg"
     select: Literal["annotated", "present"] = "annotated"
+    orientation: AnnotatedOn = "stored"
     credit_lists: tuple[str, ...] = (
         "{subset}-images-with-rotation.csv",
         "{subset}-images-boxable-with-rotation.csv",

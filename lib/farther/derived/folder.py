@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.sources import Categories
 from farther.derived.cutouts import CutOut, CutOuts, CutOutSource, register
 from farther.errors import DataError
+from farther.images.orientation import upright
 from farther.images.read import MAX_PIXELS, open_image
 from farther.registry import STRICT
 from farther.tables.folders import listed
@@ -59,6 +60,6 @@ def _opened(path: Path) -> Image.Image:
 
 def _loaded(path: Path) -> Image.Image:
     try:
-        return _opened(path).convert("RGBA")
+        return upright(_opened(path)).convert("RGBA")
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"cannot be read: {error}", file=path) from None

@@ -10,11 +10,13 @@ from PIL import Image, ImageDraw
 from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
-from farther.datasets.base import image_file
+from farther.datasets.base import AnnotatedOn, image_file
 from farther.datasets.coco import identity
+from farther.datasets.orientation import decided
 from farther.datasets.records import Record, read_record
 from farther.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 from farther.images import read as pictures
+from farther.images.orientation import BACK, UPRIGHT, turned
 from farther.registry import STRICT
 from farther.tables.files import inside
 
@@ -36,10 +38,12 @@ class MaskCutOuts(AnnotatedSource):
     Args:
         annotations: The file, within the root.
         images: Folder of the images, within the root; `.` for the root itself.
+        orientation: What outlines refer to where images have an EXIF orientation; see `AnnotatedOn`.
     """
 
     annotations: str = "annotations/instances_val2017.json"
     images: str = "val2017"
+    orientation: AnnotatedOn = "auto"
 
     def read(self) -> CutOuts:
         """The file's single objects that have an outline; see `CutOutSource`."""
@@ -58,8 +62,11 @@ class MaskCutOuts(AnnotatedSource):
         return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row]))
 
     def _picture(self, one: _Outlined) -> Image.Image:
-        file = image_file(self.root, self.images, one.file, one.record.location("image_id"))
-        pixels = pictures.load(self.root / file)
+        file = self.root / image_file(self.root, self.images, one.file, one.record.location("image_id"))
+        displayed, orientation = Image.fromarray(pictures.load(file)), pictures.read_header(file)[2]
+        if decided(self.orientation, one.size, displayed.size, orientation) != "stored":
+            orientation = UPRIGHT
+        pixels = np.asarray(turned(displayed, BACK.get(orientation, orientation)))
         height, width = pixels.shape[:2]
         left, top = (max(int(np.floor(edge)) - 1, 0) for edge in one.box[:2])
         right, bottom = min(int(np.ceil(one.box[2])) + 1, width), min(int(np.ceil(one.box[3])) + 1, height)
@@ -67,7 +74,7 @@ class MaskCutOuts(AnnotatedSource):
             raise one.record.error(f"the box lies outside of the image, which is {width} × {height}", "bbox")
         picture = Image.fromarray(pixels[top:bottom, left:right])
         picture.putalpha(alpha_of(one.record, (left, top, right, bottom), (width, height)))
-        return picture
+        return turned(picture, orientation)
 
 
 @plain(frozen=True)

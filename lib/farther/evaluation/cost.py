@@ -114,7 +114,7 @@ def measure(
         roots: Folder of each dataset that the table names.
         folders: The run's files.
         params: How many images.
-        inference: Batch size, EXIF and limits.
+        inference: Batch size and limits.
 
     Returns:
         Milliseconds per image. "detector": None where not measured; "passes": {name: those beyond the detector's};
@@ -127,7 +127,7 @@ def measure(
     if detector is not None and files:
         for one in passes.values():
             one.learn(folders.regions)
-        pixels = [load(file, inference.exif, inference.max_pixels) for file in files]
+        pixels = [load(file, inference.max_pixels) for file in files]
         times = _times(detector, passes, pixels, inference.batch_size)
     return {
         "detector": times.get(""),

@@ -33,7 +33,6 @@ class StreamParams:
         shard_images: Images in one shard, which is what is written at once, kept after a kill, and held in memory.
         batches: Which images of a shard share a batch: those of "similar shape", so that little is padded, or those
             that follow each other in the "table". The order of the rows is that of the table either way.
-        exif: See `farther.images.read.load`.
         max_pixels: Images with more are not decoded and count as failures.
         max_failures: Fraction of the images that may be unusable before the run ends in an error.
         engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a Ray cluster
@@ -44,7 +43,6 @@ class StreamParams:
     workers: Annotated[int, Field(ge=0)] | None = None
     shard_images: Annotated[int, Field(ge=1)] = 512
     batches: Literal["similar shape", "table"] = "similar shape"
-    exif: read.Exif = "ignore"
     max_pixels: Annotated[int, Field(ge=1)] = read.MAX_PIXELS
     max_failures: Annotated[float, Field(ge=0, le=1)] = 0.01
     engine: Literal["local", "ray"] = "local"

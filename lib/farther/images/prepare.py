@@ -39,7 +39,6 @@ class Preparation:
     """Turns a batch of files into inputs of the model; `Unusable` where that fails. See `farther.images.read.load`."""
 
     model: Model
-    exif: read.Exif
     max_pixels: int
 
     def __call__(self, batch: Batch) -> list[Any]:
@@ -49,12 +48,11 @@ class Preparation:
 
     def _one(self, image_id: str, file: Path, size: tuple[int, int]) -> Any:
         try:
-            pixels = read.load(file, self.exif, self.max_pixels)
+            pixels = read.load(file, self.max_pixels)
         except DataError as error:
             return Unusable(error.problem)
         height, width = pixels.shape[:2]
-        # Upright images may have their sides exchanged; the table knows them as they are stored.
-        if (width, height) != size and (self.exif == "ignore" or (height, width) != size):
+        if (width, height) != size:
             return Unusable(f"{width}×{height} pixels, but {size[0]}×{size[1]} in the images table; ingest it again")
         try:
             return self.model.prepare(pixels, image_id)

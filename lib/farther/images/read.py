@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
-
-Exif = Literal["ignore", "apply"]
+from farther.images.orientation import orientation_of, turned_size, upright
 
 #: Formats of image files, as Pillow names them. Others are refused: some of its readers start other programs (EPS).
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -26,17 +25,14 @@ ENDS, TAIL = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}, 16
 _pillow_limit = threading.Lock()
 
 
-def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """Reads an image file.
+def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Reads an image file, turned upright by the orientation in its EXIF data; see `farther.images.orientation`.
 
     Grey, palette and CMYK images become RGB, 16-bit channels lose their low byte, transparency is dropped (the colour
     that is stored under it shows), and of an animation the first frame is taken.
 
     Args:
         path: The file: JPEG, PNG, WebP, BMP, GIF, TIFF, PPM, JPEG 2000 or AVIF, whatever its name ends in.
-        exif: What the orientation in the file's EXIF data does. "ignore": nothing; the pixels come as they are stored.
-            The boxes of VOC, COCO, BDD100k and OpenImages refer to those, and so does what torchvision reads.
-            "apply": the image is turned upright, as Ultralytics does.
         max_pixels: Images with more are refused before they are decoded.
 
     Returns:
@@ -51,7 +47,7 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
         with _open(path, max_pixels) as image:
             if image.width * image.height > max_pixels:
                 raise Image.DecompressionBombError
-            return _rgb(ImageOps.exif_transpose(image) if exif == "apply" else image)
+            return _rgb(upright(image))
     except MemoryError:
         raise
     except FileNotFoundError:
@@ -87,8 +83,23 @@ def problem_of(path: str | Path) -> tuple[str, bool]:
     return "", True
 
 
+def read_header(path: Path) -> tuple[int, int, int]:
+    """Width and height of an image file as it is displayed, and its orientation; its pixels are not decoded.
+
+    Raises:
+        OSError, ValueError, SyntaxError, …: see `open_image`.
+    """
+    with open_image(path) as image:
+        if image.format == "PNG" and "exif" not in image.info and b"eXIf" in path.read_bytes():
+            image.load()  # the tag is behind the pixels
+        width, height = image.size
+        orientation = orientation_of(image)
+        # Pillow gives the displayed size of TIFF.
+        return (*(image.size if image.format == "TIFF" else turned_size(width, height, orientation)), orientation)
+
+
 def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.ndarray:
-    """The pixels of an image file, of a PIL image, or of an array that holds them already.
+    """The pixels of an image file, of a PIL image (both upright), or of an array that holds them already.
 
     Raises:
         DataError: the file cannot be read, or the array has another shape or type.
@@ -96,7 +107,7 @@ def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.nda
     if isinstance(image, (str, Path)):
         return load(image)
     if isinstance(image, Image.Image):
-        return _rgb(image)
+        return _rgb(upright(image))
     if not isinstance(image, np.ndarray):
         raise DataError(f"image {name!r}: expected a path, a PIL image or an array, found {type(image).__name__}")
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:

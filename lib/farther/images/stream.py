@@ -254,7 +254,7 @@ class Job:
             )
 
     def _preparation(self) -> Preparation:
-        return Preparation(self.model, self.plan.params.exif, self.plan.params.max_pixels)
+        return Preparation(self.model, self.plan.params.max_pixels)
 
     def _answers(self, batches: Iterable[Batch], processes: int) -> Generator[tuple[Batch, BatchAnswer], None, None]:
         work = Work(self.model, self._preparation())

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import NonNegativeInt
 from pydantic.dataclasses import dataclass
 
-from farther.images.read import Exif
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor.drift import Rates
 from farther.tables.schema import Schema
@@ -52,7 +51,6 @@ class Digests(Schema):
 class Reading(Schema):
     """How image files are read; see `farther.images.read.load`."""
 
-    exif: Exif
     max_pixels: NonNegativeInt
 
 

@@ -233,7 +233,7 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
             measured=None if chosen is None else chosen.measured,
             self_aware=source.self_aware,
             validation=source.validation(),
-            reading=Reading(exif=source.inference.exif, max_pixels=source.inference.max_pixels),
+            reading=Reading(max_pixels=source.inference.max_pixels),
             header=source.header.to_json(),
             detector=BundledDetector(
                 adapter=adapter.name,

@@ -196,10 +196,7 @@ class Monitor:
 
     def _prepare(self, image: Picture, name: str) -> Any:
         reading = self.bundle.info.reading
-        if isinstance(image, (str, Path)):
-            pixels = load(image, reading.exif, reading.max_pixels)
-        else:
-            pixels = as_pixels(image, name)
+        pixels = load(image, reading.max_pixels) if isinstance(image, (str, Path)) else as_pixels(image, name)
         return self._detector.prepare(pixels) if self._pass is None else self._pass.prepare(self._detector, pixels)
 
     def _detect(

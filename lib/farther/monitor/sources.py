@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from farther.errors import DataError, FartherError, ParameterError
-from farther.images.read import MAX_PIXELS, Exif, load
+from farther.images.read import MAX_PIXELS, load
 from farther.tables.folders import files_below, matching, resolved
 
 #: Endings of image files.
@@ -74,7 +74,7 @@ class SourceSettings:
     Args:
         every: Every n-th image is taken.
         limit: Largest number of images; None for all.
-        exif, max_pixels: How image files are read; see `farther.images.read.load`.
+        max_pixels: How image files are read; see `farther.images.read.load`.
 
     Raises:
         ParameterError: a number is below 1.
@@ -82,7 +82,6 @@ class SourceSettings:
 
     every: int = 1
     limit: int | None = None
-    exif: Exif = "ignore"
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
@@ -133,7 +132,7 @@ class ImageFiles(ImageSource):
             try:
                 if name != path:
                     raise DataError("its name is not UTF-8: rename it")
-                pixels = load(file, self.settings.exif, self.settings.max_pixels)
+                pixels = load(file, self.settings.max_pixels)
             except DataError as error:
                 failed(name, error.problem)
                 continue

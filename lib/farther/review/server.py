@@ -34,6 +34,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farther.errors import DataError, FartherError, ParameterError
+from farther.images.orientation import upright
 from farther.images.read import open_image
 from farther.registry import build
 from farther.review.session import Filters, Session
@@ -227,7 +228,7 @@ def _picture(session: Session, row: int) -> Response:
             if image.format in SHOWN:
                 return Response(content, media_type=SHOWN[image.format])
             converted = io.BytesIO()
-            image.convert("RGB").save(converted, "PNG")
+            upright(image).convert("RGB").save(converted, "PNG")
     except FileNotFoundError:
         raise HTTPException(404, "the image file is not on this machine") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

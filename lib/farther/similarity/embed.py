@@ -33,7 +33,7 @@ class EmbedParams(StreamParams):
     """Parameters of streaming images through CLIP.
 
     Args:
-        batch_size, workers, shard_images, batches, exif, max_pixels, max_failures, engine: See `StreamParams`. All
+        batch_size, workers, shard_images, batches, max_pixels, max_failures, engine: See `StreamParams`. All
             images have one shape once they are prepared, so batches follow the table.
         stored: Precision of the stored numbers; float16 changes a cosine by less than 0.001.
     """

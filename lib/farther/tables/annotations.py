@@ -34,7 +34,7 @@ class Images(Table):
         image_id: Its name, unique in the table.
         dataset: Name of the dataset it comes from; the dataset's root is the folder of its files.
         file: Path of the file within that root, with forward slashes.
-        width, height: Size in pixels, as stored in the file (before EXIF rotation).
+        width, height: Size in pixels, as displayed: turned as the EXIF orientation of the file says.
         digest: Digest of the file's content (`farther.tables.files.digest`): a changed image is a changed table.
     """
 

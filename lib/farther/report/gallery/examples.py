@@ -13,6 +13,7 @@ import polars as pl
 from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
+from farther.images.orientation import upright
 from farther.images.read import open_image
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.tables.annotations import label_of
@@ -110,9 +111,10 @@ def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> 
         return None
     try:
         with open_image(inside(root, row["file"])) as image:
-            if image.size != (row["width"], row["height"]):
+            shown = upright(image)
+            if shown.size != (row["width"], row["height"]):
                 return None
-            small = image.convert("RGB")
+            small = shown.convert("RGB")
             small.thumbnail((side, side))
     except (FileNotFoundError, UnidentifiedImageError):
         return None

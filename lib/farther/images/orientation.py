@@ -1,0 +1,92 @@
+"""Orientation of image files: the EXIF tag that says how stored pixels are turned to be displayed.
+
+A camera stores rows as its sensor reads them; programs that show the image turn it. Values are those of EXIF 2.32
+(CIPA DC-008, 4.6.4): 1 upright, 2 to 4 mirrored or upside down, 5 to 8 on the side, with width and height exchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+TAG, UPRIGHT = 0x0112, 1
+
+#: Pillow's operation from stored to displayed pixels.
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+#: Orientations that turn displayed pixels back into stored ones; the others undo themselves.
+BACK = {6: 8, 8: 6}
+
+
+def orientation_of(image: Image.Image) -> int:
+    """Orientation of the pixels that an opened image has, or, before it is loaded, of those in its file.
+
+    As for browsers and OpenCV, only EXIF (and TIFF's own tag) counts, not XMP. Pillow turns TIFF itself while loading.
+
+    Returns:
+        1 to 8; 1 without a tag, or with one that is damaged or has another value.
+    """
+    tags: Any = getattr(image, "tag_v2", None)
+    content = image.info.get("exif")
+    if tags is None and not content:
+        return UPRIGHT
+    try:
+        if tags is None:
+            tags = Image.Exif()
+            tags.load(content)
+        value = tags.get(TAG)
+        return int(value) if value in TURNS else UPRIGHT
+    except Exception:  # parsers meet damage with nearly anything: SyntaxError, struct.error, …
+        return UPRIGHT
+
+
+def turned(image: Image.Image, orientation: int) -> Image.Image:
+    """The displayed image of stored pixels."""
+    return image.transpose(TURNS[orientation]) if orientation in TURNS else image
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """An opened image as it is displayed; equals `PIL.ImageOps.exif_transpose`, but keeps the tag."""
+    image.load()  # a PNG file may have its tag behind its pixels
+    return turned(image, orientation_of(image))
+
+
+def turned_size(width: int, height: int, orientation: int) -> tuple[int, int]:
+    """Displayed size of a stored one, and the other way round.
+
+    >>> turned_size(640, 480, 6), turned_size(640, 480, 3)
+    ((480, 640), (640, 480))
+    """
+    return (height, width) if orientation >= 5 else (width, height)
+
+
+def turned_boxes(box: np.ndarray, size: np.ndarray, orientation: np.ndarray) -> np.ndarray:
+    """Boxes of stored pixels as boxes of the displayed image.
+
+    Args:
+        box: Edges xmin, ymin, xmax, ymax, shape (N, 4).
+        size: Stored width and height of each box's image, in the boxes' unit, shape (N, 2).
+        orientation: Of each box's image, 1 to 8, shape (N,).
+
+    Returns:
+        ndarray of shape (N, 4).
+
+    >>> turned_boxes(np.array([[1.0, 2.0, 4.0, 3.0]]), np.array([[8, 6]]), np.array([6])).tolist()
+    [[3.0, 1.0, 4.0, 4.0]]
+    """
+    is_mirrored = np.stack([np.isin(orientation, (2, 3, 7, 8)), np.isin(orientation, (3, 4, 6, 7))], axis=1)
+    low = np.where(is_mirrored, size - box[:, 2:], box[:, :2])
+    high = np.where(is_mirrored, size - box[:, :2], box[:, 2:])
+    exchanged = (orientation >= 5)[:, None]
+    low, high = (np.where(exchanged, edges[:, ::-1], edges) for edges in (low, high))
+    return np.concatenate([low, high], axis=1)
