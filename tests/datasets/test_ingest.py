@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from farther import datasets
 from farther.datasets import ingest as module

@@ -1,6 +1,7 @@
 """The server over HTTP: its answers, and the requests that it refuses."""
 
 import http.client
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from email.message import Message
 from urllib.parse import urlsplit
 
 import pytest
+from PIL import Image
 
 from farther.command import main
 from farther.curation import DecisionsFile
@@ -70,11 +72,18 @@ def test_a_picture_is_sent_as_it_is_on_disk(client, project):
 
 
 def test_a_picture_that_browsers_do_not_show_is_converted(client, project):
-    from PIL import Image
-
     Image.new("RGB", (64, 48)).save(project / "photos" / "a.png", "TIFF")
     _, headers, content = client.ask(f"/{client.token}/picture/0")
     assert (headers["Content-Type"], content[:4]) == ("image/png", b"\x89PNG")
+
+
+def test_a_webp_picture_that_browsers_do_not_turn_is_sent_upright(client, project):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (48, 64)).save(project / "photos" / "a.png", "WEBP", exif=exif)
+    _, headers, content = client.ask(f"/{client.token}/picture/0")
+    assert headers["Content-Type"] == "image/png"
+    assert Image.open(io.BytesIO(content)).size == (64, 48)
 
 
 def test_a_file_that_is_no_picture_is_not_sent(client, project):

@@ -34,7 +34,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farther.errors import DataError, FartherError, ParameterError
-from farther.images.orientation import upright
+from farther.images.orientation import UPRIGHT, orientation_of, upright
 from farther.images.read import open_image
 from farther.registry import build
 from farther.review.session import Filters, Session
@@ -225,7 +225,8 @@ def _picture(session: Session, row: int) -> Response:
     try:
         content = file.read_bytes()
         with open_image(io.BytesIO(content)) as image:
-            if image.format in SHOWN:
+            # Chromium does not turn WebP.
+            if image.format in SHOWN and (image.format != "WEBP" or orientation_of(image) == UPRIGHT):
                 return Response(content, media_type=SHOWN[image.format])
             converted = io.BytesIO()
             upright(image).convert("RGB").save(converted, "PNG")

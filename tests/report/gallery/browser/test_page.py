@@ -145,6 +145,19 @@ def test_another_image_under_the_same_name_is_shown_without_boxes(browser, proje
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_an_image_that_is_stored_on_its_side_is_shown_upright_with_its_boxes(browser, project, tmp_path, format):
+    shutil.copytree(project.root, tmp_path / "copy", ignore=shutil.ignore_patterns("report"))
+    copy, exif = type(project)(tmp_path / "copy"), Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (48, 64)).save(copy.roots["photos"] / "wild" / "0 #1%.png", format, exif=exif)
+    show(browser, copy.write_gallery())
+    browser.until("document.querySelector('#cards img').complete")
+    assert browser.read("document.querySelector('#cards img').naturalWidth") == 64
+    assert browser.read("document.querySelectorAll('#cards li:first-child svg').length") == 1
+    assert browser.complaints() == []
+
+
 def test_names_are_text_and_never_markup(page):
     choose(page, split="tame")
     assert shown(page)[0] == "<i>t1</i>"
