@@ -246,7 +246,7 @@ CVAT_VIDEO = """<?xml version="1.0" encoding="utf-8"?>
 </annotations>
 """
 
-#: Files of each export (None is an image), which of them tells what it is, its name, and the converter's input.
+#: Files of each export (None is an image), which of them tells what it is, and its name.
 EXPORTS = {
     "cvat": ({"images/a.jpg": None, "annotations.xml": CVAT}, "annotations.xml", "CVAT for images"),
     "label-studio": ({"a.jpg": None, "project-1.json": LABEL_STUDIO}, "project-1.json", "Label Studio"),
@@ -273,7 +273,7 @@ EXPORTS = {
         "KITTI",
     ),
 }
-#: What the converters made of each, where it says so.
+#: What a converter makes of each.
 COCO = {
     "images": [{"id": 1, "width": 100, "height": 80, "file_name": "a.jpg"}],
     "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [10.0, 20.0, 30.0, 40.0]}],
@@ -332,6 +332,19 @@ def test_images_with_metadata_of_hugging_face_are_read(tmp_path):
     found = recognise(tmp_path)
     assert (found.entry["format"], found.subsets, found.categories) == ("huggingface", ["train"], ["cat"])
     np.testing.assert_array_equal(datasets.create(**found.entry).read("train").objects.box, [[10, 20, 40, 60]])
+
+
+def test_numbers_of_classes_in_metadata_need_names(tmp_path):
+    line = {"file_name": "a.jpg", "objects": {"bbox": [[10, 20, 30, 40]], "categories": [0]}}
+    write(tmp_path, {"metadata.jsonl": json.dumps(line) + "\n", "a.jpg": None})
+    with pytest.raises(DataError, match=r"no class has the number 0; .* `dataset_info` in README\.md"):
+        recognise(tmp_path)
+    names = "- name: categories\n      dtype: {class_label: {names: {'0': cat}}}"
+    write(
+        tmp_path,
+        {"README.md": f"---\ndataset_info:\n  features:\n  - name: objects\n    sequence:\n    {names}\n---\n"},
+    )
+    assert recognise(tmp_path).categories == ["cat"]
 
 
 def test_xml_that_is_read_comes_before_an_export_beside_it(tmp_path):

@@ -164,7 +164,11 @@ class HuggingFace(Reader):
             return record.text(field)
         number = record.integer(field)
         if not 0 <= number < len(names):
-            known = f"0 to {len(names) - 1}" if names else "none: parameter 'categories' gives the names"
+            known = (
+                f"0 to {len(names) - 1}"
+                if names
+                else "none: parameter 'categories' or `dataset_info` in README.md gives the names"
+            )
             raise record.error(f"no class has the number {number}; known: {known}", field)
         return names[number]
 
