@@ -372,6 +372,16 @@ def test_after_an_image_is_mended_only_its_shard_is_made_again(world):
     assert detector.seen == 5
 
 
+def test_an_image_that_is_stored_on_its_side_is_inferred_as_it_is_displayed(world):
+    usual = content(world.run("usual").path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (4, 6), (9, 100, 50)).save(world.root / "9.png", exif=exif)
+    turned = world.run("turned")
+    assert turned.failures == []
+    assert content(turned.path) == usual
+
+
 def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(world):
     spoil(world.root, 8, DEADLY)
     with pytest.raises(FartherError, match="fewer workers"):
