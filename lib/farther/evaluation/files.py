@@ -224,6 +224,9 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
     Raises:
         DataError: the table has another number of rows, scores a region twice, or lacks one.
     """
+    if not path.is_file():
+        problem = f"no scores of split {path.stem!r}: does the method's pass leave it out (`skip`)?"
+        raise DataError(problem, file=path)
     scores = Scores.read(path)
     if len(scores) != stored:
         problem = f"{len(scores)} scores, but {stored} regions; score the split again"

@@ -120,7 +120,9 @@ def score_run(
     for split in run.digests:
         if split == run.settings.split:
             continue
-        keys = {name: digest(state, source.digests.get(split, "")) for name, (state, source) in kept.items()}
+        # A pass may leave splits out (`skip`): those have no scores, and whoever wants them is told so.
+        had = {name: of for name, of in kept.items() if split in of[1].digests or of[1].folder == run.folder}
+        keys = {name: digest(state, source.digests.get(split, "")) for name, (state, source) in had.items()}
         items += [_item(name, split) for name in keys]
         stale = {name: key for name, key in keys.items() if not tables.is_current(_item(name, split), key)}
         methods |= {name: load(states.path(name)) for name in stale if name not in methods}
