@@ -242,7 +242,9 @@ PUBLISHED = [{**row, "file_name": f"{row['image_id']}.jpg", "image_id": str(row[
 CHECKED = {"compression": "zstd", "write_page_checksum": True}
 dataset("fmiyc", {"coco_far_voc/test-00000-of-00001.parquet": parquet(PUBLISHED, **CHECKED)})
 dataset("image_folder", {"val/cat/1.png": (7, 5), "val/dog/2.jpg": (9, 9), "val/3.png": (3, 3)}, 0.5)
-dataset("images", {"a.jpg": (40, 30), "in/b.jpg": (40, 30), "notes.txt": "lynx", "boxes.json": coco()}, boxes="boxes.json")
+dataset(
+    "images", {"a.jpg": (40, 30), "in/b.jpg": (40, 30), "notes.txt": "lynx", "boxes.json": coco()}, boxes="boxes.json"
+)
 dataset("sun397", {"a/abbey/1.png": (7, 5), "b/barn/outdoor/2.jpg": (9, 9)}, 0.3)
 dataset("imglist", {"test.txt": "x/1.png 0\n/x/2.png -1\n", "x/1.png": (7, 5), "x/2.png": (9, 9)}, 0.7)
 dataset("mnist", {

@@ -302,3 +302,12 @@ def test_a_pass_without_the_training_split_needs_fit_on(score, passes):
 def test_fit_on_without_on_is_refused():
     with pytest.raises(ParameterError, match="'fit_on' goes with 'pass'"):
         read_entry("msp", {"fit_on": "detections"})
+
+
+def test_splits_that_a_pass_leaves_out_have_no_scores(score, run, passes):
+    shutil.rmtree(passes / "perturbed/coco_far")
+    entries = {"msp": {}, "stepped": {"method": "msp", "pass": "perturbed"}}
+    assert sorted(score(entries, passes=passes).scored) == [
+        *(f"msp/{split}" for split in sorted(SPLITS)),
+        *(f"stepped/{split}" for split in sorted(set(SPLITS) - {"coco_far"})),
+    ]
