@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import sys
 import threading
 from pathlib import Path
@@ -90,8 +92,8 @@ def read_header(path: Path) -> tuple[int, int, int]:
         OSError, ValueError, SyntaxError, …: see `open_image`.
     """
     with open_image(path) as image:
-        if image.format == "PNG" and "exif" not in image.info and b"eXIf" in path.read_bytes():
-            image.load()  # the tag is behind the pixels
+        if image.format == "PNG" and "exif" not in image.info and _has_exif(path):
+            image.load()  # reads what is behind the pixels
         width, height = image.size
         orientation = orientation_of(image)
         # Pillow gives the displayed size of TIFF.
@@ -129,6 +131,18 @@ def open_image(file: IO[bytes] | Path) -> Image.Image:
     replaced = sys.modules.get("ultralytics.utils.patches")
     opened: Image.Image = getattr(replaced, "_image_open", Image.open)(file, formats=FORMATS)
     return opened
+
+
+def _has_exif(png: Path) -> bool:
+    """Whether a PNG file has EXIF data; of each chunk only length and type are read."""
+    with png.open("rb") as file:
+        file.seek(8)
+        while len(head := file.read(8)) == 8:
+            length, kind = struct.unpack(">I4s", head)
+            if kind == b"eXIf":
+                return True
+            file.seek(length + 4, os.SEEK_CUR)
+    return False
 
 
 def _open(file: Path, max_pixels: int) -> Image.Image:
