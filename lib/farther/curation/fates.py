@@ -159,7 +159,11 @@ def why(fates: Fates, row: int) -> str:
 
 def category_counts(objects: Objects) -> pl.DataFrame:
     """Category, objects and images that show one; the most frequent category first (FMIYC, Figures 8 and 9)."""
-    counts = objects.frame.group_by("category").agg(objects=pl.len(), images=pl.col("image_id").n_unique())
+    counts = (
+        objects.frame.filter(~objects.is_unlabelled)
+        .group_by("category")
+        .agg(objects=pl.len(), images=pl.col("image_id").n_unique())
+    )
     return counts.sort("objects", "category", descending=[True, False])
 
 

@@ -23,7 +23,6 @@ from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
-from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.writing import write_aside
@@ -220,7 +219,7 @@ def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules
         deciding = rules.by_category(split.names, tables.categories(split.dataset))
         source = of_id_classes(source, deciding, split.empty, others=split.others)
     chosen = source.at_most(benchmark.most.get(name))
-    if count := int((chosen.objects.frame["category"] == UNLABELLED).sum()):
+    if count := int(chosen.objects.is_unlabelled.sum()):
         where = " ".join(benchmark.id_sources[name])
         raise DataError(f"ID split {name!r}: {count} images of {where} have no boxes, which the ID classes need")
     return chosen
@@ -366,7 +365,7 @@ def _in_common(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> li
 
 def _without_boxes(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> list[str]:
     """Messages about OOD splits with images that nobody annotated."""
-    counts = {name: int((splits[name].objects.frame["category"] == UNLABELLED).sum()) for name in benchmark.splits}
+    counts = {name: int(splits[name].objects.is_unlabelled.sum()) for name in benchmark.splits}
     meaning = (
         "have no boxes. They are taken to show no ID class, and metrics of unknown objects (nOSE, AP_U, P_U, R_U, "
         "missed) leave them out and are – where no image has boxes. Parameter 'boxes' of the dataset adds boxes"

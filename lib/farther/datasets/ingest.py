@@ -95,10 +95,11 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             images.write(inside(aside, subset) / "images.parquet")
             objects.write(inside(aside, subset) / "objects.parquet")
             listed += [{"subset": subset, **asdict(warning)} for warning in warnings]
+            labelled = objects[~objects.is_unlabelled]
             summary[subset] = {
                 "images": len(images),
-                "objects": len(objects),
-                "categories": len(set(objects.category)),
+                "objects": len(labelled),
+                "categories": len(set(labelled.category)),
                 "warnings": len(warnings),
             }
         write_json(aside / "categories.json", {"categories": categories, "parents": parents})

@@ -188,13 +188,18 @@ class RunSplit:
         """Whether objects of known classes are annotated."""
         return bool(is_among(self.objects.category, self.known_classes).any())
 
+    @property
+    def has_boxes(self) -> bool:
+        """Whether any image was annotated, or is empty; False where all were given as `images` without boxes."""
+        return not (len(self.objects) and self.objects.is_unlabelled.all())
+
     def summary(self, regions: Regions) -> SplitCounts:
         """Counts of the split, and the share of its images without any of `regions`."""
         seen = len(set(regions.image_id))
         return SplitCounts(
             images=len(self.images),
             failed_images=self.failed,
-            objects=len(self.objects),
+            objects=int(np.sum(~self.objects.is_unlabelled)),
             regions=len(regions),
             no_detection=1 - seen / len(self.images) if self.images else None,
             inputs=self.digests(),

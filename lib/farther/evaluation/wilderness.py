@@ -50,7 +50,10 @@ class WildImages:
         self._known = inputs.id_split.regions()
         self._wild = wild = [split for split in inputs.tested if not split.shows_known]
         self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
-        self._objects, self._regions = named_together(wild, self._closed)
+        objects, self._regions = named_together(wild, self._closed)
+        #: In images that nobody annotated nothing is labelled, and a detection there is wrong nevertheless.
+        self._objects = objects[~objects.is_unlabelled]
+        self._has_boxes = any(split.has_boxes for split in wild)
         #: Objects and regions of the ID images, and of the wild ones: nothing that is measured here of an image depends
         #: on another, and one part after the other takes less memory.
         self._parts = (self._closed.objects, self._known), (self._objects, self._regions)
@@ -102,13 +105,17 @@ class WildImages:
             both = joined(self._draws.of(of_known), self._wild_draws(wild).of(of_wild))
             drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, both[:, np.argsort(places)])
             within = {name: [bootstrap.interval(at) for at in of] for name, of in error_diagnosis.shares(drawn).items()}
+        shares = {name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()}
+        if not self._has_boxes and wild:
+            shares["unknown_unknown"] = [None] * len(recalls)
+            within |= {"unknown_unknown": [None] * len(recalls)} if within else {}
         return ErrorCauses(
             ratio=len(wild) / len(self._closed.images),
             similar=[list(group) for group in self._similar],
             recalls=list(recalls),
             classes=classes[:, 0].tolist(),
             detections=counts[:, :, 0].sum(axis=0).astype(int).tolist(),
-            shares={name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()},
+            shares=shares,
             intervals=within,
         )
 

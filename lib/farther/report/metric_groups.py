@@ -13,7 +13,7 @@ from farther.evaluation.groups.base import GroupTable
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.listing import Listing
 from farther.report.results import VALUES, Run, cell
-from farther.report.tables import ResultTable
+from farther.report.tables import ResultTable, has_no_objects
 
 #: Metrics of the table of costs: of the detector alone, by kind of detector, then of a method.
 DETECTOR = {True: ("accuracy", "ece"), False: ("map50", "map")}
@@ -31,9 +31,10 @@ def further_tables(run: Run) -> Iterator[ResultTable]:
             shown.setdefault(group.table, []).extend(group.shown)
     for table, metrics in shown.items():
         cells = run.values_of(metrics)
-        if len(cells):
-            name, caption = f"{run.name}-{table.name}", f"{run.full_title}: {table.caption}."
-            yield ResultTable(name, caption, {"Method": "label"}, tuple(metrics), cells)
+        name, caption = f"{run.name}-{table.name}", f"{run.full_title}: {table.caption}."
+        found = ResultTable(name, caption, {"Method": "label"}, tuple(metrics), cells)
+        if len(cells) and not (found.counted == "objects" and has_no_objects(cells)):
+            yield found
 
 
 def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
@@ -93,7 +94,7 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
                 )
             }
             rows.append({"Split": split.title, "Size": size, **counts, **shares})
-        if details.over_iou:
+        if details.over_iou and any(value is not None for value in details.over_iou.values.values()):
             names = ("nose", "ap_u", "p_u", "r_u")
             over.append(
                 {

@@ -41,18 +41,21 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
         for distance in distances
         for metric in SHOWN
     }
+    shown = [
+        metric for metric in SHOWN if any(v is not None for (_, _, name), v in means.items() if name == metric.name)
+    ]
     best = {
         (distance, metric.name): metric.best([means[name, distance, metric.name] for name in methods])
         for distance in distances
-        for metric in SHOWN
+        for metric in shown
     }
-    heads = " " * LABEL + "".join(distance.center(COLUMN * len(SHOWN)) for distance in distances)
+    heads = " " * LABEL + "".join(distance.center(COLUMN * len(shown)) for distance in distances)
     names = "method".ljust(LABEL) + "".join(
-        f"{one.title} {one.arrow}".rjust(COLUMN) for _ in distances for one in SHOWN
+        f"{one.title} {one.arrow}".rjust(COLUMN) for _ in distances for one in shown
     )
     lines = [heads.rstrip(), names]
     for name in methods:
-        cells = [(means[name, distance, one.name], best[distance, one.name]) for distance in distances for one in SHOWN]
+        cells = [(means[name, distance, one.name], best[distance, one.name]) for distance in distances for one in shown]
         texts = [f"{percent(value)}{'*' if value is not None and value == top else ' '}" for value, top in cells]
         having = sum(name in run.methods for run in runs)
         few = f" of {having} detector{'s' if having > 1 else ''}" if having < len(runs) else ""

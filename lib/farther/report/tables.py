@@ -34,6 +34,13 @@ KINDS = (
 )
 
 
+#: In the place of the table of unknown objects where there are none.
+NO_OBJECTS = (
+    "No OOD split has unknown objects with boxes, which nOSE, AP_U, P_U, R_U and missed objects need; parameter `boxes`"
+    " of a dataset of images without boxes adds them."
+)
+
+
 @dataclass(frozen=True)
 class ResultTable:
     """A table of results in per cent.
@@ -45,6 +52,7 @@ class ResultTable:
         metrics: The columns below each split.
         cells: Rows of `Run.values`: one per cell, in the order of rows and columns.
         note: Printed below the table, "" for none.
+        instead: Why the table of unknown objects is not there, "" where it is.
     """
 
     name: str
@@ -53,6 +61,7 @@ class ResultTable:
     metrics: tuple[Metric, ...]
     cells: pl.DataFrame
     note: str = ""
+    instead: str = ""
 
     @cached_property
     def splits(self) -> list[str]:
@@ -124,6 +133,11 @@ def method_tables(benchmark: str, runs: Sequence[Run], method: str) -> list[Resu
     return _tables(runs, f"{benchmark}-{method}", title, {"Detector": "detector"}, cells)
 
 
+def has_no_objects(cells: pl.DataFrame) -> bool:
+    """True if no split of some rows of `Run.values` has an unknown object with a box."""
+    return cells["objects"].eq_missing(0).all()
+
+
 def not_applicable_note(run: Run) -> str:
     """A sentence on the methods that do not apply to a run's detector, "" where all apply."""
     reasons = "; ".join(f"{title_of(method)} ({reason})" for method, reason in run.not_applicable.items())
@@ -135,11 +149,14 @@ def _tables(
 ) -> list[ResultTable]:
     # Classifiers have no table of unknown objects: a whole image is never missed.
     kinds = KINDS[1:] if all(run.whole_images for run in runs) else KINDS
-    tables = []
+    tables, instead = [], ""
     for kind in kinds if len(cells) else ():
         of_kind = cells.filter(pl.col("metric").is_in([metric.name for metric in kind.metrics]))
+        if kind.name == "open_set" and has_no_objects(of_kind):
+            instead = NO_OBJECTS
+            continue
         caption = f"{title}: {kind.shows} (%)."
-        tables.append(ResultTable(f"{name}-{kind.name}", caption, labels, kind.metrics, of_kind, note))
+        tables.append(ResultTable(f"{name}-{kind.name}", caption, labels, kind.metrics, of_kind, note, instead))
     return tables
 
 
@@ -150,7 +167,11 @@ def to_markdown(table: ResultTable) -> str:
     lines += [[*row["labels"], *(_marked(cell, *MARKDOWN) for cell in row["cells"])] for row in table.rows]
     body = "\n".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |" for line in lines)
     counts = "; ".join(f"{split}: {text}" for split, text in table.counts.items() if text)
-    notes = [part for part in (_legend(table, "in brackets"), counts and f"From {counts}.", table.note) if part]
+    notes = [
+        part
+        for part in (_legend(table, "in brackets"), counts and f"From {counts}.", table.note, table.instead)
+        if part
+    ]
     return f"{table.caption}\n\n{body}\n\n{' '.join(notes)}\n"
 
 
@@ -183,7 +204,7 @@ def to_latex(table: ResultTable) -> str:
     )
     rules = " ".join(rf"\cmidrule(lr){{{start}-{start + span - 1}}}" for start in starts)
     names = " & ".join([*table.labels, *(metric.latex_header for _, metric in table.columns)])
-    note = _latex(" ".join(part for part in (_legend(table), table.note) if part))
+    note = _latex(" ".join(part for part in (_legend(table), table.note, table.instead) if part))
     rows = "\n".join(
         " & ".join([*map(_latex, row["labels"]), *(_latex_cell(cell) for cell in row["cells"])]) + r" \\"
         for row in table.rows
@@ -294,5 +315,6 @@ def _summary_of(run: Run, width: int) -> str:
         return f"{run.name}: not evaluated yet"
     name, of = ("accuracy", "accuracy") if run.whole_images else ("mAP50", "map50")
     quality = f"{run.name}   {name} {percent(run.detector.get(of))}%   t* {run.detector.get('threshold', 0):.3f}"
-    note = textwrap.fill(not_applicable_note(run), width)
-    return "\n\n".join(filter(None, [quality, *(to_text(table, width) for table in run_tables(run)), note]))
+    shown = run_tables(run)
+    notes = (textwrap.fill(note, width) for note in (*(table.instead for table in shown), not_applicable_note(run)))
+    return "\n\n".join(filter(None, [quality, *(to_text(table, width) for table in shown), *notes]))

@@ -72,6 +72,8 @@ class Catalogue:
         firsts = np.cumsum([0, *(len(one.source.images) for one in sources)])
         shown_in = [one.source.image_row + first for one, first in zip(sources, firsts, strict=False)]
         self._labels = pl.DataFrame({"image": np.concatenate(shown_in)}).with_columns(label=pl.int_range(pl.len()))
+        #: Without those that only say that an image is not annotated: they explain no detection, and name nothing.
+        self._named = self._labels.filter(~self.objects.is_unlabelled)
         self.frame = _with_similarity(
             self.fates.frame.select(*IMAGE, "fate", "rule", image=pl.int_range(pl.len())),
             benchmark,
@@ -127,7 +129,7 @@ class Catalogue:
             return parts[0]
         for (dataset, subset), splits in watcher.splits.items():
             images = self.frame.filter(dataset=dataset, subset=subset).select("image_id", "image")
-            labels = self._labels.join(images, on="image", how="semi")
+            labels = self._named.join(images, on="image", how="semi")
             for folder in [inside(regions, watcher.run) / split for split in splits]:
                 if folder.is_dir():
                     found = detections(RegionsFolder(folder), watcher.id_class, images, labels, self.objects.box)
@@ -147,7 +149,7 @@ class Catalogue:
             embedded = EmbeddingsFolder(embeddings / dataset / subset).read()
             found = embedded.frame.select("image_id").with_row_index("row").join(images, on="image_id")
             names, vectors = files.names(dataset), embedded.embedding[found["row"].to_numpy()].astype(np.float32)
-            place, label = pairs(found, self._labels)
+            place, label = pairs(found, self._named)
             categories = self.objects.category[label]
             known = np.array([name in names for name in categories], dtype=bool)
             labelled = np.array([names[name] for name in categories[known]]).reshape(-1, vectors.shape[1])

@@ -66,6 +66,11 @@ class Objects(Table):
     is_crowd = Column(pl.Boolean, default=False)
     is_difficult = Column(pl.Boolean, default=False)
 
+    @property
+    def is_unlabelled(self) -> np.ndarray:
+        """Rows that stand for what nobody annotated in an image, ndarray of shape (N,), bool."""
+        return self.frame.select((pl.col("category") == UNLABELLED) & pl.col("is_crowd")).to_series().to_numpy()
+
     @classmethod
     def from_dicts(
         cls,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import GroupTable, MetricGroup
 from farther.evaluation.weights import Weights
@@ -26,5 +28,9 @@ class OpenWorld(MetricGroup):
         return not case.inputs.whole_images
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
-        """See `MixedImages.metrics`."""
-        return case.split.mixed.metrics(case.mixed_outcome, weights.mixed)
+        """See `MixedImages.metrics`; all are undefined where no image of the split has boxes."""
+        found = case.split.mixed.metrics(case.mixed_outcome, weights.mixed)
+        if not case.split.has_boxes:
+            none = np.full_like(found["u_recall"], np.nan) if weights.are_drawn else None
+            found |= {name: none for name in self.columns if name in found}
+        return found

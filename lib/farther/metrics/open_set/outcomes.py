@@ -51,7 +51,6 @@ from farther.metrics.matching.boxes import (
     places_among,
 )
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
-from farther.tables.annotations import UNLABELLED
 
 Protocol = Literal["paper", "published-code"]
 
@@ -172,7 +171,7 @@ class OpenSetSplit:
             confidence = _softmax_confidence(regions)
             counted = (np.bincount(object_image, minlength=len(images)) > 0)[region_image]
         unlabelled = np.zeros(len(images), dtype=bool)
-        unlabelled[object_image[(objects.frame["category"] == UNLABELLED).to_numpy()]] = True
+        unlabelled[object_image[objects.is_unlabelled]] = True
         counted &= ~unlabelled[region_image]
         overlapping = pairs(
             region_box, region_image, object_box, object_image, is_crowd, settings.smallest_overlap

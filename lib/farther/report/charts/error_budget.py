@@ -87,7 +87,7 @@ def listing(run: Run, method: str) -> Listing:
         row["mAP50 gained (points)"] = percent(of.gain, of.interval)
         for split in run.splits:
             budget = (run.details(split.name, method).error_budget or {}).get(kind)
-            if budget:
+            if budget and budget.values["r_u"] is not None:
                 row[f"{split.title}: errors"] = budget.values["count"]
                 row |= {f"{split.title}: {METRICS[m].title}": percent(budget.values[m]) for m in ("ap_u", "r_u")}
         rows.append(row)

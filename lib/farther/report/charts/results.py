@@ -22,9 +22,11 @@ OUTCOMES = {
 OUTCOME_KEYS = tuple(OUTCOMES.values())
 
 
-def outcomes(run: Run, method: str) -> vl.Chart:
-    """Outcomes of the unknown objects of each split, as stacked bars."""
+def outcomes(run: Run, method: str) -> vl.Chart | None:
+    """Outcomes of the unknown objects of each split that has some, as stacked bars; None where none has."""
     rows = _outcomes([(run, method)]).with_columns(row="split")
+    if rows.is_empty():
+        return None
     title = f"{run.full_title}, {run.label(method)}"
     return _outcome_chart(title, "Outcomes of unknown objects", rows, [split.title for split in run.splits])
 
@@ -33,8 +35,9 @@ def outcomes_by_split(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
     """Outcomes of unknown objects for several detectors, one chart per split."""
     rows, order = _outcomes(shown).with_columns(row="run"), [run.full_title for run, _ in shown]
     charts = [
-        _outcome_chart(title, f"Outcomes of unknown objects in {title}", rows.filter(split=title), order)
+        _outcome_chart(title, f"Outcomes of unknown objects in {title}", of_split, order)
         for title in (split.title for split in shown[0][0].splits)
+        if len(of_split := rows.filter(split=title))
     ]
     return vl.ChartGroup(OUTCOME_KEYS, tuple(charts))
 
@@ -81,7 +84,9 @@ def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:
     )
     splits = values["split_title"].unique(maintain_order=True).to_list()
     charts = (
-        _family_chart(metric, means.filter(metric=metric.name).drop("metric"), splits, legend) for metric in metrics
+        _family_chart(metric, of_metric.drop("metric"), splits, legend)
+        for metric in metrics
+        if len(of_metric := means.filter(metric=metric.name))
     )
     return vl.ChartGroup(legend, tuple(charts))
 

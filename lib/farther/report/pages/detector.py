@@ -44,20 +44,24 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
         return shown
     method = results.shown_method(run)
     count, side = results.settings.examples, results.settings.image_side
+    of_objects = {
+        "outcomes": charts.outcomes(run, method),
+        "confusion": charts.confusion(run, results.settings.categories),
+    }
+    absent = {
+        "examples": not count,
+        "error-budget": not error_budget.of_known(run),
+        "unknown": not any(of_objects.values()),
+    }
     drawn = curves.RunCurves(run, results.plots(run), run.ranked("auroc")[: results.settings.curves])
     return shown | {
-        "contents": {
-            name: title
-            for name, title in SECTIONS.items()
-            if (name != "examples" or count) and (name != "error-budget" or error_budget.of_known(run))
-        },
+        "contents": {name: title for name, title in SECTIONS.items() if not absent.get(name)},
         "tables": tables.run_tables(run),
         "notes": [note for note in [documented.note_on(run)] if note],
         "further": list(metric_groups.further_tables(run)),
         "parts": list(metric_groups.parts(run, method)),
         "outcome_keys": charts.OUTCOME_KEYS,
-        "outcomes": charts.outcomes(run, method),
-        "confusion": charts.confusion(run, results.settings.categories),
+        **of_objects,
         "recall": f"{100 * (run.evaluation.wilderness.diagnosis_recall if run.evaluation else 0):g}",
         "budget_known": error_budget.known(run),
         "budget_unknown": error_budget.unknown(run, method),

@@ -39,7 +39,8 @@ def content(results: AllResults) -> dict[str, Any]:
     }
     sections = {f"results-{k}": f"Results on {one['name']}" for k, one in enumerate(benchmarks, start=1)}
     if sections:
-        sections |= {"unknown": "Unknown objects by split", "metrics": "Metrics"}
+        shows_objects = any(one["outcomes"].charts for one in benchmarks)
+        sections |= {**({"unknown": "Unknown objects by split"} if shows_objects else {}), "metrics": "Metrics"}
     if any(warnings.values()):
         sections |= {"warnings": "Warnings"}
     return {

@@ -80,7 +80,10 @@ def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listi
         folder = inside(artifacts / "splits" / name, split)
         if (folder / "objects.parquet").exists():
             images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
-            rows.append({"Split": title_of_split(split), "Images": len(images), "Objects": len(objects)})
+            counts = {"Images": len(images), "Objects": int((~objects.is_unlabelled).sum())}
+            rows.append({"Split": title_of_split(split), **counts, "Without boxes": int(objects.is_unlabelled.sum())})
+    if not any(row["Without boxes"] for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "Without boxes"} for row in rows]
     return Listing.of(f"Splits of benchmark {name}.", rows)
 
 
