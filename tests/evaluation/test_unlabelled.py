@@ -47,6 +47,7 @@ def results(tmp_path, world):
         write_scores(files, "msp", "test", id_regions, np.random.default_rng(4).random(len(id_regions)))
         write_scores(files, "msp", "far", found[rows], scores[rows])
         report = evaluated(files, ("msp",), ["far"], EvaluationSettings(replicates=5))
+        call.wilderness = report.wilderness
         groups = report.methods["msp"].splits["far"].groups
         return {group: (of.values, of.parts) for group, of in groups.items()}
 
@@ -80,3 +81,36 @@ def test_with_boxes_in_some_images_metrics_of_objects_are_those_of_these_images(
     for group in mixed.keys() - WITHOUT_BOXES:
         assert mixed[group] == alone[group], group
     assert mixed["open_set"][0]["unknown_objects"] == int((~labelled.is_crowd).sum())
+
+
+def test_open_world_metrics_are_undefined_where_no_image_has_boxes(results):
+    call, objects, _ = results
+    values = call("b", unlabelled(objects, set(objects.image_id)))["open_world"][0]
+    assert {values[name] for name in ("u_recall", "a_ose", "wi", "ap_k_before", "ap_k")} == {None}
+
+
+def test_a_class_of_this_name_is_a_class():
+    box = [[0, 0, 9, 9]] * 3
+    named = Objects(
+        image_id=["a", "b", "c"],
+        object_id=[0, 1, 2],
+        box=box,
+        category=[UNLABELLED, UNLABELLED, "fox"],
+        is_crowd=[False, True, True],
+    )
+    assert named.is_unlabelled.tolist() == [False, True, False]
+
+
+def test_detections_in_unlabelled_images_are_wrong_but_of_no_known_cause(results):
+    call, every, _ = results
+    objects = every[~(every.is_crowd | every.is_difficult)]  # detections on these have no cause with boxes
+    call("a", objects)
+    labelled = call.wilderness
+    call("b", unlabelled(objects, set(objects.image_id)))
+    found = call.wilderness
+    assert found.at_recall == labelled.at_recall
+    assert (found.map_closed, found.map_open) == (labelled.map_closed, labelled.map_open)
+    assert set(found.errors.shares["unknown_unknown"]) == {None}
+    assert UNLABELLED not in found.confusion
+    wrong = labelled.errors.shares["unknown_unknown"][0] + labelled.errors.shares["mixed_unknown"][0]
+    assert found.errors.shares["mixed_unknown"][0] == pytest.approx(wrong)

@@ -139,8 +139,7 @@ def test_correlations_are_over_all_rows_of_the_tables(make_run):
     run = make_run({m: {"auroc": x, "fpr95": 1 - x, "nose": None} for m, x in (("a", 0.1), ("b", 0.4), ("c", 0.9))})
     cells = {(row["first"], row["second"]): row["value"] for row in rows(charts.correlations(run.values))}
     assert cells["AUROC", "FPR95"] == pytest.approx(-1)
-    assert cells["AUROC", "nOSE"] is None
-    assert len(cells) == len(CHARTED) ** 2
+    assert {name for pair in cells for name in pair} == {"AUROC", "FPR95"}, "nOSE has no value"
     assert charts.correlations(make_run({}).values) is None
 
 

@@ -5,10 +5,12 @@ import csv
 import numpy as np
 import pytest
 
-from farther.curation import Decision, ImageKey, time_after
+from farther.curation import Decision, ImageKey, benchmark, time_after
 from farther.errors import DataError, ParameterError
-from farther.review import Catalogue, Filters, Session
+from farther.review import Catalogue, Filters, Session, watcher_for
 from farther.review.suspicion import explained
+from farther.tables import Objects
+from farther.tables.annotations import UNLABELLED
 
 
 def names(session: Session, **filters: str) -> str:
@@ -37,6 +39,18 @@ def test_a_detection_on_a_labelled_object_is_not_suspicious(ann):
     assert ann.catalogue.suspicion[row(ann, "d")] == 0
     shown = ann.image(row(ann, "e"))
     assert [(one["name"], one["unlabelled"]) for one in shown["detections"]] == [("cat", 0.9), ("dog", 0.0)]
+
+
+def test_an_image_that_nobody_annotated_explains_no_detection(project, there):
+    folder = project / "artifacts" / "tables" / "photos" / "val"
+    objects = Objects.read(folder / "objects.parquet")
+    in_e = objects.image_id == "e"
+    whole = Objects(image_id=["e"], object_id=[99], box=[[0, 0, 64, 48]], category=[UNLABELLED], is_crowd=[True])
+    Objects.concatenate([objects[~in_e], whole]).write(folder / "objects.parquet")
+    made = benchmark("tiny", there["benchmarks"]["tiny"])
+    catalogue = Catalogue("tiny", made, there["datasets"], project, watcher_for("tiny", there, project))
+    (row,) = catalogue.frame.filter(image_id="e")["image"]
+    assert catalogue.suspicion[row] == pytest.approx(0.95)
 
 
 def test_labels_explain_a_detection_by_one_box_or_by_all_that_fill_it():

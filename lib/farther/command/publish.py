@@ -37,5 +37,7 @@ def publish(
     publication = collect(benchmark, checked, project.section("datasets"), project.artifacts, split or [], text)
     write(publication, out, format)
     for one in publication.splits:
-        print(f"{one.name}: {len(one.images):,} images, {len(one.objects):,} objects")
+        unlabelled = int(one.objects.is_unlabelled.sum())
+        without = f", {unlabelled:,} images without boxes" if unlabelled else ""
+        print(f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}")
     print(f"Written: {out}")

@@ -141,7 +141,8 @@ def _size_category(images: int) -> str:
 
 
 def _split_row(split: PublishedSplit) -> tuple[str, ...]:
-    counts = (len(split.images), len(split.objects), len(set(split.objects.category)))
+    labelled = split.objects[~split.objects.is_unlabelled]
+    counts = (len(split.images), len(labelled), len(set(labelled.category)))
     return f"`{split.name}`", f"{split.dataset} ({split.subset})", split.distance, *(f"{count:,}" for count in counts)
 
 

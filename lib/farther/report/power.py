@@ -72,6 +72,6 @@ def _of_run(run: Run, split: str, artifacts: Path) -> Iterator[tuple[str, float]
     tables = [read_parquet(path) for path in paths if path.exists()]
     for first, second in combinations([table for table in tables if {*SHOWN} <= {*table.columns}], 2):
         for metric in SHOWN:
-            value = smallest_difference(first[metric].to_numpy(), second[metric].to_numpy())
-            if np.isfinite(value):
-                yield metric, value
+            pair = first[metric].to_numpy(), second[metric].to_numpy()
+            if np.isfinite(pair).all(axis=0).sum() > 1:
+                yield metric, smallest_difference(*pair)

@@ -280,12 +280,15 @@ def _shown(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _objects(objects: list[dict[str, Any]]) -> Iterator[str]:
+    from farther.tables.annotations import UNLABELLED
+
     if not objects:
         yield "  no labelled object"
         return
     rows = []
     for one in objects:
         marks = " ".join(mark for mark in ("crowd", "difficult") if one[f"is_{mark}"])
+        marks = "the image has no boxes" if marks == "crowd" and one["category"] == UNLABELLED else marks
         rows.append((f"  {one['object_id']}", one["category"], ", ".join(f"{e:.0f}" for e in one["box"]), marks))
     yield table(("  object", "category", "box", ""), rows)
 

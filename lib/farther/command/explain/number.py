@@ -222,7 +222,9 @@ def _filled(formula: str, values: Mapping[str, Any]) -> str:
 
 
 def _shown(found: dict[str, Any]) -> Iterator[str]:
-    value = "none: it is not defined here" if found["value"] is None else f"{found['value']:.6g}"
+    none = "none: it is not defined here"
+    none += "".join(f"; {name} has no object with a box" for name, of in found["splits"].items() if not of["objects"])
+    value = none if found["value"] is None else f"{found['value']:.6g}"
     yield coloured(f"{found['metric']} = {value}", "head")
     yield ""
     yield table(("", ""), list(_facts(found)))

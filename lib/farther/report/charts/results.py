@@ -145,8 +145,8 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     rows = values.pivot("metric", index=["run", "split", "method"], values="value")
     if len(rows) < 2:
         return None
-    found = correlation.matrix(rows.to_dicts(), [metric.name for metric in CHARTED])
-    titles = {metric.name: metric.title for metric in CHARTED}
+    titles = {metric.name: metric.title for metric in CHARTED if rows[metric.name].count()}
+    found = correlation.matrix(rows.to_dicts(), list(titles))
     order = list(titles.values())
     cells = pl.DataFrame(
         [(titles[a], titles[b], value) for a, others in found.items() for b, value in others.items()],

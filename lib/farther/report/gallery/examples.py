@@ -16,7 +16,7 @@ from farther.errors import DataError
 from farther.images.orientation import upright
 from farther.images.read import open_image
 from farther.report.gallery.outcomes import SplitOutcomes
-from farther.tables.annotations import label_of
+from farther.tables.annotations import UNLABELLED, label_of
 from farther.tables.files import inside
 
 
@@ -126,7 +126,7 @@ def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> 
 
 
 def _truth(objects: pl.DataFrame) -> Iterator[Mark]:
-    for row in objects.iter_rows(named=True):
+    for row in objects.filter(~(pl.col("is_crowd") & (pl.col("category") == UNLABELLED))).iter_rows(named=True):
         yield _mark("truth", row["box"], label_of(row["category"], is_crowd=row["is_crowd"]))
 
 

@@ -61,7 +61,9 @@ def content(results: AllResults) -> dict[str, Any]:
         "unmeasured": [run.full_title for run in results.runs if run not in results.measured],
         "benchmarks": benchmarks,
         **warnings,
-        "metrics": SHOWN,
+        "metrics": [
+            one for one in SHOWN if any(one in table.metrics for view in benchmarks for table in view["tables"])
+        ],
         "runs": _runs(results.runs),
         "methods": {name: title_of(name) for name in params["methods"]},
         "file_heads": FILES,

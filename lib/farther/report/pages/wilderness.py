@@ -86,7 +86,8 @@ def _message(found: Mapping[str, WildernessResults]) -> str:
         )
     if lost:
         parts.append(f"thresholds chosen without OOD images lose {_range(lost)} points of F1")
-    return f"{'; '.join(parts)}." if parts else ""
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]}." if parts else ""
 
 
 def _range(values: Mapping[str, float]) -> str:

@@ -2,10 +2,12 @@
 // The gallery's data. A page that is opened from disk may not fetch, so the data are scripts, which call
 // `gallery.addSplit` and `gallery.addOutcomes`; see `farther/report/gallery/data.py`.
 window.gallery = {
-  // Outcomes of an object, numbered as in OBJECT_OUTCOMES, then detections that are flagged without an unknown object.
-  OUTCOMES: ["found", "misclassified", "missed", "false unknown"],
-  SIGNS: ["✓", "≠", "○", "!"],
+  // Outcomes of an object, numbered as in OBJECT_OUTCOMES, then detections that are flagged without an unknown object,
+  // and what images show that nobody annotated.
+  OUTCOMES: ["found", "misclassified", "missed", "false unknown", "not annotated"],
+  SIGNS: ["✓", "≠", "○", "!", "·"],
   FALSE_UNKNOWN: 3,
+  UNLABELLED: 4,
   NOT_COUNTED: 3,
 };
 {
@@ -62,6 +64,9 @@ window.gallery = {
     },
     loadPart,
     eventsOf,
+    // Whether a row of the objects stands for what nobody annotated in its image.
+    isUnlabelled: ({ objects, categories }, row) =>
+      objects.crowd[row] === 1 && categories[objects.category[row]] === "unlabelled",
   });
 
   const keyOf = (...names) => JSON.stringify(names);
@@ -93,7 +98,8 @@ window.gallery = {
     return { ...part, method: outcomes };
   }
 
-  // The outcome of each unknown object, and false unknowns, by the chosen method.
+  // The outcome of each unknown object, false unknowns, and the detections in images that nobody annotated (or the image
+  // alone), by the chosen method.
   function eventsOf(part) {
     const { objects, detections, method } = part;
     if (!method) return [];
@@ -107,6 +113,11 @@ window.gallery = {
     });
     method.object.forEach((outcome, row) => {
       if (outcome !== gallery.NOT_COUNTED) add(objects.image[row], outcome, row, method.decided[row]);
+      else if (gallery.isUnlabelled(part, row)) {
+        const image = objects.image[row];
+        const seen = [...part.detectionsOf(image)];
+        for (const one of seen.length ? seen : [-1]) add(image, gallery.UNLABELLED, -1, one);
+      }
     });
     method.detection.forEach((outcome, row) => {
       if (outcome === FALSE_UNKNOWN) add(detections.image[row], gallery.FALSE_UNKNOWN, -1, row);

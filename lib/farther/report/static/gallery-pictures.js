@@ -1,7 +1,7 @@
 "use strict";
 // Pictures of the gallery: an image with its boxes, and each box and outcome in words.
 {
-  const { OUTCOMES, SIGNS, NOT_COUNTED } = gallery;
+  const { OUTCOMES, SIGNS, NOT_COUNTED, isUnlabelled } = gallery;
   const [TRUE, FALSE, IGNORED] = [0, 2, 4]; // as REGION_OUTCOMES numbers outcomes of detections
   const WHOLE = 65535;
 
@@ -28,9 +28,7 @@
   }
 
   function truthMark({ objects, categories, method }, row) {
-    const category = categories[objects.category[row]];
-    const group = category === "unlabelled" ? "not annotated" : `${category} (group)`;
-    const text = objects.crowd[row] ? group : category;
+    const text = categories[objects.category[row]] + (objects.crowd[row] ? " (group)" : "");
     const outcome = method.object[row];
     const name = outcome === NOT_COUNTED ? "not counted" : `${SIGNS[outcome]} ${OUTCOMES[outcome]}`;
     return { kind: "truth", text, words: `${text}: ${name}` };
@@ -52,7 +50,7 @@
     const objects = new Set(asked.map((event) => event.object));
     const detections = new Set(asked.map((event) => event.detection));
     const marks = [
-      ...[...part.objectsOf(image)].map((row) => ({
+      ...[...part.objectsOf(image)].filter((row) => !isUnlabelled(part, row)).map((row) => ({
         ...truthMark(part, row), ...place(part.objects.box, row, ...size), isWanted: objects.has(row),
       })),
       ...[...part.detectionsOf(image)].map((row) => ({
@@ -113,7 +111,7 @@
 
   function words(event) {
     const name = `${SIGNS[event.outcome]} ${OUTCOMES[event.outcome]}`;
-    if (event.detection < 0) return `${name}: ${event.category}`;
+    if (event.detection < 0) return `${name}: ${event.category ?? "no detection"}`;
     const how = `${event.label} ${(100 * event.confidence).toFixed(0)}%, score ${short(event.score)}`;
     return `${name}: ${event.object < 0 ? how : `${event.category}, detected as ${how}`}`;
   }

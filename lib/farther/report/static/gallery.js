@@ -1,7 +1,7 @@
 "use strict";
 // Images by the outcomes of the unknown objects in them: filters, cards, and one image enlarged.
 {
-  const { OUTCOMES, SIGNS, FALSE_UNKNOWN, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
+  const { OUTCOMES, SIGNS, FALSE_UNKNOWN, UNLABELLED, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
   const $ = (id) => document.getElementById(id);
   const INDEX = JSON.parse($("gallery-index").textContent);
   const ALL = "";
@@ -124,8 +124,14 @@
     $("cards").replaceChildren();
     const measured = loaded.find((part) => part.method);
     const tau = measured ? ` Flagged as unknown below τ = ${short(measured.method.tau)}.` : "";
-    const wrong = passed.filter((event) => event.outcome === FALSE_UNKNOWN).length;
-    const things = [[passed.length - wrong, "unknown object"], [wrong, "false unknown"]].filter(([number]) => number);
+    const numberOf = (outcome) => passed.filter((event) => event.outcome === outcome).length;
+    const [wrong, unlabelled] = [FALSE_UNKNOWN, UNLABELLED].map(numberOf);
+    const things = [
+      [passed.length - wrong - unlabelled, "unknown object"],
+      [wrong, "false unknown"],
+      [unlabelled, "unannotated place"],
+    ].filter(([number]) => number);
+    $(`outcome-${UNLABELLED}`).parentElement.hidden = !events.some((event) => event.outcome === UNLABELLED);
     $("status").textContent = things.length
       ? `${things.map(([number, name]) => counted(number, name)).join(" and ")} in ${counted(cards.length, "image")}.${tau}`
       : `No image passes these filters.${tau}`;

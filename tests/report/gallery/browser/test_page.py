@@ -50,7 +50,9 @@ def words(browser) -> list[str]:
 
 def counts(browser) -> list[str]:
     """The numbers beside found, misclassified, missed and false unknown."""
-    return browser.read("[...document.querySelectorAll('#outcomes .count')].map((one) => one.textContent)")
+    return browser.read(
+        "[...document.querySelectorAll('#outcomes label:not([hidden]) .count')].map((one) => one.textContent)"
+    )
 
 
 def only(browser, *outcomes: int) -> None:
