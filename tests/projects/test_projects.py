@@ -121,6 +121,20 @@ def test_a_folder_without_images_is_refused_with_what_was_looked_for(tmp_path):
         recognise(tmp_path)
 
 
+@pytest.mark.parametrize("files", [("trip/a/1.jpg", "2.jpg"), ("images/train/1.jpg", "images/val/2.jpg")])
+def test_photographs_in_folders_are_no_classes(tmp_path, files):
+    for file in files:
+        picture(tmp_path / file)
+    assert recognise(tmp_path).entry["format"] == "images"
+
+
+def test_images_that_a_coco_file_does_not_name_are_counted(tmp_path):
+    for number in range(3):
+        picture(tmp_path / f"{number}.jpg")
+    coco(tmp_path / "boxes.json", "0.jpg")
+    assert recognise(tmp_path).unlisted == 2
+
+
 def test_images_without_labels_are_unlabelled_and_no_id_dataset(pets, tmp_path):
     picture(tmp_path / "photos/june/a.jpg")
     found = recognise(tmp_path / "photos")

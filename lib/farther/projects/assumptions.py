@@ -74,6 +74,9 @@ def of_dataset(source: ProjectDataset) -> Iterator[Assumption]:
     subsets = f"subset{'s' if len(found.subsets) > 1 else ''} {_some(found.subsets)}"
     categories = _count(len(found.categories), "categor", "ies", "y")
     yield Assumption(f"{source.name}: format {found.entry['format']}, {subsets}, {categories}", at, sure=True)
+    if found.unlisted:
+        kept = "format images with `boxes` keeps them, as unlabelled"
+        yield Assumption(f"{source.name}: {found.unlisted} images are in no annotation file, and left out ({kept})", at)
     for subset, first in found.repeats.items():
         yield Assumption(f"{source.name}: {subset} has the images of {first}, and is left out", at)
 

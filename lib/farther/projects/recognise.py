@@ -19,6 +19,8 @@ from farther.tables.files import open_binary
 from farther.tables.folders import files_below, listed
 from farther.tables.json_stream import list_elements
 
+#: Names of folders of subsets, which are no classes.
+SUBSET_WORDS = frozenset({"train", "val", "valid", "test"})
 #: Text files that name the classes of YOLO's labels, as LabelImg, Label Studio, Darknet and CVAT write them.
 CLASS_LISTS = ("classes.txt", "obj.names", "labels/classes.txt")
 #: Names of folders that say nothing about the subset.
@@ -37,6 +39,7 @@ class Dataset:
         repeats: Subsets with exactly the images of another one, as where a folder has annotations in several formats,
             and that other one.
         images, unlabelled: Number of images, and of those that nobody annotated.
+        unlisted: Number of image files that its annotations do not name.
     """
 
     entry: dict[str, Any]
@@ -46,6 +49,7 @@ class Dataset:
     repeats: dict[str, str] = field(default_factory=dict)
     images: int = 0
     unlabelled: int = 0
+    unlisted: int = 0
 
 
 def recognise(root: Path) -> Dataset:
@@ -89,7 +93,15 @@ def describe(entry: dict[str, Any]) -> Dataset:
         listed_there = (one for one in list_elements(file, "categories") if isinstance(one, dict))
         numbers = {one["id"]: one["name"] for one in listed_there}
     of_classes = {k: name for k, name in numbers.items() if isinstance(k, int)}
-    return Dataset(entry, list(shown.values()), categories, of_classes, repeats, images, unlabelled)
+    unlisted = _unlisted(Path(entry["root"]), frozenset().union(*shown)) if entry["format"] == "coco" else 0
+    return Dataset(entry, list(shown.values()), categories, of_classes, repeats, images, unlabelled, unlisted)
+
+
+def _unlisted(root: Path, named: frozenset[str]) -> int:
+    """Number of image files in the folders of annotated images that are not annotated themselves."""
+    folders = {Path(file).parent for file in named}
+    beside = (file for folder in folders for file in listed(root / folder, "*") if file.name.lower().endswith(ENDINGS))
+    return sum(file.relative_to(root).as_posix() not in named for file in beside)
 
 
 def _yolo(root: Path) -> dict[str, Any] | None:
@@ -180,9 +192,7 @@ def _images(root: Path) -> dict[str, Any] | None:
 
 
 def _image_folder(root: Path) -> dict[str, Any] | None:
-    of_classes = [
-        path.name
-        for path in listed(root, "*")
-        if path.is_dir() and any(file.suffix.lower() in ENDINGS for file in listed(path, "*/*"))
-    ]
-    return {"format": "image_folder", "folders": {name: name for name in of_classes}} if of_classes else None
+    images = [path.relative_to(root).parts for path in files_below(root) if path.name.lower().endswith(ENDINGS)]
+    if not images or min(map(len, images)) < 3 or {parts[1].casefold() for parts in images} <= PLAIN | SUBSET_WORDS:
+        return None
+    return {"format": "image_folder", "folders": {name: name for name in sorted({parts[0] for parts in images})}}
