@@ -8,6 +8,8 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from tests.detectors.test_detectron2 import layout
+from tests.detectors.test_open_vocabulary import write_folder
 from torchvision.models import mobilenet_v3_small
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 from ultralytics import YOLO
@@ -200,6 +202,17 @@ def test_networks_of_ultralytics_for_other_tasks_are_refused_with_what_to_do(pet
     YOLO(f"yolov8n-{head}.yaml", verbose=False).save(tmp_path / "x.pt")
     with pytest.raises(DataError, match=f"a network of Ultralytics without an adapter: it {said}"):
         recognise_detector(tmp_path / "x.pt", recognise(pets))
+
+
+def test_a_checkpoint_of_detectron2_and_open_vocabulary_are_recognised(pets, tmp_path):
+    weights = layout(classes=2)
+    torch.save(
+        {"model": {name: torch.zeros(shape) for name, shape in weights.items()}, "iteration": 9}, tmp_path / "d.pth"
+    )
+    found = recognise_detector(tmp_path / "d.pth", recognise(pets))
+    assert (found.entry["adapter"], found.header.known_classes) == ("faster_rcnn", ("cat", "dog"))
+    found = recognise_detector(write_folder(tmp_path / "owl", "owlv2"), recognise(pets))
+    assert (found.entry["adapter"], found.header.known_classes) == ("open_vocabulary", ("cat", "dog"))
 
 
 def test_a_clip_of_open_clip_classifies_the_id_classes(pets):

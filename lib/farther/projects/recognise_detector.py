@@ -134,7 +134,9 @@ def _kind(path: Path, problem: str) -> str:
         try:
             names = read_weights(path)
         except DataError:
-            return f"a file of `torch.save` with more than weights ({problem})" if is_zipfile(path) else "a pickle"
+            if is_zipfile(path):
+                return f"a file of `torch.save` with more than weights ({problem})"
+            return "a pickle (Detectron2's zoo has such): where you trust it, load it and torch.save its weights"
         known = (text for beginning, text in STATES.items() if any(name.startswith(beginning) for name in names))
         return next(known, f"a state dict of a network that is not known, with {shorten(next(iter(names), ''))}")
     other = "text" if start.isascii() and start.decode().strip().isprintable() else "something else"

@@ -52,7 +52,7 @@ def split_sizes(name: str, runs: Sequence[Run], artifacts: Path) -> Listing:
         if any(found.values()):
             images = max(run.images(split) for run in runs if any(one.name == split for one in run.splits))
             points: dict[str, Any] = {
-                f"{METRICS[metric].title} (points)": round(100 * float(np.median(values)), 1) if values else None
+                f"{METRICS[metric].title} (%)": float(np.median(values)) if values else None
                 for metric, values in found.items()
             }
             rows.append(
@@ -60,7 +60,8 @@ def split_sizes(name: str, runs: Sequence[Run], artifacts: Path) -> Listing:
             )
     return Listing.of(
         f"The smallest difference between two methods that a split of {name} can show: true differences of this size "
-        "are significant in 80% of such test sets. Half of it needs four times the images, of the ID split too.",
+        "(percentage points) are significant in 80% of such test sets. Half of it needs four times the images, of the ID "
+        "split too.",
         rows,
     )
 
