@@ -60,8 +60,8 @@ def split_sizes(name: str, runs: Sequence[Run], artifacts: Path) -> Listing:
             )
     return Listing.of(
         f"The smallest difference between two methods that a split of {name} can show: true differences of this size "
-        "(percentage points) are significant in 80% of such test sets. Half of it needs four times the images, of the ID "
-        "split too.",
+        "(percentage points) are significant in 80% of such test sets. Half of it needs four times the images, of the "
+        "ID split too.",
         rows,
     )
 
