@@ -63,7 +63,12 @@ def recognise(root: Path) -> Dataset:
         raise DataError("the folder does not exist", file=root)
     for candidate in (_yolo, _coco, recognise_export, _voc, _image_folder, _images):
         if (entry := candidate(root)) is not None:
-            return describe({**entry, "root": str(root)})
+            found = describe({**entry, "root": str(root)})
+            if not found.images:
+                raise DataError(
+                    f"no image: format {entry['format']} was recognised, but its images are not here", file=root
+                )
+            return found
     looked = (
         "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), a folder per class, images"
     )
