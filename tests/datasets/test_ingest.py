@@ -252,3 +252,20 @@ def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp
     assert ("categories of nearly one name", "'Fox', 'fox'") in warnings
     assert ("categories of nearly one name", "'cafe\u0301', 'caf\u00e9'") in warnings
     assert ("image file with several ids", "a.png") in warnings
+
+
+def test_an_image_file_with_several_ids_is_one_image_with_the_objects_of_all(tmp_path):
+    images = [{"id": number, "file_name": "b.png" if number == 2 else "a.png"} for number in (1, 2, 3)]
+    boxes = [{"id": n, "image_id": n, "category_id": 1, "bbox": [n, 1, 5, 5]} for n in (1, 2, 3)]
+    content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "fox"}]}
+    (tmp_path / "all.json").write_text(json.dumps(content))
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (20, 10)).save(tmp_path / name)
+    ingest(datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]}), "pets", tmp_path / "out")
+    assert Images.read(tmp_path / "out/all/images.parquet").file.tolist() == ["a.png", "b.png"]
+    objects = Objects.read(tmp_path / "out/all/objects.parquet")
+    assert list(zip(objects.image_id, objects.box[:, 0].tolist(), strict=True)) == [
+        ("000000000001", 1.0),
+        ("000000000002", 2.0),
+        ("000000000001", 3.0),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         DataError: see `ingest`.
     """
     refuse_fractions(annotations)
+    annotations, of_names = _each_file_once(annotations), [*_name_warnings(annotations)]
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
@@ -152,7 +153,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     box, keep, box_warnings = _clip(annotations, size, readable)
     warnings = [
         *annotations.warnings,
-        *_name_warnings(annotations),
+        *of_names,
         *_image_warnings(annotations, headers),
         *box_warnings,
     ]
@@ -227,6 +228,27 @@ def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> Non
         )
 
 
+def _each_file_once(annotations: Annotations) -> Annotations:
+    """Annotations in which an image file has one id, the first; its objects are those of all its ids."""
+    files = annotations.images.file.tolist()
+    rows = {file: row for row, file in reversed([*enumerate(files)])}
+    if len(rows) == len(files):
+        return annotations
+    first = np.array([rows[file] for file in files])
+    kept = np.flatnonzero(first == np.arange(len(files)))
+    place = np.searchsorted(kept, first)
+    images, objects = annotations.images, annotations.objects
+    columns = {f.name: getattr(images, f.name)[kept] for f in fields(images)}
+    unlabelled = np.intersect1d(kept, annotations.unlabelled)
+    return replace(
+        annotations,
+        images=type(images)(**columns),
+        objects=replace(objects, image=place[objects.image]),
+        files=[annotations.files[row] for row in kept.tolist()] if len(annotations.files) > 1 else annotations.files,
+        unlabelled=np.searchsorted(kept, unlabelled),
+    )
+
+
 def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
     """Categories that differ by case, blanks or the composition of accents only, and image files with several ids."""
     alike: dict[str, list[str]] = {}
@@ -241,7 +263,7 @@ def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
     if twice := [file for file, count in files.items() if count > 1]:
         more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
         yield DataWarning(
-            "image file with several ids", "dataset", place, None, None, f"{twice[0]}{more}", "read as several"
+            "image file with several ids", "dataset", place, None, None, f"{twice[0]}{more}", "read as one image"
         )
 
 
