@@ -60,7 +60,7 @@ def of_detector(run: ProjectDetector, dataset: ProjectDataset) -> Iterator[Assum
     )
     yield Assumption(text, at, sure=True)
     if found.assumed:
-        yield Assumption(f"{file}: {found.assumed} (farther doctor compares)", (*at, "params"))
+        yield Assumption(f"{file}: {found.assumed}", (*at, "params"))
     if run.classes:
         pairs = [f"{one} is {other}" for one, other in run.classes.items()]
         yield Assumption(f"{file}: other names of classes: {_some(pairs)}", (*at, "classes"))

@@ -38,6 +38,7 @@ CONFIG = "config.json"
 IMAGENET = 1000
 #: What is assumed of a file without names of classes.
 UNNAMED = "it names no classes: they are taken to be the ID dataset's, in its order"
+COMPARED = f"{UNNAMED} (farther doctor compares)"
 #: What the first bytes of a file say, for a message.
 BEGINNINGS = {
     b"\x89HDF": "a file of Keras (HDF5)",
@@ -115,7 +116,8 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
         except ModuleNotFoundError as error:
             absent = absent or f"; {adapter} {missing(error)}"
     if path.is_file() and (found := _of_state_dict(path, dataset)):
-        assumed = "" if "classes" not in found["params"] else UNNAMED
+        unnamed = UNNAMED if found["adapter"] == "classifier" else COMPARED
+        assumed = unnamed if "classes" in found["params"] else ""
         return _opened({**found, "weights": str(path)}, assumed=assumed)
     raise DataError(f"no adapter opens it: it seems to be {_kind(path, yolo)}{absent}. {READ}", file=path)
 
@@ -188,7 +190,7 @@ def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
         _ = detectors.of_entry(entry).known_classes
     except ParameterError:
         entry["params"] = {"classes": dataset.categories}
-        return entry, UNNAMED
+        return entry, COMPARED
     return entry, ""
 
 

@@ -120,7 +120,7 @@ def score_run(
     for split in run.digests:
         if split == run.settings.split:
             continue
-        # A pass may leave splits out (`skip`): those have no scores, and whoever wants them is told so.
+        # A pass may leave splits out (`skip`): those have no scores, and evaluation says so where it needs them.
         had = {name: of for name, of in kept.items() if split in of[1].digests or of[1].folder == run.folder}
         keys = {name: digest(state, source.digests.get(split, "")) for name, (state, source) in had.items()}
         items += [_item(name, split) for name in keys]
