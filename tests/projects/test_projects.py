@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from dvc.utils.serialize import modify_yaml
 from PIL import Image
 from tests.detectors.test_detectron2 import layout
 from tests.detectors.test_open_vocabulary import write_folder
@@ -18,9 +19,13 @@ from farther.command import main
 from farther.curation import Rules
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
-from farther.projects import Lookup, add, init, recognise, recognise_detector
+from farther.projects import Lookup, RecognisedDetector, add, init, recognise, recognise_detector
+from farther.projects.entries import ProjectDetector
+from farther.projects.project import _entries
 from farther.projects.proposals import propose
 from farther.projects.recognise_detector import STATE_DICTS, _of_state_dict
+from farther.projects.yaml_text import inserted
+from farther.tables import Header
 
 ROOT = Path(__file__).parents[2]
 NAMES = ClassNames(ROOT / "data/names/classes.yaml")
@@ -441,3 +446,18 @@ def test_a_dry_run_writes_nothing(project, pets, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith(f"would write {tmp_path / 'dry/params.yaml'}")
     assert len(printed.splitlines()) <= 12
+
+
+def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):
+    """Names with blanks, in a mapping longer than a line."""
+    long = {f"detected thing {n} of many": f"annotated thing {n} of many" for n in range(9)}
+    (tmp_path / "again").mkdir()
+    text = (project / "params.yaml").read_text()
+    run = ProjectDetector("x", tmp_path / "x.pt", RecognisedDetector({"adapter": "yolo"}, Header(classes=("a",))), long)
+    entry = _entries().detector(run, "pets").splitlines()
+    (tmp_path / "again/params.yaml").write_text(inserted(text, ["detectors"], entry))
+    with modify_yaml(tmp_path / "again/params.yaml") as params:
+        params["methods"]["energy"]["temperature"] = 2
+    read = yaml.safe_load((tmp_path / "again/params.yaml").read_text())
+    assert read["detectors"]["x"]["classes"] == long
+    assert read["methods"]["energy"] == {"temperature": 2}
