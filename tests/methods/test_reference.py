@@ -1,4 +1,4 @@
-"""The reference page is generated from the code, so the two agree."""
+"""The reference of methods is generated from the code, so the two agree."""
 
 import dataclasses
 import re
@@ -9,16 +9,16 @@ import pytest
 
 from farther import methods
 from farther.methods.base import METHODS
-from farther.methods.reference import reference, source
+from farther.methods.reference import overview, reference, source
 from farther.registry import describe
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 
 
-def test_the_page_in_the_repository_is_up_to_date():
+def test_the_table_in_the_repository_is_up_to_date():
     _, _, generated = PAGE.read_text(encoding="utf-8").partition("Edit the docstrings instead. -->\n\n")
-    assert generated == reference(), (
-        "replace the reference in docs/methods.md by what `farther list methods --markdown` prints"
+    assert generated == f"{overview()}\n<!-- sections of methods -->\n", (
+        "replace the table in docs/methods.md by the beginning of what `farther list methods --markdown` prints"
     )
 
 
