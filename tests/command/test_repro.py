@@ -121,7 +121,7 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
     ]
     assert end == "3 stages ran in 0:00; 0 were up to date."
     assert more.startswith("`farther doctor` has the warnings in full")
-    assert done.stderr == "a message\n"  # and no progress bar
+    assert done.stderr == "a message\nNext: farther summary\n"  # and no progress bar
     log = (project / "artifacts/.work/logs/letters@b.log").read_text().splitlines()
     assert sorted(log) == ["a message", "b: one line", "b: warning: a second line"]
 

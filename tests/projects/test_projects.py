@@ -443,9 +443,10 @@ def test_a_dry_run_writes_nothing(project, pets, tmp_path, capsys):
     arguments = ["--id", str(pets), "--ood", str(tmp_path / "wild"), "--detector", str(tmp_path / "r.json")]
     assert main(["init", str(tmp_path / "dry"), "--dry-run", *arguments]) == 0
     assert not (tmp_path / "dry").exists()
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"would write {tmp_path / 'dry/params.yaml'}")
-    assert len(printed.splitlines()) <= 12
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"would write {tmp_path / 'dry/params.yaml'}")
+    assert len(printed.out.splitlines()) <= 12
+    assert printed.err == "Next: the same command without --dry-run\n"
 
 
 def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):

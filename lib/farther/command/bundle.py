@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from farther.command.budget import (
     MaxRecallLoss,
     budget_of,
 )
+from farther.command.output import next_step
 from farther.command.project import PARAMS, Params, Project, argument
 from farther.errors import ParameterError, choose
 
@@ -88,7 +90,7 @@ def bundle(
         f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "
         f"and rejects {seen.rejected} images."
     )
-    print(f"Try it: farther predict {out} IMAGE")
+    next_step(f"farther predict {shlex.quote(out)} IMAGES")
 
 
 def _chosen(project: Project, run: str, budget: Budget, method: str | None) -> tuple[str, Chosen]:

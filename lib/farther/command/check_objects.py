@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from farther.command.output import next_step
 from farther.command.project import argument
 from farther.errors import DataError, ParameterError
 
@@ -85,10 +86,11 @@ def check_objects(
         raise DataError(str(error)) from None
     if faults and remove:
         _remove(odb, faults)
+        print("Removed.")
         here = "dvc pull, delete these files in artifacts, dvc checkout"
-        print(f"Removed. Now run: {here if cache else 'dvc push, where a good cache is'}")
+        next_step(here if cache else "dvc push, where a good cache is")
     elif faults:
-        print("To replace them, run this again with --remove")
+        next_step("this again with --remove, so that they can be replaced")
     return 1 if faults else 0
 
 

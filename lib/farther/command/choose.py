@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from farther.command.budget import (
     MaxRecallLoss,
     budget_of,
 )
-from farther.command.output import as_json, coloured, paragraph, table
+from farther.command.output import as_json, coloured, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import choose as known_name
 
@@ -46,16 +47,26 @@ def choose(
       farther choose voc-yolov8 --max-false-alarms 2 --guarantee conformal --json
     """
     project = Project(params)
-    budget = budget_of(
-        project,
-        max_misclassified=max_misclassified,
-        max_false_alarms=max_false_alarms,
-        max_recall_loss=max_recall_loss,
-        guarantee=guarantee,
-        choose_on=choose_on,
-    )
-    found = chosen(project, run, budget, method or ())
-    print(as_json(found) if json else _shown(found))
+    given = {
+        "max_misclassified": max_misclassified,
+        "max_false_alarms": max_false_alarms,
+        "max_recall_loss": max_recall_loss,
+        "guarantee": guarantee,
+        "choose_on": choose_on,
+    }
+    found = chosen(project, run, budget_of(project, **given), method or ())
+    if json:
+        print(as_json(found))
+        return
+    print(_shown(found))
+    if found.choice is not None:
+        # With a method and nothing of a budget, `bundle` takes the thresholds of `evaluate`.
+        asked = {name: value for name, value in given.items() if value is not None}
+        asked = asked or ({"guarantee": found.budget.guarantee} if method else {})
+        limits = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
+        next_step(
+            shlex.join(["farther", "bundle", run, *([found.choice.method] if method else []), "deployed", *limits])
+        )
 
 
 def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = ()) -> DeployChoices:

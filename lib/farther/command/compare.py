@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from farther.command.comparison import Change, changes, compared_methods, tested_changes
-from farther.command.output import as_json, coloured, markdown, paragraph, table
+from farther.command.output import as_json, coloured, markdown, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.command.stored_metrics import open_metrics
 from farther.errors import ParameterError, choose
@@ -67,8 +67,15 @@ def compare(
         rows.sort(key=lambda row: (row.p is None, row.p or 0.0))
     if json:
         print(_to_json(rows, notes, names))
+    elif as_markdown:
+        print(_markdown(rows, notes, names))
     else:
-        print(_markdown(rows, notes, names) if as_markdown else _shown(rows, notes, names, by_name=sort == "name"))
+        print(_shown(rows, notes, names, by_name=sort == "name"))
+        here = [row for row in rows if b is None and row.subject.run]  # `explain` reads the project's files
+        if here:
+            largest = max(here, key=lambda row: abs(row.change or 0.0))
+            words = (largest.subject.run, methods[1] if methods else largest.subject.method, largest.subject.split)
+            next_step(f"farther explain number {' '.join(word or '-' for word in (*words, largest.metric))}")
     return 1 if check and any(row.result == "worse" for row in rows) else 0
 
 

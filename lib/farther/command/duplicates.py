@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
 
 
@@ -55,6 +56,7 @@ def duplicates(
     for *names, value, same_file in zip(*columns.values(), strict=True):
         rows.writerow((*map(_guarded, names), f"{value:.4f}", "yes" if same_file else "no"))
     print(f"{count} pairs with a cosine of at least {least:g}, {len(pairs)} listed", file=sys.stderr)
+    next_step(f"farther benchmark review {benchmark}")
 
 
 def _guarded(text: str) -> str:

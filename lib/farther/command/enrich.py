@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
 
 
@@ -35,3 +36,4 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
     assert settings.file is not None  # `enrichment` fills it in
     write_candidates(settings.file, found.candidates)
     print(describe(found), f"Written: {settings.file}", sep="\n")
+    next_step(f"a split with `candidates: {settings.file}`, then farther benchmark review {benchmark}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from farther.command.output import next_step
 from farther.command.project import Project, argument, option
 from farther.errors import ParameterError
 
@@ -46,9 +48,11 @@ def init(
     from farther import projects
     from farther.pipeline import ROOT, write_pipeline
 
+    check = f"{'' if folder == Path() else f'cd {shlex.quote(str(folder))}; '}farther doctor"
     if pipeline:
         write_pipeline(folder, clip=bool(Project(folder / "params.yaml").section("embed")))
-        print(f"wrote {folder / 'dvc.yaml'}; `farther doctor` checks it")
+        print(f"wrote {folder / 'dvc.yaml'}")
+        next_step(check)
         return
     lookup = projects.Lookup.open(ROOT / "data", wordnet, clip)
     if add:
@@ -66,9 +70,7 @@ def init(
     print(f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}")
     print("Read and assumed, doubtful things first; change what is wrong:")
     print("\n".join(made.assumed()))
-    if not dry_run:
-        place = "" if folder == Path() else f"cd {folder}; "
-        print(f"Next: {place}farther doctor; farther repro{'' if new else ' report'}")
+    next_step("the same command without --dry-run" if dry_run else check)
 
 
 def _asked(id: Path | None, ood: list[Path] | None, detector: list[Path] | None) -> tuple[Path, list[Path], list[Path]]:

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farther.command.output import as_json, paragraph, table
+from farther.command.output import as_json, next_step, paragraph, table
 from farther.command.project import Json
 
 if TYPE_CHECKING:
     from farther.registry import Registry
+
+#: How params.yaml names one of a kind.
+WRITTEN = {
+    "methods": "write `{}: {{}}` under 'methods' in params.yaml, then farther repro",
+    "detectors": "write `adapter: {}` in an entry of 'detectors' in params.yaml",
+    "datasets": "write `format: {}` in an entry of 'datasets' in params.yaml",
+}
 
 
 def registry_of(kind: str) -> Registry:
@@ -107,7 +114,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
         known = registry.summaries  # without importing what the classes need
         listed = [(one, known.get(one) or describe(registry.get(one)).summary) for one in registry.names()]
         print(table(("name", "description"), listed))
-        print(f"\n`farther {kind} NAME` lists its parameters.")
+        next_step(f"farther list {kind} NAME")
         return
     found = {one: describe(registry.get(one)) for one in ([name] if name else registry.names())}
     if json:
@@ -128,6 +135,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
             rows = [(one.name, one.default, one.description) for one in described.parameters]
             parts.append(table(("parameter", "default", "description"), rows))
         print("\n\n".join(parts))
+        next_step(WRITTEN[kind].format(name))
 
 
 def metrics(
@@ -157,7 +165,8 @@ def metrics(
         facts = asdict(chosen[0]) | {"latex": "", "higher_is_better": better[chosen[0].higher_is_better]}
         facts["formula"] = re.sub(r"\{(\w+)\}", r"\1", chosen[0].formula)
         print(table(("", ""), [(key, "yes" if text is True else text) for key, text in facts.items() if text]))
+        next_step(f"farther explain number RUN METHOD SPLIT {name}")
     else:
         rows = [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
         print(table(("name", "better", "meaning"), rows))
-        print("\n`farther list metrics NAME` defines one; `farther explain number` shows its inputs.")
+        next_step("farther list metrics NAME", "farther explain number RUN METHOD SPLIT NAME")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.output import paragraph
+from farther.command.output import next_step, paragraph
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
 from farther.errors import DataError, ParameterError
 
@@ -69,6 +69,7 @@ def negatives(
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         text = f"Leaks: {len(listed)} of them name one of the {len(categories)} categories of the OOD test splits: "
         print(paragraph(f"{text}{', '.join(listed[:LISTED])}{more}. --leave-out leaves them out."))
+    next_step(f"write `unknown: {out}` in a pass or a detector in params.yaml, then farther repro")
 
 
 def _categories(project: Project, benchmark: str) -> set[str]:

@@ -63,6 +63,21 @@ def hanging(text: str, first: int, rest: int) -> str:
     return wrapper.fill(text)
 
 
+def next_step(*steps: str) -> None:
+    """Prints what to do next: the first step, and the others as far as a line of 80 columns reaches.
+
+    On stderr, as git's advice: what is piped or redirected is the result alone. A longer command continues on further
+    lines as shells read it.
+    """
+    line = f"Next: {steps[0]}"
+    for step in steps[1:]:
+        if len(longer := f"{line}, or {step}") <= USUAL_WIDTH:
+            line = longer
+    sys.stdout.flush()
+    lines = textwrap.wrap(line, USUAL_WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print(line if len(line) <= USUAL_WIDTH else " \\\n".join(lines), file=sys.stderr)
+
+
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """The same table in Markdown."""
     rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from farther.command.output import next_step
 from farther.command.project import argument, option
 
 
@@ -64,6 +65,8 @@ def predict(
     with stop_signal() as stop:
         done = run(monitor, opened, settings, log=log, stopped=stop.is_set)
     print(f"{done}. Written: {out}")
+    if shown := [one for one in (out / "pictures", out / "drift/index.html") if one.exists()]:
+        next_step(*(f"open {one}" for one in shown))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from farther.command.committed import uncommitted
+from farther.command.output import next_step, table
 from farther.command.project import PARAMS, option
 from farther.errors import ParameterError, choose, shorten
 
@@ -53,9 +54,8 @@ def profile(
 
     known = _known()
     if name is None:
-        from farther.command.output import table
-
         print(table(("profile", "description"), [(one, _first_comment(file)) for one, file in known.items()]))
+        next_step("farther benchmark profile NAME --data DIR")
         return
     source = known[choose("profile", name, known)]
     text = placed(read_text(source), data)
@@ -69,7 +69,8 @@ def profile(
     if not Path("dvc.yaml").exists():
         begin(Path())
         write_pipeline(Path(), clip=True)
-    print(f"{PARAMS} is now profile {name}. `farther doctor` lists what is missing, then `dvc repro report` runs it.")
+    print(f"{PARAMS} is now profile {name}.")
+    next_step("farther doctor")
 
 
 def placed(text: str, data: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project, argument, option
 
 
@@ -41,3 +42,5 @@ def publish(
         without = f", {unlabelled:,} images without boxes" if unlabelled else ""
         print(f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}")
     print(f"Written: {out}")
+    if words is None:
+        next_step("again with --words FILE: title, licence, and the answers of the card")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from farther import dvc_repro
-from farther.command.output import coloured, width
+from farther.command.output import coloured, next_step, width
 from farther.command.project import Project, argument, option
 from farther.cores import keep_to_share
 from farther.errors import ParameterError, choose
@@ -61,6 +61,7 @@ def repro(
     status = status or shown.follow(targets or [])
     if not status:
         shown.end()
+        next_step("farther repro" if targets and "report" not in targets else "farther summary")
     return status
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from farther.command.output import next_step
 from farther.command.project import BenchmarkName, Project, option
 
 
@@ -48,3 +49,4 @@ def review(
         serve(benchmark, Project().params, settings, ready=partial(print, flush=True) if no_browser else open_page)
     except KeyboardInterrupt:
         print("Stopped. All decisions that the page reported as saved are in the decisions file.")
+        next_step("farther repro")

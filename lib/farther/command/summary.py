@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.output import hanging, table
+from farther.command.output import hanging, next_step, table
 from farther.command.project import PARAMS, Params, Project
 from farther.command.stored_metrics import since_commit
 
@@ -45,9 +45,11 @@ def summary(
     if not (short or every):
         print(f"\n{report.overview(project.params, project.folder)}")
     page = project.artifacts / "report/index.html"
-    print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet; run `farther repro report`'}")
+    print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet'}")
     if lines := compared_with_commit(project.folder):
         print(lines)
+    run = next(iter(project.section("detectors")), "RUN")
+    next_step("farther open" if page.is_file() else "farther repro report", f"farther choose {run}", "farther explain")
 
 
 def compared_with_commit(folder: Path) -> str:

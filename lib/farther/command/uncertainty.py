@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from farther.command.output import as_json, table
+from farther.command.output import as_json, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import ParameterError, choose
 
@@ -86,6 +86,7 @@ def uncertainty(
     print(f"{run}: AUROC of image uncertainty, {id_split} against {', '.join(names)}")
     heads = list(rows[0])
     print(table(heads, [[_shown(row[head]) for head in heads] for row in rows], numbers=len(heads) - 1))
+    next_step(f"farther choose {run}")
 
 
 def _uncertainties(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.output import as_json, coloured, hanging, paragraph, size
+from farther.command.output import as_json, coloured, hanging, next_step, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import PROBLEMS, FartherError, Finding
 
@@ -41,7 +41,11 @@ def doctor(
         from farther.command.doctor import estimate as costs
 
         found = costs.estimate(project, sample, run)
-        print(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}) if json else costs.report(found))
+        if json:
+            print(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}))
+        else:
+            print(costs.report(found))
+            next_step("farther repro")
         return 0
     findings = examine(project, quick=quick)
     problems = sum(finding.state in PROBLEMS for finding in findings)
@@ -50,6 +54,7 @@ def doctor(
         print(as_json({"missing": problems, "findings": [{k: v for k, v in o.items() if k != "more"} for o in listed]}))
     else:
         print(_shown(findings, problems))
+        next_step("correct what is missing or wrong, then farther doctor again" if problems else "farther repro")
     return 1 if problems else 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
-from farther.command.output import as_json, coloured, paragraph, table
+from farther.command.output import as_json, coloured, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
 
@@ -47,7 +47,12 @@ def image(
     found = explain_image(project, name, benchmark)
     if run is not None and method is not None:
         _add_outcomes(found, project, run, method)
-    print(as_json(found) if json else "\n".join(_shown(found)))
+    if json:
+        print(as_json(found))
+        return
+    print("\n".join(_shown(found)))
+    reviewed = [name for name, places in found["benchmarks"].items() if any("fate" in place for place in places)]
+    next_step(*(f"farther benchmark review {name}" for name in reviewed), "farther open")
 
 
 def explain_image(project: Project, image: str, wanted: str | None = None) -> dict[str, Any]:

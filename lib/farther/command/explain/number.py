@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from farther.command.output import as_json, coloured, table
+from farther.command.output import as_json, coloured, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument
 from farther.errors import DataError, ParameterError, choose
 
@@ -39,7 +39,14 @@ def number(
       farther explain number voc-vos knn - misclassification_aurc
     """
     found = explain_number(Project(params), run, method, split, metric)
-    print(as_json(found) if json else "\n".join(_shown(found)))
+    if json:
+        print(as_json(found))
+        return
+    print("\n".join(_shown(found)))
+    best = found.get("against_best")
+    next_step(
+        f"farther compare --run {run} --methods {method} {best['best']} --split {split}" if best else "farther open"
+    )
 
 
 def explain_number(project: Project, run: str, method: str, split: str, metric: str) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""The last line of each command: what to do next."""
+
+import pytest
+from tests.evaluation.deployable import lay
+
+from farther.command import main
+from farther.command.output import next_step
+from farther.tables import Images
+
+RUN = "voc-faster_rcnn"
+
+#: What is run on a finished project, and what follows it.
+STEPS = {
+    f"explain number {RUN} msp coco_far threshold": "farther open",
+    f"explain uncertainty {RUN} --aggregate sum": f"farther choose {RUN}",
+    "summary --short": f"farther open, or farther choose {RUN}, or farther explain",
+    f"compare --methods msp knn --run {RUN} --split coco_far --metric auroc": (
+        f"farther explain number {RUN} knn coco_far auroc"
+    ),
+    "list methods": "farther list methods NAME",
+    "list methods knn": "write `knn: {}` under 'methods' in params.yaml, then farther repro",
+    "list detectors yolo": "write `adapter: yolo` in an entry of 'detectors' in params.yaml",
+    "list datasets coco": "write `format: coco` in an entry of 'datasets' in params.yaml",
+    "list metrics": "farther list metrics NAME, or farther explain number RUN METHOD SPLIT NAME",
+    "list metrics nose": "farther explain number RUN METHOD SPLIT nose",
+    "benchmark profile": "farther benchmark profile NAME --data DIR",
+    "benchmark duplicates voc": "farther benchmark review voc",
+}
+
+
+def printed(capsys, words):
+    """The result, and the last line beside it."""
+    capsys.readouterr()
+    assert main(words) in (0, 1)
+    said = capsys.readouterr()
+    return said.out, said.err.splitlines()[-1] if said.err else ""
+
+
+@pytest.mark.parametrize("command", STEPS)
+def test_a_command_ends_with_the_next_step_beside_its_result(command, finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished)
+    result, last = printed(capsys, command.split())
+    assert last == f"Next: {STEPS[command]}"
+    assert result and "Next:" not in result
+
+
+def test_an_image_leads_to_the_review_of_its_benchmarks(finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished)
+    image = Images.read("artifacts/splits/voc/coco_far/images.parquet").image_id[0]
+    review = "Next: farther benchmark review voc, or farther benchmark review bdd"
+    assert printed(capsys, ["explain", "image", image])[1].startswith(review)
+
+
+@pytest.mark.parametrize(
+    ("options", "bundle"),
+    [
+        ([], "farther bundle r deployed"),
+        (["--max-false-alarms", "50"], "farther bundle r deployed --max-false-alarms=50.0"),
+        # Without an option, `bundle` would take a named method's thresholds of `evaluate`.
+        (["--method", "one"], "farther bundle r one deployed --guarantee=none"),
+    ],
+)
+def test_a_choice_leads_to_its_bundle(options, bundle, tmp_path, monkeypatch, capsys):
+    lay(tmp_path, test=("far", "near"))
+    monkeypatch.chdir(tmp_path)
+    assert printed(capsys, ["choose", "r", *options])[1] == f"Next: {bundle}"
+
+
+@pytest.mark.parametrize(
+    "command", ["list methods --json", f"explain number {RUN} msp coco_far auroc --json", "doctor --quick --json"]
+)
+def test_json_is_alone(command, finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished)
+    result, last = printed(capsys, command.split())
+    assert result[0] in "[{" and last == ""
+
+
+def test_further_steps_are_named_as_far_as_the_line_reaches(capsys):
+    next_step("a" * 40, "b" * 40, "c")
+    next_step(" ".join(["farther bundle run deployed", *(f"--option-{number}=0.01" for number in range(6))]))
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == f"Next: {'a' * 40}, or c"
+    assert len(lines) == 2 and lines[0].endswith(" \\") and max(map(len, lines)) <= 80
