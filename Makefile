@@ -1,6 +1,7 @@
 # make demo    the whole pipeline on the demo world        make test    every check
 # make repro   what changed, and what depends on it        make lint    style, types and layers only
 # make lock    writes requirements.lock from pyproject.toml
+# make mutants [MUTANTS=200] [SEED=1] [PACKAGES="metrics code"]    small bugs, one at a time, that the tests should catch
 # PYTHON=...   the Python of .venv; by default the newest of 3.13, 3.12 and 3.11. Another one makes .venv anew.
 
 VENV := .venv
@@ -18,7 +19,7 @@ export UV_PYTHON_DOWNLOADS := never
 USABLE := import ctypes, lzma, sqlite3, ssl, sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit(1); print(sys.executable)
 FOUND := import platform, sys; print("Python", platform.python_version(), "in", sys.executable)
 
-.PHONY: demo test tests lint machine repro lock checkpoints clean
+.PHONY: demo test tests lint machine mutants repro lock checkpoints clean
 
 # One run is carried to its table before the others start.
 demo: $(VENV)/ready
@@ -49,6 +50,10 @@ lint: $(VENV)/ready
 	ruff format --check $(SOURCES)
 	mypy
 	lint-imports
+
+# Half an hour on one core: prints the bugs that no test of their package sees.
+mutants: $(VENV)/ready
+	python tests/mutants/run.py --mutants $(or $(MUTANTS),200) --seed $(or $(SEED),1) $(PACKAGES)
 
 # What tests need beside Python: a browser for pages, an OpenSSH server for remotes (they start it themselves, on a free port).
 # Only a machine that runs checks and nothing else (CI is set) is given the packages; elsewhere those tests are skipped.

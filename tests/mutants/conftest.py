@@ -1,0 +1,3 @@
+"""Programs, no tests."""
+
+collect_ignore = ["changes.py", "run.py"]
