@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,9 @@ from farther.tables.writing import write_aside
 VECTORS = frozenset({"features", "latent", "gram"})
 PASSES = frozenset({"mean_probabilities", "predictive_entropy", "mutual_information"})
 READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
+
+#: See `Method.annotation`.
+Annotation = Literal["unused", "class", "correct"]
 
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
@@ -94,6 +97,9 @@ class Method(ABC):
     #: Inputs: any of "score", "logits", "features", "latent", "gram", "last_layer", "labels", "uncertainty",
     #: "box_variance", "mean_probabilities", "predictive_entropy" and "mutual_information".
     needs: ClassVar[frozenset[str]] = frozenset()
+    #: What `fit` gets with `fit.labels: annotated`: the same ("unused"), regions with their annotated class as label
+    #: ("class"), or those alone whose predicted class is the annotated one ("correct").
+    annotation: ClassVar[Annotation] = "unused"
     #: Vector values of the rows that `_score` gets at once.
     values_at_once: ClassVar[int] = BLOCK
     #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import Annotation, FitError, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, is_singular, squared_norms
 from farther.methods.logits import Protocol, log_sum_exp
 from farther.tables import Regions
@@ -58,6 +58,7 @@ class DDU(Method):
 
     title: ClassVar[str] = "DDU"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
+    annotation: ClassVar[Annotation] = "class"
     jitter: NonNegativeFloat | None = None
     precision: Literal["float64", "float32"] | None = None
     protocol: Protocol = "paper"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Annotation, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, scatter_matrix, squared_norms, whitened, whitening
 from farther.tables import Regions
 
@@ -20,7 +20,7 @@ class Mahalanobis(Method):
 
     Formula:
         score = max_c − (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), Σ = (1/N) Σ_c Σ_{i: y_i = c} (h_i − μ_c)(h_i − μ_c)ᵀ, y the predicted
-        class
+        class, with `fit.labels: annotated` the annotated one
 
     Args:
         layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
@@ -48,6 +48,7 @@ class Mahalanobis(Method):
 
     title: ClassVar[str] = "Mahalanobis"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
+    annotation: ClassVar[Annotation] = "class"
     layer: str | None = None
 
     def _fit(self, regions: RegionsLike) -> None:

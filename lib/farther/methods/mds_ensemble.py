@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.base import Annotation, FitError, Method, RegionsLike, count_rows, register
 from farther.methods.logits import Protocol
 from farther.methods.mahalanobis import Mahalanobis
 from farther.tables import Regions
@@ -62,6 +62,7 @@ class MDSEnsemble(Method):
 
     title: ClassVar[str] = "MDS ensemble"
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "features", "labels"})
+    annotation: ClassVar[Annotation] = "class"
     layer: tuple[str, ...] | None = None
     negatives: str | None = None
     ood_split: str | None = None

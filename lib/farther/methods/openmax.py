@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Annotation, Method, RegionsLike, register
 from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp
 from farther.tables import Regions
 
@@ -23,8 +23,9 @@ class OpenMax(Method):
 
     For each class, the largest distances to its mean logits follow a Weibull distribution; its cumulative probability
     at a region's distance is the share by which that class's logit is lowered, most for the class ranked first. The sum
-    of what is removed is the logit of "unknown". Training regions belong to the class with the largest logit; the logit
-    of a class without such regions is lowered by the whole share. Distances are Euclidean.
+    of what is removed is the logit of "unknown". Training regions belong to the class with the largest logit, and with
+    `fit.labels: annotated` only those count whose annotated class that is; the logit of a class without such regions is
+    lowered by the whole share. Distances are Euclidean.
 
     Formula:
         score = log Σ_c exp(z_c (1 − ω_c)) − Σ_c z_c ω_c, ω_c = (α + 1 − rank_c) / α · F_c(‖z − m_c‖) for the α largest
@@ -56,6 +57,7 @@ class OpenMax(Method):
 
     title: ClassVar[str] = "OpenMax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    annotation: ClassVar[Annotation] = "correct"
     tail: PositiveInt = 20
     alpha: PositiveInt = 10
     background: Background = "drop"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Annotation, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means
 from farther.tables import Regions
 
@@ -15,8 +15,8 @@ from farther.tables import Regions
 class SHE(Method):
     """The inner product of the feature with the mean feature of its predicted class.
 
-    The paper takes the means over correctly classified examples; regions have a predicted class only. A class without
-    detections gets the mean of all.
+    The paper takes the means over correctly classified examples, as `fit.labels: annotated` does; without it they are
+    over all regions of a predicted class. A class without regions gets the mean of all.
 
     Formula:
         score = h · μ_y, y the predicted class
@@ -38,6 +38,7 @@ class SHE(Method):
 
     title: ClassVar[str] = "SHE"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
+    annotation: ClassVar[Annotation] = "correct"
 
     def _fit(self, regions: RegionsLike) -> None:
         counts, means = class_means(self._pass(regions), len(regions.header.classes))

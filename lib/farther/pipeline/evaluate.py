@@ -42,7 +42,8 @@ def main(run: str) -> None:
     roles = files.roles
     threshold = choose_threshold(files, thresholds)
     stored, passes = files.root / "regions" / run, files.root / "passes" / run
-    regions = RunRegions(stored, threshold, fit, files.truth, tuple(roles.test), passes)
+    splits = files.root / "splits" / files.benchmark
+    regions = RunRegions(stored, threshold, fit, files.truth, tuple(roles.test), passes, splits=splits)
     done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code)
     inputs = RunInputs(files, roles, settings)
     evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend)

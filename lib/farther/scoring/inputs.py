@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+import polars as pl
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
@@ -17,8 +18,9 @@ from farther.cores import count_cores
 from farther.errors import ParameterError
 from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
+from farther.metrics.matching import true_classes
 from farther.registry import STRICT
-from farther.tables import Header, Regions, RegionsFolder
+from farther.tables import Header, Objects, Regions, RegionsFolder
 from farther.tables.files import digest, inside
 from farther.tables.folders import listed
 
@@ -38,6 +40,9 @@ class FitSettings:
         calibration_split: Name of the in-distribution split that τ is taken from.
         keep: Fraction of its scores that τ keeps.
         threshold_rule: See `farther.methods.threshold`.
+        labels: The class of a region that methods of classes learn from: the predicted one, or that of the annotated
+            object that it overlaps most, from an IoU of 0.5 on; regions without one are left out. See
+            `Method.annotation`.
         max_regions: Largest number of regions to learn from, drawn at random; None takes all.
         seed: Of that draw.
     """
@@ -46,6 +51,7 @@ class FitSettings:
     calibration_split: str = "val"
     keep: Annotated[float, Field(gt=0, le=1)] = 0.95
     threshold_rule: Rule = "percentile"
+    labels: Literal["predicted", "annotated"] = "predicted"
     max_regions: PositiveInt | None = None
     seed: NonNegativeInt = 0
 
@@ -62,6 +68,7 @@ class RunRegions:
         test_splits: Splits that results are reported on: parameters must not be searched on them.
         passes: Folder of the passes, which holds one folder per pass, which holds one regions folder per split.
         fit_folder: Folder of the splits that methods learn from; None for `folder`.
+        splits: Folder of the benchmark's splits with their annotated objects, for `labels: annotated`.
         known_digests: Digest of each folder of regions that was read already.
     """
 
@@ -72,6 +79,7 @@ class RunRegions:
     test_splits: tuple[str, ...] = ()
     passes: Path | None = None
     fit_folder: Path | None = None
+    splits: Path | None = None
     known_digests: dict[Path, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def on(self, entry: MethodEntry) -> RunRegions:
@@ -111,7 +119,7 @@ class RunRegions:
         if method.wants_split is not None:
             self.refuse_test_split(method.wants_split)
         others = None if method.wants_pass is None else self._of_pass(method.wants_pass).training
-        method.fit(self.training)
+        method.fit(self.training_of(method))
         if others is not None:
             method.learn_pass(self.training, others)
         if method.wants_split is not None:
@@ -154,6 +162,43 @@ class RunRegions:
         if settings.max_regions is not None:
             regions = RegionsSample(regions, settings.max_regions, settings.seed)
         return HeldRegions(regions)
+
+    def training_of(self, method: Method) -> RegionsLike:
+        """What a method learns from: `training`, by annotated classes where the settings and the method say so.
+
+        Raises:
+            FitError: no region has an annotated class.
+            DataError: the table of annotated objects is absent or damaged.
+        """
+        if self.settings.labels == "predicted" or method.annotation == "unused":
+            return self.training
+        predicted, annotated = self._classes
+        if method.annotation == "correct":
+            annotated = np.where(annotated == predicted, annotated, -1)
+        if not (annotated >= 0).any():
+            problem = f"no region of split {self.settings.split!r} matches an annotated object that it learns from"
+            raise FitError(f"{method.name}: {problem}; write `fit.labels: predicted`")
+        return _WithClasses(self.training, annotated)
+
+    @cached_property
+    def _classes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Predicted and annotated class of each region of `training`, ndarrays of shape (N,); −1 for none."""
+        batches = [batch.with_frame(batch.frame.drop("logits")) for batch in self.training.batches([])]
+        regions = Regions.concatenate(batches) if batches else Regions.empty(self.training.header)
+        shown = true_classes(Objects.read(self.objects), regions).frame["category"]
+        known = {name: k for k, name in enumerate(regions.classes) if name in regions.header.known_classes}
+        return regions.label, shown.replace_strict(known, default=-1, return_dtype=pl.Int16).to_numpy()
+
+    @property
+    def objects(self) -> Path:
+        """The table of the annotated objects of the split that methods learn from.
+
+        Raises:
+            FitError: the run was given none.
+        """
+        if self.splits is None:
+            raise FitError("annotated classes of the training regions are needed, and were not given")
+        return inside(self.splits, f"{self.settings.split}/objects.parquet")
 
     @cached_property
     def calibration(self) -> RegionsLike:
@@ -220,6 +265,21 @@ class _LabelledKnown(_View):
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
         for batch in self._regions.batches(columns):
             yield batch[~batch.is_labelled_unknown]
+
+
+class _WithClasses(_View):
+    """Regions with classes in place of the predicted ones, shape (N,); those of class −1 are left out."""
+
+    def __init__(self, regions: RegionsLike, classes: np.ndarray):
+        super().__init__(regions)
+        self._classes = classes
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
+        first = 0
+        for batch in self._regions.batches(columns):
+            label = self._classes[first : first + len(batch)]
+            first += len(batch)
+            yield batch.with_frame(batch.frame.with_columns(label=pl.Series(label)))[label >= 0]
 
 
 class HeldRegions(_View):

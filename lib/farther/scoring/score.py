@@ -150,13 +150,16 @@ def _source(entry: MethodEntry, run: RunRegions) -> RunRegions:
 
 def _fit_key(entry: MethodEntry, run: RunRegions, code: str) -> str:
     choice = entry.search or entry.oracle
-    settings, truth = run.settings, [run.truth] if run.truth is not None and run.truth.exists() else []
+    settings, methods = run.settings, [METHODS.get(name) for name in entry.methods]
+    tables = [run.truth] if run.truth is not None and run.truth.exists() else []
+    if settings.labels == "annotated" and any(method.annotation != "unused" for method in methods):
+        tables += [run.objects]
     ood_split = choice.ood_split if choice else entry.create().wants_split
     splits = (settings.calibration_split, *([ood_split] if ood_split else []))
     tested = sorted(run.test_splits) if ood_split and not entry.oracle else []
     said = json.dumps([asdict(entry), asdict(settings), run.operating, tested], sort_keys=True)
-    passes = any(METHODS.get(name).learn_pass is not Method.learn_pass for name in entry.methods)
-    return digest(code, said, run.fit_digest(passes=passes), *(run.digests.get(split, "") for split in splits), *truth)
+    passes = any(method.learn_pass is not Method.learn_pass for method in methods)
+    return digest(code, said, run.fit_digest(passes=passes), *(run.digests.get(split, "") for split in splits), *tables)
 
 
 def _in_extension(error: Exception) -> str:
