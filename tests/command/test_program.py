@@ -79,23 +79,6 @@ def test_wrong_usage_ends_with_status_2_and_says_what_is_wrong(arguments, proble
     assert problem in error and "Traceback" not in error
 
 
-def test_the_shell_completes_subcommands_and_names_of_the_project(tmp_path):
-    (tmp_path / "params.yaml").write_text("benchmarks: {voc: {}, bdd: {}}\n")
-
-    def completed(typed):
-        words = {"_FARTHER_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
-        environment = {**os.environ, **words}
-        command = [sys.executable, "-c", "from farther.command import main; main()"]
-        return subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-        ).stdout
-
-    assert completed("farther benchmark du").split() == ["duplicates"]
-    assert completed("farther be").split() == ["benchmark"]
-    assert completed("farther benchmark publish v").split() == ["voc"]
-    assert completed("farther list methods maha").split() == ["mahalanobis"]
-
-
 def test_the_version_is_that_of_the_package(capsys):
     import farther
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from farther.command.project import Project, option
+from farther.command.project import Project, option, splits
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
@@ -18,7 +18,7 @@ MaxRecallLoss = Annotated[float | None, option("SHARE", "Most known objects lost
 Guarantee = Annotated[
     Literal["none", "conformal"] | None, option("", "conformal: in expectation, on new images like these.")
 ]
-ChooseOn = Annotated[str | None, option("SPLIT", "Choose on this OOD split; measure on the others.")]
+ChooseOn = Annotated[str | None, option("SPLIT", "Choose on this OOD split; measure on the others.", splits)]
 
 
 def budget_of(project: Project, **given: Any) -> Budget:

@@ -10,7 +10,7 @@ import typer
 
 from farther.command.comparison import Change, changes, compared_methods, tested_changes
 from farther.command.output import as_json, coloured, markdown, next_step, paragraph, table
-from farther.command.project import PARAMS, Json, Params, Project, argument, option
+from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
 from farther.command.stored_metrics import open_metrics
 from farther.errors import ParameterError, choose
 
@@ -20,9 +20,9 @@ def compare(
     b: Annotated[str | None, argument("B", "What to compare; by default the project's files as they are.")] = None,
     methods: Annotated[tuple[str, str] | None, option("M1 M2", "Compare two methods of --run.", "methods")] = None,
     run: Annotated[list[str] | None, option("RUN", "Only this run; repeatable.", "detectors")] = None,
-    split: Annotated[list[str] | None, option("SPLIT", "Only this split; repeatable.")] = None,
+    split: Annotated[list[str] | None, option("SPLIT", "Only this split; repeatable.", splits)] = None,
     method: Annotated[list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")] = None,
-    metric: Annotated[list[str] | None, option("METRIC", "Only this metric; repeatable.")] = None,
+    metric: Annotated[list[str] | None, option("METRIC", "Only this metric; repeatable.", metrics)] = None,
     sort: Annotated[Literal["name", "change", "p"], typer.Option(help="Order of the rows.")] = "name",
     all: Annotated[bool, typer.Option("--all", help="Show metrics that did not change too.")] = False,
     no_test: Annotated[bool, typer.Option("--no-test", help="Do not test changes for significance.")] = False,

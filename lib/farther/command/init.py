@@ -21,7 +21,9 @@ def init(
     ood: Annotated[list[Path] | None, option("DIR", "An OOD dataset, repeatable.")] = None,
     detector: Annotated[list[Path] | None, option("FILE", "Checkpoint, or detections, repeatable.")] = None,
     add: Annotated[bool, typer.Option("--add", help="Add detectors and OOD datasets to a project.")] = False,
-    benchmark: Annotated[str | None, option("NAME", "With --add: the benchmark, if there are several.")] = None,
+    benchmark: Annotated[
+        str | None, option("NAME", "With --add: the benchmark, if there are several.", "benchmarks")
+    ] = None,
     wordnet: Annotated[Path | None, option("DIR", "WordNet's dict folder: synonyms, near categories.")] = None,
     clip: Annotated[str | None, option("MODEL", "CLIP of open_clip: near categories.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace params.yaml and the rules file.")] = False,

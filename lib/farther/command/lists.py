@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farther.command.output import as_json, next_step, paragraph, table
-from farther.command.project import Json
+from farther.command.project import Json, argument
+from farther.command.project import metrics as metric_names
 
 if TYPE_CHECKING:
     from farther.registry import Registry
@@ -39,14 +40,7 @@ def registry_of(kind: str) -> Registry:
 
 def _argument(kind: str) -> Any:
     """The argument of a command that lists names, with their completion."""
-
-    def names(incomplete: str) -> list[str]:
-        from farther.metrics.catalogue import METRICS
-
-        known = list(METRICS) if kind == "metrics" else registry_of(kind).names()
-        return [name for name in known if name.startswith(incomplete)]
-
-    return typer.Argument(metavar="NAME", help="One of them.", autocompletion=names)
+    return argument("NAME", "One of them.", lambda *_: registry_of(kind).names())
 
 
 def methods(
@@ -139,7 +133,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
 
 
 def metrics(
-    name: Annotated[str | None, _argument("metrics")] = None,
+    name: Annotated[str | None, argument("NAME", "One of them.", metric_names)] = None,
     json: Json = False,
 ) -> None:
     """List the metrics, or define one.

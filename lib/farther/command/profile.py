@@ -11,7 +11,7 @@ import typer
 
 from farther.command.committed import uncommitted
 from farther.command.output import next_step, table
-from farther.command.project import PARAMS, option
+from farther.command.project import PARAMS, argument, option
 from farther.errors import ParameterError, choose, shorten
 
 #: The folder that profiles name for data.
@@ -25,10 +25,7 @@ def _known() -> dict[str, Path]:
 
 
 def profile(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="Name of the profile.", autocompletion=lambda: list(_known())),
-    ] = None,
+    name: Annotated[str | None, argument("NAME", "Name of the profile.", lambda *_: _known())] = None,
     data: Annotated[str, option("DIR", "Folder of the datasets and checkpoints.")] = DATA,
     force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that git has not recorded.")] = False,
 ) -> None:

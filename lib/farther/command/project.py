@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,25 +65,47 @@ class Project:
         return benchmark(name, benchmarks[choose("benchmark", name, benchmarks)])
 
 
-def _names_in(section: str) -> Callable[[str], list[str]]:
-    """Shell completion of the names in a section of params.yaml; none where it cannot be read."""
+#: Names that a shell may complete: a section of params.yaml, or a function of the project and of the words so far.
+Names = str | Callable[[Project, set[str]], Iterable[str]]
 
-    def names(incomplete: str) -> list[str]:
-        with suppress(FartherError, OSError):
-            return [name for name in Project().section(section) if str(name).startswith(incomplete)]
+
+def splits(project: Project, words: set[str]) -> Iterable[str]:
+    """OOD splits: those of the benchmarks and runs that were named, else all."""
+    benchmarks = project.section("benchmarks")
+    named = {entry["benchmark"] for run, entry in project.section("detectors").items() if run in words}
+    wanted = (named | words) & set(benchmarks) or benchmarks
+    return dict.fromkeys(split for name in benchmarks if name in wanted for split in benchmarks[name]["splits"])
+
+
+def metrics(*_: Any) -> Iterable[str]:
+    """All metrics."""
+    from farther.metrics.catalogue import METRICS
+
+    return METRICS
+
+
+def _completion(names: Names) -> Any:
+    """Shell completion; of nothing where params.yaml is absent or half written."""
+
+    def completed(context: typer.Context) -> list[str]:
+        project = Project(Path(context.params.get("params") or PARAMS))
+        given = [*context.params.values(), context.args]  # words before an option without its value are in `args`
+        words = {str(word) for value in given for word in (value if isinstance(value, list | tuple) else [value])}
+        with suppress(FartherError, OSError, AttributeError, KeyError, TypeError):
+            return list(map(str, project.section(names) if isinstance(names, str) else names(project, words)))
         return []
 
-    return names
+    return completed if names else None
 
 
-def argument(metavar: str, help: str, section: str = "") -> Any:
-    """An argument; the shell completes it with the names in a section of params.yaml, if one is given."""
-    return typer.Argument(metavar=metavar, help=help, autocompletion=_names_in(section) if section else None)
+def argument(metavar: str, help: str, names: Names = "") -> Any:
+    """An argument; the shell completes it with names, if they are given."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=_completion(names))
 
 
-def option(metavar: str, help: str, section: str = "") -> Any:
+def option(metavar: str, help: str, names: Names = "") -> Any:
     """An option with a value; see `argument`."""
-    return typer.Option(metavar=metavar, help=help, autocompletion=_names_in(section) if section else None)
+    return typer.Option(metavar=metavar, help=help, autocompletion=_completion(names))
 
 
 Params = Annotated[Path, typer.Option("--params", metavar="FILE", help="File of parameters.")]

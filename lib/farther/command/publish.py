@@ -8,14 +8,16 @@ from typing import Annotated, Literal
 import typer
 
 from farther.command.output import next_step
-from farther.command.project import PARAMS, BenchmarkName, Params, Project, argument, option
+from farther.command.project import PARAMS, BenchmarkName, Params, Project, argument, option, splits
 
 
 def publish(
     benchmark: BenchmarkName,
     out: Annotated[Path, argument("OUT", "Folder to write; an earlier publication there is replaced.")],
     format: Annotated[Literal["coco", "parquet", "huggingface"], typer.Option(help="Format to write.")],
-    split: Annotated[list[str] | None, option("SPLIT", "Split to publish, repeatable; else all OOD splits.")] = None,
+    split: Annotated[
+        list[str] | None, option("SPLIT", "Split to publish, repeatable; else all OOD splits.", splits)
+    ] = None,
     words: Annotated[Path | None, option("FILE", "YAML with title, licence and answers: docs/publish.md.")] = None,
     params: Params = PARAMS,
 ) -> None:

@@ -28,8 +28,29 @@ EVALUATE = "evaluate@"
 COLUMNS = 100
 
 
+def _stages(project: Project, *_: Any) -> list[str]:
+    """The stages of dvc.yaml, those of `foreach` included; [] where they cannot be told."""
+    from farther.tables.documents import read_yaml
+
+    def entries(foreach: Any) -> list[Any]:
+        value: Any = foreach
+        if isinstance(foreach, str):
+            value = params
+            for name in foreach.strip("${}").split("."):
+                value = value[name]
+        return list(value)
+
+    try:
+        # Not `project.params`, whose datasets include the derived ones: `ingest` has no stage for these.
+        params, stages = read_yaml(project.file), read_yaml(project.folder / "dvc.yaml")["stages"]
+        each = {name: entries(of["foreach"]) if "foreach" in of else None for name, of in stages.items()}
+    except (KeyError, TypeError):
+        return []
+    return [stage for name, of in each.items() for stage in ([name] if of is None else [f"{name}@{one}" for one in of])]
+
+
 def repro(
-    targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.")] = None,
+    targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.", _stages)] = None,
     first: Annotated[str | None, option("RUN", "Evaluate this run before all others.", "detectors")] = None,
     jobs: Annotated[int, option("N", "Evaluate this many runs at the same time; each takes its own memory.")] = 1,
 ) -> int:
@@ -49,7 +70,7 @@ def repro(
     project = Project()
     if jobs < 1:
         raise ParameterError(f"--jobs: expected 1 or more, found {jobs}")
-    shown = Progress(stages=0 if targets else _stage_count(project))
+    shown = Progress(stages=0 if targets else len(_stages(project)))
     if first is not None:
         choose("run", first, project.section("detectors"))
         status = shown.follow([f"{EVALUATE}{first}"])
@@ -317,23 +338,3 @@ def _message(line: bytes) -> str | None:
 def _plain(line: bytes) -> str:
     """The text without escape codes."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line.decode(errors="replace")).rstrip()
-
-
-def _stage_count(project: Project) -> int:
-    """Number of stages in dvc.yaml, those of `foreach` included; 0 where it cannot be told."""
-    from farther.tables.documents import read_yaml
-
-    def entries(foreach: Any) -> int:
-        value: Any = foreach
-        if isinstance(foreach, str):
-            value = params
-            for name in foreach.strip("${}").split("."):
-                value = value[name]
-        return len(value)
-
-    try:
-        # Not `project.params`, whose datasets include the derived ones: `ingest` has no stage for these.
-        params, stages = read_yaml(project.file), read_yaml(project.folder / "dvc.yaml")["stages"]
-        return sum(entries(stage["foreach"]) if "foreach" in stage else 1 for stage in stages.values())
-    except (KeyError, TypeError):
-        return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from farther.command.output import as_json, next_step, table
-from farther.command.project import PARAMS, Json, Params, Project, argument, option
+from farther.command.project import PARAMS, Json, Params, Project, argument, option, splits
 from farther.errors import ParameterError, choose
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
 
 def uncertainty(
     run: Annotated[str, argument("RUN", "A run, evaluated or only inferred.", "detectors")],
-    split: Annotated[list[str] | None, option("SPLIT", "Only this OOD split; repeatable.")] = None,
+    split: Annotated[list[str] | None, option("SPLIT", "Only this OOD split; repeatable.", splits)] = None,
     aggregate: Annotated[list[str] | None, option("HOW", "sum, mean, min or top-m; repeatable.")] = None,
     by_split: Annotated[bool, typer.Option("--by-split", help="Columns are OOD splits; first aggregate.")] = False,
     json: Json = False,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from farther.command.output import as_json, coloured, next_step, table
-from farther.command.project import PARAMS, Json, Params, Project, argument
+from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
 from farther.errors import DataError, ParameterError, choose
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ CLOSED_SET = {"map": "ap", "map50": "ap50"}
 def number(
     run: Annotated[str, argument("RUN", "Name under 'detectors'.", "detectors")],
     method: Annotated[str, argument("METHOD", "Name under 'methods'; any for metrics of the detector.", "methods")],
-    split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the ID split.")],
-    metric: Annotated[str, argument("METRIC", "See farther list metrics.")],
+    split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the ID split.", splits)],
+    metric: Annotated[str, argument("METRIC", "See farther list metrics.", metrics)],
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
