@@ -1,0 +1,24 @@
+"""How the Markdown sources are written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+LEFT_OUT = re.compile(r"^\s*```.*?^\s*```$|<!-- rendered.*?<!-- end -->", re.MULTILINE | re.DOTALL)
+TARGET = re.compile(r"(?<=\])\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\)|<https?://\S+>")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_have_at_most_120_characters(page):
+    """Code, tables, pictures, what is rendered from results, and the addresses of links do not count."""
+    text = LEFT_OUT.sub("", page.read_text(encoding="utf-8"))
+    lines = [TARGET.sub("", line) for line in text.splitlines() if not line.lstrip().startswith(("|", "!["))]
+    assert [line for line in lines if len(line) > 120] == []
