@@ -76,7 +76,7 @@ def tests_of(package: str) -> list[str]:
 
 
 class Mutated(SourceFileLoader):
-    """Finds and loads the mutated module."""
+    """Finds and loads the mutated module: a finder, a loader, and a plugin of pytest, whose own finder comes first."""
 
     def __init__(self, mutant: Mutant):
         parts = mutant.file.relative_to(LIBRARY.parent).with_suffix("").parts
@@ -89,6 +89,10 @@ class Mutated(SourceFileLoader):
         within = [str(Path(self.path).parent)] if self._is_package else None
         locations: dict[str, Any] = {"loader": self, "submodule_search_locations": within}
         return importlib.util.spec_from_file_location(name, self.path, **locations) if name == self.name else None
+
+    def pytest_configure(self) -> None:
+        """Pytest has put its finder in front: it reads a file whose examples are tested."""
+        sys.meta_path.insert(0, self)
 
     def get_code(self, fullname: str) -> CodeType:
         """The code with the change."""
@@ -220,8 +224,9 @@ def survivors(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, bo
             if arguments := baselines[mutant.package].arguments(mutant):
 
                 def run(mutant: Mutant = mutant, arguments: list[str] = arguments) -> int:
-                    sys.meta_path.insert(0, Mutated(mutant))
-                    return pytest_main(arguments)
+                    mutated = Mutated(mutant)
+                    sys.meta_path.insert(0, mutated)  # before files of fixtures are imported
+                    return pytest_main(arguments, mutated)
 
                 limit = SPARE + 3 * sum(baselines[mutant.package].seconds.values())
                 running[fork(run, limit)] = mutant
