@@ -100,13 +100,17 @@ def test_wrong_parameters_are_found_before_anything_runs(here, capsys):
     def spoil(params):
         params["methods"]["knnn"] = {}
         params["methods"]["gen"] = {"gama": 0.5}
+        params["methods"]["react"] = {"fit_on": "vall"}
         params["detectors"]["voc-vos"]["benchmark"] = "vok"
         params["evaluate"]["iou"] = 2
 
     change(spoil)
     status, findings = doctor(capsys, "--quick")
     wrong = {finding["name"]: finding["text"] for finding in findings if finding["state"] == "wrong"}
-    assert status == 1 and set(wrong) == {"methods.knnn", "methods.gen", "detectors.voc-vos", "evaluate"}
+    assert status == 1 and set(wrong) == {
+        *("methods.knnn", "methods.gen", "methods.react", "detectors.voc-vos", "evaluate")
+    }
+    assert "methods.react.fit_on is 'vall', which is not an ID split" in wrong["methods.react"]
     assert "Did you mean 'knn'?" in wrong["methods.knnn"]
     assert "unknown parameter 'gama'" in wrong["methods.gen"]
     assert "Did you mean 'voc'?" in wrong["detectors.voc-vos"]

@@ -263,6 +263,27 @@ def test_it_learns_from_the_detections_where_fit_on_says_so(score, run, passes, 
     np.testing.assert_allclose(Scores.read(tmp_path / "scores/stepped/test.parquet").score, scores, rtol=1e-9)
 
 
+def test_fit_on_names_the_split_that_one_method_learns_from(score, run, passes, make, tmp_path):
+    entries = {"knn": {"k": 3}, "on_val": {"method": "knn", "k": 3, "fit_on": "val"}}
+    entries["stepped"] = {**entries["on_val"], "pass": "perturbed"}
+    done = score(entries, passes=passes)
+    assert sorted(done.scored) == sorted(f"{name}/{split}" for name in entries for split in SPLITS)
+    for name, of, split in (("knn", run, "train"), ("on_val", run, "val"), ("stepped", passes / "perturbed", "val")):
+        expected = methods.create("knn", k=3).fit(RegionsFolder(of / split).above(T_STAR))
+        stored = Scores.read(tmp_path / "scores" / name / "test.parquet").score
+        np.testing.assert_allclose(stored, expected.score(RegionsFolder(of / "test")), rtol=1e-9)
+    rewrite(make, run, "train", seed=9)
+    assert score(entries, passes=passes).fitted == ["knn"]
+
+
+@pytest.mark.parametrize("split", ["vall", "coco_far"])
+def test_a_method_is_not_fitted_on_an_unknown_or_a_test_split(score, split):
+    with pytest.raises(
+        ParameterError, match=rf"unknown split in methods.msp.fit_on '{split}'.* Known: test, train, val$"
+    ):
+        score({"msp": {"fit_on": split}}, test_splits=("coco_far",))
+
+
 def test_a_changed_pass_alone_is_scored_again(score, passes, make):
     entries = {"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}
     score(entries, passes=passes)
@@ -300,7 +321,7 @@ def test_a_pass_without_the_training_split_needs_fit_on(score, passes):
 
 
 def test_fit_on_without_on_is_refused():
-    with pytest.raises(ParameterError, match="'fit_on' goes with 'pass'"):
+    with pytest.raises(ParameterError, match="'fit_on: detections' goes with 'pass'; or name an ID split"):
         read_entry("msp", {"fit_on": "detections"})
 
 

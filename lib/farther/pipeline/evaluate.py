@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +71,10 @@ def check(project: Inspection) -> Iterator[Finding]:
 
 
 def _check_method(project: Inspection, name: str, values: dict[str, Any]) -> None:
-    """Refuses a method that is not known, and a search on a split that a benchmark lacks."""
+    """Refuses a method that is not known, and splits that a benchmark lacks, to search or to fit on."""
     entry = read_entry(name, values)
+    for benchmark in project.section("benchmarks") if entry.fit_split is not None else ():
+        _check_id_split(f"methods.{name}.fit_on", entry.fit_split, project.benchmark(benchmark).subsets)
     if (choice := entry.search or entry.oracle) is None:
         entry.create()
     else:
@@ -89,10 +91,12 @@ def _check_splits(project: Inspection, benchmark: str) -> None:
         ("evaluate", "id_split", "test"),
         ("evaluate", "calibration_split", "val"),
     ):
-        split = project.section(where).get(key, usual)
-        if split not in known:
-            problem = f"{where}.{key} is {split!r}, which is not an ID split. Known: {', '.join(known)}"
-            raise ParameterError(problem)
+        _check_id_split(f"{where}.{key}", project.section(where).get(key, usual), known)
+
+
+def _check_id_split(where: str, split: str | None, known: Collection[str]) -> None:
+    if split not in known:
+        raise ParameterError(f"{where} is {split!r}, which is not an ID split. Known: {', '.join(known)}")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@
       sharpness: {power: 2}
       knn: {search: {ood_split: coco_choose, grids: {knn: {k: [1, 10, 50]}}}}
       odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}
+      react: {fit_on: val}
 
 The name of an entry names its folders and its row in tables. It is also the method's name, unless `method` gives
 another one, so that a method can be listed with several sets of parameters. `pass` names the pass of a run that is
-scored instead of its detections. `search` and `oracle` choose the parameters; all other keys are the method's
-parameters.
+scored instead of its detections. `fit_on` names another ID split to learn from than `fit.split`. `search` and `oracle`
+choose the parameters; all other keys are the method's parameters.
 
 User-defined methods are in the project's folder `extensions/`: see `farther.extensions`.
 """
@@ -19,13 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any
 
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, Method
 from farther.registry import STRICT, build
+
+#: Values of `fit_on` that say whose regions a method learns from; others name an ID split.
+OF_PASS = ("pass", "detections")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -52,7 +56,8 @@ class MethodEntry:
         search: Choose parameters on an OOD split that no result is reported on.
         oracle: Choose them on one that results are reported on, and say so.
         pass_name: Key `pass`: name of the pass whose regions are scored; None scores the run's own.
-        fit_on: With `pass`, the regions that are learned from: those of the pass, or the run's own ("detections").
+        fit_on: The ID split that is learned from; or, with `pass`, in `fit.split` the regions of the pass, or the run's
+            own ("detections").
     """
 
     name: str
@@ -61,7 +66,12 @@ class MethodEntry:
     search: ParameterChoice | None = None
     oracle: ParameterChoice | None = None
     pass_name: str | None = None
-    fit_on: Literal["pass", "detections"] = "pass"
+    fit_on: str = "pass"
+
+    @property
+    def fit_split(self) -> str | None:
+        """The ID split that it learns from; None for `fit.split`."""
+        return None if self.fit_on in OF_PASS else self.fit_on
 
     @property
     def methods(self) -> list[str]:
@@ -94,8 +104,8 @@ def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
     entry = build(MethodEntry, f"methods.{name}", fields)
     if entry.search and entry.oracle:
         raise ParameterError(f"methods.{name}: 'search' and 'oracle' exclude each other")
-    if "fit_on" in chosen and entry.pass_name is None:
-        raise ParameterError(f"methods.{name}: 'fit_on' goes with 'pass'")
+    if "fit_on" in chosen and entry.fit_split is None and entry.pass_name is None:
+        raise ParameterError(f"methods.{name}: 'fit_on: {entry.fit_on}' goes with 'pass'; or name an ID split")
     if (entry.search or entry.oracle) and entry.params:
         raise ParameterError(f"methods.{name}: {sorted(entry.params)}: with a choice, parameters go into its 'grids'")
     for method in entry.methods:

@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.cores import count_cores
-from farther.errors import ParameterError
+from farther.errors import ParameterError, choose
 from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.metrics.matching import true_classes
@@ -87,7 +87,13 @@ class RunRegions:
 
         Raises:
             FitError: the run has no such pass, or it is of crops that t* or `fit_on` do not fit.
+            ParameterError: `fit_on` names a split that the run does not have, or one that results are reported on.
         """
+        if entry.fit_split is not None:
+            known = {file.parent.name for file in listed(self.folder, "*/regions.json")}.difference(self.test_splits)
+            choose(f"split in methods.{entry.name}.fit_on", entry.fit_split, known)
+            settings = dataclasses.replace(self.settings, split=entry.fit_split)
+            return dataclasses.replace(self, settings=settings).on(dataclasses.replace(entry, fit_on="pass"))
         if entry.pass_name is None:
             return self
         found = self._of_pass(entry.pass_name)
