@@ -30,6 +30,7 @@ NAMED = (
     ("benchmarks", "*", "shifted"),
     ("detectors",),
     ("detectors", "*", "passes"),
+    ("detectors", "*", "proposals"),
     ("methods",),
     ("train",),
     ("train_clip",),
@@ -102,6 +103,7 @@ class _Run(Schema):
     classes: dict[str, str | None] | None = None
     threshold: dict[str, Any] | None = None
     passes: dict[str, Any] | None = None
+    proposals: dict[str, Any] | None = None
 
 
 def _add_derived(params: dict[str, Any], file: str) -> None:
@@ -132,7 +134,7 @@ def run_entry(name: str, file: str | Path = "params.yaml") -> dict[str, Any]:
     for key in ("adapter", "benchmark"):
         if not entry.get(key):
             raise ParameterError(f"{file}: section 'detectors.{name}': {key!r} is missing")
-    return {**entry, **{key: entry.get(key) or {} for key in ("params", "classes", "threshold", "passes")}}
+    return {**entry, **{key: entry.get(key) or {} for key in ("params", "classes", "threshold", "passes", "proposals")}}
 
 
 def _check_names(value: Any, file: str, place: tuple[str, ...], above: tuple[str, ...] = ()) -> None:

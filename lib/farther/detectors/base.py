@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from PIL.Image import Image
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.settings import Layers, Pooling, StoredColumns
+from farther.detectors.settings import Layers, Pooling, ProposalSelection, StoredColumns
 from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode, ordinary_tensors, torch_device
@@ -26,7 +26,7 @@ from farther.tables.files import digest, regular_file
 if TYPE_CHECKING:
     import torch
 
-    from farther.detectors.networks.replay import Replay
+    from farther.detectors.networks.replay import Proposing, Replay
 
 registry: Registry[Adapter] = Registry("detector", "farther.detectors")
 register = registry.register
@@ -84,6 +84,8 @@ class Detector(Adapter):
 
     #: Parameters that say where something is, not what: they are no part of `identity`.
     PLACES: ClassVar[tuple[str, ...]] = ("weights", "device")
+    #: Where the network has proposals from: "rpn", "anchors" or "queries"; None where it gives none.
+    PROPOSALS: ClassVar[str | None] = None
     #: Names of the optional columns that are computed, None for all; see `only`.
     computed: ClassVar[frozenset[str] | None] = None
 
@@ -114,6 +116,29 @@ class Detector(Adapter):
         Raises:
             DataError: the checkpoint is absent or damaged, does not fit, or gives numbers that are not finite.
         """
+
+    def forward_proposals(
+        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
+    ) -> tuple[Regions, ...]:
+        """Detects objects in one batch as `forward` does, and gives class-agnostic proposals of the same pass.
+
+        Args:
+            wanted: Selections of proposals, by name.
+
+        Returns:
+            The regions of `forward`, and for each selection a table of the same form under `proposals_header`: `score`
+            is the objectness, `label` the class of the highest logit.
+
+        Raises:
+            ParameterError: this kind of detector gives none; `PROPOSALS` is None.
+            DataError: see `forward`.
+        """
+        raise ParameterError(f"detector {self.name!r} gives no proposals")
+
+    def proposals_header(self, selection: ProposalSelection) -> Header:
+        """Header of the proposals: the detector's, with the selection beside its name."""
+        header = self.header()
+        return replace(header, score_threshold=0.0, detector={**header.detector, "proposals": asdict(selection)})
 
     def replay(self, prepared: list) -> Replay:
         """Detects objects in one batch of prepared images, so that its rows can be computed again.
@@ -238,9 +263,24 @@ class ReplayDetector(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
+        return self.forward_proposals(prepared, image_ids, {})[0]
+
+    def forward_proposals(
+        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
+    ) -> tuple[Regions, ...]:
+        """See `Detector.forward_proposals`."""
+        from farther.detectors.networks.proposals import as_regions
+
         self.network  # noqa: B018 (loaded before inference mode begins: its weights must be ordinary tensors)
         with network_errors(self.weights), inference_mode():
-            return self.detection(prepared).regions(image_ids)
+            seen = self.detection(prepared)
+            further = [
+                as_regions(
+                    self.proposals_header(of), cast("Proposing", seen).proposals(of), image_ids, self.features_dtype
+                )
+                for of in wanted.values()
+            ]
+            return (seen.regions(image_ids), *further)
 
     def replay(self, prepared: list) -> Replay:
         """See `Detector.replay`."""

@@ -14,12 +14,13 @@ from farther.detectors.imported import Imported, Scopes, check_import
 from farther.detectors.known_classes import check_classes, renamed
 from farther.detectors.passes import able, read_passes
 from farther.detectors.passes.crops import Crops
+from farther.detectors.proposals import read_sources, selections
 from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, choose, shorten
 from farther.tables import Header, Images
 from farther.tables.files import regular_file
 
 #: What an entry may have.
-KEYS = ("title", "adapter", "benchmark", "weights", "params", "classes", "threshold", "passes")
+KEYS = ("title", "adapter", "benchmark", "weights", "params", "classes", "threshold", "passes", "proposals")
 
 #: Where a checkpoint comes from if section `sources` does not name it.
 ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
@@ -43,6 +44,7 @@ def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) 
         choose("parameter of a detector", str(key), KEYS)
     detectors.of_entry(entry)
     read_passes(run, entry.get("passes"), encoder)
+    read_sources(run, entry.get("proposals"))
 
 
 def check_weights(run: str, entry: Mapping[str, Any], source: str = ELSEWHERE) -> Finding | None:
@@ -87,6 +89,11 @@ def check_run(
         text += f"; it does not have the ID classes {', '.join(absent)}" if absent else ""
         if images is not None and isinstance(detector, Imported):
             text += _counted(detector, *images)
+    except FartherError as error:
+        yield Finding("checkpoints", run, "wrong", str(error))
+        return
+    try:
+        selections(run, read_sources(run, entry.get("proposals")), detector)
     except FartherError as error:
         yield Finding("checkpoints", run, "wrong", str(error))
         return

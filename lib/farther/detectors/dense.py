@@ -5,9 +5,9 @@ Convolutional One-Stage Object Detection") as torchvision builds them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,9 +21,10 @@ from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
 from farther.detectors.base import Count, Fraction, LatentDetector, register
 from farther.detectors.networks.detection import ImageDetections, autocast, columns_of, network_input, pyramid_latent
+from farther.detectors.networks.proposals import ImageProposals, as_regions, best, propose
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.weights import fill, read_weights
-from farther.detectors.settings import BoxSelection, to_numpy
+from farther.detectors.settings import BoxSelection, ProposalSelection, to_numpy
 from farther.errors import DataError
 from farther.images.bounds import network_errors
 from farther.registry import STRICT
@@ -63,6 +64,8 @@ class DenseDetector(LatentDetector):
         norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1` were trained with 0,
             which their file does not contain; all others with 1e-5.
     """
+
+    PROPOSALS: ClassVar[str | None] = "anchors"
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
     min_size: Count = 800
@@ -117,6 +120,12 @@ class DenseDetector(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
+        return self.forward_proposals(prepared, image_ids, {})[0]
+
+    def forward_proposals(
+        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
+    ) -> tuple[Regions, ...]:
+        """See `Detector.forward_proposals`."""
         network, header, selection, stored = self.network, self._header, self.selection(), self.stored_columns()
         with network_errors(self.weights), torch.inference_mode():
             batch = network_input(network.transform, prepared, self.torch_device())
@@ -128,7 +137,8 @@ class DenseDetector(LatentDetector):
             scores = scores_of(answers, header.background_index)
             cells = [level.shape[2] * level.shape[3] for level in levels]
             counts = [count * logits.shape[1] // sum(cells) for count in cells]
-            per_image = zip(scores, deltas, network.anchor_generator(batch, levels), batch.image_sizes, strict=True)
+            anchors = network.anchor_generator(batch, levels)
+            per_image = zip(scores, deltas, anchors, batch.image_sizes, strict=True)
             found = [select(network, *answer, counts, selection) for answer in per_image]
             boxes, sizes = [one.boxes for one in found], [image.shape[:2] for image in prepared]
             given = [resize_boxes(*each) for each in zip(boxes, batch.image_sizes, sizes, strict=True)]
@@ -139,7 +149,29 @@ class DenseDetector(LatentDetector):
                 vectors["latent"] = pyramid_latent(levels, FIRST_STRIDE, boxes, given, widths, stored.pooling)
             columns = columns_of(found, given, image_ids) | stored.arrays(vectors)
             kept = torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)])
-            return Regions(header=header, **columns, logits=to_numpy(kept))
+            regions = Regions(header=header, **columns, logits=to_numpy(kept))
+            images = [*zip(logits, scores, deltas, anchors, batch.image_sizes, sizes, strict=True)]
+            further = []
+            for of in wanted.values():
+                proposals = [self._proposals(*image, selection=of) for image in images]
+                further.append(as_regions(self.proposals_header(of), proposals, image_ids, self.features_dtype))
+            return (regions, *further)
+
+    def _proposals(
+        self,
+        logits: Tensor,
+        scores: Tensor,
+        deltas: Tensor,
+        anchors: Tensor,
+        seen: tuple[int, int],
+        given: tuple[int, int],
+        selection: ProposalSelection,
+    ) -> ImageProposals:
+        """The proposals of an image; the arguments as in `select`, and its height and width as given."""
+        rows = best(scores.amax(dim=1), selection)
+        boxes = resize_boxes(decode(self.network, deltas[rows], anchors[rows], seen), seen, given)
+        kept, values = propose(boxes, scores[rows], None, given, selection)
+        return ImageProposals(boxes[kept], values, logits[rows[kept]])
 
     def selection(self) -> BoxSelection:
         """Which boxes are detections."""
@@ -223,9 +255,16 @@ def select(
         start = start + level.shape[0]
     picked = torch.cat(chosen)
     rows, labels = picked // columns, picked % columns
-    coder = network.box_coder
-    decode = coder.decode_single if isinstance(network, detection.RetinaNet) else coder.decode
-    boxes = clip_boxes_to_image(decode(deltas[rows], anchors[rows]), size)
+    boxes = decode(network, deltas[rows], anchors[rows], size)
     confidence = scores[rows, labels]
     kept = batched_nms(boxes, confidence, labels, selection.iou)[: selection.max_detections]
     return ImageDetections(boxes[kept], confidence[kept], labels[kept], rows[kept])
+
+
+def decode(
+    network: detection.RetinaNet | detection.FCOS, deltas: Tensor, anchors: Tensor, size: tuple[int, int]
+) -> Tensor:
+    """Boxes (N, 4) of anchors, clipped to the resized image, whose height and width are `size`."""
+    coder = network.box_coder
+    decoded = (coder.decode_single if isinstance(network, detection.RetinaNet) else coder.decode)(deltas, anchors)
+    return clip_boxes_to_image(decoded, size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 from transformers import PreTrainedModel
@@ -50,6 +50,7 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     """
 
     PLACES = (*HubDetector.PLACES, "config")
+    PROPOSALS: ClassVar[str | None] = "queries"
 
     nms_iou: Fraction = 1.0
     per_query: Literal["several", "one"] | None = None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from farther.detectors.known_classes import Names, renamed
-from farther.detectors.splits import read_splits, region_ids, update_splits
+from farther.detectors.settings import ProposalSelection
+from farther.detectors.splits import is_whole, read_splits, region_ids, update_splits
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
+from farther.keyed import Keyed
 from farther.tables import Header, Images, Regions, RegionsFolder, RegionsWriter, Table
+from farther.tables.files import digest
 
 if TYPE_CHECKING:
     from farther.detectors.base import Detector
@@ -21,19 +26,28 @@ if TYPE_CHECKING:
 
 #: Parameters of inference: those of the engine.
 InferenceParams = StreamParams
+#: The ID split that methods learn from.
+TRAINING = "train"
 
 
 @dataclass(frozen=True)
 class Detection(Model):
-    """A detector as a model of the engine."""
+    """A detector as a model of the engine.
+
+    Args:
+        detector: The detector.
+        header: Of its regions.
+        wanted: Selections of proposals, by name, each of which gives a further table.
+    """
 
     detector: Detector
     header: Header
+    wanted: Mapping[str, ProposalSelection] = field(default_factory=dict, kw_only=True)
 
     @classmethod
-    def of(cls, detector: Detector) -> Detection:
+    def of(cls, detector: Detector, wanted: Mapping[str, ProposalSelection] | None = None) -> Detection:
         """The model of a detector, whose checkpoint is read for its header."""
-        return cls(detector, detector.header())
+        return cls(detector, detector.header(), wanted=wanted or {})
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -65,6 +79,16 @@ class Detection(Model):
         """See `Model.forward`."""
         return self.detector.forward(prepared, image_ids)
 
+    def forward_all(self, prepared: list, image_ids: list[str]) -> tuple[Regions, ...]:
+        """See `Model.forward_all`: the regions, and a table for each selection of proposals."""
+        if not self.wanted:
+            return (self.forward(prepared, image_ids),)
+        return self.detector.forward_proposals(prepared, image_ids, self.wanted)
+
+    def empties(self) -> tuple[Regions, ...]:
+        """See `Model.empties`."""
+        return (self.empty(), *(Regions.empty(self.detector.proposals_header(of)) for of in self.wanted.values()))
+
     def empty(self) -> Regions:
         """See `Model.empty`."""
         return Regions.empty(self.header)
@@ -82,6 +106,7 @@ def infer(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
+    proposals: Mapping[str, tuple[ProposalSelection, Path]] | None = None,
     progress: bool = True,
 ) -> RegionsFolder:
     """Runs a detector over images and writes its regions as a regions folder.
@@ -96,16 +121,78 @@ def infer(
         out: The regions folder to be; it is replaced when all is done.
         work: Folder for unfinished work, on the same file system.
         params: How to stream the images.
+        proposals: Selections of proposals that are written in the same pass, by name, and the folder of each.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
         ParameterError, DataError, FartherError: see `farther.images.stream.stream`.
     """
-    params = params or InferenceParams()
-    model = Detection.of(detector)
-    writer = RegionsWriter(out, model.header, work, cache_key(model, images, params))
-    stream(model, images, roots, writer, params, progress=progress)
+    params, proposals, work = params or InferenceParams(), proposals or {}, Path(work)
+    model = Detection.of(detector, {name: selection for name, (selection, _) in proposals.items()})
+    key = cache_key(model, images, params)
+    writer = RegionsWriter(out, model.header, work / "regions" if proposals else work, key)
+    beside = [
+        RegionsWriter(to, detector.proposals_header(selection), work / f"of {name}", proposals_key(key, selection))
+        for name, (selection, to) in proposals.items()
+    ]
+    stream(model, images, roots, writer, params, beside=beside, progress=progress)
     return RegionsFolder(out)
+
+
+def proposals_key(key: str, selection: ProposalSelection) -> str:
+    """Cache key of a folder of proposals, from that of the regions of the same pass."""
+    return digest(key, json.dumps(asdict(selection)))
+
+
+class ProposalFolders:
+    """The proposals of a run: `<name>/<split>` is a regions folder, written in the pass that writes the regions.
+
+    Args:
+        out: The folder.
+        wanted: Selections of proposals, by name.
+        keys: Cache key of the regions of each split. Methods learn from the detections in training images, but nothing
+            does from their proposals: that split has none.
+    """
+
+    def __init__(self, out: str | Path, wanted: Mapping[str, ProposalSelection], keys: Mapping[str, str]):
+        self._kept, self._wanted = Keyed(out), wanted
+        self._keys = {
+            f"{name}/{split}": proposals_key(key, selection)
+            for split, key in keys.items()
+            if split != TRAINING
+            for name, selection in wanted.items()
+        }
+        Path(out).mkdir(parents=True, exist_ok=True)
+        self._kept.keep_only(self._keys)
+
+    def of(self, split: str) -> dict[str, tuple[ProposalSelection, Path]]:
+        """Selection and folder of each kind of proposals in a split, by name."""
+        named = ((name, f"{name}/{split}", selection) for name, selection in self._wanted.items())
+        return {name: (selection, self._kept.path(item)) for name, item, selection in named if item in self._keys}
+
+    def record(self, split: str) -> None:
+        """The folders of a split were written."""
+        for name in self.of(split):
+            self._kept.record(f"{name}/{split}", self._keys[f"{name}/{split}"])
+
+    def are_current(self, split: str) -> bool:
+        """True if no folder of a split has to be made again."""
+        items = {f"{name}/{split}": folder for name, (_, folder) in self.of(split).items()}
+        return all(self._kept.is_current(item, self._keys[item]) and is_whole(to) for item, to in items.items())
+
+    def copy(self) -> None:
+        """Copies those of splits with the same images as another, whose pass they share."""
+        for item, key in self._keys.items():
+            if not self._kept.is_current(item, key):
+                same = next(o for o, k in self._keys.items() if k == key and self._kept.is_current(o, k))
+                with self._kept.make(item, key) as to:
+                    shutil.copytree(self._kept.path(same), to)
+
+    def rename(self, detector: Detector, classes: Names | None) -> None:
+        """Stores them with other names of classes, as `RegionsFolder.renamed` does."""
+        for item in self._keys:
+            selection = self._wanted[item.partition("/")[0]]
+            RegionsFolder(self._kept.path(item)).renamed(renamed(detector.proposals_header(selection), classes))
 
 
 def infer_splits(
@@ -117,6 +204,7 @@ def infer_splits(
     params: InferenceParams | None = None,
     *,
     classes: Names | None = None,
+    proposals: tuple[str | Path, Mapping[str, ProposalSelection]] | None = None,
     progress: bool = True,
     log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:
@@ -131,6 +219,7 @@ def infer_splits(
         out, work: Folders of the results and of unfinished work; each split has a sub-folder of its name.
         params: How to stream the images.
         classes: Other names of the detector's classes, see `farther.detectors.known_classes.renamed`.
+        proposals: Folder of the proposals, and their selections, by name; see `ProposalFolders`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per split.
 
@@ -143,12 +232,23 @@ def infer_splits(
     params = params or InferenceParams()
     tables, model = read_splits(splits), Detection.of(detector)
     header = renamed(model.header, classes)
+    keys = {split: cache_key(model, images, params) for split, images in tables.items()}
+    beside = None if proposals is None else ProposalFolders(*proposals, keys)
 
     def make(split: str, to: Path, unfinished: Path) -> str:
-        made = infer(detector, tables[split], roots, to, unfinished, params, progress=progress)
+        into = {} if beside is None else beside.of(split)
+        made = infer(detector, tables[split], roots, to, unfinished, params, proposals=into, progress=progress)
+        if beside is not None:
+            beside.record(split)
         info = made.info
         return f"{info['images']} images, {info['regions']} regions, {len(info['failures'])} failures"
 
-    keys = {split: cache_key(model, images, params) for split, images in tables.items()}
+    def is_current(folder: Path) -> bool:
+        return is_whole(folder) and (beside is None or beside.are_current(folder.name))
+
+    folders = update_splits(keys, out, work, make, log, is_current)
+    if beside is not None:
+        beside.copy()
+        beside.rename(detector, classes)
     # Names are no part of the keys: a changed mapping does not run the detector again.
-    return {split: folder.renamed(header) for split, folder in update_splits(keys, out, work, make, log).items()}
+    return {split: folder.renamed(header) for split, folder in folders.items()}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PerQuery = Literal["several", "one"]
+Objectness = Literal["network", "class_score", "ambiguity"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,18 @@ class BoxSelection:
     iou: float
     max_detections: int
     per_query: PerQuery = "several"
+    candidates: int = 1000
+
+
+@dataclass(frozen=True)
+class ProposalSelection:
+    """Which of a network's candidates are proposals; see `farther.detectors.proposals.NetworkProposals`."""
+
+    most: int = 100
+    iou: float = 0.5
+    smallest: float = 8.0
+    objectness: Objectness = "ambiguity"
+    size: float = 1.0
     candidates: int = 1000
 
 

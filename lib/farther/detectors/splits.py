@@ -59,6 +59,7 @@ def update_splits(
     work: str | Path,
     make: Callable[[str, Path, Path], str],
     log: Callable[[str], None],
+    is_current: Callable[[Path], bool] | None = None,
 ) -> dict[str, RegionsFolder]:
     """Makes the regions folders whose cache key changed, and deletes those of splits that no longer exist.
 
@@ -69,11 +70,12 @@ def update_splits(
         out, work: Folders of the results and of unfinished work; each split has a sub-folder of its name.
         make: Called with split, folder to write, and folder for unfinished work; returns a summary.
         log: Takes one line per split.
+        is_current: Whether a folder made under the same key can stay; `is_whole` when None.
 
     Returns:
         The regions folder of each split.
     """
-    out, work = Path(out), Path(work)
+    out, work, is_current = Path(out), Path(work), is_current or is_whole
     for entry in sorted(work.iterdir()) if work.is_dir() else []:
         if entry.name not in keys:
             delete_work(entry)
@@ -87,8 +89,8 @@ def update_splits(
         return f"the images of {other}"
 
     kept = Keyed(out)
-    made = [split for split, key in keys.items() if kept.is_current(split, key) and is_whole(out / split)]
-    kept.update(keys, make_once, log, is_whole)
+    made = [split for split, key in keys.items() if kept.is_current(split, key) and is_current(out / split)]
+    kept.update(keys, make_once, log, is_current)
     return {split: RegionsFolder(out / split) for split in keys}
 
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,12 +17,13 @@ from torch.nn.functional import linear, logsigmoid
 
 from farther.detectors.base import Count, Fraction, LatentDetector, ReplayDetector, register
 from farther.detectors.networks.detection import ImageDetections, autocast, pyramid_latent
+from farther.detectors.networks.proposals import ImageProposals, best, propose
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, kept_calls
 from farther.detectors.networks.yolo import DetectionModel, YoloCheckpoint, letterbox, load_network, read_checkpoint
 from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.scaling import Scaled
-from farther.detectors.settings import NOTHING, BoxSelection, StoredColumns, to_numpy
+from farther.detectors.settings import NOTHING, BoxSelection, ProposalSelection, StoredColumns, to_numpy
 from farther.errors import DataError
 from farther.images.device import ordinary_tensors
 from farther.registry import STRICT
@@ -66,6 +67,8 @@ class Yolo(ReplayDetector, LatentDetector):
         logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), of which the published code computes its
             scores. None takes the protocol's.
     """
+
+    PROPOSALS: ClassVar[str | None] = "anchors"
 
     nms_iou: Fraction = 0.7
     image_size: Count | None = None
@@ -154,6 +157,7 @@ class YoloGroup:
         with self._taps:
             seen = run(network, self._batch, precision)
         self._levels, self._class_features = seen.levels, seen.class_features
+        self._seen = seen
         if not torch.isfinite(seen.decoded).all():
             # The selection would drop such boxes without a word.
             problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
@@ -193,6 +197,19 @@ class YoloGroup:
             logits = self._stored_logits(self._of_anchors(seen.logits))
             return RowOutputs(logits, boxes, self._features(seen).get("features"), latents)
 
+    def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
+        """See `Proposing.proposals`."""
+        seen, found = self._seen, []
+        features = self._every_feature(seen)
+        for number, (decoded, logits) in enumerate(zip(seen.decoded, seen.logits, strict=True)):
+            rows = best(decoded[4:].amax(dim=0), selection)
+            boxes = scale_boxes(self._batch.shape[2:], xywh2xyxy(decoded[:4, rows].T), self._sizes[number])
+            kept, values = propose(boxes, decoded[4:, rows].T, None, self._sizes[number], selection)
+            of = None if features is None else features[number].T[rows[kept]]
+            z = self._stored_logits(logits.T[rows[kept]])
+            found.append(ImageProposals(boxes[kept], values, z, of))
+        return found
+
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """See `Free.candidates`."""
         dropout.check_within([f"model.{self._network.model[-1].i}"])
@@ -214,9 +231,14 @@ class YoloGroup:
 
     def _features(self, seen: YoloOutput) -> dict[str, Tensor]:
         """The column `features` of all rows, where all levels share a last layer."""
+        features = self._every_feature(seen)
+        return {} if features is None else {"features": self._of_anchors(features)}
+
+    def _every_feature(self, seen: YoloOutput) -> Tensor | None:
+        """The column `features` of all anchors, (B, D, A), where all levels share a last layer."""
         if last_layer(self._network) is None or not self._stored.wants("features"):
-            return {}
-        return {"features": self._of_anchors(torch.cat([level.flatten(2) for level in seen.class_features], dim=2))}
+            return None
+        return torch.cat([level.flatten(2) for level in seen.class_features], dim=2)
 
     def _latents(self, seen: YoloOutput) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""

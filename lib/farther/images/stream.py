@@ -90,6 +90,14 @@ class Model(ABC):
     def empty(self) -> Table:
         """A table without rows, for a shard without a usable image."""
 
+    def forward_all(self, prepared: list, image_ids: list[str]) -> tuple[Table, ...]:
+        """The rows of `forward`, and those of further tables that come of the same pass; see `stream`."""
+        return (self.forward(prepared, image_ids),)
+
+    def empties(self) -> tuple[Table, ...]:
+        """Each table of `forward_all` without rows."""
+        return (self.empty(),)
+
     def load(self) -> Any:
         """Loads the network once, so that worker processes that are forked afterwards share it."""
         return None
@@ -122,6 +130,7 @@ def stream(
     writer: ShardWriter,
     params: StreamParams,
     *,
+    beside: Sequence[ShardWriter] = (),
     progress: bool = True,
 ) -> None:
     """Streams images through a model and writes its rows.
@@ -137,13 +146,14 @@ def stream(
         roots: Folder of each dataset that the table names.
         writer: Takes the shards and makes the output; made with the key of `cache_key`.
         params: How to stream.
+        beside: A writer for each further table of the model's `forward_all`.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
         DataError: more images failed than `max_failures` allows, or a file name leads out of its root.
         FartherError: a worker process was killed from outside, or see `farther.images.ray.make_on_cluster`.
     """
-    job = Job(model, Plan(images, roots, params), writer)
+    job = Job(model, Plan(images, roots, params), writer, tuple(beside))
     shards = range(job.plan.shards)
     todo = [shard for shard in shards if not job.is_kept(shard)]
     done = len(images) - sum(len(job.plan.rows(shard)) for shard in todo)
@@ -159,13 +169,14 @@ def stream(
             for _ in job.make(todo, processes, bar.update):
                 pass
     _check_failures([f for shard in shards for f in writer.failures(shard)], job.plan)
-    writer.close(len(shards))
+    for one in reversed(job.writers):  # the first, which says what is current, comes last
+        one.close(len(shards))
 
 
 class BatchAnswer(NamedTuple):
     """Tables of a batch, in several pieces or none, and the images that have no rows because something is wrong."""
 
-    tables: list[Table]
+    tables: list[tuple[Table, ...]]
     failures: list[Failure]
 
 
@@ -200,7 +211,7 @@ class Work:
             return BatchAnswer([], [])
         image_ids, prepared = [image_id for image_id, _ in usable], [item for _, item in usable]
         try:
-            return BatchAnswer([self.model.forward(prepared, image_ids)], [])
+            return BatchAnswer([self.model.forward_all(prepared, image_ids)], [])
         except DataError as error:
             if len(usable) == 1:
                 reason = f"the model's output cannot be used: {error}"
@@ -219,6 +230,12 @@ class Job:
     model: Model
     plan: Plan
     writer: ShardWriter
+    beside: tuple[ShardWriter, ...] = ()
+
+    @property
+    def writers(self) -> tuple[ShardWriter, ...]:
+        """The writer of each table."""
+        return (self.writer, *self.beside)
 
     def make(self, shards: Iterable[int], processes: int, count: Callable[[int], Any]) -> Iterator[int]:
         """Makes shards and yields the number of each that was written.
@@ -239,7 +256,7 @@ class Job:
 
     def is_kept(self, shard: int) -> bool:
         """Whether a shard is finished, and the images that failed in it would fail again."""
-        if not self.writer.finished(shard):
+        if not all(writer.finished(shard) for writer in self.writers):
             return False
         failed = {failure["image_id"] for failure in self.writer.failures(shard)}
         again = self.plan.batch(shard, [row for name, row in self.plan.row_of(shard).items() if name in failed])
@@ -268,7 +285,7 @@ class Job:
                     yield batch, work.run(batch, items)
 
     def _write(self, shard: int, answers: Iterable[tuple[Batch, BatchAnswer]], count: Callable[[int], Any]) -> None:
-        tables: list[Table] = []
+        tables: list[tuple[Table, ...]] = []
         failures: list[Failure] = []
         for batch, answer in answers:
             tables += answer.tables
@@ -276,16 +293,15 @@ class Job:
             count(len(batch))
         row_of = self.plan.row_of(shard)
         failures.sort(key=lambda failure: row_of[failure["image_id"]])
-        table = _in_order(tables, row_of, self.model)
-        self.writer.write_shard(shard, table, len(row_of), failures)
+        for writer, parts in zip(self.writers, zip(*tables or [self.model.empties()], strict=True), strict=True):
+            writer.write_shard(shard, _in_order(parts, row_of, self.model), len(row_of), failures)
 
 
 def _in_order(tables: Sequence[Table], row_of: Mapping[str, int], model: Model) -> Table:
     """The rows of several batches in the order of the images table, completed by the model."""
     with_rows = [table for table in tables if len(table)]
     if not with_rows:
-        # A table without rows still says which columns there are.
-        return tables[0] if tables else model.empty()
+        return tables[0]  # a table without rows still says which columns there are
     for table in with_rows:
         if table.frame.columns != with_rows[0].frame.columns:
             raise DataError(f"batches differ in their columns: {[t.frame.columns for t in (table, with_rows[0])]}")

@@ -17,6 +17,7 @@ from farther.detectors.imported import Imported, import_splits
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
+from farther.detectors.proposals import read_sources, selections
 from farther.errors import Finding, refused
 from farther.params import run_entry, section
 from farther.registry import build
@@ -31,7 +32,7 @@ OUTPUT = "artifacts/regions/{}"
 
 
 def main(run: str) -> None:
-    """Reads `detectors.RUN`, `inference` and the roots of `datasets`; writes artifacts/{regions,passes}/RUN."""
+    """Reads `detectors.RUN`, `inference`, roots of `datasets`; writes artifacts/{regions,proposals,passes}/RUN."""
     entry = run_entry(run)
     detector = detectors.of_entry(entry)
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
@@ -40,13 +41,15 @@ def main(run: str) -> None:
     splits = ARTIFACTS / "splits" / entry["benchmark"]
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
     passes = read_passes(run, entry["passes"], (section().get("embed") or {}).get("encoder"))
-    names = entry["classes"]
+    names, sources = entry["classes"], read_sources(run, entry["proposals"])
+    proposals = ARTIFACTS / "proposals" / run, selections(run, sources, detector)
+    proposals[0].mkdir(parents=True, exist_ok=True)  # an output of the stage
     if absent := check_classes(detector.header(), names, read_typed(list[str], splits / "id_classes.json")):
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):
         import_splits(detector, splits, out, work, params.shard_images, classes=names, log=log)
     else:
-        infer_splits(detector, splits, roots, out, work, params, classes=names, log=log)
+        infer_splits(detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log)
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
     infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
 

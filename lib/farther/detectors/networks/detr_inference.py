@@ -19,9 +19,10 @@ from farther.detectors.hub import Prepared
 from farther.detectors.networks.detection import ImageDetections, autocast
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import box_means, published_cells
+from farther.detectors.networks.proposals import ImageProposals, propose
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, answering, kept_calls
-from farther.detectors.settings import NOTHING, BoxSelection, Pooling, StoredColumns, to_numpy
+from farther.detectors.settings import NOTHING, BoxSelection, Pooling, ProposalSelection, StoredColumns, to_numpy
 from farther.errors import DataError
 from farther.images.device import ordinary_tensors
 from farther.tables import Header
@@ -79,6 +80,7 @@ class DetrGroup:
         pairs = [select(*answer, selection) for answer in zip(seen.scores, placed, strict=True)]
         self._queries = [one.queries for one in pairs]
         self._placed = [boxes[queries] for boxes, queries in zip(placed, self._queries, strict=True)]
+        self._seen = seen
         answer = self._answer(seen)
         self.counts = [len(queries) for queries in self._queries]
         self.columns = {
@@ -103,6 +105,15 @@ class DetrGroup:
                 seen = self._run(self._pixels if images is None else torch.stack(list(images)))
             return self._answer(seen)
 
+    def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
+        """See `Proposing.proposals`."""
+        seen, found = self._seen, []
+        for number, (scores, boxes) in enumerate(zip(seen.scores, seen.boxes, strict=True)):
+            given = self.placed(number, corners(boxes), torch.arange(len(boxes), device=boxes.device))
+            rows, values = propose(given, scores, None, self._sizes[number], selection)
+            found.append(ImageProposals(given[rows], values, seen.logits[number][rows], seen.features[number][rows]))
+        return found
+
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """See `Free.candidates`."""
         dropout.check_within(self._after())
@@ -118,7 +129,7 @@ class DetrGroup:
         given = self.placed(number, boxes, found.queries, found.labels)
         return ImageDetections(given, found.scores, found.labels, found.queries)
 
-    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor | None = None) -> Tensor:
         """See `Free.placed`."""
         height, width = self._sizes[number]
         return boxes[rows] * boxes.new_tensor([width, height, width, height])

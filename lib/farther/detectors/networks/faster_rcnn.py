@@ -31,9 +31,11 @@ from farther.detectors.networks.detection import (
     pyramid_latent,
 )
 from farther.detectors.networks.heads import VARIANCE_HEAD, corner_variances, resize_variances
+from farther.detectors.networks.proposals import ImageProposals, class_scores
+from farther.detectors.networks.proposals import propose as propose_boxes
 from farther.detectors.networks.replay import Candidates, Dropout, RowOutputs
 from farther.detectors.networks.taps import Taps
-from farther.detectors.settings import NOTHING, StoredColumns, to_numpy
+from farther.detectors.settings import NOTHING, ProposalSelection, StoredColumns, to_numpy
 from farther.images.device import ordinary_tensors
 from farther.tables import Header, Regions
 
@@ -57,6 +59,7 @@ class Proposed:
         deltas: (B × A, 4) box regressions.
         anchors: Per image (A, 4).
         proposals: Per image (P, 4), pixels of the resized image.
+        scores: Per image (P,), their objectness, 0 to 1.
     """
 
     shared: list[Tensor]
@@ -64,6 +67,7 @@ class Proposed:
     deltas: Tensor
     anchors: list[Tensor]
     proposals: list[Tensor]
+    scores: list[Tensor]
 
 
 def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> Proposed:
@@ -75,8 +79,8 @@ def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -
     anchors = rpn.anchor_generator(images, list(levels.values()))
     objectness, deltas = concat_box_prediction_layers(per_level, [rpn.head.bbox_pred(t).float() for t in shared])
     boxes = rpn.box_coder.decode(deltas.detach(), anchors).view(len(anchors), -1, 4)
-    proposals, _ = rpn.filter_proposals(boxes, objectness, images.image_sizes, counts)
-    return Proposed(shared, objectness, deltas, anchors, proposals)
+    proposals, kept = rpn.filter_proposals(boxes, objectness, images.image_sizes, counts)
+    return Proposed(shared, objectness, deltas, anchors, proposals, kept)
 
 
 def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: tuple[int, int]) -> ImageDetections:
@@ -119,6 +123,7 @@ class _Pooled:
         taps: Outputs of further modules.
         input_size: Height and width of the batch, padding included.
         frames: Sizes of each image: resized, and as given.
+        scores: Objectness of each image's proposals; empty where these were given.
     """
 
     values: Tensor
@@ -126,6 +131,7 @@ class _Pooled:
     taps: Taps
     input_size: tuple[int, int]
     frames: list[Frame]
+    scores: list[Tensor]
 
 
 class FasterRCNNReplay:
@@ -157,6 +163,7 @@ class FasterRCNNReplay:
         self._pooled, self._proposals = self._pool(images)
         features, logits, deltas = self._head(self._pooled.values)
         boxes = network.roi_heads.box_coder.decode(deltas, self._proposals)
+        self._every = features, logits
         counts = [len(one) for one in self._proposals]
         resized = [frame[0] for frame in self._pooled.frames]
         answers = zip(boxes.split(counts), softmax(logits, -1).split(counts), resized, strict=True)
@@ -235,6 +242,16 @@ class FasterRCNNReplay:
         pairs = zip(logits.split(counts), boxes.split(counts), strict=True)
         return [Candidates(of_image, of_boxes) for of_image, of_boxes in pairs]
 
+    def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
+        """See `Proposing.proposals`: boxes and objectness are those of the region proposal network."""
+        found, counts = [], [len(one) for one in self._proposals]
+        features, logits = (of.split(counts) for of in self._every)
+        each = zip(features, logits, self._given(self._proposals), self._pooled.scores, self._sizes, strict=True)
+        for of_image, z, boxes, own, size in each:
+            rows, values = propose_boxes(boxes, class_scores(z, self._header), own, size, selection)
+            found.append(ImageProposals(boxes[rows], values, z[rows], of_image[rows]))
+        return found
+
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """See `Free.select`."""
         found = select_detections(self._network, boxes, probabilities, self._pooled.frames[number][0])
@@ -266,15 +283,16 @@ class FasterRCNNReplay:
         taps = Taps(network, self._stored.layers)
         with taps, autocast(batch.tensors.device, self._precision):
             levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
+            scores: list[Tensor] = []
             if proposals is None:
                 seen = propose(network, batch, levels)
-                shared, proposals = seen.shared, seen.proposals
+                shared, proposals, scores = seen.shared, seen.proposals, seen.scores
             else:
                 shared = [network.rpn.head.conv(level) for level in levels.values()]
             values = network.roi_heads.box_roi_pool(levels, proposals, batch.image_sizes)
         height, width = batch.tensors.shape[2:]
         frames = list(zip(batch.image_sizes, self._sizes, strict=True))
-        return _Pooled(values, shared, taps, (height, width), frames), proposals
+        return _Pooled(values, shared, taps, (height, width), frames, scores), proposals
 
     def _head(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features, logits and box deltas of pooled proposals."""

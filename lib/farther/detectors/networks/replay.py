@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from farther.detectors.networks.detection import ImageDetections
+from farther.detectors.networks.proposals import ImageProposals
 from farther.detectors.networks.taps import find_module
+from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
 from farther.tables import Header, Regions
 
@@ -167,6 +169,13 @@ class Replay(Protocol):
         """
 
 
+class Proposing(Protocol):
+    """What also gives the proposals of the same pass."""
+
+    def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
+        """The proposals of each image; see `farther.detectors.networks.proposals`."""
+
+
 class Free(Protocol):
     """What detects anew in passes with dropout; proposals stay those of the first pass."""
 
@@ -193,7 +202,7 @@ class FreeReplay(Replay, Free, Protocol):
     """A replay whose passes with dropout can detect anew."""
 
 
-class ReplayGroup(Free, Protocol):
+class ReplayGroup(Free, Proposing, Protocol):
     """Detections of images of one shape, which go through the network together.
 
     Attributes:
@@ -264,6 +273,13 @@ class GroupedReplay:
             torch.cat(features)[order] if features else None,
             {name: torch.cat([one.latents[name] for one in answers])[order] for name in answers[0].latents},
         )
+
+    def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
+        """See `Proposing.proposals`."""
+        found: dict[int, ImageProposals] = {}
+        for members, group in self._groups:
+            found.update(zip(members, group.proposals(selection), strict=True))
+        return [found[number] for number in range(len(found))]
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """See `Free.candidates`."""
