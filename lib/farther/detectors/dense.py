@@ -153,19 +153,19 @@ class DenseDetector(LatentDetector):
             images = [*zip(logits, scores, deltas, anchors, batch.image_sizes, sizes, strict=True)]
             further = []
             for of in wanted.values():
-                proposals = [self._proposals(*image, selection=of) for image in images]
+                proposals = [self._proposals(of, *image) for image in images]
                 further.append(as_regions(self.proposals_header(of), proposals, image_ids, self.features_dtype))
             return (regions, *further)
 
     def _proposals(
         self,
+        selection: ProposalSelection,
         logits: Tensor,
         scores: Tensor,
         deltas: Tensor,
         anchors: Tensor,
         seen: tuple[int, int],
         given: tuple[int, int],
-        selection: ProposalSelection,
     ) -> ImageProposals:
         """The proposals of an image; the arguments as in `select`, and its height and width as given."""
         rows = best(scores.amax(dim=1), selection)

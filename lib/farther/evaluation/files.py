@@ -13,6 +13,8 @@ Below the artifacts folder:
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.annotations`
     metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
     evaluation/<run>/choice.json             what to deploy; see `farther.evaluation.deploy.results`
+    proposals/<run>/<source>/<split>/        class-agnostic boxes with an objectness
+    recovered/<run>.json                     what they find; see `farther.evaluation.proposals`
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ class RunFiles:
         self.parts = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
         self.choice = inside(self.parts, "choice.json")
+        self.recovered = inside(self.root / "recovered", f"{run}.json")
 
     @property
     def roles(self) -> Roles:
@@ -99,6 +102,10 @@ class RunFiles:
     def regions(self, split: str) -> Path:
         """The folder of the detector's regions in the split."""
         return inside(self.root / "regions", f"{self.run}/{split}")
+
+    def proposals(self, source: str, split: str) -> Path:
+        """The folder of a source's proposals in the split."""
+        return inside(self.root / "proposals", f"{self.run}/{source}/{split}")
 
     def fitted(self, method: str) -> Path:
         """The folder of a method's fitted state."""

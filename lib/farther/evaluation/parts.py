@@ -39,6 +39,7 @@ class Parts:
         self._writing = Lock()
         self.computed: list[str] = []
         settings = asdict(inputs.settings)
+        del settings["proposals"]  # a later stage reads them
         roles = asdict(inputs.roles)
         distance, pairs = roles.pop("distance"), roles.pop("pairs")
         self._of_detector = as_text({"self_awareness": settings.pop("self_awareness"), "roles": roles})

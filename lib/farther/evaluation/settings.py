@@ -12,6 +12,7 @@ from farther.evaluation.sweeps import CONFIDENCES, KEPT
 from farther.metrics.closed_set import COCO_IOUS
 from farther.metrics.ood import Aupr
 from farther.metrics.open_set.outcomes import Protocol
+from farther.metrics.open_set.proposals import RATES
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.detector import ImageThreshold
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
@@ -43,6 +44,19 @@ class SelfAwarenessSettings:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class ProposalSettings:
+    """How proposals are evaluated: section `evaluate.proposals` of params.yaml.
+
+    Args:
+        alarms: False alarms per ID image for which the threshold τ_o is chosen, on the calibration split.
+        rates: False alarms per ID image at which the FROC curve is read.
+    """
+
+    alarms: float = Field(default=0.2, gt=0)
+    rates: tuple[float, ...] = RATES
+
+
+@dataclass(config=STRICT, kw_only=True)
 class EvaluationSettings:
     """How runs are evaluated: section `evaluate` of params.yaml.
 
@@ -66,6 +80,7 @@ class EvaluationSettings:
         confidences: Operating thresholds for the curves over t*.
         supercategories: {category: supercategory}, for metrics by supercategory; none when empty.
         self_awareness: see `SelfAwarenessSettings`.
+        proposals: see `ProposalSettings`.
         user_defined: User-defined metrics, and the parameters of each; see `farther.metrics.user_defined`.
     """
 
@@ -84,6 +99,7 @@ class EvaluationSettings:
     confidences: tuple[float, ...] = CONFIDENCES
     supercategories: dict[str, str] = Field(default_factory=dict)
     self_awareness: SelfAwarenessSettings = Field(default_factory=SelfAwarenessSettings)
+    proposals: ProposalSettings = Field(default_factory=ProposalSettings)
     user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def draws(self, images: Collection[str], seed: int | None = None) -> ImageDraws | None:

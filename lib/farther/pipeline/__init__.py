@@ -20,7 +20,7 @@ from farther.tables.writing import write_aside
 ROOT = next(root for root in (Path(__file__).parent / "project", Path(__file__).parents[3]) if root.is_dir())
 
 #: The stages that read parameters, in the order in which they run; each has a `check`, and a `main`.
-STAGES = ("derive", "ingest", "curate", "embed", "stratify", "infer", "evaluate", "cost", "report")
+STAGES = ("derive", "ingest", "curate", "embed", "stratify", "infer", "evaluate", "proposals", "cost", "report")
 
 #: Stages of the demo, and those that need a CLIP model.
 DEMO, CLIP = ("demo",), ("embed", "stratify")
@@ -29,7 +29,7 @@ FOLDERS = ("data/candidates", "data/decisions", "data/published", "data/similari
 #: What git leaves out: artifacts but for the small ones.
 IGNORED_BY_GIT = (
     *("__pycache__/", ".work/", "/artifacts/*"),
-    *(f"!/artifacts/{name}" for name in ("counts/", "metrics/", "plots/", "seeds.json")),
+    *(f"!/artifacts/{name}" for name in ("counts/", "metrics/", "plots/", "recovered.json", "seeds.json")),
 )
 #: What DVC leaves out: times are of one machine.
 IGNORED_BY_DVC = ("__pycache__", "*.pyc", ".work", "/artifacts/report/times.js")

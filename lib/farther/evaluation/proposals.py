@@ -1,0 +1,291 @@
+"""What the proposals of a run find of the unknown objects that its detections miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from farther.detectors.proposals import SecondDetector, Source
+from farther.errors import DataError
+from farther.evaluation import intervals
+from farther.evaluation.files import RunFiles, RunSplit
+from farther.evaluation.results import Interval, MetricValues, Stored, read_results
+from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.threshold import read_threshold
+from farther.metrics.matching.boxes import AREA_RANGES, overlaps
+from farther.metrics.open_set.outcomes import MatchingRules
+from farther.metrics.open_set.proposals import Recovery, average_recall, beside, thresholds
+from farther.metrics.statistics.bootstrap import ImageDraws
+from farther.metrics.weighting import plain
+from farther.tables import Regions, RegionsFolder
+
+#: Points of the curve that the report draws, per source and distance.
+POINTS = 60
+
+
+class FrocPoint(Stored):
+    """A FROC curve at a rate of false alarms: shares of unknown objects that are recovered, and still missed."""
+
+    alarms: float
+    recovered: float | None
+    still_missed: float | None
+    interval: Interval = None
+
+
+class RecoveredObjects(MetricValues):
+    """Unknown objects of a split, or of all splits of a distance.
+
+    `values` has `objects`, `missed`, `still_missed` and `recovered` at τ_o, and AR@k (`ar@10`, `ar@100`, by size).
+
+    Args:
+        froc: At each rate asked for.
+        curve: Alarms per ID image and share still missed, for drawing.
+        by_size: {size: objects, missed and still missed, as shares}.
+        by_category: The same of each category.
+    """
+
+    froc: list[FrocPoint] = Field(default_factory=list)
+    curve: list[tuple[float, float]] = Field(default_factory=list)
+    by_size: dict[str, dict[str, float | None]] = Field(default_factory=dict)
+    by_category: dict[str, dict[str, float | None]] = Field(default_factory=dict)
+
+
+class SourceResults(Stored):
+    """A source of proposals.
+
+    Args:
+        kind: Of the source.
+        threshold: τ_o, chosen on the calibration split for the rate of false alarms asked for; None: all proposals.
+        alarms: False alarms per image of the ID test split at τ_o.
+        alarms_interval: Its 95% interval.
+        proposals: Proposals per image of the ID test split that lie on no detection.
+        splits: By OOD split.
+        distances: By distance: near, far, farther.
+    """
+
+    kind: str
+    threshold: float | None
+    alarms: float
+    alarms_interval: Interval = None
+    proposals: float
+    splits: dict[str, RecoveredObjects]
+    distances: dict[str, RecoveredObjects]
+
+
+class RecoveredRun(Stored):
+    """The content of `recovered/<run>.json`: the rate that τ_o is chosen for, and each source, by name."""
+
+    asked_alarms: float
+    sources: dict[str, SourceResults]
+
+
+def read_recovered(path: Path) -> RecoveredRun | None:
+    """What a run's proposals find; None where it has none.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    return read_results(RecoveredRun, path, "rerun the stage `proposals`") if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A split with the proposals of one source that lie on no detection.
+
+    Args:
+        split: Images and objects of the split.
+        detections: Detections at or above t*.
+        proposals: All proposals.
+        iou: IoU from which on a proposal lies on a detection.
+    """
+
+    split: RunSplit
+    detections: Regions
+    proposals: Regions
+    iou: float
+
+    @cached_property
+    def alarms(self) -> Regions:
+        """The proposals that lie on no detection."""
+        return self.proposals[beside(self.proposals, self.detections, self.iou)]
+
+    def recovery(self) -> Recovery:
+        """Its unknown objects; see `Recovery`."""
+        rules = MatchingRules(self.iou, known_classes=self.split.known_classes)
+        return Recovery.of(self.split.objects, self.detections, self.proposals, rules)
+
+
+def evaluate_proposals(
+    files: RunFiles,
+    sources: Mapping[str, Source],
+    settings: EvaluationSettings,
+    others: Callable[[str], RunFiles] | None = None,
+) -> RecoveredRun:
+    """Evaluates a run's sources of proposals on all OOD splits with annotated objects.
+
+    Args:
+        files: Paths of the run's files.
+        sources: Its sources, by name.
+        settings: How runs are evaluated.
+        others: Files of another run, by its name; needed for `second_detector`.
+
+    Raises:
+        DataError: an input is absent or wrong.
+    """
+    threshold = read_threshold(files.threshold)
+    names = [settings.calibration_split, settings.id_split, *files.roles.test]
+    splits = {name: RunSplit(files, name) for name in dict.fromkeys(names)}
+    detections = {name: split.regions(threshold) for name, split in splits.items()}
+
+    def of(name: str, source: Source) -> SourceResults:
+        tables = {
+            split: Proposed(one, detections[split], read_proposals(files, name, source, split, others), settings.iou)
+            for split, one in splits.items()
+        }
+        return _source(source.name, tables, files, settings)
+
+    return RecoveredRun(
+        asked_alarms=settings.proposals.alarms, sources={name: of(name, source) for name, source in sources.items()}
+    )
+
+
+def read_proposals(
+    files: RunFiles, name: str, source: Source, split: str, others: Callable[[str], RunFiles] | None = None
+) -> Regions:
+    """The proposals of a source in a split: those stored, or what another run detects there.
+
+    Raises:
+        DataError: their folder is absent or damaged.
+    """
+    if not isinstance(source, SecondDetector):
+        return _read(files.proposals(name, split))
+    if others is None:
+        raise DataError(f"the files of run {source.run!r} are needed")
+    return suppressed(_read(others(source.run).regions(split)), source)
+
+
+def _read(path: Path) -> Regions:
+    folder = RegionsFolder(path)
+    parts = [batch.with_frame(batch.frame.drop("logits", strict=False)) for batch in folder.batches(())]
+    return Regions.concatenate(parts) if parts else Regions.empty(folder.header)
+
+
+def suppressed(regions: Regions, source: Source) -> Regions:
+    """Detections as proposals: the better one of two that overlap, whatever their classes, the best of each image.
+
+    Args:
+        regions: Detections.
+        source: Largest number per image, overlap, and the smallest side.
+    """
+    box = regions.box.astype(np.float64)
+    large = np.minimum(box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]) >= source.smallest
+    kept = []
+    order = np.lexsort((-regions.score, regions.image_id.astype(str)))
+    order = order[large[order]]
+    image = regions.image_id[order]
+    starts = np.flatnonzero(np.append(True, image[1:] != image[:-1])) if len(order) else np.zeros(0, dtype=int)
+    for rows in np.split(order, starts[1:]):
+        left = rows
+        for _ in range(source.most):
+            if not len(left):
+                break
+            kept.append(left[0])
+            overlap = overlaps(np.broadcast_to(box[left[0]], (len(left) - 1, 4)), box[left[1:]])
+            left = left[1:][overlap <= source.iou]
+    return regions[np.sort(np.array(kept, dtype=np.int64))]
+
+
+def _source(kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings: EvaluationSettings) -> SourceResults:
+    """Results of a source whose proposals are read."""
+    asked, roles = settings.proposals, files.roles
+    calibration, id_split = tables[settings.calibration_split], tables[settings.id_split]
+    tau = float(thresholds(calibration.alarms.score, [asked.alarms], len(calibration.split.images))[0, 0])
+    alarms, images = id_split.alarms, len(id_split.split.images)
+    id_draws = settings.draws(id_split.split.images)
+    above = alarms.score > tau
+    counted = [name for name in roles.test if tables[name].split.has_boxes]
+    recoveries = {name: tables[name].recovery() for name in counted}
+    found = {}
+    for name in counted:
+        one = tables[name]
+        results = _objects(recoveries[name], one.split.images, alarms, id_draws, images, tau, settings)
+        recall = average_recall(one.split.objects, one.proposals, known_classes=one.split.known_classes)
+        found[name] = results.model_copy(update={"values": {**results.values, **recall}})
+    by_distance = {}
+    for distance in dict.fromkeys(roles.distance[name] for name in counted):
+        members = [name for name in counted if roles.distance[name] == distance]
+        every = [f"{name}/{image}" for name in members for image in tables[name].split.images]
+        joined = Recovery.joined([(name, recoveries[name]) for name in members])
+        by_distance[distance] = _objects(joined, every, alarms, id_draws, images, tau, settings)
+    drawn = None if id_draws is None else id_draws.rows(alarms.image_id[above]).total() / images
+    return SourceResults(
+        kind=kind,
+        threshold=None if np.isinf(tau) else tau,
+        alarms=float(above.sum()) / images,
+        alarms_interval=None if drawn is None else intervals.within({"alarms": drawn})["alarms"],
+        proposals=len(alarms) / images,
+        splits=found,
+        distances=by_distance,
+    )
+
+
+def _objects(
+    objects: Recovery,
+    names: Sequence[str] | frozenset[str],
+    alarms: Regions,
+    id_draws: ImageDraws | None,
+    images: int,
+    tau: float,
+    settings: EvaluationSettings,
+) -> RecoveredObjects:
+    """What is recovered of some objects, in images of these names."""
+    rates = settings.proposals.rates
+    at_rates = thresholds(alarms.score, rates, images)[:, 0]
+    values = plain(objects.found(np.array([tau])))
+    froc = [plain(objects.found(np.array([one]))) for one in at_rates]
+    within: dict[str, Interval] = {}
+    of_rates: list[Interval] = [None] * len(rates)
+    if id_draws is not None:
+        draws = settings.draws(names, settings.seed + 1)
+        assert draws is not None
+        place = draws.places(objects.image_id)
+        drawn = objects.found(np.full(settings.replicates, tau), draws.weights, place)
+        within = intervals.within(drawn)
+        each = thresholds(alarms.score, rates, images, id_draws.weights, id_draws.places(alarms.image_id))
+        for k, of_rate in enumerate(each):
+            still = objects.found(of_rate, draws.weights, place)["still_missed"]
+            of_rates[k] = intervals.within({"still_missed": still})["still_missed"]
+    points = [
+        FrocPoint(alarms=rate, recovered=one["recovered"], still_missed=one["still_missed"], interval=interval)
+        for rate, one, interval in zip(rates, froc, of_rates, strict=True)
+    ]
+    return RecoveredObjects(
+        values={"objects": len(objects.missed), **values},
+        intervals=within,
+        froc=points,
+        curve=_curve(objects, alarms.score, images, max(rates)),
+        by_size={name: _part(objects[objects.size == name], tau) for name in AREA_RANGES},
+        by_category={
+            str(name): _part(objects[objects.category == name], tau) for name in np.unique(objects.category.astype(str))
+        },
+    )
+
+
+def _part(objects: Recovery, tau: float) -> dict[str, float | None]:
+    found = plain(objects.found(np.array([tau])))
+    return {"objects": len(objects.missed), "missed": found["missed"], "still_missed": found["still_missed"]}
+
+
+def _curve(objects: Recovery, alarms: np.ndarray, images: int, most: float) -> list[tuple[float, float]]:
+    """Alarms per image and share still missed, from none to the largest rate."""
+    if not len(objects.missed):
+        return []
+    asked = [0.0, *np.geomspace(0.01, most, POINTS - 1).tolist()]
+    at = thresholds(alarms, asked, images)[:, 0]
+    still = [plain(objects.found(np.array([one])))["still_missed"] for one in at]
+    return [(round(rate, 5), round(share, 6)) for rate, share in zip(asked, still, strict=True)]
