@@ -121,11 +121,11 @@ def test_a_sample_larger_than_the_table_is_the_table(make):
 def score(run, tmp_path):
     """Applies entries of params.yaml to the run; returns what was done."""
 
-    def apply(entries, code=None, **settings):
+    def apply(entries, code=None, evaluated=(), **settings):
         read = [read_entry(name, values) for name, values in entries.items()]
         digests = {**dict.fromkeys(entries, "1"), **(code or {})}
         regions = RunRegions(run, T_STAR, **settings)
-        return score_run(read, regions, tmp_path / "states", tmp_path / "scores", digests)
+        return score_run(read, regions, tmp_path / "states", tmp_path / "scores", digests, evaluated)
 
     return apply
 
@@ -152,6 +152,17 @@ def test_all_splits_but_the_training_split_get_all_their_rows_scored(run, score,
             expected = methods.load(tmp_path / "states" / name).score(RegionsFolder(run / split))
             np.testing.assert_allclose(scores.score, expected, rtol=1e-9)  # other rows in a product
         assert not (tmp_path / "scores" / name / "train.parquet").exists()
+
+
+def test_a_split_to_learn_from_and_to_calibrate_on_is_scored(score):
+    done = score({"msp": {}}, settings=FitSettings(split="val", calibration_split="val"))
+    assert sorted(done.scored) == ["msp/coco_far", "msp/test", "msp/val"]
+
+
+def test_splits_that_are_only_learned_from_are_not_scored(score):
+    settings = FitSettings(split="val", calibration_split="test")
+    assert sorted(score({"msp": {}}, settings=settings).scored) == ["msp/coco_far", "msp/test"]
+    assert sorted(score({"msp": {}}, settings=settings, evaluated=["val"]).scored) == ["msp/val"]
 
 
 def test_what_did_not_change_is_left_alone(score, tmp_path):
@@ -318,6 +329,19 @@ def test_a_pass_without_the_training_split_needs_fit_on(score, passes):
     done = score(entries, passes=passes)
     assert "no split 'train' to learn from" in done.refused["energy"] and "fit_on: detections" in done.refused["energy"]
     assert done.scored == [f"odin/{split}" for split in SPLITS]
+
+
+def test_a_pass_without_the_calibration_split_names_skip(score, passes):
+    shutil.rmtree(passes / "perturbed/val")
+    refused = score({"stepped": {"method": "msp", "pass": "perturbed"}}, passes=passes).refused["stepped"]
+    assert "the pass 'perturbed' has no split 'val'" in refused and "take it out of the pass's `skip`" in refused
+
+
+def test_a_pass_whose_training_split_is_left_out_can_be_fitted_on_another(score, passes):
+    shutil.rmtree(passes / "perturbed/train")
+    settings = FitSettings(split="val", calibration_split="test")
+    done = score({"stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes, settings=settings)
+    assert (done.refused, sorted(done.scored)) == ({}, ["stepped/coco_far", "stepped/test"])
 
 
 def test_fit_on_without_on_is_refused():

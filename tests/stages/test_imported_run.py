@@ -146,3 +146,15 @@ def test_report_and_summary_name_what_is_left_out(project, monkeypatch):
     shown = " ".join(summary(parse((project / "params.yaml").read_text())).split())
     assert "kNN (knn needs features, which these regions do not have)" in shown
     assert "bare: not evaluated yet" not in shown
+
+
+def test_one_split_to_fit_calibrate_and_evaluate_on_is_enough(project, tmp_path):
+    root = shutil.copytree(project, tmp_path / "project")
+    params = parse((root / "params.yaml").read_text())
+    fit = {"split": "val", "calibration_split": "val", "labels": "annotated"}
+    params["methods"] |= {"mahalanobis": {"fit_on": "train"}}
+    (root / "params.yaml").write_text(yaml.safe_dump(params | {"fit": fit}))
+    run(root, "evaluate native")
+    scores = root / "artifacts/scores/native"
+    assert {file.stem for file in scores.glob("mahalanobis/*.parquet")} == {"val", "test", "far"}
+    assert json.loads((root / "artifacts/evaluation/native/choice.json").read_text())["choice"]["method"] in METHODS

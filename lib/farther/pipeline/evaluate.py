@@ -44,7 +44,9 @@ def main(run: str) -> None:
     stored, passes = files.root / "regions" / run, files.root / "passes" / run
     splits = files.root / "splits" / files.benchmark
     regions = RunRegions(stored, threshold, fit, files.truth, tuple(roles.test), passes, splits=splits)
-    done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code)
+    bases = [pairs["of"] for pairs in roles.pairs.values()]
+    evaluated = [settings.id_split, settings.calibration_split, thresholds.split, *bases]
+    done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code, evaluated)
     inputs = RunInputs(files, roles, settings)
     evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend)
     store_choice(inputs, done.sound, budget, code_digest("kept", "choice"))
@@ -58,6 +60,10 @@ def check(project: Inspection) -> Iterator[Finding]:
     sections = {"threshold": ThresholdSettings, "fit": FitSettings, "evaluate": EvaluationSettings, "deploy": Budget}
     for name, cls in sections.items():
         yield from refused(name, partial(build, cls, name, project.section(name)))
+    fit = project.section("fit")
+    if fit.get("split", FitSettings.split) == fit.get("calibration_split", FitSettings.calibration_split):
+        problem = "methods learn from the regions that τ is taken from: it keeps a smaller share of other ID regions"
+        yield Finding("warnings", "fit", "note", problem)
     passes = {name for run in project.section("detectors").values() for name in run.get("passes") or {}}
     for name, values in project.section("methods").items():
         yield from refused(f"methods.{name}", partial(_check_method, project, name, values or {}))

@@ -106,7 +106,7 @@ class RunRegions:
         Raises:
             FitError: see above; says what to write.
         """
-        made = RegionsFolder(self.folder / self.settings.calibration_split).header.detector.get("pass", {})
+        made = self.above(self.settings.calibration_split).header.detector.get("pass", {})
         if made.get("kind") != "crops":
             return
         if entry.fit_on == "detections":
@@ -161,7 +161,7 @@ class RunRegions:
         """
         settings = self.settings
         folder = (self.fit_folder or self.folder) / settings.split
-        if self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir():
+        if self._is_left_out(folder):
             problem = f"the pass {folder.parent.name!r} has no split {settings.split!r} to learn from"
             raise FitError(f"{problem}: write `fit_on: detections`, or take it out of the pass's `skip`")
         regions = labelled_known(RegionsFolder(folder).above(self.operating))
@@ -215,9 +215,17 @@ class RunRegions:
         """The regions of a split at or above t*.
 
         Raises:
+            FitError: they are those of a pass that leaves the split out.
             DataError: the split is absent or damaged.
         """
-        return RegionsFolder(self.folder / split).above(self.operating)
+        folder = self.folder / split
+        if self._is_left_out(folder):
+            problem = f"the pass {self.folder.name!r} has no split {split!r}, which τ or parameters are chosen on"
+            raise FitError(f"{problem}: take it out of the pass's `skip`")
+        return RegionsFolder(folder).above(self.operating)
+
+    def _is_left_out(self, folder: Path) -> bool:
+        return self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir()
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ the regions that it learns from have changed, a split is scored again when the f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -25,7 +25,7 @@ from farther.methods.base import METHODS, FitError, Method
 from farther.methods.loading import load, not_applicable, read_method
 from farther.scoring.entries import MethodEntry
 from farther.scoring.fit import fit_entry
-from farther.scoring.inputs import RunRegions, folder_digest
+from farther.scoring.inputs import FitSettings, RunRegions, folder_digest
 from farther.tables import Regions, RegionsFolder, Scores
 from farther.tables.files import digest
 from farther.tables.parquet import ROW_GROUP
@@ -80,9 +80,16 @@ class Done:
 
 
 def score_run(
-    entries: Sequence[MethodEntry], run: RunRegions, fitted: Path, scores: Path, code: Mapping[str, str]
+    entries: Sequence[MethodEntry],
+    run: RunRegions,
+    fitted: Path,
+    scores: Path,
+    code: Mapping[str, str],
+    evaluated: Collection[str] = (),
 ) -> Done:
-    """Fits every entry to a run and scores all rows of its splits, those below t* included, but not the training split.
+    """Fits every entry to a run and scores all rows of its splits, those below t* included.
+
+    Splits that methods only learn from are not scored: the training split, that of `fit.split`, and those of `fit_on`.
 
     Args:
         entries: Entries of params.yaml's section `methods`.
@@ -90,6 +97,7 @@ def score_run(
         fitted: Folder of the fitted states, one folder per entry: see `fit_entry`.
         scores: Folder of the scores, `<entry>/<split>.parquet`.
         code: Digest of the code of each entry.
+        evaluated: Splits that are evaluated or chosen on, which are scored even if methods learn from them.
 
     Raises:
         ParameterError: a parameter is unknown, or would be searched on a test split.
@@ -117,8 +125,9 @@ def score_run(
     states.keep_only(done.entries)
     items: list[str] = []
     methods: dict[str, Method] = {}  # loaded when the first split needs them
+    learned = {FitSettings.split, run.settings.split, *(entry.fit_split for entry in entries)}
     for split in run.digests:
-        if split == run.settings.split:
+        if split in learned.difference(evaluated, [run.settings.calibration_split]):
             continue
         # A pass may leave splits out (`skip`): those have no scores, and evaluation says so where it needs them.
         had = {name: of for name, of in kept.items() if split in of[1].digests or of[1].folder == run.folder}
