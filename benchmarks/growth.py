@@ -181,7 +181,7 @@ def gallery(folder: Path) -> None:
     run = Run(RUN, BENCHMARK, "", "", splits, {"threshold": evaluation.threshold}, evaluation)
     run = run.with_values({("ood", method): {} for method in METHODS})
     report = folder / "report"
-    page = Gallery(Site(report, {}), {"ood": folder / "photos"}, report, GallerySettings())
+    page = Gallery(Site(report), {"ood": folder / "photos"}, report, GallerySettings())
     page.add(run, read_run_outcomes(run, folder), METHODS[0])
     page.write()
 

@@ -35,7 +35,8 @@ def points(chart) -> list[tuple[str, float, float]]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["index.html outcomes-1-1", "charts.html ood-1", "charts.html correlations", "splits/pets.html categories-1",
+    ["index.html hero-1", "detectors.html outcomes-1-1",
+     "charts.html ood-1", "charts.html correlations", "splits/pets.html categories-1",
      "methods/msp.html detectors-1-1"]
     + [f"detectors/pets-net.html {name}" for name in
        ("outcomes", "confusion", "methods-3", "roc-1", "pr-1", "tau-1", "confidence-1", "no-detection-1",

@@ -57,7 +57,7 @@ def write(run, tmp_path):
         artifacts = tmp_path / name
         for file, content in (("cost", COST), ("times", times)):
             write_json(artifacts / f"{file}.json", content)
-        with Site(artifacts / "report", {"cost.html": "Cost"}) as site:
+        with Site(artifacts / "report") as site:
             cost.write_costs(site, [run], artifacts)
         return artifacts / "report"
 

@@ -23,6 +23,11 @@ def index(report, read):
 
 
 @pytest.fixture(scope="session")
+def detectors(report, read):
+    return read(report / "detectors.html")
+
+
+@pytest.fixture(scope="session")
 def detector(report, read):
     return read(report / "detectors" / "pets-net.html")
 
@@ -33,33 +38,39 @@ def project(built, tmp_path):
     return shutil.copytree(built, tmp_path / "project")
 
 
-# -------------------------------------------------------------------------------------------------------- the overview
+# ------------------------------------------------------------------------------------------ the overview and the tables
 
 
-def test_the_tables_hold_the_values_and_mark_the_best(index):
-    assert index.texts("td").count("25.0†") >= 2
-    assert "0.0" in index.texts("strong")
-    assert "4 objects, 4 images" in index.texts("small")
+def test_the_tables_hold_the_values_and_mark_the_best(index, detectors):
+    for page in (index, detectors):
+        assert page.texts("td").count("25.0†") >= 2
+        assert "0.0" in page.texts("strong")
+        assert any("4 objects, 4 images" in text for text in page.texts("small"))
 
 
-def test_a_value_carries_its_interval(index):
-    intervals = [e.attributes["data-i"] for e in index.all("td") if "data-i" in e.attributes]
-    assert "100.0 to 100.0" in intervals
-    assert len(intervals) >= 3 * 2 * 4
+def test_a_value_carries_its_interval(index, detectors):
+    for page in (index, detectors):
+        intervals = [e.attributes["data-i"] for e in page.all("td") if "data-i" in e.attributes]
+        assert "100.0 to 100.0" in intervals
+        assert len(intervals) >= 3 * 2 * 3
 
 
-def test_each_row_names_detector_and_method(index):
-    rows = [text for text in index.texts("th") if text in ("net (pets)", "MSP", "Energy", "kNN")]
-    assert rows[:6] == ["net (pets)", "MSP", "net (pets)", "Energy", "net (pets)", "kNN"]
+def test_each_row_names_detector_and_method(index, detectors):
+    for page in (index, detectors):
+        rows = [text for text in page.texts("th") if text in ("net (pets)", "MSP", "Energy", "kNN")]
+        assert rows[:6] == ["net (pets)", "MSP", "net (pets)", "Energy", "net (pets)", "kNN"]
 
 
-def test_the_first_page_lists_the_warnings_of_curate(index):
-    assert any("1 rule names a category that photos does not have" in text for text in index.texts("td"))
-    assert "Warnings" in index.texts("h2")
+def test_warnings_about_data_are_counted_on_the_first_page_and_listed_with_the_data(index, report, read):
+    page = read(report / "splits.html")
+    listed = [text for text in page.texts("tr") if text.startswith(("benchmark pets", "dataset p"))]
+    assert f"{len(listed)} warnings about the data: Data." in index.texts("p")
+    assert any("1 rule names a category that photos does not have" in text for text in page.texts("td"))
+    assert "Warnings" in page.texts("h2")
 
 
-def test_methods_that_do_not_apply_are_named_with_the_reason(index, detector):
-    for page in (index, detector):
+def test_methods_that_do_not_apply_are_named_with_the_reason(detectors, detector):
+    for page in (detectors, detector):
         assert any("LaRD (kNN) to net (pets): lard_knn needs latent" in text for text in page.texts("li"))
 
 
@@ -83,8 +94,8 @@ def test_other_parameters_have_another_name(project, params, read):
     assert named({**params, "evaluate": {"iou": 0.7}}) != named(params)
 
 
-def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(index, detector):
-    rows = index.charts()["outcomes-1-1"]["data"]["values"]
+def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(detectors, detector):
+    rows = detectors.charts()["outcomes-1-1"]["data"]["values"]
     near = {row["outcome"]: row["objects"] for row in rows if row["row"] == "net (pets)"}
     assert near == {"found": 1, "misclassified": 1, "missed": 2}
     rows = detector.charts()["outcomes"]["data"]["values"]
@@ -211,7 +222,8 @@ def test_building_again_drops_the_files_of_runs_that_are_gone(project, params, r
 
 def test_without_the_evaluation_s_details_the_tables_are_still_there(project, params, read):
     shutil.rmtree(project / "artifacts" / "evaluation")
-    assert "25.0" in read(build(params, project)).texts("td")
+    build(params, project)
+    assert "25.0" in read(project / "artifacts/report/detectors.html").texts("td")
     assert not pictures(read(project / "artifacts/report/detectors/pets-net.html"))
 
 
@@ -221,8 +233,13 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
     details.methods["knn"].fitted.choice = replace(SEARCH, oracle=True)
     write_results(file, details)
     index = read(build(params, project))
+    assert "kNN (oracle)" in index.texts("th")
     folder = project / "artifacts" / "report"
-    pages = [index, read(folder / "detectors/pets-net.html"), read(folder / "methods/knn.html")]
+    pages = [
+        read(folder / "detectors.html"),
+        read(folder / "detectors/pets-net.html"),
+        read(folder / "methods/knn.html"),
+    ]
     for page in pages[:2]:
         assert "kNN (oracle)" in page.texts("th")
     for page in pages:

@@ -83,7 +83,7 @@ def test_names_within_the_page_are_unique(seeds, make_run, tmp_path, read):
     runs = [*seeds, make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}})]
     table = Listing.of("Means.", [{"Run": "net"}])
     content = {**comparisons.content(runs), "classifiers": table, "means": [table], "errors": [table]}
-    with Site(tmp_path / "site", {}) as site:
+    with Site(tmp_path / "site") as site:
         site.write("across.html", "across.html", **content)
     names = [e.attributes["id"] for e in read(tmp_path / "site/across.html").elements if "id" in e.attributes]
     assert {"ranks", "rank-by-auroc"} <= set(names)

@@ -132,10 +132,51 @@ def test_headings_do_not_skip_a_level(page):
     assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
-def test_the_navigation_says_where_one_is(read, report):
-    for name in ("index.html", "methods.html"):
-        links = [e for e in read(report / name).all("a") if e.attributes.get("aria-current") == "page"]
-        assert [link.attributes["href"] for link in links] == [name]
+@pytest.mark.parametrize(
+    ("name", "current", "above"),
+    [
+        ("index.html", ["index.html"], []),
+        ("detectors.html", ["detectors.html", "detectors.html"], ["index.html"]),
+        ("wilderness.html", ["detectors.html", "wilderness.html"], ["index.html", "detectors.html"]),
+        ("methods/msp.html", ["../methods.html"], ["../index.html", "../methods.html"]),
+    ],
+)
+def test_the_navigation_says_where_one_is(read, report, name, current, above):
+    links = [e for e in read(report / name).all("a") if "nav" in e.inside]
+    assert [e.text for e in links][:6] == ["Overview", "Detectors", "Methods", "Data", "Deploy", "Papers"]
+    assert [e.attributes["href"] for e in links if "aria-current" in e.attributes] == current
+    assert [e.attributes["href"] for e in links if "ol" in e.inside] == above
+
+
+def test_each_page_begins_with_what_it_answers_and_leads_to_the_page_that_follows(page):
+    (lead,) = [e for e in page.all("div") if e.attributes.get("class") == "lead"]
+    assert len(lead.text.split()) > 3
+    links = [e for e in page.all("a") if "nav" not in e.inside and e.attributes.get("class") != "skip"]
+    assert links[0].attributes.get("rel") == links[-1].attributes.get("rel") == "next"
+    assert links[0].attributes["href"] == links[-1].attributes["href"]
+
+
+def test_the_first_link_of_each_page_tells_the_story(read, report):
+    """What happens, which method, on which data, how sure, what to deploy."""
+    name, met = "index.html", []
+    while len(met) < 5:
+        met.append(name)
+        name = next(e for e in read(report / name).all("a") if e.attributes.get("rel") == "next").attributes["href"]
+    assert met == ["index.html", "methods.html", "splits.html", "across.html", "deploy.html"]
+
+
+def test_every_page_is_reached_by_following_those_before_it(read, report):
+    reached, waiting = set(), ["index.html"]
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        here = (report / name).parent
+        links = [e.attributes["href"] for e in read(report / name).all("a")]
+        found = [
+            (here / unquote(link)).resolve().relative_to(report.resolve()) for link in links if link.endswith(".html")
+        ]
+        waiting += {file.as_posix() for file in found} - reached
+    assert reached == set(PAGES)
 
 
 def test_names_from_datasets_are_text_and_never_markup(report, read):
@@ -153,7 +194,7 @@ def test_the_same_inputs_give_the_same_bytes(built, params, tmp_path):
 
 
 def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
-    site = Site(tmp_path / "site", {"index.html": "Start"})
+    site = Site(tmp_path / "site")
     with pytest.raises(DataError, match="leaves its folder"):
         site.write_text("../elsewhere.js", "")
 
@@ -162,7 +203,7 @@ def test_a_file_is_kept_as_long_as_its_key_is_the_same(tmp_path):
     def text_of(earlier: str | None, key: str, text: str) -> str:
         kept = None if earlier is None else Keyed(tmp_path / earlier)
         folder = tmp_path / f"{earlier}+"
-        with Site(folder, {}, kept) as site:
+        with Site(folder, earlier=kept) as site:
             site.keep("data/one.js", key, lambda: text)
         return (folder / "data/one.js").read_text()
 

@@ -34,7 +34,7 @@ def write_drift(drift: Drift, folder: Path, name: str) -> None:
     if drift.count > 1:
         from farther.report.site import Site
 
-        with write_aside(folder / "drift") as aside, Site(aside, {"index.html": "Drift"}) as site:
+        with write_aside(folder / "drift") as aside, Site(aside) as site:
             site.write("index.html", "drift.html", source=name, **content(drift))
 
 

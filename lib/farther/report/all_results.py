@@ -12,6 +12,7 @@ from urllib.parse import quote
 import polars as pl
 
 from farther.evaluation.files import RunFiles
+from farther.report import power
 from farther.report.distances import Distances
 from farther.report.documented import MethodText
 from farther.report.results import VALUES, Run, title_of
@@ -64,6 +65,11 @@ class AllResults:
     def distances(self) -> Distances:
         """Outcomes of unknown objects by distance."""
         return Distances(self.evaluated, self.artifacts, self.settings.method)
+
+    @cached_property
+    def sizes(self) -> pl.DataFrame:
+        """What the images of each run and split can show; see `farther.report.power.sizes`."""
+        return power.sizes(self.evaluated, self.artifacts)
 
     @cached_property
     def by_benchmark(self) -> dict[str, list[Run]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -95,8 +95,7 @@ class Distances:
     def panels(self) -> dict[str, list[tuple[Run, str, str, Shares]]]:
         """Title → run, method, distance and outcomes of each bar, the nearest first.
 
-        Runs with one title, such as a detector trained on two ID datasets, share a panel unless they have a distance in
-        common.
+        Runs with one title, such as a detector trained on two ID datasets, share a panel; see `panel_titles`.
         """
         bars = [
             (run, method, distance, shares)
@@ -104,14 +103,11 @@ class Distances:
             for distance in DISTANCES
             if (shares := self.shares(run, method, distance))
         ]
-        found: dict[str, list[tuple[Run, str, str, Shares]]] = {}
-        for title in dict.fromkeys(run.title for run, *_ in bars):
-            of_title = sorted((bar for bar in bars if bar[0].title == title), key=lambda bar: DISTANCES.index(bar[2]))
-            distances = [distance for _, _, distance, _ in of_title]
-            if len(set(distances)) == len(distances):
-                found[title] = of_title
-            else:
-                found |= {run.name: [bar for bar in of_title if bar[0] is run] for run, *_ in of_title}
+        shown = {run.name: [bar[2] for bar in bars if bar[0] is run] for run, *_ in bars}
+        titles = panel_titles(self.runs, shown)
+        found: dict[str, list[tuple[Run, str, str, Shares]]] = {title: [] for title in titles.values()}
+        for bar in sorted(bars, key=lambda bar: DISTANCES.index(bar[2])):
+            found[titles[bar[0].name]].append(bar)
         return found
 
     @cached_property
@@ -239,6 +235,24 @@ class Distances:
         """Paired replicates of `_gain`; None where there are none."""
         first, second = (self._drawn(run, name, [split]).get("found") for name in (method, reference))
         return None if first is None or second is None else first - second
+
+
+def panel_titles(runs: Sequence[Run], distances: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Run → the title that it is shown under: its own, which runs share that have no distance in common, or its name.
+
+    Args:
+        runs: The runs.
+        distances: Run → the distances that are shown of it; runs that are not there get no title.
+    """
+    by_title: dict[str, list[str]] = {}
+    for run in runs:
+        if run.name in distances:
+            by_title.setdefault(run.title, []).append(run.name)
+    found: dict[str, str] = {}
+    for title, names in by_title.items():
+        present = [distance for name in names for distance in distances[name]]
+        found |= {name: title if len(set(present)) == len(present) else name for name in names}
+    return found
 
 
 def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:

@@ -256,7 +256,7 @@ def write_leaderboard(runs: Sequence[StoredRun], out: str | Path) -> int:
     out, groups = Path(out), ranked_together(runs)
     if out.exists() and not (out / DATA).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise FartherError(f"{out} contains something other than a leaderboard; choose another folder or empty it")
-    with write_aside(out) as aside, Site(aside, {"index.html": "Leaderboard"}) as site:
+    with write_aside(out) as aside, Site(aside) as site:
         site.write("index.html", "leaderboard.html", groups=groups, provenance=_provenance(groups))
         about = [vars(run) | {"values": {"/".join(key): of for key, of in run.values.items()}} for run in runs]
         write_json(aside / DATA, about)

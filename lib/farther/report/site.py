@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 import farther
 from farther.keyed import KEYS, Keyed
+from farther.report.navigation import Link, Navigation
 from farther.tables.documents import write_json
 from farther.tables.files import inside
 
@@ -30,16 +31,16 @@ class Site:
 
     Args:
         folder: It must not exist yet.
-        navigation: The links at the top of each page: page, relative to the folder → text.
+        navigation: The pages and their order; None for a site of one page.
         earlier: The folder of an earlier site, whose files are taken where `keep` finds their key unchanged.
 
     Attributes:
         runs: Title of each detector with a page → the name of its run. Tables link the titles.
     """
 
-    def __init__(self, folder: Path, navigation: Mapping[str, str], earlier: Keyed | None = None):
+    def __init__(self, folder: Path, navigation: Navigation | None = None, earlier: Keyed | None = None):
         self.folder = folder
-        self._navigation = dict(navigation)
+        self._navigation = navigation or Navigation({})
         self._earlier = earlier
         self._keys: dict[str, str] = {}
         self._environment = _environment()
@@ -55,25 +56,35 @@ class Site:
             self.keep(f"{ASSETS}/vega.js", version("vl-convert-python"), _plotting_library)
             write_json(self.folder / KEYS, dict(sorted(self._keys.items())))
 
-    def write(self, name: str, template: str | None = None, **content: Any) -> None:
+    def write(
+        self, name: str, template: str | None = None, siblings: Mapping[str, str] | None = None, **content: Any
+    ) -> None:
         """Writes a page: what `render` makes of a template, by default that of the same name.
+
+        Args:
+            name, template, content: See `render`.
+            siblings: Name → title of the pages of its folder, in the order of reading.
 
         Raises:
             DataError: the name leaves the report's folder.
         """
-        self.write_text(name, self.render(name, template or name, **content))
+        links = [Link(*item) for item in (siblings or {}).items()]
+        self.write_text(name, self.render(name, template or name, links, **content))
 
-    def render(self, name: str, template: str, **content: Any) -> str:
+    def render(self, name: str, template: str, siblings: Sequence[Link] = (), **content: Any) -> str:
         """A page, or a part of one.
 
         Args:
             name: Its file name, relative to the report's folder: `index.html`, `detectors/voc-vos.html`.
             template: A template that extends `base.html`, or one of a part.
+            siblings: The pages of its folder, in the order of reading.
             content: Variables of the template. It also gets `page` (the name), `up` (the path from the page to the
-                report's folder: "" or "../"), `navigation`, `run_names` (`runs`) and `run_pages` (title → address).
+                report's folder: "" or "../"), `sections` and `place` (`farther.report.navigation`), `run_names`
+                (`runs`) and `run_pages` (title → address).
         """
         up = "../" * name.count("/")
-        given = {"page": name, "up": up, "navigation": self._navigation, "run_names": self.runs}
+        given: dict[str, Any] = {"page": name, "up": up, "sections": self._navigation.entries, "run_names": self.runs}
+        given["place"] = self._navigation.place(name, siblings)
         given["run_pages"] = {title: f"{up}detectors/{quote(run)}.html" for title, run in self.runs.items()}
         return self._environment.get_template(template).render({**given, **content})
 

@@ -50,7 +50,8 @@ class ResultTable:
         caption: One sentence.
         labels: Label columns: heading → column of `cells`.
         metrics: The columns below each split.
-        cells: Rows of `Run.values`: one per cell, in the order of rows and columns.
+        cells: Rows of `Run.values`: one per cell, in the order of rows and columns. With a column `halved`, about how
+            many images would halve an interval, intervals are shown from the start.
         note: Printed below the table, "" for none.
         instead: Why the table of unknown objects is not there, "" where it is.
     """
@@ -73,6 +74,14 @@ class ResultTable:
         """Split title → the number of objects or detections that its values come from, and of images."""
         names = dict.fromkeys((self.counted, "images"))
         return {split: _counted(self.cells.filter(split_title=split), names) for split in self.splits}
+
+    @cached_property
+    def halving(self) -> dict[str, str]:
+        """Split title → about how many images would halve its intervals; {} where `cells` has no column `halved`."""
+        if "halved" not in self.cells.columns:
+            return {}
+        halved = self.cells.rename({"images": "now", "halved": "images"})
+        return {split: _counted(halved.filter(split_title=split), ["images"]) for split in self.splits}
 
     @property
     def counted(self) -> str:

@@ -14,7 +14,7 @@ from farther.report import seeds, tables
 from farther.report.all_results import AllResults
 from farther.report.charts import distances
 from farther.report.documented import texts_of
-from farther.report.pages import PAGES
+from farther.report.pages import NAVIGATION, PAGES
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
@@ -42,8 +42,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     artifacts = root / "artifacts"
     settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
     earlier = None if code is None else Keyed(artifacts / "report")
-    navigation = {page.file: page.title for page in PAGES}
-    with write_aside(artifacts / "report") as aside, Site(aside, navigation, earlier) as site:
+    with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site:
         # This also loads user-defined methods, whose titles the runs need.
         texts = {name: texts_of(name, values or {}) for name, values in (params.get("methods") or {}).items()}
         runs = read_runs(params, artifacts)

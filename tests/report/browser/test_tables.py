@@ -22,75 +22,75 @@ def head(column: int) -> str:
 
 
 @pytest.fixture
-def index(browser, report: Path):
-    browser.open((report / "index.html").as_uri())
+def detectors(browser, report: Path):
+    browser.open((report / "detectors.html").as_uri())
     browser.until(DRAWN)
     yield browser
     assert browser.complaints() == []
 
 
-def test_the_first_press_puts_the_best_on_top_the_second_turns_it_round_the_third_undoes(index):
-    index.read(f"{head(3)}.querySelector('button').focus()")  # AP_U of photos near: higher is better
-    start = index.read(cells(3))
-    index.press("Enter")
-    assert index.read(f"{head(3)}.getAttribute('aria-sort')") == "descending"
-    down = index.read(cells(3))
+def test_the_first_press_puts_the_best_on_top_the_second_turns_it_round_the_third_undoes(detectors):
+    detectors.read(f"{head(3)}.querySelector('button').focus()")  # AP_U of photos near: higher is better
+    start = detectors.read(cells(3))
+    detectors.press("Enter")
+    assert detectors.read(f"{head(3)}.getAttribute('aria-sort')") == "descending"
+    down = detectors.read(cells(3))
     assert [float(x) for x in down] == sorted((float(x) for x in start), reverse=True)
-    index.press("Enter")
-    assert index.read(cells(3)) == sorted(start, key=float)
-    assert index.read(f"{head(3)}.getAttribute('aria-sort')") == "ascending"
-    index.press("Enter")
-    assert index.read(cells(3)) == start
-    assert index.read(f"{head(3)}.getAttribute('aria-sort')") == "none"
+    detectors.press("Enter")
+    assert detectors.read(cells(3)) == sorted(start, key=float)
+    assert detectors.read(f"{head(3)}.getAttribute('aria-sort')") == "ascending"
+    detectors.press("Enter")
+    assert detectors.read(cells(3)) == start
+    assert detectors.read(f"{head(3)}.getAttribute('aria-sort')") == "none"
 
 
-def test_where_lower_is_better_the_lowest_comes_first(index):
-    index.read(f"{head(2)}.querySelector('button').click()")  # nOSE of photos near
-    assert index.read(cells(2)) == sorted(index.read(cells(2)), key=float)
-    index.read(f"{head(1)}.querySelector('button').click()")
-    assert index.read(cells(1)) == ["Energy", "kNN", "MSP"]
-    assert index.read(f"{head(2)}.getAttribute('aria-sort')") == "none"
+def test_where_lower_is_better_the_lowest_comes_first(detectors):
+    detectors.read(f"{head(2)}.querySelector('button').click()")  # nOSE of photos near
+    assert detectors.read(cells(2)) == sorted(detectors.read(cells(2)), key=float)
+    detectors.read(f"{head(1)}.querySelector('button').click()")
+    assert detectors.read(cells(1)) == ["Energy", "kNN", "MSP"]
+    assert detectors.read(f"{head(2)}.getAttribute('aria-sort')") == "none"
 
 
-def test_rows_are_filtered_by_a_choice_and_by_words(index):
-    choose(index, "label-1", "kNN")
-    assert index.read(cells(1)) == ["kNN"]
-    assert index.read(control("count") + ".textContent") == "1 of 3 rows"
-    choose(index, "label-1", "")
-    index.read(f"{control('search')}.focus()")
-    index.type("net en")
-    assert index.read(cells(1)) == ["Energy"]
+def test_rows_are_filtered_by_a_choice_and_by_words(detectors):
+    choose(detectors, "label-1", "kNN")
+    assert detectors.read(cells(1)) == ["kNN"]
+    assert detectors.read(control("count") + ".textContent") == "1 of 3 rows"
+    choose(detectors, "label-1", "")
+    detectors.read(f"{control('search')}.focus()")
+    detectors.type("net en")
+    assert detectors.read(cells(1)) == ["Energy"]
 
 
-def test_columns_are_filtered_by_split_and_metric_and_the_heading_spans_what_is_left(index):
-    choose(index, "split", "photos far")
-    choose(index, "metric", "R_U")
+def test_columns_are_filtered_by_split_and_metric_and_the_heading_spans_what_is_left(detectors):
+    choose(detectors, "split", "photos far")
+    choose(detectors, "metric", "R_U")
     shown = f"[...{SHEET}.querySelectorAll('thead th')].filter((one) => !one.hidden)"
-    assert index.read(f"{shown}.map((one) => one.textContent.trim().replace(/\\s+/g, ' '))") == [
+    assert detectors.read(f"{shown}.map((one) => one.textContent.trim().replace(/\\s+/g, ' '))") == [
         "Detector",
         "Method",
         "photos far2 objects, 2 images",
         "RU ↑",
     ]
-    assert index.read(f"{SHEET}.querySelector('tbody tr').querySelectorAll('td:not([hidden])').length") == 1
-    assert index.read(f"{shown}.map((one) => one.colSpan)") == [1, 1, 1, 1]
+    assert detectors.read(f"{SHEET}.querySelector('tbody tr').querySelectorAll('td:not([hidden])').length") == 1
+    assert detectors.read(f"{shown}.map((one) => one.colSpan)") == [1, 1, 1, 1]
 
 
-def test_intervals_are_shown_when_they_are_asked_for(index):
+def test_intervals_are_shown_when_they_are_asked_for(detectors):
     cell = f"{SHEET}.querySelector('td[data-i]')"
     content = f"getComputedStyle({cell}, '::after').content"
-    assert index.read(content) == "none"
-    index.read(f"{control('intervals')}.click()")
-    assert " to " in index.read(content)
+    assert detectors.read(content) == "none"
+    detectors.read(f"{control('intervals')}.click()")
+    assert " to " in detectors.read(content)
 
 
-def test_the_table_is_saved_as_it_is_shown(index, tmp_path):
+def test_the_table_is_saved_as_it_is_shown(detectors, tmp_path):
     behaviour = {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": True}
-    index.call("Browser.setDownloadBehavior", browserContextId=index.context, **behaviour)
-    choose(index, "label-1", "MSP")
-    choose(index, "split", "photos near")
-    index.read(f"{control('intervals')}.click()")
-    texts = {ending: saved(index, tmp_path, ending) for ending in ("csv", "md", "tex")}
+    detectors.call("Browser.setDownloadBehavior", browserContextId=detectors.context, **behaviour)
+    choose(detectors, "label-1", "MSP")
+    choose(detectors, "split", "photos near")
+    detectors.read(f"{control('intervals')}.click()")
+    texts = {ending: saved(detectors, tmp_path, ending) for ending in ("csv", "md", "tex")}
     heads, msp = (line.split(",") for line in texts["csv"].splitlines())
     assert heads[:5] == ["Detector", "Method", "photos near nOSE", "photos near nOSE low", "photos near nOSE high"]
     assert msp[:3] == ["pets-net", "MSP", "25.0"]
@@ -110,29 +110,31 @@ def test_the_table_is_saved_as_it_is_shown(index, tmp_path):
     assert texts["tex"].count("{") == texts["tex"].count("}")
 
 
-def test_the_policy_of_the_page_lets_no_text_become_code(index):
-    index.expected += ["Content Security Policy"]
+def test_the_policy_of_the_page_lets_no_text_become_code(detectors):
+    detectors.expected += ["Content Security Policy"]
     image = "<img src='data:,' onload='window.ran = 1' onerror='window.ran = 1'>"
-    index.read(f"document.body.insertAdjacentHTML('beforeend', {json.dumps(image)})")
-    index.until("[...document.images].every((one) => one.complete)")
-    assert index.read("window.ran") is None
-    assert "Content Security Policy" in json.dumps(index.events)
+    detectors.read(f"document.body.insertAdjacentHTML('beforeend', {json.dumps(image)})")
+    detectors.until("[...document.images].every((one) => one.complete)")
+    assert detectors.read("window.ran") is None
+    assert "Content Security Policy" in json.dumps(detectors.events)
 
 
 def control(name: str) -> str:
     return f"{SHEET}.querySelector('[data-control=\"{name}\"]')"
 
 
-def choose(index, name: str, value: str) -> None:
+def choose(detectors, name: str, value: str) -> None:
     event = "new Event('input', { bubbles: true })"
-    index.read(f"{control(name)}.value = {json.dumps(value)}; {control(name)}.dispatchEvent({event})")
+    detectors.read(f"{control(name)}.value = {json.dumps(value)}; {control(name)}.dispatchEvent({event})")
 
 
-def saved(index, folder: Path, ending: str) -> str:
+def saved(detectors, folder: Path, ending: str) -> str:
     file = folder / f"pets-open_set.{ending}"
-    index.read(f"{SHEET}.querySelector('[data-save={ending}]').click()")
+    detectors.read(f"{SHEET}.querySelector('[data-save={ending}]').click()")
     finished = '"state": "completed"'
-    while not any(e.get("method") == "Browser.downloadProgress" and finished in json.dumps(e) for e in index.events):
-        index.read("1")
-    index.events[:] = [e for e in index.events if e.get("method") != "Browser.downloadProgress"]
+    while not any(
+        e.get("method") == "Browser.downloadProgress" and finished in json.dumps(e) for e in detectors.events
+    ):
+        detectors.read("1")
+    detectors.events[:] = [e for e in detectors.events if e.get("method") != "Browser.downloadProgress"]
     return file.read_text(encoding="utf-8")

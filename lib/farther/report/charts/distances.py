@@ -66,7 +66,7 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
         whisker_high=pl.when(is_top).then(1 - pl.col("low")).otherwise("high"),
     )
     whiskers = vl.layer(
-        {"type": "rule", "strokeWidth": 1.5, "color": vl.INK, "xOffset": 17},
+        {"type": "rule", "strokeWidth": 1.5, "color": vl.INK, "xOffset": 15},
         y=vl.number("whisker_low", title=None),
         y2={"field": "whisker_high"},
     )
@@ -78,7 +78,7 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
         f"Outcomes of unknown objects with {title}. {text}.",
         parts.select(*names, *(pl.col(name).round(4) for name in shares)),
         vl.layer(
-            {**vl.STACKED, "width": {"band": 0.8}},
+            {**vl.STACKED, "width": {"band": 0.9}},
             y=vl.number("start", title=None, scale=vl.UNIT, axis=vl.PERCENT),
             y2={"field": "end"},
             tooltip=vl.tooltip(
@@ -89,7 +89,7 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
         ),
         {"transform": [{"filter": "datum.outcome != 'missed' && isValid(datum.low)"}], **whiskers},
         vl.layer(
-            {"type": "text", "fontSize": 13, "fontWeight": 600, "xOffset": -5},
+            {"type": "text", "fontSize": 12, "fontWeight": 600, "xOffset": -2},
             y=vl.number("middle", title=None),
             text=vl.named("text"),
             color={"condition": {"test": "datum.outcome == 'found'", "value": "white"}, "value": vl.INK},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farther.report import power
 from farther.report.all_results import AllResults
 from farther.report.charts import ranking
 from farther.report.listing import ABSENT, Listing, percent
@@ -20,9 +21,10 @@ ERRORS = ("auroc", "fpr95", "detection_error", "aurc", "e_aurc")
 
 #: Sections of the page.
 SECTIONS = {
+    "size": "Is the test set large enough?",
+    "mean-ranks": "Mean ranks",
     "classifiers": "Classifiers",
     "ranks": "Images and objects",
-    "mean-ranks": "Mean ranks",
     "agreement": "Do classic metrics rank as open-set metrics do?",
     "gaps": "Near against far",
     "means": "Means over splits",
@@ -32,15 +34,22 @@ SECTIONS = {
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    site.write("across.html", **content(results.evaluated))
+    sizes = [table for name in results.by_benchmark if (table := power.listing(name, results.sizes))]
+    site.write("across.html", **content(results.evaluated, sizes))
 
 
-def content(runs: Sequence[Run]) -> dict[str, Any]:
-    """Variables of the template `across.html`."""
+def content(runs: Sequence[Run], sizes: Sequence[Listing] = ()) -> dict[str, Any]:
+    """Variables of the template `across.html`.
+
+    Args:
+        runs: All evaluated runs.
+        sizes: What the images of each benchmark can show.
+    """
     benchmarks: dict[str, list[Run]] = {}
     for run in runs:
         benchmarks.setdefault(run.benchmark_title, []).append(run)
     found = {
+        "size": sizes,
         "classifiers": classifiers(runs),
         "ranks": ranking.ranks(runs),
         **ranking.comparisons(runs),

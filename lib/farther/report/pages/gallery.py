@@ -28,9 +28,10 @@ from farther.tables.files import digest
 def write(site: Site, results: AllResults) -> None:
     """Writes the page and its data, and the pages of detectors: both show images with their outcomes."""
     gallery = Gallery(site, results.roots, results.artifacts / "report", results.settings.gallery, results.code)
+    siblings = {f"detectors/{run.name}.html": run.full_title for run in results.measured}
     for run in results.measured:
         found = read_run_outcomes(run, results.artifacts)
-        site.write(f"detectors/{run.name}.html", "detector.html", **detector.content(run, found, results))
+        site.write(f"detectors/{run.name}.html", "detector.html", siblings, **detector.content(run, found, results))
         if run.is_evaluated:
             gallery.add(run, found, results.shown_method(run))
     gallery.write()

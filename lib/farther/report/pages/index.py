@@ -1,24 +1,13 @@
-"""The first page: outcomes by distance, and the tables of all benchmarks."""
+"""The first page: outcomes by distance, and means of each detector and method."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from farther.report import documented, metric_groups, problems, seeds, tables
+from farther.report import means, power, problems
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import distances
-from farther.report.charts.results import outcomes_by_split
-from farther.report.kinds import POST_HOC
-from farther.report.listing import Listing, percent
-from farther.report.results import DISTANCES, SHOWN, Run, heading, title_of
 from farther.report.site import Site
-
-#: Headings of the files of a run, by kind of table.
-FILES = {"open_set": "Unknown objects", "ood": "Detections"}
-
-#: Metrics of `kinds`: of detections, then of unknown objects.
-GLANCE = ("auroc", "ap_u", "r_u", "nose")
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -28,26 +17,14 @@ def write(site: Site, results: AllResults) -> None:
 
 def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `index.html`."""
-    params, evaluated = results.params, results.evaluated
+    evaluated, params = results.evaluated, results.params
     images = {(run.benchmark, s.name): run.images(s.name) for run in evaluated for s in run.splits}
     without_method = [run for run in results.measured if run.has_no_method]
-    benchmarks = [_of_benchmark(name, runs, results) for name, runs in results.by_benchmark.items()]
-    warnings = {
-        "warnings": problems.warnings(results.artifacts, params),
-        "unusable": problems.unusable_images(results.artifacts, params, [run.name for run in results.runs]),
-        "doubts": problems.doubts(results.artifacts, params, results.measured),
-    }
-    sections = {f"results-{k}": f"Results on {one['name']}" for k, one in enumerate(benchmarks, start=1)}
-    if sections:
-        shows_objects = any(one["outcomes"].charts for one in benchmarks)
-        sections |= {**({"unknown": "Unknown objects by split"} if shows_objects else {}), "metrics": "Metrics"}
-    if any(warnings.values()):
-        sections |= {"warnings": "Warnings"}
     return {
         "title": results.settings.title,
         "hero": distances.panels(results.distances.rows),
         "hero_methods": list(dict.fromkeys(run.label(method) for run, method in results.distances.shown)),
-        "sentences": results.distances.sentences(),
+        "sentences": list(filter(None, [*results.distances.sentences(), power.undecided(results.sizes)])),
         "figures": distances.FORMATS if evaluated else (),
         "tiles": {
             "detectors evaluated": len(evaluated),
@@ -55,79 +32,10 @@ def content(results: AllResults) -> dict[str, Any]:
             "OOD splits": len(images),
             "images in them": sum(images.values()),
         },
-        "contents": {**sections, "runs": "Runs", "files": "Downloads"},
         "without_method": [run.full_title for run in without_method],
         "without_reason": not_applicable(without_method),
         "unmeasured": [run.full_title for run in results.runs if run not in results.measured],
-        "benchmarks": benchmarks,
-        **warnings,
-        "metrics": [
-            one for one in SHOWN if any(one in table.metrics for view in benchmarks for table in view["tables"])
-        ],
-        "runs": _runs(results.runs),
-        "methods": {name: title_of(name) for name in params["methods"]},
-        "file_heads": FILES,
-        "files": {run.name: (run.full_title, [table.name for table in tables.run_tables(run)]) for run in evaluated},
+        "doubts": problems.doubts(results.artifacts, params, results.measured),
+        "about_data": problems.warnings(results.artifacts, params).frame["Number"].sum(),
+        "means": means.table(evaluated, results.artifacts),
     }
-
-
-def _of_benchmark(name: str, runs: list[Run], results: AllResults) -> dict[str, Any]:
-    shown = [(run, results.shown_method(run)) for run in runs]
-    merged = seeds.merged(runs, results.settings.seeds)
-    return {
-        "name": runs[0].benchmark_title,
-        "tables": [*tables.benchmark_tables(name, merged), *metric_groups.cost_tables(name, runs)],
-        "kinds": kinds(runs, {run.name: method for run, method in shown}),
-        "notes": [note for run in runs if (note := documented.note_on(run))],
-        "not_applicable": not_applicable(runs),
-        "shown": {run.full_title: run.label(method) for run, method in shown},
-        "outcomes": outcomes_by_split(shown),
-    }
-
-
-def _runs(runs: Sequence[Run]) -> Listing:
-    """All runs, evaluated or not."""
-    return Listing.of(
-        "Detectors on benchmarks.",
-        (
-            {
-                "Detector": run.full_title,
-                "Run": run.name,
-                "Adapter": run.adapter,
-                "Weights": run.weights,
-                "mAP50 (%)": None if run.whole_images else run.detector.get("map50"),
-                **({"Accuracy (%)": run.detector.get("accuracy")} if any(one.whole_images for one in runs) else {}),
-                "Methods": len(run.methods) or None,
-                "Images tested": sum(counts.images for counts in run.counts.values()),
-            }
-            for run in runs
-        ),
-    )
-
-
-def kinds(runs: Sequence[Run], shown: Mapping[str, str]) -> Listing:
-    """Post-hoc, native and text scores side by side: means over splits of a distance; empty where there is one kind.
-
-    Args:
-        runs: Evaluated runs on one benchmark.
-        shown: Run → its post-hoc method, which is not chosen by results.
-    """
-    rows = []
-    for run in runs:
-        chosen = [m for m in run.methods if m == shown[run.name] or not run.kinds.get(m, POST_HOC).startswith(POST_HOC)]
-        for method in chosen:
-            means = run.means(method)
-            row = {"Detector": run.full_title, "Method": run.label(method), "Kind": run.kinds.get(method, POST_HOC)}
-            for distance, of in ((name, means[name]) for name in DISTANCES if name in means):
-                for name in GLANCE:
-                    text = percent(of.values.get(name), of.intervals.get(name))
-                    row[f"{distance.capitalize()} {heading(name)}"] = text
-            rows.append(row)
-    if len({row["Kind"] for row in rows}) < 2:
-        rows = []
-    caption = (
-        f"{runs[0].benchmark_title}: post-hoc, native and text scores, means over splits of a distance (%), with 95% "
-        "intervals. Post-hoc: the method of the charts; native: the detector's own label of unknown objects; text: "
-        "similarities to class names or prompts."
-    )
-    return Listing.of(caption, rows, [head for row in rows[:1] for head in list(row)[3:]])

@@ -22,8 +22,9 @@ def write(site: Site, results: AllResults) -> None:
         method_pages=results.method_pages("", results.evaluated),
         not_applicable=not_applicable(results.measured),
     )
+    siblings = {f"methods/{name}.html": title_of(name) for name in results.params["methods"]}
     for name in results.params["methods"]:
-        site.write(f"methods/{name}.html", "method.html", **_method(name, results))
+        site.write(f"methods/{name}.html", "method.html", siblings, **_method(name, results))
 
 
 def _methods(results: AllResults) -> Listing:

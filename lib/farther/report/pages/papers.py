@@ -20,8 +20,9 @@ def write(site: Site, results: AllResults) -> None:
     found = {paper.name: paper.tables(sources) for paper in PAPERS}
     shown = {name: [table for table in of if table.is_shown] for name, of in found.items()}
     site.write("papers.html", papers=PAPERS, tables=shown)
+    siblings = {f"papers/{paper.name}.html": paper.title for paper in PAPERS}
     for paper in PAPERS:
-        site.write(f"papers/{paper.name}.html", "paper.html", **content(paper, found[paper.name]))
+        site.write(f"papers/{paper.name}.html", "paper.html", siblings, **content(paper, found[paper.name]))
 
 
 def content(paper: Paper, found: Sequence[PaperTable]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import polars as pl
 from farther.curation import PRECEDENCE, Fates
 from farther.curation.fates import NO_NEAR, NO_OVERLAP, REASONS, category_counts, fate_counts, rule_kind
 from farther.curation.seen import SeenUnknown
-from farther.report import power
+from farther.report import power, problems
 from farther.report.all_results import AllResults
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import read_csv
@@ -32,11 +32,19 @@ def write(site: Site, results: AllResults) -> None:
     """Writes the page, and a page of each benchmark."""
     benchmarks, artifacts = results.params["benchmarks"], results.artifacts
     counts = {name: split_counts(name, params, artifacts) for name, params in benchmarks.items()}
-    site.write("splits.html", benchmarks=counts, datasets=_datasets(artifacts))
+    site.write(
+        "splits.html",
+        benchmarks=counts,
+        datasets=_datasets(artifacts),
+        doubts=problems.doubts(artifacts, results.params, results.measured),
+        warnings=problems.warnings(artifacts, results.params),
+        unusable=problems.unusable_images(artifacts, results.params, [run.name for run in results.runs]),
+    )
+    siblings = {f"splits/{name}.html": f"Splits of {name}" for name in benchmarks}
     for name, params in benchmarks.items():
         view = splits_of(name, params, artifacts, results.settings.categories)
-        view["sizes"] = power.split_sizes(name, [run for run in results.evaluated if run.benchmark == name], artifacts)
-        site.write(f"splits/{name}.html", "benchmark.html", view=view)
+        view["sizes"] = power.listing(name, results.sizes)
+        site.write(f"splits/{name}.html", "benchmark.html", siblings, view=view)
 
 
 def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int) -> dict[str, Any]:
