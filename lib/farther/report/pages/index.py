@@ -36,6 +36,6 @@ def content(results: AllResults) -> dict[str, Any]:
         "without_reason": not_applicable(without_method),
         "unmeasured": [run.full_title for run in results.runs if run not in results.measured],
         "doubts": problems.doubts(results.artifacts, params, results.measured),
-        "about_data": problems.warnings(results.artifacts, params).frame["Number"].sum(),
+        "about_data": sum(row["Number"] for row in problems.warnings(results.artifacts, params).frame.to_dicts()),
         "means": means.table(evaluated, results.artifacts),
     }
