@@ -315,6 +315,21 @@ def test_wilderness_has_intervals_where_they_are_asked_for(files):
     assert evaluate(files).wilderness.intervals == {}
 
 
+def test_the_protocol_of_the_evaluation_is_that_of_wilderness(files, objects, regions):
+    found = regions(("i1", NOWHERE, 0.9), ("i1", FIRST, 0.8), ("i1", SECOND, 0.7), classes=("cat", "dog"))
+    write_split(files, "test", objects(("i1", FIRST, "cat"), ("i1", SECOND, "cat")), found)
+    write_split(files, "far", objects(("o1", FIRST, "fox")), regions(("o1", FIRST, 0.75)))
+    impact = {}
+    for protocol in ("paper", "published-code"):
+        settings = EvaluationSettings(replicates=0, recomputed_replicates=4, protocol=protocol)
+        wild = WildImages(RunInputs(files, run.Roles(["far"]), settings)).metrics()
+        impact[protocol] = wild.at_recall["0.5"].impact_by_precision[-1]
+        low, high = wild.intervals["average_impact_by_precision@0.5"]
+        assert low <= wild.at_recall["0.5"].average_impact_by_precision <= high
+    # Precision 1/2 at the recall, and 2/3 further on; with the wild one 1/2 and 2/4.
+    assert impact == {"paper": 0, "published-code": pytest.approx((2 / 3) / (1 / 2) - 1)}
+
+
 def test_errors_and_background_have_intervals(files, objects, regions):
     def with_background(*rows):
         found = regions(*rows)

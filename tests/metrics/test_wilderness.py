@@ -142,7 +142,111 @@ def test_wrong_inputs_are_named(case):
         wilderness.Wilderness(truth, found, closed, wild, images[1:])
     with pytest.raises(DataError, match="no closed image"):
         wilderness.Wilderness(truth, found, [], wild, images)
+    with pytest.raises(ParameterError, match="unknown protocol 'code'"):
+        wilderness.Wilderness(*case, protocol="code")
     with pytest.raises(ParameterError, match="recall"):
         wilderness.Wilderness(*case).operating_points(0)
     with pytest.raises(ParameterError, match="above 0"):
         wilderness.Wilderness(*case).best_thresholds(betas=[0])
+
+
+# ------------------------------------------------------------------------------------------------ the published code
+
+
+def iou_of(one, other):
+    left, top, right, bottom = *np.maximum(one[:2], other[:2]), *np.minimum(one[2:], other[2:])
+    shared = max(right - left, 0) * max(bottom - top, 0)
+    return shared / (np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2]) - shared)
+
+
+def correct_in_image(boxes, labels, objects, categories):
+    """What the published code does image by image: a detection's largest overlap, and objects that are taken."""
+    taken, correct = set(), []
+    for box, label in zip(boxes, labels, strict=True):
+        overlaps = [iou_of(box, other) for other in objects]
+        best = int(np.argmax(overlaps)) if overlaps else -1
+        right = bool(overlaps) and overlaps[best] >= 0.5 and categories[best] == label and best not in taken
+        taken |= {best} if right else set()
+        correct.append(right)
+    return correct
+
+
+def published_impact(rows, counts, recall, closed, order):
+    """By precision, at each ratio; `rows` are (image, class, score, correct) of all images, wild ones last."""
+    means = []
+    for ratio in np.arange(len(order) * 10 // closed + 1) / 10:
+        shown = set(order[: int(ratio * closed + 1e-9)])
+        largest = []
+        for name, positives in counts.items():
+            of_class = [
+                (score, right)
+                for image, label, score, right in rows
+                if label == name and (not image.startswith("w") or image in shown)
+            ]
+            if not of_class:
+                continue
+            true = np.cumsum([right for _, right in sorted(of_class, key=lambda row: -row[0])])
+            precision, reached = true / np.arange(1, len(true) + 1), true >= recall * positives - 1e-9
+            largest.append(precision[reached].max() if reached.any() else 0.0)
+        means.append(np.mean(largest))
+    return means[0] / np.array(means) - 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_impact_of_the_published_code_is_that_of_a_loop_over_images(world, seed):
+    classes = ("cat", "dog", "eel")
+    objects, regions = world(seed, images=10, classes=classes)
+    objects, regions = objects[~objects.is_crowd], regions[np.argsort(regions.image_id, kind="stable")]
+    objects = objects.with_columns(is_difficult=np.arange(len(objects)) % 7 == 0)
+    _, others = world(seed + 10, images=23, classes=classes)
+    others = others.with_columns(image_id=["w" + image for image in others.image_id])
+    images, wild_images = [f"{i:03d}" for i in range(10)], [f"w{i:03d}" for i in range(23)]
+    args = (objects, regions, images, others, wild_images)
+    wild = wilderness.Wilderness(*args, protocol="published-code")
+    order = sorted(wild_images, key=lambda name: wild._order[wild_images.index(name)])
+    rows, name = [], np.array(classes)
+    for image in images:
+        mine, theirs = regions.image_id == image, objects.image_id == image
+        labels = name[regions.label[mine]]
+        correct = correct_in_image(
+            regions.box[mine].astype(float), labels, objects.box[theirs].astype(float), objects.category[theirs]
+        )
+        rows += list(zip([image] * len(labels), labels, regions.score[mine].tolist(), correct, strict=True))
+    rows += list(zip(others.image_id, name[others.label], others.score.tolist(), [False] * len(others), strict=True))
+    counts = {one: int(np.sum(objects.category == one)) for one in classes}
+    for recall in (0.1, 0.3, 0.8):
+        found = wild.at_recall(recall)["impact_by_precision"]
+        np.testing.assert_allclose(found, published_impact(rows, counts, recall, 10, order), atol=1e-9)
+    paper = wilderness.evaluate(*args)["at_recall"]["0.3"]["average_impact_by_precision"]
+    published = wilderness.evaluate(*args, protocol="published-code")["at_recall"]["0.3"]["average_impact_by_precision"]
+    assert abs(paper - published) > 1e-3
+
+
+def test_the_published_code_takes_the_largest_precision_from_the_recall_on(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "cat"))
+    found = regions(("a", NOWHERE, 0.9), ("a", FIRST, 0.8), ("a", SECOND, 0.7))
+    case = truth, found, ["a"], regions(("w", FIRST, 0.75)), ["w"]
+    # At recall 1/2 the precision is 1/2, but 2/3 further on; with the wild one 1/2 and 2/4.
+    paper, published = (wilderness.Wilderness(*case, protocol=name) for name in ("paper", "published-code"))
+    assert paper.at_recall(0.5)["impact_by_precision"][-1] == 0
+    assert published.at_recall(0.5)["impact_by_precision"][-1] == pytest.approx((2 / 3) / (1 / 2) - 1)
+
+
+def test_the_published_code_matches_in_row_order_and_by_the_best_object_of_any_class(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", [0, 0, 100, 95], "dog"))
+    # The second row is surer, but the first took the cat. The third overlaps the cat most, which is not a dog.
+    found = regions(("a", FIRST, 0.5, "cat"), ("a", FIRST, 0.9, "cat"), ("a", [0, 0, 100, 99], 0.8, "dog"))
+    case = truth, found, ["a"], regions(), []
+    assert wilderness.Wilderness(*case).operating_points(1.0) == pytest.approx([0.9, 0.8])
+    published = wilderness.Wilderness(*case, protocol="published-code")
+    assert published.operating_points(1.0) == pytest.approx([0.5, None])
+    # Cat: false, then true at recall 1 with precision 1/2; dog: false.
+    assert published.mean_ap(0) == pytest.approx((1 / 2 + 0) / 2)
+
+
+def test_classes_without_objects_have_an_ap_of_0_in_the_published_code_if_they_are_detected(objects, regions):
+    truth = objects(("a", FIRST, "cat"))
+    found = regions(("a", FIRST, 0.9, "cat"), ("a", SECOND, 0.9, "dog"), classes=("cat", "dog", "eel"))
+    case = truth, found, ["a"], regions(classes=("cat", "dog", "eel")), []
+    assert wilderness.Wilderness(*case).mean_ap(0) == 1
+    assert wilderness.Wilderness(*case, protocol="published-code").mean_ap(0) == 1 / 2

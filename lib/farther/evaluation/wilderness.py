@@ -64,6 +64,7 @@ class WildImages:
             self._regions,
             self._names,
             iou=self._settings.iou,
+            protocol=self._settings.protocol,
             seed=self._settings.seed,
         )
 
@@ -189,6 +190,7 @@ class WildImages:
                 closed.drawn_names(replicate),
                 drawn.written_out(replicate, self._regions)[0],
                 drawn.drawn_names(replicate),
+                protocol=self._settings.protocol,
                 seed=seed,
             )
             averages = ("average_impact", "average_impact_by_precision")

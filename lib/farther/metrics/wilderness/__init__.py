@@ -4,20 +4,31 @@ Elephant of Object Detection, WACV 2020, doi:10.1109/WACV45572.2020.9093355).
 *Closed* images show objects of the known classes, *wild* images show none: all detections in wild images are wrong.
 The wilderness ratio is the number of wild images to that of closed ones. A class's operating point at recall r is the
 highest confidence at which at least that share of its objects is found in the closed images.
+
+`protocol="published-code"` does what the code published with the paper does, to reproduce its values:
+
+- Each detection has one choice, the object that it overlaps most; objects go to detections in the order of the table.
+  Difficult objects count.
+- A class's precision at recall r is the largest at this recall or a larger one, with all wild images up to the ratio.
+  Classes without it have 0, and classes without any detection do not count.
+- The number of wild images at a ratio is rounded down, where the paper's is rounded to the nearest.
+- mAP is the mean over classes with detections, with 0 for those without an object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching.boxes import image_numbers, places_among
+from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
+from farther.metrics.wilderness import published_code
 from farther.tables import Objects, Regions
 
 #: Recalls of the paper's Table 2.
@@ -36,6 +47,7 @@ def evaluate(
     wild_images: Collection[str],
     *,
     recalls: Sequence[float] = RECALLS,
+    protocol: Protocol = "paper",
     seed: int = 0,
 ) -> dict[str, Any]:
     """Wilderness impact of one detector.
@@ -45,6 +57,7 @@ def evaluate(
         closed_images: Names of all closed images, those without detections too.
         wild_regions, wild_images: The same of the wild images.
         recalls: Operating points.
+        protocol: see the module.
         seed: Seed of the order in which wild images are added.
 
     Returns:
@@ -57,7 +70,7 @@ def evaluate(
 
     Raises:
         DataError: there is no closed image, or a table shows an image that is not named.
-        ParameterError: a recall is not above 0 and at most 1.
+        ParameterError: the protocol is unknown, or a recall is not above 0 and at most 1.
 
     >>> from farther.tables import Objects, Regions
     >>> box = [[0, 0, 10, 10]]
@@ -68,19 +81,21 @@ def evaluate(
     >>> evaluate(objects, closed, ["a"], wild, ["b"])["at_recall"]["0.5"]["impact"][-1]
     1.0
     """
-    return Wilderness(objects, regions, closed_images, wild_regions, wild_images, seed=seed).metrics(recalls)
+    found = Wilderness(objects, regions, closed_images, wild_regions, wild_images, protocol=protocol, seed=seed)
+    return found.metrics(recalls)
 
 
 class Wilderness:
     """Detections in closed images, matched, and detections in wild images, in the order in which those are added.
 
     Args:
-        objects, regions, closed_images, wild_regions, wild_images, seed: see `evaluate`.
+        objects, regions, closed_images, wild_regions, wild_images, protocol, seed: see `evaluate`.
         iou: Smallest overlap of a detection and its object. Detections choose by falling confidence the free object of
             their class they overlap most; a class's precision at recall r is that at its operating point.
 
     Raises:
         DataError: there is no closed image, or a table shows an image that is not named.
+        ParameterError: the protocol is unknown.
     """
 
     def __init__(
@@ -92,12 +107,16 @@ class Wilderness:
         wild_images: Collection[str],
         *,
         iou: float = 0.5,
+        protocol: Protocol = "paper",
         seed: int = 0,
     ):
+        if protocol not in get_args(Protocol):
+            raise ParameterError(f"unknown protocol {protocol!r}. Known: {', '.join(get_args(Protocol))}")
         if not closed_images:
             raise DataError("there is no closed image to compare with")
         _refuse_other_images(regions, closed_images, "closed")
         _refuse_other_images(wild_regions, wild_images, "wild")
+        self.protocol = protocol
         self.classes = tuple(regions.header.known_classes)
         self._closed_count = len(set(closed_images))
         self._names = names = sorted(set(wild_images))
@@ -105,8 +124,12 @@ class Wilderness:
         steps = len(names) * 10 // self._closed_count
         self.ratios = np.arange(steps + 1) / 10
 
-        matched = ClosedSet.of(objects, regions, self.classes, max_detections=len(regions) + 1).match([iou])
-        self._positives = matched.positives.tolist()
+        if protocol == "paper":
+            matched = ClosedSet.of(objects, regions, self.classes, max_detections=len(regions) + 1).match([iou])
+            self._positives = matched.positives.tolist()
+            closed = [(matched.scores(0, k), matched.is_true(0, k)) for k in range(len(self.classes))]
+        else:
+            self._positives, closed = published_code.match(objects, regions, self.classes, iou)
         self._order = np.random.default_rng(seed).permutation(len(names))
         wild_class = places_among(np.array(wild_regions.classes, dtype=object), self.classes)[wild_regions.label]
         shown, (image,) = image_numbers(wild_regions.image_id)
@@ -115,8 +138,7 @@ class Wilderness:
         self._detections = []
         for k in range(len(self.classes)):
             wild = wild_class == k
-            closed = matched.scores(0, k), matched.is_true(0, k)
-            self._detections.append((*closed, wild_regions.score[wild], wild_number[wild]))
+            self._detections.append((*closed[k], wild_regions.score[wild], wild_number[wild]))
 
     def metrics(self, recalls: Sequence[float] = RECALLS) -> dict[str, Any]:
         """All metrics; see `evaluate`.
@@ -155,12 +177,14 @@ class Wilderness:
         """Impact over `ratios` at one recall, and its averages (AWI); see `evaluate`.
 
         `impact` is FP_o / (TP_c + FP_c), summed over the classes that reach the recall; `impact_by_precision` the ratio
-        of their mean precision in closed images to that with wild ones, minus 1. None where no class reaches it.
+        of their mean precision in closed images to that with wild ones, minus 1 (see the module for the precision of
+        the published code). None where no class reaches it.
 
         Raises:
             ParameterError: the recall is not above 0 and at most 1.
         """
-        added = np.round(self.ratios * self._closed_count)
+        added = self.ratios * self._closed_count
+        added = np.round(added) if self.protocol == "paper" else np.floor(added + 1e-9)
         true, closed, wild = [], [], []
         for point, of_class in zip(self.operating_points(recall), self._detections, strict=True):
             if point is not None:
@@ -171,7 +195,10 @@ class Wilderness:
         impact = by_precision = np.full(len(added), np.nan)
         if closed:
             impact = np.sum(wild, axis=0) / np.sum(closed)
-            precision = np.mean(np.array(true)[:, None] / (np.array(closed)[:, None] + wild), axis=0)
+            if self.protocol == "paper":
+                precision = np.mean(np.array(true)[:, None] / (np.array(closed)[:, None] + wild), axis=0)
+            else:
+                precision = np.array([self._mean_largest_precision(recall, count) for count in added])
             by_precision = precision[0] / precision - 1
         return {
             "impact": [value(one) for one in impact],
@@ -181,8 +208,21 @@ class Wilderness:
             "classes": len(closed),
         }
 
+    def _ranked(self, k: int, added: float) -> np.ndarray:
+        """Truth of the detections of class k by falling confidence, in closed images and so many wild ones."""
+        score, is_true, wild_score, wild_image = self._detections[k]
+        wild = wild_score[wild_image < added]
+        order = np.argsort(-np.concatenate([score, wild]), kind="stable")
+        truth: np.ndarray = np.append(is_true, np.zeros(len(wild), dtype=bool))[order]
+        return truth
+
+    def _mean_largest_precision(self, recall: float, added: float) -> float:
+        ranked = [self._ranked(k, added) for k in range(len(self.classes))]
+        each = zip(ranked, self._positives, strict=True)
+        return float(np.mean([published_code.largest_precision(r, n, recall) for r, n in each if len(r)]))
+
     def mean_ap(self, ratio: float) -> float | None:
-        """11-point mAP (Pascal VOC 2007) over the classes that have objects, at a wilderness ratio.
+        """11-point mAP (Pascal VOC 2007) over the classes that have objects, at a wilderness ratio; see the module.
 
         Raises:
             ParameterError: there are too few wild images for that ratio.
@@ -190,11 +230,12 @@ class Wilderness:
         if not 0 <= ratio <= self.ratio:
             raise ParameterError(f"there are wild images for ratios from 0 to {self.ratio:g}, not for {ratio:g}")
         aps = []
-        for positives, (score, is_true, wild_score, wild_image) in zip(self._positives, self._detections, strict=True):
-            wild = wild_score[wild_image < round(ratio * self._closed_count)]
-            order = np.argsort(-np.concatenate([score, wild]), kind="stable")
-            kind = np.where(np.append(is_true, np.zeros(len(wild), dtype=bool))[order], TRUE, FALSE)
-            aps.append(average_precision(kind, positives, points=11))
+        for k, positives in enumerate(self._positives):
+            kind = np.where(self._ranked(k, round(ratio * self._closed_count)), TRUE, FALSE)
+            ap = average_precision(kind, positives, points=11)
+            if self.protocol == "published-code":
+                ap = np.nan_to_num(ap) if len(kind) else np.array(np.nan)
+            aps.append(ap)
         return value(mean_of_defined(np.array(aps))) if aps else None
 
     def best_thresholds(self, betas: Sequence[float] = BETAS, step: float = RATIO_STEP) -> dict[str, Any]:
