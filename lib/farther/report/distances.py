@@ -81,6 +81,12 @@ class Distances:
                 for key, outcome in OUTCOMES.items()
             }
 
+    def recovered(self, run: Run, distance: str) -> float:
+        """Share of the unknown objects of a distance that the first source of a run's proposals recovers at τ_o."""
+        found = run.first_source
+        values = found[1].distances[distance].values if found and distance in found[1].distances else {}
+        return float(values.get("recovered") or 0)
+
     @cached_property
     def shown(self) -> list[tuple[Run, str]]:
         """The runs, and the method that each is shown with."""
@@ -117,17 +123,25 @@ class Distances:
         for panel, bars in self.panels.items():
             for run, method, distance, shares in bars:
                 place = {"panel": panel, "run": run.name, "known": run.known_title, "method": method}
+                # Matching is of all objects here and of missed ones there: they can differ in a few.
+                recovered = min(self.recovered(run, distance), shares.share("missed"))
                 for outcome in OUTCOMES.values():
                     low, high = shares.interval(outcome) or (None, None)
-                    value = {"share": shares.share(outcome), "low": low, "high": high, "objects": shares.objects}
-                    rows.append({**place, "distance": distance, "outcome": outcome, **value})
+                    part: dict[str, Any] = {"low": low, "high": high, "objects": shares.objects}
+                    part["share"] = shares.share(outcome)
+                    if outcome == "missed" and run.first_source:
+                        known = {"low": None, "high": None, "objects": shares.objects}
+                        more = {"outcome": "found by proposals", "share": recovered, **known}
+                        rows.append({**place, "distance": distance, **more})
+                        part["share"] -= recovered
+                    rows.append({**place, "distance": distance, "outcome": outcome, **part})
         texts = dict.fromkeys(("panel", "run", "known", "method", "distance", "outcome"), pl.String)
         numbers = dict.fromkeys(("share", "low", "high"), pl.Float64)
         return pl.DataFrame(rows, schema={**texts, **numbers, "objects": pl.Int64})
 
     def sentences(self) -> list[str]:
-        """What the figure shows, in up to four sentences computed from the results."""
-        found = [self._nearest(), self._trend(), self._methods(), self._without_boxes()]
+        """What the figure shows, in up to five sentences computed from the results."""
+        found = [self._nearest(), self._proposals(), self._trend(), self._methods(), self._without_boxes()]
         return [sentence for sentence in found if sentence]
 
     def _nearest(self) -> str | None:
@@ -145,6 +159,30 @@ class Distances:
         ]
         parts[0] += f" (the most of {len(bars)} detectors)" if len(bars) > 1 else ""
         return f"{run.full_title} {', '.join(parts[:-1])} and {parts[-1]} (method: {run.label(method)})."
+
+    def _proposals(self) -> str | None:
+        """The detector whose own proposals recover most of the nearest unknown objects that it misses."""
+        found = []
+        for run, _ in self.compared:
+            present = [d for d in DISTANCES if run.first_source and d in run.first_source[1].distances]
+            if run.first_source and present:
+                found.append((run, *run.first_source, present[0]))
+        if not found:
+            return None
+        gain = lambda one: one[2].distances[one[3]].values["recovered"] or 0  # noqa: E731
+        run, name, source, distance = max(found, key=gain)
+        of = source.distances[distance]
+        share, before = of.values["still_missed"], of.values["missed"]
+        if share is None or before is None:
+            return None
+        if not gain((run, name, source, distance)):
+            return "Proposals recover none of the missed unknown objects."
+        within = _bracket(*(of.intervals.get("still_missed") or (None, None)))
+        most = f" (the most of {len(found)} detectors)" if len(found) > 1 else ""
+        return (
+            f"At {source.alarms:.2g} false alarms per ID image, proposals ({name}) reduce what {run.full_title} misses "
+            f"of the {distance} unknown objects from {100 * before:.0f}% to {100 * share:.0f}%{within}{most}."
+        )
 
     def _without_boxes(self) -> str | None:
         """The detector that takes something for a known class in most images of a split without unknown objects."""

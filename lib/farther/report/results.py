@@ -15,6 +15,7 @@ from farther import curation, methods
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
+from farther.evaluation.proposals import RecoveredRun, SourceResults, read_recovered
 from farther.evaluation.results import (
     Evaluation,
     FittedMethod,
@@ -89,6 +90,7 @@ class Run:
         known_title: The benchmark's title in params.yaml; without one, its name.
         few: See `FEW`.
         kinds: Method → its kind, see `farther.report.kinds`.
+        recovered: What its proposals find; None where it has none, or their results are not on this machine.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Run:
     known_title: str = ""
     few: int = FEW
     kinds: Mapping[str, str] = field(default_factory=dict)
+    recovered: RecoveredRun | None = None
 
     def with_values(self, found: Mapping[tuple[str, str], Mapping[str, float | None]]) -> Run:
         """The run with its values.
@@ -204,6 +207,11 @@ class Run:
     def counts(self) -> dict[str, SplitCounts]:
         """Counts of each split; {} where the details are not on this machine."""
         return self.evaluation.splits if self.evaluation else {}
+
+    @property
+    def first_source(self) -> tuple[str, SourceResults] | None:
+        """Name and results of the first source of its proposals in params.yaml; None where it has none."""
+        return next(iter(self.recovered.sources.items()), None) if self.recovered else None
 
     def images(self, split: str | None) -> int:
         """Images of a split that the detector saw; 0 where the details are not on this machine."""
@@ -345,6 +353,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         detector=_numbers(files.metrics / "detector.json"),
         evaluation=read_evaluation(files.evaluation) if files.evaluation.exists() else None,
         kinds={method: kind_of(entry or {}, method, detector) for method, entry in params["methods"].items()},
+        recovered=read_recovered(files.recovered),
     )
     return run.with_values({place: {metric: of.get(metric) for metric in COMPARED} for place, of in found.items()})
 

@@ -9,7 +9,15 @@ from typing import Any
 import polars as pl
 
 from farther.report.charts import vega as vl
-from farther.report.charts.results import OUTCOME_KEYS
+from farther.report.charts.results import OUTCOMES
+
+#: From below: what is found of all objects, and what only proposals find, then the others.
+KEYS = (
+    OUTCOMES["tp_u"],
+    vl.Key("found by proposals", "#7FBFDF", "■"),
+    OUTCOMES["fn_misclassified"],
+    OUTCOMES["fn_missed"],
+)
 
 #: Formats of its files.
 FORMATS = ("svg", "png", "pdf")
@@ -21,7 +29,7 @@ PRINTED = 0.055
 def panels(rows: pl.DataFrame) -> vl.ChartGroup:
     """One chart per panel of `farther.report.distances.Distances.rows`."""
     found = (_panel(title, rows.filter(panel=title)) for title in rows["panel"].unique(maintain_order=True))
-    return vl.ChartGroup(OUTCOME_KEYS, tuple(found))
+    return vl.ChartGroup(_keys(rows), tuple(found))
 
 
 def figure(rows: pl.DataFrame) -> dict[str, Any]:
@@ -50,6 +58,11 @@ def drawn(rows: pl.DataFrame) -> dict[str, bytes]:
     one_weight = re.sub(r' font-weight="\w+"', "", svg)  # the order in which two fonts are embedded in a PDF is random
     files = (svg.encode(), bytes(vl_convert.svg_to_png(svg, scale=2)), bytes(vl_convert.svg_to_pdf(one_weight)))
     return dict(zip(FORMATS, files, strict=True))
+
+
+def _keys(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
+    shown = set(rows["outcome"].unique())
+    return tuple(key for key in KEYS if key.name in shown)
 
 
 def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
@@ -85,9 +98,14 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
                 *("distance", "run", "outcome", "share:.1%", "low:.1% 95% interval from", "high:.1% to"),
                 "objects: unknown objects",
             ),
-            **vl.by("outcome", OUTCOME_KEYS),
+            **vl.by("outcome", _keys(rows)),
         ),
-        {"transform": [{"filter": "datum.outcome != 'missed' && isValid(datum.low)"}], **whiskers},
+        {
+            "transform": [
+                {"filter": "(datum.outcome == 'found' || datum.outcome == 'misclassified') && isValid(datum.low)"}
+            ],
+            **whiskers,
+        },
         vl.layer(
             {"type": "text", "fontSize": 12, "fontWeight": 600, "xOffset": -2},
             y=vl.number("middle", title=None),

@@ -18,6 +18,7 @@ from farther.report.pages import (
     index,
     methods,
     papers,
+    proposals,
     provenance,
     published,
     self_awareness,
@@ -55,6 +56,12 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
     ),
     (
         Page("detectors.html", "Detectors", "What does each detector do with unknown objects?", detectors.write),
+        Page(
+            "proposals.html",
+            "Proposals",
+            "How many of the objects that a detector misses do its proposals find, and at how many false alarms?",
+            proposals.write,
+        ),
         Page("gallery.html", "Gallery", "Which unknown objects are found, misclassified and missed?", gallery.write),
         Page(
             "wilderness.html", "Wilderness", "What do images without known objects cost a detector?", wilderness.write

@@ -1,0 +1,170 @@
+"""Proposals: which are left, what they find, FROC against a loop over images, AR@k against pycocotools."""
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from farther.errors import DataError
+from farther.metrics.matching.boxes import overlaps
+from farther.metrics.open_set.outcomes import MatchingRules
+from farther.metrics.open_set.proposals import Recovery, average_recall, beside, thresholds
+from farther.metrics.statistics.bootstrap import ImageDraws
+from farther.tables import Objects, Regions
+
+RANDOM = np.random.default_rng(5)
+
+
+def boxes(count, size=100):
+    corner = RANDOM.uniform(0, size, (count, 2))
+    return np.hstack([corner, corner + RANDOM.uniform(4, size, (count, 2))]).astype(np.float32)
+
+
+def table(images, count, near=None):
+    """Random regions; half of them are boxes of `near`, moved a little."""
+    image_id = np.array([f"i{n % images}" for n in range(count)], dtype=object)
+    box = boxes(count)
+    if near is not None:
+        rows = np.flatnonzero(RANDOM.random(count) < 0.5)
+        of = RANDOM.integers(0, len(near), len(rows))
+        box[rows] = near.box[of] + RANDOM.uniform(-4, 4, (len(rows), 4)).astype(np.float32)
+        box[:, 2:] = np.maximum(box[:, 2:], box[:, :2] + 1)
+        image_id[rows] = near.image_id[of]
+    order = np.argsort(image_id, kind="stable")
+    score = RANDOM.permutation(np.arange(1, count + 1)) / (count + 1)
+    return Regions(
+        image_id=image_id[order], region_id=np.arange(count), box=box[order], score=score, label=np.zeros(count, int),
+        logits=np.zeros((count, 2)), classes=("fox", "hen"),
+    )  # fmt: skip
+
+
+def ground_truth(images=8, count=40):
+    category = RANDOM.choice(["fox", "yak", "emu"], count)
+    image_id = np.array([f"i{n % images}" for n in range(count)], dtype=object)
+    crowd = RANDOM.random(count) < 0.1
+    return Objects(image_id=image_id, object_id=np.arange(count), box=boxes(count), category=category, is_crowd=crowd)
+
+
+def pairwise(first, second):
+    return np.array([[overlaps(a[None], b[None])[0] for b in second] for a in first]).reshape(len(first), len(second))
+
+
+def share_inside(first, second):
+    return np.array([[overlaps(a[None], b[None], np.array([True]))[0] for b in second] for a in first]).reshape(
+        len(first), len(second)
+    )
+
+
+def by_loop(objects, detections, proposals, known):
+    """Missed objects and the objectness that finds them, image by image, proposal by proposal."""
+    counted = [k for k in range(len(objects)) if not objects.is_crowd[k] and objects.category[k] not in known]
+    missed, found = {}, dict.fromkeys(counted, -np.inf)
+    for image in set(objects.image_id):
+        rows = [k for k in counted if objects.image_id[k] == image]
+        seen = detections.box[detections.image_id == image]
+        missed |= {k: not (pairwise(objects.box[[k]], seen) >= 0.5).any() for k in rows}
+        of_image = np.flatnonzero(proposals.image_id == image)
+        free = set(rows)
+        for p in sorted(of_image, key=lambda p: -proposals.score[p]):
+            box = proposals.box[[p]]
+            if (pairwise(box, seen) >= 0.5).any() or (share_inside(box, seen) > 0.5).any():
+                continue
+            fits = [(pairwise(box, objects.box[[k]])[0, 0], k) for k in free]
+            best = max(((iou, k) for iou, k in fits if iou >= 0.5), default=None)
+            if best is not None:
+                free.remove(best[1])
+                if missed[best[1]]:
+                    found[best[1]] = proposals.score[p]
+    return np.array([missed[k] for k in counted]), np.array([found[k] for k in counted])
+
+
+def test_missed_objects_and_what_finds_them_equal_a_loop_over_images():
+    for _ in range(5):
+        objects = ground_truth()
+        detections, proposals = table(8, 30, objects), table(8, 80, objects)
+        found = Recovery.of(objects, detections, proposals, MatchingRules(known_classes=["fox"]))
+        missed, objectness = by_loop(objects, detections, proposals, {"fox"})
+        assert missed.any()
+        assert np.isfinite(objectness).any()
+        np.testing.assert_array_equal(found.missed, missed)
+        np.testing.assert_allclose(found.objectness, objectness)
+        assert set(found.category) <= {"yak", "emu"}
+
+
+def test_froc_equals_counting_alarms_at_every_threshold():
+    objects = ground_truth()
+    detections, proposals, alarms = table(8, 30, objects), table(8, 90, objects), RANDOM.random(37)
+    found = Recovery.of(objects, detections, proposals, MatchingRules(known_classes=["fox"]))
+    rates, images = [0.0, 0.5, 1.0, 3.0, 9.0], 10
+    for rate, (tau,) in zip(rates, thresholds(alarms, rates, images), strict=True):
+        # No lower threshold has as few alarms.
+        assert np.sum(alarms > tau) <= rate * images
+        lower = alarms[alarms < tau].max(initial=-np.inf)
+        assert np.isinf(tau) or np.sum(alarms > lower) > rate * images
+        values = found.found(np.array([tau]))
+        assert values["recovered"][0] == np.mean(found.objectness > tau)
+        assert values["missed"][0] - values["recovered"][0] == pytest.approx(values["still_missed"][0])
+
+
+def test_weights_of_a_replicate_equal_counting_its_images_one_by_one():
+    objects = ground_truth()
+    detections, proposals, alarms = table(8, 30, objects), table(8, 90, objects), RANDOM.random(37)
+    place = RANDOM.integers(0, 10, 37)
+    found = Recovery.of(objects, detections, proposals, MatchingRules(known_classes=["fox"]))
+    names = sorted(set(objects.image_id))
+    draws, of_id = ImageDraws(names, 4, seed=1), ImageDraws([f"{n:02}" for n in range(10)], 4, seed=2)
+    tau = thresholds(alarms, [0.7], 10, of_id.weights, place)[0]
+    values = found.found(tau, draws.weights, draws.places(found.image_id))
+    for b in range(4):
+        drawn = np.repeat(alarms, np.asarray(of_id.weights)[b][place])
+        assert tau[b] == thresholds(drawn, [0.7], 10)[0, 0]
+        rows = np.repeat(np.arange(len(found.missed)), draws.times(b)[draws.places(found.image_id)])
+        once = found[rows].found(np.array([tau[b]]))
+        assert {k: v[0] for k, v in once.items()} == pytest.approx({k: v[b] for k, v in values.items()})
+
+
+def test_average_recall_equals_pycocotools():
+    objects = ground_truth(count=60)
+    proposals = table(8, 200, objects)
+    ours = average_recall(objects, proposals, (3, 10), ["fox"])
+    kept = [k for k in range(len(objects)) if not objects.is_crowd[k] and objects.category[k] != "fox"]
+    images = sorted(set(objects.image_id))
+    corner = lambda box: [*map(float, box[:2]), float(box[2]) - float(box[0]), float(box[3]) - float(box[1])]  # noqa: E731
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        annotations = [
+            {"id": k + 1, "image_id": images.index(objects.image_id[k]), "category_id": 1, "iscrowd": 0,
+             "bbox": corner(objects.box[k]), "area": float(np.prod(corner(objects.box[k])[2:]))}
+            for k in kept
+        ]  # fmt: skip
+        truth.dataset = {"images": [{"id": n} for n in range(8)], "categories": [{"id": 1}], "annotations": annotations}
+        truth.createIndex()
+        rows = [
+            {"image_id": images.index(p), "category_id": 1, "bbox": corner(b), "score": float(s)}
+            for p, b, s in zip(proposals.image_id, proposals.box, proposals.score, strict=True)
+        ]
+        run = COCOeval(truth, truth.loadRes(rows), "bbox")
+        run.params.useCats, run.params.maxDets = 0, [1, 3, 10]
+        run.evaluate()
+        run.accumulate()
+    recall = run.eval["recall"].mean(axis=0)  # over IoUs: (categories, areas, maxDets)
+    assert ours["ar@3"] == pytest.approx(recall[0, 0, 1])
+    assert ours["ar@10"] == pytest.approx(recall[0, 0, 2])
+    for k, size in enumerate(("small", "medium", "large"), start=1):
+        expected = recall[0, k, 2]
+        assert ours[f"ar@10_{size}"] == (None if expected < 0 else pytest.approx(expected))
+
+
+def test_a_proposal_on_a_detection_or_inside_of_one_says_nothing_new():
+    shared = {"score": [0.5], "label": [0], "logits": [[0.0]], "region_id": [0], "image_id": ["a"]}
+    detection = Regions(box=[[0, 0, 10, 10]], **shared)
+    for box, stays in (([0, 0, 10, 5], False), ([0, 5, 10, 15], True), ([1, 1, 3, 3], False), ([0, 4, 10, 14], False)):
+        assert beside(Regions(box=[box], **shared), detection).item() is stays
+
+
+def test_alarms_need_images():
+    with pytest.raises(DataError, match="no ID image"):
+        thresholds(np.zeros(3), [1.0], 0)
