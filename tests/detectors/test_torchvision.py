@@ -11,10 +11,11 @@ from PIL import Image
 from safetensors.torch import save_file
 from tests.detectors.test_faster_rcnn import blotches
 from torchvision.models import detection
-from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, roi_align
+from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, nms, roi_align
 
 from farther import detectors
 from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
+from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError, ParameterError
 
 CLASSES = ("cat", "dog", "fox")
@@ -116,6 +117,31 @@ def test_boxes_scores_and_labels_are_torchvisions(name, cases):
 
 
 # ------------------------------------------------------------------------------------- RetinaNet and FCOS
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_classes(name, images, tmp_path):
+    model = dense(name, 3 if name == "fcos" else 4)
+    with torch.no_grad():  # else many scores are 1, and their order is open
+        model.head.classification_head.cls_logits.weight.mul_(0.02)
+    torch.save(model.state_dict(), tmp_path / "model.pth")
+    detector = create(tmp_path / "model.pth", name)
+    selection = ProposalSelection(most=50, smallest=2, objectness="class_score", size=0, candidates=10**6)
+    prepared = [detector.prepare(image) for image in images]
+    found = detector.forward_proposals(prepared, ["a", "b"], {"every": selection})[1]
+    model.score_thresh, model.nms_thresh, model.detections_per_img, model.topk_candidates = 0, 1.0, 10**6, 10**6
+    with torch.inference_mode():
+        if "retinanet" in name:
+            model.head.classification_head.cls_logits.bias.view(-1, 4)[:, 0] = -1e4
+        answers = model([torch.from_numpy(image).permute(2, 0, 1) / 255 for image in images])
+    for image_id, answer in zip("ab", answers, strict=True):
+        own = found[found.image_id == image_id]
+        large = (answer["boxes"][:, 2:] - answer["boxes"][:, :2]).amin(dim=1) >= 2
+        boxes, scores = answer["boxes"][large], answer["scores"][large]
+        kept = nms(boxes, scores, 0.5)[:50]
+        assert len(own) == len(kept) > 5
+        assert_allclose(own.score, scores[kept], rtol=1e-3)
+        assert_allclose(own.box, boxes[kept], rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", DENSE)

@@ -24,6 +24,7 @@ from farther.detectors.networks.yolo import (
     read_checkpoint,
     save_checkpoint,
 )
+from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError, ParameterError
 
 CLASSES = ("cat", "dog", "fox", "owl")
@@ -147,6 +148,23 @@ def test_boxes_scores_and_labels_are_those_of_predict(any_pt, images, tmp_path):
     for number, image in enumerate(images):
         own = found[found.image_id == str(number)]
         theirs = model.predict(image[..., ::-1], verbose=False, **asked)[0].boxes
+        assert len(own) == len(theirs) > 0
+        np.testing.assert_allclose(own.box, theirs.xyxy.numpy(), atol=1e-4 * max(image.shape))
+        np.testing.assert_allclose(own.score, theirs.conf.numpy(), rtol=1e-4)
+        np.testing.assert_array_equal(own.label, theirs.cls.numpy())
+
+
+def test_proposals_are_those_of_predict_at_a_low_threshold_without_classes(pt, images, tmp_path):
+    from ultralytics import YOLO
+
+    detector, model = create(pt), YOLO(pt, task="detect")
+    selection = ProposalSelection(most=40, smallest=0, objectness="class_score", size=0)
+    prepared = [detector.prepare(image) for image in images]
+    found = detector.forward_proposals(prepared, list("abcde"), {"every": selection})[1]
+    asked = {"conf": 0.001, "iou": 0.5, "agnostic_nms": True, "max_det": 40, "imgsz": SIZE, "device": "cpu"}
+    for image_id, image in zip("abcde", images, strict=True):
+        own = found[found.image_id == image_id]
+        theirs = model.predict(image[..., ::-1], verbose=False, project=str(tmp_path), **asked)[0].boxes
         assert len(own) == len(theirs) > 0
         np.testing.assert_allclose(own.box, theirs.xyxy.numpy(), atol=1e-4 * max(image.shape))
         np.testing.assert_allclose(own.score, theirs.conf.numpy(), rtol=1e-4)

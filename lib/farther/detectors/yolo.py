@@ -203,8 +203,9 @@ class YoloGroup:
         features = self._every_feature(seen)
         for number, (decoded, logits) in enumerate(zip(seen.decoded, seen.logits, strict=True)):
             rows = best(decoded[4:].amax(dim=0), selection)
-            boxes = scale_boxes(self._batch.shape[2:], xywh2xyxy(decoded[:4, rows].T), self._sizes[number])
-            kept, values = propose(boxes, decoded[4:, rows].T, None, self._sizes[number], selection)
+            whole = xywh2xyxy(decoded[:4, rows].T)
+            boxes = scale_boxes(self._batch.shape[2:], whole.clone(), self._sizes[number])
+            kept, values = propose(boxes, decoded[4:, rows].T, None, self._sizes[number], selection, whole)
             of = None if features is None else features[number].T[rows[kept]]
             z = self._stored_logits(logits.T[rows[kept]])
             found.append(ImageProposals(boxes[kept], values, z, of))

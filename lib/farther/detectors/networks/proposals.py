@@ -62,7 +62,12 @@ def ambiguity(scores: Tensor) -> Tensor:
 
 
 def propose(
-    boxes: Tensor, scores: Tensor, own: Tensor | None, image: tuple[int, ...], selection: ProposalSelection
+    boxes: Tensor,
+    scores: Tensor,
+    own: Tensor | None,
+    image: tuple[int, ...],
+    selection: ProposalSelection,
+    whole: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The proposals among candidates, the best first.
 
@@ -72,6 +77,7 @@ def propose(
         own: The network's own objectness, shape (A,); None where it has none.
         image: Height and width of the image as given.
         selection: What objectness is, and which candidates are kept.
+        whole: The boxes before they were clipped to the image, in any unit, where overlaps are those of these.
 
     Returns:
         Their rows, shape (P,), and their objectness, shape (P,).
@@ -85,7 +91,7 @@ def propose(
         share = sides.clamp_min(0).prod(dim=1) / (image[0] * image[1])
         values = values * share.clamp(0, 1).sqrt() ** selection.size
     rows = torch.where((sides.amin(dim=1) >= selection.smallest) & torch.isfinite(values))[0]
-    kept = rows[nms(boxes[rows], values[rows], selection.iou)[: selection.most]]
+    kept = rows[nms((boxes if whole is None else whole)[rows], values[rows], selection.iou)[: selection.most]]
     return kept, values[kept]
 
 
