@@ -1,9 +1,10 @@
 import ast
 import sys
+from types import ModuleType
 
 import pytest
 
-from farther.code import _written, digest_of, registered, source_files
+from farther.code import _written, digest_of, modules_of, packages_of, registered, registered_in, source_files
 from farther.datasets.base import FORMATS
 from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
@@ -24,7 +25,7 @@ FILES = {
     "zoo/shop/__init__.py": "from zoo.shop.sell import price\nfrom .buy import cost\nfast = 1\n",
     "zoo/shop/sell.py": "price = 1\n",
     "zoo/shop/buy.py": "cost = 1\n",
-    "zoo/lazily/__init__.py": "def __getattr__(name): ...\n",
+    "zoo/lazily/__init__.py": "kept = 1\ndef __getattr__(name): ...\n",
     "zoo/lazily/one.py": "",
     "zoo/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n",
     "zoo/data/__init__.py": 'TABLE, PAGES = "table.yaml", "pages"',
@@ -36,6 +37,10 @@ FILES = {
     "priced.py": "from zoo.shop import price\n",
     "shopping.py": "from zoo import shop\n",
     "lazy_user.py": "from zoo.lazily import thing\n",
+    "eager_user.py": "from zoo.lazily import kept\nfrom zoo.shop import absent\n",
+    "zoo/market/__init__.py": "",
+    "zoo/market/stalls.py": "import json, numpy.fft\nfrom .prices import sums\n@register('stall')\nclass Stall: ...\n",
+    "zoo/market/prices.py": "import scipy.special\nfrom farther.errors import DataError\nfrom zoo import names\n",
 }
 
 
@@ -86,6 +91,18 @@ def test_a_name_that_a_package_loads_lazily_may_come_from_any_of_its_modules(pac
     assert package("lazy_user") == ["lazy_user.py", "zoo/lazily/__init__.py", "zoo/lazily/one.py"]
 
 
+def test_a_name_that_a_package_defines_leads_to_none_of_its_modules(package):
+    read = ["zoo/shop/__init__.py", "zoo/shop/buy.py", "zoo/shop/sell.py"]
+    assert package("eager_user") == ["eager_user.py", "zoo/lazily/__init__.py", *read]
+
+
+def test_modules_of_a_package_their_names_and_what_they_import(package, tmp_path):
+    assert modules_of("zoo.market") == ["zoo.market", "zoo.market.prices", "zoo.market.stalls"]
+    assert registered("zoo.market") == {"stall": "zoo.market.stalls"}
+    assert registered_in(tmp_path / "zoo/market/stalls.py", "zoo.market.stalls") == ("stall",)
+    assert packages_of("zoo.market.stalls") == {"numpy", "scipy", "zoo"}
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_checks_of_a_stage_do_not_count(stage):
     followed = source_files(f"farther.pipeline.{stage}")
@@ -119,7 +136,9 @@ def test_a_script_counts_with_what_it_imports(tmp_path):
     assert "script.py" in images
 
 
-def test_what_has_no_source_has_no_file(package):
+def test_what_has_no_source_has_no_file(package, monkeypatch):
+    monkeypatch.setitem(sys.modules, "made_in_a_notebook", ModuleType("made_in_a_notebook"))
+    assert package("made_in_a_notebook") == []
     assert package("sys") == []
     assert package("zoo.nothing") == []
 
@@ -147,3 +166,4 @@ def test_comments_docstrings_and_layout_change_no_digest(tmp_path, monkeypatch, 
         module.write_text(text + "\n" * len(digests))  # another size, also within one tick of the clock
         digests.append(digest_of(module.stem))
     assert (digests[0] == digests[1]) is same
+    assert [len(digest) for digest in digests] == [16, 16]

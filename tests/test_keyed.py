@@ -36,6 +36,38 @@ def test_an_error_leaves_the_earlier_item_and_its_key(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.txt", KEYS]
 
 
+def test_an_item_that_was_replaced_by_a_process_that_was_killed_is_current_under_no_key(tmp_path, monkeypatch):
+    items = Keyed(tmp_path)
+    make(items, "a.txt", "1")
+    monkeypatch.setattr(items, "record", lambda *_: None)  # it was killed here
+    make(items, "a.txt", "2", "other")
+    assert (tmp_path / "a.txt").read_text() == "other"
+    assert Keyed(tmp_path).key("a.txt") is None
+
+
+def test_an_update_makes_what_is_new_changed_or_damaged_and_deletes_the_rest(tmp_path):
+    told: list[str] = []
+
+    def write(item: str, path) -> str:
+        path.write_text(item)
+        return "written"
+
+    def update(keys: dict[str, str]) -> list[str]:
+        told.clear()
+        Keyed(tmp_path).update(keys, write, told.append, lambda path: path.read_text() == path.name)
+        return told
+
+    assert update({"a": "1", "b": "1", "c": "1"}) == ["a: written", "b: written", "c: written"]
+    (tmp_path / "b").write_text("damaged")
+    keys = {"b": "1", "c": "2", "d": "1"}
+    assert update(keys) == ["a: removed", "b: written", "c: written", "d: written"]
+    assert update(keys) == ["b: unchanged", "c: unchanged", "d: unchanged"]
+    # A file of the name of a deleted item is not that item.
+    assert update({"b": "1"}) == ["c: removed", "d: removed", "b: unchanged"]
+    (tmp_path / "d").write_text("d")
+    assert update({"b": "1", "d": "1"}) == ["b: unchanged", "d: written"]
+
+
 def test_everything_that_belongs_to_no_item_is_deleted(tmp_path):
     items = Keyed(tmp_path)
     for name in ("a/b.txt", "a/c.txt", "d.txt"):

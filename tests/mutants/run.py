@@ -209,6 +209,7 @@ def fork(run: Callable[[], int], seconds: float) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         with tempfile.TemporaryDirectory(prefix="farther-mutants-") as folder:
             os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+            Path(folder).chmod(0o755)  # as a test that gives up root's rights expects
             status = run()
     finally:
         os._exit(status)
