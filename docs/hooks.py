@@ -1,12 +1,12 @@
-"""Hook of the docs: sections of methods are made from their docstrings when the site is built."""
+"""Hook of the docs: the reference of methods is made from their docstrings when the site is built."""
 
 from typing import Any
 
-from farther.methods.reference import sections
+from farther.methods.reference import reference
 
-MARK = "<!-- sections of methods -->"
+MARK = "<!-- reference of methods -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts the sections in place of the mark."""
-    return markdown.replace(MARK, sections()) if MARK in markdown else markdown
+    """Puts the reference in place of the mark."""
+    return markdown.replace(MARK, reference()) if MARK in markdown else markdown

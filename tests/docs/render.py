@@ -134,6 +134,7 @@ def main(project: str = ".") -> None:
     shown = sentences(folder)
     write_blocks("reading-results.md", {**texts, "sentences": shown})
     write_blocks("tutorial.md", {**printed(folder), "sentences": shown})
+    write_blocks("start.md", {"sentences": shown})
 
 
 if __name__ == "__main__":

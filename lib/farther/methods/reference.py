@@ -26,25 +26,14 @@ NEEDS = {
 
 
 def reference() -> str:
-    """The table of methods, the inputs that they need, the rules for logits, and one section per method."""
-    return f"{overview()}\n{sections()}"
-
-
-def overview() -> str:
-    """A table of all methods, and the inputs that they need."""
-    table = ["| method | name | year | reference | needs |", "| --- | --- | --- | --- | --- |", *map(_row, _methods())]
+    """A table of all methods, the inputs that they need, the rules for logits, and one section per method."""
+    methods = [METHODS.get(name) for name in METHODS.names()]
+    table = ["| method | name | year | reference | needs |", "| --- | --- | --- | --- | --- |", *map(_row, methods)]
     needs = [f"- `{need}`: {text}" for need, text in NEEDS.items()]
-    return "\n".join([*table, "", "Inputs that a method may need:", "", *needs]) + "\n"
-
-
-def sections() -> str:
-    """The rules for logits, and one section per method."""
     rules = (inspect.getdoc(logits) or "").partition("\n\n")[2]
-    return "\n\n".join(["### Background and sigmoid heads", rules, *map(_section, _methods())]) + "\n"
-
-
-def _methods() -> list[type[Method]]:
-    return [METHODS.get(name) for name in METHODS.names()]
+    parts = ["\n".join(table), "Inputs that a method may need:\n\n" + "\n".join(needs)]
+    parts += ["### Background and sigmoid heads", rules, *map(_section, methods)]
+    return "\n\n".join(parts) + "\n"
 
 
 def source(cls: type[Method]) -> tuple[str, str]:
