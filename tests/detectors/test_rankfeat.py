@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torchvision
 from numpy.testing import assert_allclose, assert_array_equal
 from pytorch_ood.detector import RankFeat as Peer
 from tests.detectors.demo import DEMO, IDS, passed
@@ -10,7 +11,7 @@ from torch import nn
 
 from farther import detectors, methods
 from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, save_checkpoint
-from farther.detectors.passes.rankfeat import without_rank_one
+from farther.detectors.passes.rankfeat import last_blocks, without_rank_one
 from farther.errors import ParameterError
 
 NORM = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
@@ -78,6 +79,7 @@ def test_logits_and_features_of_several_blocks_are_averaged(classifier, images):
     assert_array_equal(regions.label, own.label)
     assert np.abs(regions.logits - own.logits).max() > 0.1
     assert_array_equal(classifier.detect(images, IDS).logits, own.logits)  # nothing of it remains in the network
+    assert_array_equal(removed(classifier, images).logits, regions.logits)  # the default
 
 
 def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
@@ -106,4 +108,23 @@ def test_modules_that_cannot_be_changed_are_refused_by_name(classifier, images):
     with pytest.raises(ParameterError, match=r"parameter 'layers': the output of 'fc' is \(3, 4\)"):
         removed(classifier, images, layers=["fc"])
     with pytest.raises(ParameterError, match=r"no module 'roi_heads\.box_roi_pool'\. Some are conv1"):
-        removed(classifier, images)
+        removed(classifier, images, layers=["roi_heads.box_roi_pool"])
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "blocks"),
+    [
+        ("resnet18", {}, ("layer4", "layer3")),
+        ("densenet121", {}, ("features.denseblock4", "features.transition3")),
+        ("mobilenet_v3_small", {}, ("features.12", "features.11")),
+        ("googlenet", {"init_weights": False}, ("inception5b", "inception5a")),
+    ],
+)
+def test_the_last_two_blocks_are_those_before_the_head(name, params, blocks):
+    with torch.device("meta"):
+        assert last_blocks(torchvision.models.get_model(name, **params)) == blocks
+
+
+def test_a_network_without_blocks_asks_for_modules():
+    with pytest.raises(ParameterError, match=r"parameter 'layers': Sequential has no two blocks.* name modules"):
+        last_blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)))

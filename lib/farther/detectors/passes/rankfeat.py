@@ -39,38 +39,70 @@ class RankFeat(Pass):
         s₁ the largest singular value of X, u₁ and v₁ its vectors; features likewise
 
     Args:
-        layers: Names of the modules l, as PyTorch's `named_modules` gives them: each is one more pass. The default is
-            that of Faster R-CNN; the paper's of a ResNet are its last two stages, `[layer4, layer3]`.
+        layers: Names of the modules l, as PyTorch's `named_modules` gives them: each is one more pass. None takes the
+            pooled maps of Faster R-CNN, and the last two blocks of a classifier (see `last_blocks`), as the paper.
 
     References:
         Song et al., "RankFeat: Rank-1 Feature Removal for Out-of-distribution Detection", 2022, arXiv:2209.08590.
         Code: https://github.com/KingJamesSong/RankFeat
     """
 
-    layers: Annotated[tuple[str, ...], Field(min_length=1)] = (BOX_MAPS,)
+    layers: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
     @property
     def forward_passes(self) -> int:
-        """See `Pass.forward_passes`."""
-        return len(self.layers)
+        """See `Pass.forward_passes`; two by default, of which Faster R-CNN makes one."""
+        return 2 if self.layers is None else len(self.layers)
+
+    def _layers(self, network: nn.Module) -> tuple[str, ...]:
+        if self.layers is not None:
+            return self.layers
+        return (BOX_MAPS,) if BOX_MAPS in dict(network.named_modules()) else last_blocks(network)
 
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
         check_replay(self, detector)
-        for name in self.layers:
-            find_module(network_of(detector), name, "layers")
+        network = network_of(detector)
+        for name in self._layers(network):
+            find_module(network, name, "layers")
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
         replay, network = detector.replay(prepared), network_of(detector)
         found = replay.regions(image_ids)
-        answers = [again_without(replay, network, layer, image_ids) for layer in self.layers]
+        answers = [again_without(replay, network, layer, image_ids) for layer in self._layers(network)]
         columns = {"logits": to_numpy(torch.stack([answer.logits for answer in answers]).mean(0))}
         features = [answer.features for answer in answers if answer.features is not None]
         if features and found.features is not None:
             columns["features"] = to_numpy(torch.stack(features).mean(0)).astype(found.features.dtype)
         kept = {name: found.frame[name] for name in KEPT}
         return Regions(header=self.header(detector), **kept, **columns)
+
+
+def last_blocks(network: nn.Module) -> tuple[str, str]:
+    """Names of the last two blocks of a network, the last one first: `layer4` and `layer3` of a ResNet.
+
+    A block is a module of several modules, beside others and without the network's last linear layer or one of as many
+    outputs, as auxiliary heads have.
+
+    Raises:
+        ParameterError: there are no two blocks.
+    """
+    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    heads = [module for module in linear if module.out_features == linear[-1].out_features]
+    prefix, inside = "", network
+    while True:
+        blocks = [
+            name
+            for name, module in inside.named_children()
+            if len(list(module.children())) and not any(one in heads for one in module.modules())
+        ]
+        if len(blocks) > 1:
+            return f"{prefix}{blocks[-1]}", f"{prefix}{blocks[-2]}"
+        if not blocks:
+            problem = f"{type(network).__name__} has no two blocks that end in maps"
+            raise ParameterError(f"parameter 'layers': {problem}; name modules, as `named_modules` gives them")
+        prefix, inside = f"{prefix}{blocks[0]}.", inside.get_submodule(blocks[0])
 
 
 def again_without(replay: Replay, network: nn.Module, layer: str, image_ids: Sequence[str]) -> RowOutputs:
