@@ -233,6 +233,7 @@ def test_ash_of_the_published_code_keeps_as_many_of_equal_activations_as_of_othe
     mask = largest(np.vstack([np.ones((3, 12)), np.arange(12.0)]), 75)
     assert mask.sum(axis=1).tolist() == [3, 3, 3, 3]
     assert mask[3].nonzero()[0].tolist() == [9, 10, 11]
+    assert largest(np.array([[1.0, 2, 3, 2, 2, 0]]), 50).nonzero()[1].tolist() == [1, 2, 3]
     scores = methods.create("ash", variant="b", percentile=75, protocol="published-code").fit(equal).score(equal)
     assert np.isfinite(scores).all()
 

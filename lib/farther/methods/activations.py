@@ -71,14 +71,14 @@ def kept_count(values: int, percent: float) -> int:
 
 
 def largest(vectors: np.ndarray, percent: float) -> np.ndarray:
-    """Mask of the largest (100 − percent) per cent of each row, shape (n, D)."""
+    """Mask of the largest (100 − percent) per cent of each row, shape (n, D); of equal values the first count."""
     count = kept_count(vectors.shape[1], percent)
     if count == 0:
         return np.zeros(vectors.shape, bool)
     mask = vectors >= largest_values(vectors, count)[:, :1]
-    tied = np.flatnonzero(mask.sum(axis=1) > count)  # rare and slow: which of the equal values are kept is arbitrary
+    tied = np.flatnonzero(mask.sum(axis=1) > count)  # rare and slow
     mask[tied] = False
-    mask[tied[:, None], np.argpartition(vectors[tied], -count, axis=1)[:, -count:]] = True
+    mask[tied[:, None], np.argsort(-vectors[tied], axis=1, kind="stable")[:, :count]] = True
     return mask
 
 

@@ -25,7 +25,7 @@ class ASH(LogitsMethod):
         percentile: p, in per cent.
         protocol: "paper": activations from the p-th percentile of all training activations on are kept;
             "published-code": the largest (100 − p) per cent of each region's activations, and the background logit
-            counts.
+            counts. Of equal activations at the edge the first are kept; PyTorch's `topk` may keep others.
 
     Attributes:
         threshold_: The percentile of all training activations, with the paper's protocol.
