@@ -10,6 +10,8 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any, Literal
 
+from farther.terminal import printable, printable_line
+
 #: Most names that a message lists.
 LISTED = 40
 
@@ -40,7 +42,7 @@ class FartherError(Exception):
     """
 
     def __init__(self, message: object = ""):
-        super().__init__(_printable(str(message)))
+        super().__init__(_message(str(message)))
 
 
 class ParameterError(FartherError):
@@ -64,8 +66,12 @@ class DataError(FartherError):
         self.problem = problem
         self.file = None if file is None else str(file)[:MESSAGE]
         self.row = row
-        self.field = None if field is None else _printable(str(field))
-        place = (self.file, None if row is None else f"row {row}", None if field is None else f"field '{field}'")
+        self.field = None if field is None else _message(str(field))
+        place = (
+            self.file and printable_line(self.file),
+            None if row is None else f"row {row}",
+            None if field is None else f"field '{field}'",
+        )
         super().__init__(": ".join([*filter(None, place), problem]))
 
     def within(self, file: str | Path) -> DataError:
@@ -93,11 +99,11 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     raise ParameterError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}")
 
 
-def _printable(message: str) -> str:
+def _message(message: str) -> str:
     """A message with long words cut, at most `MESSAGE` characters, and control characters escaped."""
     text = _LONG.sub(lambda word: f"{word[0][: SHOWN - 1]}…", message[: 2 * MESSAGE])
     text = text if len(text) <= MESSAGE else f"{text[: MESSAGE - 1]}…"
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return printable(text)
 
 
 def first_line(error: Exception) -> str:

@@ -11,6 +11,7 @@ from farther import extensions
 from farther.errors import FartherError
 from farther.extras import missing
 from farther.tables.writing import disk_errors, locked
+from farther.terminal import printable
 
 #: Set to anything but 0, this variable brings the traceback of an expected error.
 TRACEBACK = "FARTHER_TRACEBACK"
@@ -35,7 +36,7 @@ def run_stage(main: Callable[..., None], output: str) -> None:
         problem = explained(error)
         if problem is None or os.environ.get(TRACEBACK, "0") != "0":
             raise
-        sys.exit(f"{stage}: {problem}")
+        sys.exit(printable(f"{stage}: {problem}"))
 
 
 def explained(error: Exception) -> str | None:

@@ -18,6 +18,7 @@ from farther.command.budget import (
 from farther.command.output import next_step
 from farther.command.project import PARAMS, Params, Project, argument
 from farther.errors import ParameterError, choose
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
@@ -85,8 +86,8 @@ def bundle(
     write_bundle(BundleSource(files, entry, asked, inference, chosen), out, copy=not reference_checkpoint, onnx=onnx)
     written = Bundle.load(out)
     info, seen = written.info, written.validation
-    print(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
-    print(
+    say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
+    say(
         f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "
         f"and rejects {seen.rejected} images."
     )

@@ -13,6 +13,7 @@ import typer
 from farther.command.output import next_step
 from farther.command.project import argument
 from farther.errors import DataError, ParameterError
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -86,7 +87,7 @@ def check_objects(
         raise DataError(str(error)) from None
     if faults and remove:
         _remove(odb, faults)
-        print("Removed.")
+        say("Removed.")
         here = "dvc pull, delete these files in artifacts, dvc checkout"
         next_step(here if cache else "dvc push, where a good cache is")
     elif faults:
@@ -135,10 +136,10 @@ def _report(found: list[StoredObject]) -> list[StoredObject]:
     """Prints what was read, and a line for each fault; returns the faults."""
     faults = [one for one in found if not one.is_whole and not one.is_absent]
     for fault in faults:
-        print(fault)
+        say(fault)
     absent = sum(one.is_absent for one in found)
     megabytes = sum(one.size for one in found) / 1e6
-    print(f"{len(found) - absent} files read ({megabytes:.1f} MB). Faults: {len(faults)}. Outputs not there: {absent}.")
+    say(f"{len(found) - absent} files read ({megabytes:.1f} MB). Faults: {len(faults)}. Outputs not there: {absent}.")
     return faults
 
 

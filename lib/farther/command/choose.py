@@ -17,6 +17,7 @@ from farther.command.budget import (
 from farther.command.output import as_json, coloured, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import choose as known_name
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget, DeployChoices
@@ -56,9 +57,9 @@ def choose(
     }
     found = chosen(project, run, budget_of(project, **given), method or ())
     if json:
-        print(as_json(found))
+        say(as_json(found))
         return
-    print(_shown(found))
+    say(_shown(found))
     if found.choice is not None:
         # With a method and nothing of a budget, `bundle` takes the thresholds of `evaluate`.
         asked = {name: value for name, value in given.items() if value is not None}

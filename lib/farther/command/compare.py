@@ -13,6 +13,7 @@ from farther.command.output import as_json, coloured, markdown, next_step, parag
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
 from farther.command.stored_metrics import open_metrics
 from farther.errors import ParameterError, choose
+from farther.terminal import printable_line, say
 
 
 def compare(
@@ -66,11 +67,11 @@ def compare(
     elif sort == "p":
         rows.sort(key=lambda row: (row.p is None, row.p or 0.0))
     if json:
-        print(_to_json(rows, notes, names))
+        say(_to_json(rows, notes, names))
     elif as_markdown:
-        print(_markdown(rows, notes, names))
+        say(_markdown(rows, notes, names))
     else:
-        print(_shown(rows, notes, names, by_name=sort == "name"))
+        say(_shown(rows, notes, names, by_name=sort == "name"))
         here = [row for row in rows if b is None and row.subject.run]  # `explain` reads the project's files
         if here:
             largest = max(here, key=lambda row: abs(row.change or 0.0))
@@ -105,7 +106,7 @@ def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str],
 
 def _markdown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
     cells = [(f"{row.subject} {row.metric}".strip(), *_cells(row)) for row in rows]
-    return "\n\n".join([markdown(_heads(names), cells, 6), *notes])
+    return "\n\n".join([markdown(_heads(names), cells, 6), *map(printable_line, notes)])
 
 
 def _heads(names: tuple[str, str]) -> tuple[str, ...]:

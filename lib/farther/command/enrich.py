@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
+from farther.terminal import say
 
 
 def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
@@ -30,10 +31,10 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
     ids = list(checked.id_sources.values())
     absent = not_embedded(embeddings, [*ids, *known, *((pool.dataset, pool.subset) for pool in settings.pools)])
     if absent:
-        print(f"No embeddings of {', '.join(absent)}: only equal files are left out, not near-duplicates.")
+        say(f"No embeddings of {', '.join(absent)}: only equal files are left out, not near-duplicates.")
     looks = None if absent else Lookalikes(embeddings, ids, known, settings.duplicate)
     found = find(settings, checked, tables, splits, looks)
     assert settings.file is not None  # `enrichment` fills it in
     write_candidates(settings.file, found.candidates)
-    print(describe(found), f"Written: {settings.file}", sep="\n")
+    say(describe(found), f"Written: {settings.file}", sep="\n")
     next_step(f"a split with `candidates: {settings.file}`, then farther benchmark review {benchmark}")

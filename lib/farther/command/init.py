@@ -13,6 +13,7 @@ import typer
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
 from farther.errors import ParameterError
+from farther.terminal import say
 
 
 def init(
@@ -53,7 +54,7 @@ def init(
     check = f"{'' if folder == Path() else f'cd {shlex.quote(str(folder))}; '}farther doctor"
     if pipeline:
         write_pipeline(folder, clip=bool(Project(folder / "params.yaml").section("embed")))
-        print(f"wrote {folder / 'dvc.yaml'}")
+        say(f"wrote {folder / 'dvc.yaml'}")
         next_step(check)
         return
     lookup = projects.Lookup.open(ROOT / "data", wordnet, clip)
@@ -69,9 +70,9 @@ def init(
         if new:
             begin(folder)
             write_pipeline(folder, clip=False)
-    print(f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}")
-    print("Read and assumed, doubtful things first; change what is wrong:")
-    print("\n".join(made.assumed()))
+    say(f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}")
+    say("Read and assumed, doubtful things first; change what is wrong:")
+    say("\n".join(made.assumed()))
     next_step("the same command without --dry-run" if dry_run else check)
 
 
@@ -94,4 +95,4 @@ def begin(folder: Path) -> None:
             subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             reason = getattr(error, "stderr", None) or error
-            print(f"{' '.join(command)} failed: {reason}".rstrip(), file=sys.stderr)
+            say(f"{' '.join(command)} failed: {reason}".rstrip(), file=sys.stderr)

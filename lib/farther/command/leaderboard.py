@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from farther.command.project import argument
+from farther.terminal import say
 
 
 def leaderboard(
@@ -31,4 +32,4 @@ def leaderboard(
 
     runs = [run for name in dict.fromkeys(projects) for run in read_stored_runs(**vars(read_committed(name)))]
     groups = write_leaderboard(runs, out)
-    print(f"{len(runs)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}")
+    say(f"{len(runs)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}")

@@ -11,6 +11,7 @@ import typer
 from farther.command.output import as_json, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.command.project import metrics as metric_names
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.registry import Registry
@@ -62,7 +63,7 @@ def methods(
     if markdown:
         from farther.methods.reference import reference
 
-        print(reference(), end="")
+        say(reference(), end="")
     else:
         _show("methods", name, json=json)
 
@@ -107,7 +108,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
     if not (name or json):
         known = registry.summaries  # without importing what the classes need
         listed = [(one, known.get(one) or describe(registry.get(one)).summary) for one in registry.names()]
-        print(table(("name", "description"), listed))
+        say(table(("name", "description"), listed))
         next_step(f"farther list {kind} NAME")
         return
     found = {one: describe(registry.get(one)) for one in ([name] if name else registry.names())}
@@ -116,7 +117,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
             {"name": one, "summary": it.summary, "text": it.text, "parameters": [vars(p) for p in it.parameters]}
             for one, it in found.items()
         ]
-        print(as_json(entries))
+        say(as_json(entries))
     elif name:
         described = found[name]
         parts = [paragraph(f"{name}: {described.summary}"), *map(paragraph, filter(None, described.text.split("\n\n")))]
@@ -128,7 +129,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
         if described.parameters:
             rows = [(one.name, one.default, one.description) for one in described.parameters]
             parts.append(table(("parameter", "default", "description"), rows))
-        print("\n\n".join(parts))
+        say("\n\n".join(parts))
         next_step(WRITTEN[kind].format(name))
 
 
@@ -154,13 +155,13 @@ def metrics(
     chosen = [METRICS[choose("metric", name, METRICS)]] if name else list(METRICS.values())
     better = {True: "higher", False: "lower", None: "–"}
     if json:
-        print(as_json([asdict(metric) for metric in chosen]))
+        say(as_json([asdict(metric) for metric in chosen]))
     elif name:
         facts = asdict(chosen[0]) | {"latex": "", "higher_is_better": better[chosen[0].higher_is_better]}
         facts["formula"] = re.sub(r"\{(\w+)\}", r"\1", chosen[0].formula)
-        print(table(("", ""), [(key, "yes" if text is True else text) for key, text in facts.items() if text]))
+        say(table(("", ""), [(key, "yes" if text is True else text) for key, text in facts.items() if text]))
         next_step(f"farther explain number RUN METHOD SPLIT {name}")
     else:
         rows = [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
-        print(table(("name", "better", "meaning"), rows))
+        say(table(("name", "better", "meaning"), rows))
         next_step("farther list metrics NAME", "farther explain number RUN METHOD SPLIT NAME")

@@ -10,6 +10,7 @@ import typer
 from farther.command.output import next_step, paragraph
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
 from farther.errors import DataError, ParameterError
+from farther.terminal import say
 
 #: Most leaks that are printed.
 LISTED = 20
@@ -63,12 +64,12 @@ def negatives(
     found = mine_negatives(encoder, open_hierarchy(folder), known, categories, mining, leave_out=leave_out)
     with write_aside(out) as aside:
         aside.write_text("".join(f"{prompt}\n" for prompt in found.prompts), encoding="utf-8")
-    print(f"Written: {out}, {len(found.prompts)} prompts; cosines {found.cosines[0]:.3f} to {found.cosines[-1]:.3f}.")
+    say(f"Written: {out}, {len(found.prompts)} prompts; cosines {found.cosines[0]:.3f} to {found.cosines[-1]:.3f}.")
     if found.leaks:
         listed = [noun if noun == of else f"{noun} ({of})" for noun, of in found.leaks.items()]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
         text = f"Leaks: {len(listed)} of them name one of the {len(categories)} categories of the OOD test splits: "
-        print(paragraph(f"{text}{', '.join(listed[:LISTED])}{more}. --leave-out leaves them out."))
+        say(paragraph(f"{text}{', '.join(listed[:LISTED])}{more}. --leave-out leaves them out."))
     next_step(f"write `unknown: {out}` in a pass or a detector in params.yaml, then farther repro")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
+
+from farther.terminal import has_colours, printable_line, say
 
 #: Escape codes of the colours; the words alone carry the meaning, too.
 COLOURS = {"ok": "32", "missing": "31", "wrong": "31", "worse": "31", "better": "32", "note": "33", "head": "1"}
@@ -23,11 +25,8 @@ def width() -> int:
 
 def coloured(text: str, kind: str) -> str:
     """The text in the colour of a key of `COLOURS`, on terminals that have colours and where NO_COLOR is unset."""
-    return f"\033[{COLOURS[kind]}m{text}\033[0m" if kind in COLOURS and _has_colours() else text
-
-
-def _has_colours() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    text = printable_line(text)
+    return f"\033[{COLOURS[kind]}m{text}\033[0m" if kind in COLOURS and has_colours() else text
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
@@ -44,9 +43,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
         justify: Literal["left", "right"] = "right" if left < numbers else "left"
         shown.add_column(Text(head), justify=justify, no_wrap=left > 0 or numbers > 0)
     for row in rows:
-        shown.add_row(*map(Text, row))
+        shown.add_row(*(Text(printable_line(cell)) for cell in row))
     wide = width() if sys.stdout.isatty() else UNWRAPPED
-    console = Console(width=wide, color_system="auto" if _has_colours() else None)
+    console = Console(width=wide, color_system="auto" if has_colours() else None)
     with console.capture() as printed:
         console.print(shown)
     return "\n".join(line.rstrip() for line in printed.get().splitlines())
@@ -75,21 +74,22 @@ def next_step(*steps: str) -> None:
             line = longer
     sys.stdout.flush()
     lines = textwrap.wrap(line, USUAL_WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    print(line if len(line) <= USUAL_WIDTH else " \\\n".join(lines), file=sys.stderr)
+    say(line if len(line) <= USUAL_WIDTH else " \\\n".join(lines), file=sys.stderr)
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """The same table in Markdown."""
     rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
-    lines = [heads, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    lines = [heads, rule, *([printable_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def as_json(value: Any) -> str:
-    """JSON, one line per key; NaN and infinities are null."""
+    """JSON, one line per key; NaN and infinities are null, and what is not printable is escaped as JSON does it."""
     from pydantic_core import to_json
 
-    return to_json(value, indent=2, inf_nan_mode="null", serialize_unknown=True).decode()
+    text = to_json(value, indent=2, inf_nan_mode="null", serialize_unknown=True).decode()
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def size(count: float) -> str:

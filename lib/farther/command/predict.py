@@ -14,6 +14,7 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import argument, option
+from farther.terminal import printable, say
 
 
 def predict(
@@ -53,7 +54,7 @@ def predict(
     from farther.monitor.sources import SourceSettings, open_source
 
     def log(line: str) -> None:
-        tqdm.write(line, file=sys.stderr)
+        tqdm.write(printable(line), file=sys.stderr)
 
     check_free(out)
     loaded = Bundle.load(bundle)
@@ -64,7 +65,7 @@ def predict(
     settings = PredictSettings(out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window)
     with stop_signal() as stop:
         done = run(monitor, opened, settings, log=log, stopped=stop.is_set)
-    print(f"{done}. Written: {out}")
+    say(f"{done}. Written: {out}")
     if shown := [one for one in (out / "pictures", out / "drift/index.html") if one.exists()]:
         next_step(*(f"open {one}" for one in shown))
 

@@ -13,6 +13,7 @@ from farther.command.committed import uncommitted
 from farther.command.output import next_step, table
 from farther.command.project import PARAMS, argument, option
 from farther.errors import ParameterError, choose, shorten
+from farther.terminal import say
 
 #: The folder that profiles name for data.
 DATA = "/data"
@@ -51,7 +52,7 @@ def profile(
 
     known = _known()
     if name is None:
-        print(table(("profile", "description"), [(one, _first_comment(file)) for one, file in known.items()]))
+        say(table(("profile", "description"), [(one, _first_comment(file)) for one, file in known.items()]))
         next_step("farther benchmark profile NAME --data DIR")
         return
     source = known[choose("profile", name, known)]
@@ -62,11 +63,11 @@ def profile(
     with write_aside(PARAMS) as aside:
         aside.write_text(text, encoding="utf-8")
     if written := write_named_files(parse(text), Path()):
-        print(f"wrote {len(written)} files in {', '.join(sorted({str(file.parent) for file in written}))}")
+        say(f"wrote {len(written)} files in {', '.join(sorted({str(file.parent) for file in written}))}")
     if not Path("dvc.yaml").exists():
         begin(Path())
         write_pipeline(Path(), clip=True)
-    print(f"{PARAMS} is now profile {name}.")
+    say(f"{PARAMS} is now profile {name}.")
     next_step("farther doctor")
 
 

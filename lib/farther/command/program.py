@@ -30,6 +30,7 @@ from farther.command import (
     review,
     summary,
 )
+from farther.terminal import say
 
 #: The subcommands of the first screen, in the order of the work.
 SUBCOMMANDS: dict[str, Callable[..., int | None] | typer.Typer] = {
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != "--traceback"]  # allowed before and after the subcommand
     if words and words[0] in FORMER:
-        print(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
+        say(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
         words[:1] = FORMER[words[0]].split()
     try:
         typer.main.get_command(app)(words, prog_name="farther")
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if problem is None or "--traceback" in given:
             raise
         name = " ".join(words[: 2 if words[0] in GROUPS else 1])
-        print(f"farther {name}: {problem}", file=sys.stderr)
+        say(f"farther {name}: {problem}", file=sys.stderr)
         return WRONG_INPUT
     return FINE
 
@@ -139,7 +140,7 @@ class _Grouped(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = FINE
         except KeyboardInterrupt:
-            print("Stopped.", file=sys.stderr)
+            say("Stopped.", file=sys.stderr)
             status = INTERRUPTED
         raise typer.Exit(status or FINE)
 
@@ -161,9 +162,9 @@ def _top(
     if version:
         import farther
 
-        print(f"farther {farther.__version__}")
+        say(f"farther {farther.__version__}")
     elif context.invoked_subcommand is None:
-        print(context.get_help())
+        say(context.get_help())
 
 
 def _build() -> typer.Typer:

@@ -9,6 +9,7 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project, argument, option, splits
+from farther.terminal import say
 
 
 def publish(
@@ -42,7 +43,7 @@ def publish(
     for one in publication.splits:
         unlabelled = int(one.objects.is_unlabelled.sum())
         without = f", {unlabelled:,} images without boxes" if unlabelled else ""
-        print(f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}")
-    print(f"Written: {out}")
+        say(f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}")
+    say(f"Written: {out}")
     if words is None:
         next_step("again with --words FILE: title, licence, and the answers of the card")

@@ -21,6 +21,7 @@ from farther.command.output import coloured, next_step, width
 from farther.command.project import Project, argument, option
 from farther.cores import keep_to_share
 from farther.errors import ParameterError, choose
+from farther.terminal import printable, say
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"
@@ -77,7 +78,7 @@ def repro(
         if status:
             return status
         if f"{EVALUATE}{first}" in shown.ran:
-            print(f"\n{_first_result(project, first)}\n\nThe other runs follow.\n", flush=True)
+            say(f"\n{_first_result(project, first)}\n\nThe other runs follow.\n", flush=True)
     status = _side_by_side(project, shown, _runs(project, targets, shown), jobs) if jobs > 1 else 0
     status = status or shown.follow(targets or [])
     if not status:
@@ -131,7 +132,7 @@ def _bytes_of_regions(project: Project, run: str) -> int:
 
 
 def _stopped() -> int:
-    print("Stopped. What is finished is kept: run it again to continue.", file=sys.stderr)
+    say("Stopped. What is finished is kept: run it again to continue.", file=sys.stderr)
     return 130
 
 
@@ -201,9 +202,9 @@ class Progress:
         """Prints how many stages ran."""
         kept = len(self.unchanged - set(self.ran))
         ran = f"{len(self.ran)} stage{'' if len(self.ran) == 1 else 's'}"
-        print(f"{ran} ran in {_clock(time.monotonic() - self.start)}; {kept} were up to date.")
+        say(f"{ran} ran in {_clock(time.monotonic() - self.start)}; {kept} were up to date.")
         if self.warnings:
-            print("`farther doctor` has the warnings in full, and so has the report's first page.")
+            say("`farther doctor` has the warnings in full, and so has the report's first page.")
 
     def _take(self, source: str, line: str) -> None:
         """Takes a line of DVC or of a stage; an empty source means that time passed, "bar" an unfinished line."""
@@ -215,7 +216,7 @@ class Progress:
         self._clear()
         if source == "err":
             self._log(line)
-            print(line, file=sys.stderr, flush=True)
+            say(line, file=sys.stderr, flush=True)
         elif line.startswith(dvc_repro.MARK):
             self._begin(*line.removeprefix(dvc_repro.MARK).split(" ", 1))
         else:
@@ -243,16 +244,16 @@ class Progress:
             return
         took = f"{time.monotonic() - self._stage_start:.0f} s"
         if failed:
-            print(*printed, sep="\n", end="\n" if printed else "")
-            print(f"{self._position} {coloured(stage, 'wrong')}  failed after {took}; its output: {_log_of(stage)}")
+            say(*printed, sep="\n", end="\n" if printed else "")
+            say(f"{self._position} {coloured(stage, 'wrong')}  failed after {took}; its output: {_log_of(stage)}")
             return
         result = printed[0] if len(printed) == 1 else ""
         shown = re.sub(rf"^({re.escape(stage.partition('@')[2])}|Report): ", "", result)
-        print(_cut(f"{self._position} {stage:<26} {took:>6}  {shown}".rstrip()), flush=True)
+        say(_cut(f"{self._position} {stage:<26} {took:>6}  {shown}".rstrip()), flush=True)
         for line in printed:
             if "warning:" in line.lower() and line != result and line not in self.warnings:
                 self.warnings.append(line)
-                print(_cut(f"    {line}"), flush=True)
+                say(_cut(f"    {line}"), flush=True)
 
     @property
     def _position(self) -> str:
@@ -261,16 +262,18 @@ class Progress:
 
     def _draw(self) -> None:
         bar = self._bar or f"{time.monotonic() - self._stage_start:.0f} s"
-        print(f"\r\033[K{f'{self._position} {self._stage}  {bar}'[: width() - 1]}", end="", file=sys.stderr, flush=True)
+        sys.stderr.write(f"\r\033[K{printable(f'{self._position} {self._stage}  {bar}')[: width() - 1]}")
+        sys.stderr.flush()
 
     def _clear(self) -> None:
         if self.on_terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
 
     def _log(self, line: str) -> None:
         if self._stage:
             with _log_of(self._stage).open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+                file.write(f"{printable(line)}\n")
 
 
 def _log_of(stage: str) -> Path:

@@ -10,6 +10,7 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import BenchmarkName, Project, option
+from farther.terminal import say
 
 
 def review(
@@ -46,7 +47,7 @@ def review(
 
     settings = ReviewSettings(reviewer=reviewer, run=run, decisions=decisions, port=port)
     try:
-        serve(benchmark, Project().params, settings, ready=partial(print, flush=True) if no_browser else open_page)
+        serve(benchmark, Project().params, settings, ready=partial(say, flush=True) if no_browser else open_page)
     except KeyboardInterrupt:
-        print("Stopped. All decisions that the page reported as saved are in the decisions file.")
+        say("Stopped. All decisions that the page reported as saved are in the decisions file.")
         next_step("farther repro")

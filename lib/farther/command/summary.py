@@ -12,6 +12,7 @@ import typer
 from farther.command.output import hanging, next_step, table
 from farther.command.project import PARAMS, Params, Project
 from farther.command.stored_metrics import since_commit
+from farther.terminal import say
 
 #: Differences up to this are of rounding: another processor adds in another order.
 ROUNDING = 1e-6
@@ -39,15 +40,15 @@ def summary(
 
     project = Project(params)
     if every:
-        print(report.summary(project.params, project.folder), end="\n\n")
+        say(report.summary(project.params, project.folder), end="\n\n")
     for sentence in report.headline(project.params, project.folder):
-        print(hanging(f"- {sentence}", 0, 2))
+        say(hanging(f"- {sentence}", 0, 2))
     if not (short or every):
-        print(f"\n{report.overview(project.params, project.folder)}")
+        say(f"\n{report.overview(project.params, project.folder)}")
     page = project.artifacts / "report/index.html"
-    print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet'}")
+    say(f"\nReport: {page.resolve() if page.is_file() else 'not written yet'}")
     if lines := compared_with_commit(project.folder):
-        print(lines)
+        say(lines)
     run = next(iter(project.section("detectors")), "RUN")
     next_step("farther open" if page.is_file() else "farther repro report", f"farther choose {run}", "farther explain")
 
@@ -91,5 +92,5 @@ def open_report(
         raise DataError("there is no report yet; `dvc repro report` writes it", file=page)
     no_display = sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     if no_display or not webbrowser.open(page.as_uri()):
-        print(page)
+        say(page)
     return 0

@@ -10,6 +10,7 @@ import typer
 from farther.command.output import as_json, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option, splits
 from farther.errors import ParameterError, choose
+from farther.terminal import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,11 +82,11 @@ def uncertainty(
             row["all" if by_split else how] = ood.auroc(-known, -np.concatenate(others))
         rows.append(row)
     if json:
-        print(as_json({"run": run, "rows": rows}))
+        say(as_json({"run": run, "rows": rows}))
         return
-    print(f"{run}: AUROC of image uncertainty, {id_split} against {', '.join(names)}")
+    say(f"{run}: AUROC of image uncertainty, {id_split} against {', '.join(names)}")
     heads = list(rows[0])
-    print(table(heads, [[_shown(row[head]) for head in heads] for row in rows], numbers=len(heads) - 1))
+    say(table(heads, [[_shown(row[head]) for head in heads] for row in rows], numbers=len(heads) - 1))
     next_step(f"farther choose {run}")
 
 

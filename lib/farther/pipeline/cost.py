@@ -25,6 +25,7 @@ from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.stored import RunCost, RunTimes, read_times
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -71,7 +72,7 @@ def main() -> None:
                 inference,
             )
             times[run] = {"key": key, **measured}
-            print(f"{run}: {_summary(times[run])}", flush=True)
+            say(f"{run}: {_summary(times[run])}", flush=True)
     write_json(TIMES, {"machine": here, "runs": times})
     write_json(OUTPUT, {"images": params.images, "runs": counted})
 

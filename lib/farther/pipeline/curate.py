@@ -11,6 +11,7 @@ from farther.errors import Finding
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -28,9 +29,9 @@ def main() -> None:
         curation.write(Path(OUTPUT) / name)
         write_json(Path(OUTPUT) / name / "roles.json", {**made.roles, "similar": curation.similar})
         write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
-        print(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
+        say(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
         for warning in curation.warnings:
-            print(f"{name}: warning: {warning}")
+            say(f"{name}: warning: {warning}")
 
 
 def check(project: Inspection) -> Iterator[Finding]:

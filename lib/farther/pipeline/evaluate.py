@@ -20,6 +20,7 @@ from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings, RunRegions
 from farther.scoring.score import score_run
 from farther.stage import run_stage
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -50,7 +51,7 @@ def main(run: str) -> None:
     inputs = RunInputs(files, roles, settings)
     evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend)
     store_choice(inputs, done.sound, budget, code_digest("kept", "choice"))
-    print(f"{run}: {done}")
+    say(f"{run}: {done}")
     if done.failed:
         raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in done.failed.items()))
 

@@ -15,6 +15,7 @@ from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 from farther.tables.stored import ingest_warnings
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -33,9 +34,9 @@ def store(reader: Reader, name: str) -> None:
     summary = ingest(reader, name, tables)
     write_json(f"artifacts/counts/ingest/{name}.json", summary)
     for subset, counts in summary.items():
-        print(f"{name} {subset}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
+        say(f"{name} {subset}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
     for kind, count in ingest_warnings(tables)["counts"].items():
-        print(f"{name}: warning: {kind} ({count}); {tables / 'warnings.json'} lists them")
+        say(f"{name}: warning: {kind} ({count}); {tables / 'warnings.json'} lists them")
 
 
 def check(project: Inspection) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from farther.errors import Finding, choose, refused
 from farther.params import code_digest, section
 from farther.report import build
 from farther.stage import run_stage
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -20,7 +21,7 @@ SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fi
 
 def main() -> None:
     """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
-    print(f"Report: {build({name: section(name) for name in SECTIONS}, code=code_digest('report'))}")
+    say(f"Report: {build({name: section(name) for name in SECTIONS}, code=code_digest('report'))}")
 
 
 def check(project: Inspection) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from farther.similarity import (
     stratify_benchmark,
 )
 from farther.stage import run_stage
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -38,7 +39,7 @@ def main() -> None:
         counts, plot = (ARTIFACTS / kind / "similarity" / name for kind in ("counts", "plots"))
         found.write(Path(OUTPUT) / name, f"{counts}.json", f"{plot}.csv")
         means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
-        print(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
+        say(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
 
 
 def _stratified(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from farther.projects.entries import ProjectDataset, ProjectDetector
 from farther.projects.yaml_text import line_of
+from farther.terminal import printable_line
 
 PARAMS = "params.yaml"
 #: Most lines that are printed, and most names in a line.
@@ -41,7 +42,7 @@ def shown(found: Sequence[Assumption], texts: Mapping[str, str]) -> list[str]:
     kept = ordered if len(ordered) <= MOST_LINES else ordered[: MOST_LINES - 1]
     places = [f"{one.file}:{line_of(texts[one.file], one.keys)}" for one in kept]
     wide = max(map(len, places), default=0)
-    lines = [f"  {place:<{wide}}  {one.text}" for place, one in zip(places, kept, strict=True)]
+    lines = [f"  {place:<{wide}}  {printable_line(one.text)}" for place, one in zip(places, kept, strict=True)]
     more = len(ordered) - len(kept)
     return [*lines, f"  and {more} more: read {' and '.join({one.file for one in ordered})}"] if more else lines
 

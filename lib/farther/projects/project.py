@@ -23,6 +23,7 @@ from farther.tables.documents import read_yaml
 from farther.tables.files import read_text
 from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
+from farther.terminal import printable_line
 
 SUBSETS = ("train", "val", "test")
 #: Parts of an only subset.
@@ -187,7 +188,7 @@ def _template(name: str) -> Template:
     texts = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    texts.filters["flow"] = _flow
+    texts.filters |= {"flow": _flow, "line": printable_line}
     return texts.get_template(f"{name}.jinja")
 
 

@@ -16,6 +16,7 @@ from farther.review.catalogue import Catalogue
 from farther.review.server import ReviewServer
 from farther.review.session import Session
 from farther.review.watcher import watcher_for
+from farther.terminal import say
 
 #: Folder of a benchmark's decisions where its parameters name no file.
 DECISIONS = Path("data/decisions")
@@ -41,7 +42,7 @@ class ReviewSettings:
 
 def open_page(address: str) -> None:
     """Prints the page's address and opens it in the browser."""
-    print(address, flush=True)
+    say(address, flush=True)
     webbrowser.open(address)
 
 
@@ -50,7 +51,7 @@ def serve(
     params: Mapping[str, Any],
     settings: ReviewSettings | None = None,
     root: str | Path = ".",
-    ready: Callable[[str], object] = print,
+    ready: Callable[[str], object] = say,
 ) -> None:
     """Serves the review page of a benchmark on 127.0.0.1 until it is interrupted.
 
@@ -85,4 +86,4 @@ def _warn(session: Session) -> None:
     named = session.catalogue.benchmark.decisions
     if named is None or named.resolve() != session.file.path.resolve():
         line = f"benchmarks: {session.catalogue.name}: decisions: {session.file.path}"
-        print(f"`curate` applies these decisions only if params.yaml contains\n  {line}", file=sys.stderr)
+        say(f"`curate` applies these decisions only if params.yaml contains\n  {line}", file=sys.stderr)

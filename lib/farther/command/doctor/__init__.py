@@ -12,6 +12,7 @@ import typer
 from farther.command.output import as_json, coloured, hanging, next_step, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import PROBLEMS, FartherError, Finding
+from farther.terminal import say
 
 
 def doctor(
@@ -42,18 +43,18 @@ def doctor(
 
         found = costs.estimate(project, sample, run)
         if json:
-            print(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}))
+            say(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}))
         else:
-            print(costs.report(found))
+            say(costs.report(found))
             next_step("farther repro")
         return 0
     findings = examine(project, quick=quick)
     problems = sum(finding.state in PROBLEMS for finding in findings)
     if json:
         listed = [{**vars(one), **one.more} for one in findings]
-        print(as_json({"missing": problems, "findings": [{k: v for k, v in o.items() if k != "more"} for o in listed]}))
+        say(as_json({"missing": problems, "findings": [{k: v for k, v in o.items() if k != "more"} for o in listed]}))
     else:
-        print(_shown(findings, problems))
+        say(_shown(findings, problems))
         next_step("correct what is missing or wrong, then farther doctor again" if problems else "farther repro")
     return 1 if problems else 0
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from farther.command.output import as_json, coloured, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
+from farther.terminal import printable_line, say
 
 if TYPE_CHECKING:
     import polars as pl
@@ -48,9 +49,9 @@ def image(
     if run is not None and method is not None:
         _add_outcomes(found, project, run, method)
     if json:
-        print(as_json(found))
+        say(as_json(found))
         return
-    print("\n".join(_shown(found)))
+    say("\n".join(_shown(found)))
     reviewed = [name for name, places in found["benchmarks"].items() if any("fate" in place for place in places)]
     next_step(*(f"farther benchmark review {name}" for name in reviewed), "farther open")
 
@@ -265,7 +266,7 @@ def _shown(found: dict[str, Any]) -> Iterator[str]:
         size = f"{source['width']}×{source['height']}"
         there = "" if source["there"] else " (the file is absent)"
         yield coloured(f"{source['dataset']} {source['subset']} {source['image_id']}", "head")
-        yield f"  {source['file']}, {size}{there}"
+        yield f"  {printable_line(source['file'])}, {size}{there}"
         yield from _objects(source["objects"])
     for one in found["dropped"]:
         yield coloured(f"{one['dataset']} {one['subset']} {one['file']}", "head")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from farther.command.output import as_json, coloured, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
 from farther.errors import DataError, ParameterError, choose
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.evaluation.results import Evaluation, MethodResults
@@ -40,9 +41,9 @@ def number(
     """
     found = explain_number(Project(params), run, method, split, metric)
     if json:
-        print(as_json(found))
+        say(as_json(found))
         return
-    print("\n".join(_shown(found)))
+    say("\n".join(_shown(found)))
     best = found.get("against_best")
     next_step(
         f"farther compare --run {run} --methods {method} {best['best']} --split {split}" if best else "farther open"

@@ -1,0 +1,42 @@
+"""Text for terminals: nothing that a file holds may move the cursor, change a title or hide what follows."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TextIO
+
+#: Colours that `say` lets through: those of `farther.command.output`.
+_COLOURS = re.compile("(\033\\[(?:0|1|3[1-3])m)")
+
+
+def has_colours() -> bool:
+    """Whether stdout is a terminal that has colours, and NO_COLOR is unset."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def printable(text: str) -> str:
+    r"""The text with everything escaped that has no glyph: control characters, directions of writing, escape codes.
+
+    >>> printable("cat\x1b[31m\r\n\N{RIGHT-TO-LEFT OVERRIDE}tac")
+    'cat\\x1b[31m\\r\n\\u202etac'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable_line(text: str) -> str:
+    """The same in one line: line breaks are escaped, too."""
+    return printable(text).replace("\n", "\\n")
+
+
+def say(*texts: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """`print` of printable text; farther prints with nothing else. On terminals, farther's own colours are kept."""
+    text = sep.join(map(str, texts))
+    if has_colours():
+        text = "".join(part if n % 2 else printable(part) for n, part in enumerate(_COLOURS.split(text)))
+    else:
+        text = printable(text)
+    print(text, end=end, file=file, flush=flush)
