@@ -91,6 +91,11 @@ def bundle(
         f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "
         f"and rejects {seen.rejected} images."
     )
+    if (proposals := info.proposals) is not None:
+        print(
+            f"Proposals ({proposals.source}) on no detection are called unknown, too: {proposals.alarms:.2g} false "
+            f"alarms per ID test image.{' The ONNX graph gives none.' if onnx else ''}"
+        )
     next_step(f"farther predict {shlex.quote(out)} IMAGES")
 
 

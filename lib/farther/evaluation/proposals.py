@@ -78,9 +78,10 @@ class SourceResults(Stored):
 
 
 class RecoveredRun(Stored):
-    """The content of `recovered/<run>.json`: the rate that τ_o is chosen for, and each source, by name."""
+    """The content of `recovered/<run>.json`: the rate that τ_o is chosen for, the IoU of a match, and each source."""
 
     asked_alarms: float
+    iou: float
     sources: dict[str, SourceResults]
 
 
@@ -150,7 +151,9 @@ def evaluate_proposals(
         return _source(source.name, tables, files, settings)
 
     return RecoveredRun(
-        asked_alarms=settings.proposals.alarms, sources={name: of(name, source) for name, source in sources.items()}
+        asked_alarms=settings.proposals.alarms,
+        iou=settings.iou,
+        sources={name: of(name, source) for name, source in sources.items()},
     )
 
 

@@ -80,6 +80,20 @@ class BundledGraph(Schema):
     preprocessing: GraphPreprocessing
 
 
+class BundledProposals(Schema):
+    """Proposals of the network: name and parameters of their source, with its `kind`.
+
+    `threshold` is τ_o, above which a proposal that lies on no detection is called unknown, None where all are; `iou` is
+    that from which on it lies on one; `alarms` is the number of false alarms per ID test image.
+    """
+
+    source: str
+    params: dict[str, Any]
+    threshold: float | None
+    iou: float
+    alarms: float
+
+
 class BundleInfo(Schema):
     """Content of `bundle.json`.
 
@@ -90,7 +104,8 @@ class BundleInfo(Schema):
         budget, measured: What was asked for when thresholds were chosen, and what was measured; None without a choice.
         self_aware: What makes the run self-aware; None where nothing does.
         header: What `Header.to_json` gives.
-        onnx: The ONNX graph; None without one.
+        proposals: Proposals of the network that are called unknown; None where the run has none.
+        onnx: The ONNX graph, which gives no proposals; None without one.
         farther: Version of farther that wrote the bundle.
     """
 
@@ -109,5 +124,6 @@ class BundleInfo(Schema):
     header: dict[str, Any]
     detector: BundledDetector
     digests: Digests
+    proposals: BundledProposals | None = None
     onnx: BundledGraph | None = None
     farther: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from farther.detectors import Detector
 from farther.detectors.known_classes import renamed
 from farther.detectors.passes import read_passes
 from farther.detectors.passes.crops import Crops
+from farther.detectors.proposals import NetworkSource, read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
+from farther.evaluation.proposals import read_recovered
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
@@ -26,6 +28,7 @@ from farther.monitor.bundle_info import (
     BundledDetector,
     BundledGraph,
     BundledMethod,
+    BundledProposals,
     BundleInfo,
     Digests,
     Reading,
@@ -169,6 +172,22 @@ class BundleSource:
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
         return {"kind": made.name, **(entry or {})}
 
+    def proposals(self) -> BundledProposals | None:
+        """The first source of the network's own proposals; None where there is none, or a pass is scored."""
+        sources = read_sources(self.files.run, self.detector.get("proposals"))
+        own = {name: source for name, source in sources.items() if isinstance(source, NetworkSource)}
+        found = read_recovered(self.files.recovered)
+        if not own or found is None or self.method.pass_name is not None:
+            return None
+        name, source = next(iter(own.items()))
+        if name not in found.sources:
+            return None
+        results = found.sources[name]
+        params = {"kind": source.name, **asdict(source)}
+        return BundledProposals(
+            source=name, params=params, threshold=results.threshold, iou=found.iou, alarms=results.alarms
+        )
+
     def validation(self) -> Validation:
         """What the method did on the ID validation split."""
         split = RunSplit(self.files, self.calibration_split)
@@ -233,6 +252,7 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
             measured=None if chosen is None else chosen.measured,
             self_aware=source.self_aware,
             validation=source.validation(),
+            proposals=source.proposals(),
             reading=Reading(max_pixels=source.inference.max_pixels),
             header=source.header.to_json(),
             detector=BundledDetector(

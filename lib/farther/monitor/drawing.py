@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
 
-#: Colours of known and unknown detections, as in the report's gallery, and of a rejected image.
-KNOWN, UNKNOWN, REJECTED = "#C44900", "#0072B2", "#AA3377"
+#: Colours of known and unknown detections, as in the report's gallery, of proposals, and of a rejected image.
+KNOWN, UNKNOWN, PROPOSED, REJECTED = "#C44900", "#0072B2", "#008A6E", "#AA3377"
 
 #: Smaller images are enlarged until their longer side has this number of pixels, so that text on them can be read.
 LEAST = 640
@@ -46,6 +46,13 @@ def draw(pixels: np.ndarray, monitored: Monitored) -> np.ndarray:
         for name, unknown, confidence in zip(monitored.classes, monitored.unknown, monitored.confidence, strict=True)
     ]
     scene = _label_annotator(texts, colours, (width, height)).annotate(scene, found, texts, custom_color_lookup=of)
+    if monitored.proposals is not None and len(monitored.proposals):
+        score, label = monitored.proposals.score, np.zeros(len(monitored.proposals), int)
+        proposed = sv.Detections(xyxy=monitored.proposals.box * factor, confidence=score, class_id=label)
+        texts = [f"unknown? {value:.2f}" for value in score.tolist()]
+        colour = sv.Color.from_hex(PROPOSED)
+        scene = sv.BoxAnnotator(colour, thickness).annotate(scene, proposed)
+        scene = _label_annotator(texts, colour, (width, height)).annotate(scene, proposed, texts)
     if not monitored.accepted:
         scene = sv.draw_rectangle(scene, sv.Rect(0, 0, width, height), sv.Color.from_hex(REJECTED), 8 * thickness)
     return np.vstack([scene, _legend(monitored, width, max(22, height // 24))])
@@ -62,7 +69,7 @@ def _label_annotator(texts: list[str], colours: Any, size: tuple[int, int]) -> A
 
 def _legend(monitored: Monitored, width: int, height: int) -> np.ndarray:
     """A strip with the meaning of the colours, and the image's name."""
-    keys, x = _keys(width, height, accepted=monitored.accepted)
+    keys, x = _keys(width, height, accepted=monitored.accepted, proposed=monitored.proposals is not None)
     strip = keys.copy()
     font = ImageFont.load_default(0.62 * height)
     ImageDraw.Draw(strip).text((x, height / 2), monitored.image_id, "#52606D", font, "lm")
@@ -70,11 +77,13 @@ def _legend(monitored: Monitored, width: int, height: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _keys(width: int, height: int, *, accepted: bool) -> tuple[Image.Image, float]:
+def _keys(width: int, height: int, *, accepted: bool, proposed: bool) -> tuple[Image.Image, float]:
     """The strip without a name, and where the name begins."""
     strip = Image.new("RGB", (width, height), "white")
     pen, font, x = ImageDraw.Draw(strip), ImageFont.load_default(0.62 * height), 0.3 * height
-    entries = [(KNOWN, "known"), (UNKNOWN, "unknown"), *([] if accepted else [(REJECTED, "image rejected")])]
+    entries = [(KNOWN, "known"), (UNKNOWN, "unknown")]
+    entries += [(PROPOSED, "proposal")] if proposed else []
+    entries += [] if accepted else [(REJECTED, "image rejected")]
     for colour, text in entries:
         pen.rectangle((x, 0.28 * height, x + 0.44 * height, 0.72 * height), colour)
         x += 0.65 * height

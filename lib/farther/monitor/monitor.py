@@ -18,6 +18,7 @@ from farther.detectors.known_classes import renamed
 from farther.errors import DataError, ParameterError
 from farther.images.device import inference_mode
 from farther.images.read import as_pixels, load
+from farther.metrics.open_set.proposals import beside
 from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
 from farther.tables import Header, Regions
@@ -36,6 +37,8 @@ class Monitored:
         uncertainty: The image's, from all of the detector's regions, those below t* included; 1e12 without a region;
             None where the run was not made self-aware.
         accepted: Whether the image is accepted: its uncertainty is at most the bundle's image threshold.
+        proposals: Class-agnostic proposals on no detection that are called unknown, the highest objectness (their
+            `score`) first; None where the bundle has none.
     """
 
     image_id: str
@@ -45,6 +48,7 @@ class Monitored:
     confidence: np.ndarray
     uncertainty: float | None = None
     accepted: bool = True
+    proposals: Regions | None = None
 
     def __len__(self) -> int:
         return len(self.score)
@@ -122,7 +126,7 @@ class Monitor:
         self.bundle = bundle
         self._detector = bundle.detector(device)
         getattr(self._detector, "network")  # noqa: B009, loaded outside of inference mode: a pass may compute gradients
-        self._pass = bundle.scored_pass()
+        self._pass, self._selection = bundle.scored_pass(), bundle.selection()
         said = bundle.info.detector
         if header_digest(renamed(self._detector.header(), said.classes)) != bundle.info.digests.header:
             problem = "the checkpoint's classes or last layer are not those that the method was fitted on"
@@ -219,7 +223,8 @@ class Monitor:
         yield from found
 
     def _monitored(self, prepared: list, ids: list[str]) -> list[Monitored]:
-        regions, info, self_aware = self._regions(prepared, ids), self.bundle.info, self.bundle.self_aware
+        regions, proposals = self._regions(prepared, ids)
+        info, self_aware = self.bundle.info, self.bundle.self_aware
         found = regions.above(info.operating)
         score = self.bundle.method.score(found)
         unknown = score < info.tau
@@ -230,6 +235,7 @@ class Monitor:
             confidence = calibration.confidences(self_aware.calibrators, found)
             doubt, level = self_aware.uncertainty(regions, ids).tolist(), self_aware.image_threshold
         starts = _starts(found, ids)
+        unseen = [None] * len(ids) if proposals is None else self._unknown(proposals, found, ids)
         return [
             Monitored(
                 name,
@@ -239,15 +245,30 @@ class Monitor:
                 confidence[first:end],
                 of_image,
                 level is None or of_image is None or of_image <= level,
+                boxes,
             )
-            for name, of_image, (first, end) in zip(ids, doubt, pairwise(starts), strict=True)
+            for name, of_image, boxes, (first, end) in zip(ids, doubt, unseen, pairwise(starts), strict=True)
         ]
 
-    def _regions(self, prepared: list, ids: list[str]) -> Regions:
-        """All regions of the detector, or of the pass, numbered within each image."""
+    def _unknown(self, proposals: Regions, detections: Regions, ids: list[str]) -> list[Regions]:
+        """The proposals of each image that are called unknown."""
+        said = self.bundle.info.proposals
+        assert said is not None
+        rows = beside(proposals, detections, said.iou)
+        if said.threshold is not None:
+            rows &= proposals.score > said.threshold
+        found = proposals[rows]
+        return [found[first:end] for first, end in pairwise(_starts(found, ids))]
+
+    def _regions(self, prepared: list, ids: list[str]) -> tuple[Regions, Regions | None]:
+        """All regions of the detector, or of the pass, numbered within each image; and the network's proposals."""
+        proposals: Regions | None = None
         if self._pass is None:
             with inference_mode():
-                regions = self._detector.forward(prepared, ids)
+                if self._selection is None:
+                    regions = self._detector.forward(prepared, ids)
+                else:
+                    regions, proposals = self._detector.forward_proposals(prepared, ids, {"": self._selection})
         else:
             with nullcontext() if self._pass.needs_gradients else inference_mode():
                 regions = self._pass.forward(self._detector, prepared, ids)
@@ -257,7 +278,7 @@ class Monitor:
             rank = np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts))
             numbered = regions.with_columns(region_id=rank)
         numbered.header = self._header or regions.header
-        return numbered
+        return numbered, proposals
 
 
 def _paired(

@@ -2,7 +2,8 @@
 
 regions/          the detections as a regions folder, which the adapter `parquet` reads
 scores.parquet    one row per detection: score, calibrated confidence, whether it is unknown
-images.parquet    one row per image: size, number of detections, uncertainty, whether it was accepted
+images.parquet    one row per image: size, numbers of detections and proposals, uncertainty, whether it was accepted
+proposals.parquet one row per proposal that is called unknown, where the bundle has proposals
 detections.json   COCO's results, with `unknown` and `ood_score`
 pictures/         annotated images; of a video `annotated.mp4`
 """
@@ -43,8 +44,17 @@ COLUMNS: dict[str, dict[str, Any]] = {
         "height": pl.Int32,
         "detections": pl.Int32,
         "unknown": pl.Int32,
+        "proposals": pl.Int32,
         "uncertainty": pl.Float64,
         "accepted": pl.Boolean,
+    },
+    "proposals": {
+        "image_id": pl.String,
+        "objectness": pl.Float64,
+        "xmin": pl.Float64,
+        "ymin": pl.Float64,
+        "xmax": pl.Float64,
+        "ymax": pl.Float64,
     },
 }
 
@@ -65,10 +75,7 @@ class PredictedTables:
         self._folder, self._header, self._shard_images = folder, header, shard_images
         self._writer: RegionsWriter | None = None
         self._shards = 0
-        self._parquet = {
-            name: pq.ParquetWriter(folder / f"{name}.parquet", _arrow(name, {}).schema, compression="zstd")
-            for name in COLUMNS
-        }
+        self._parquet = {name: self._table(name) for name in ("scores", "images")}
         self._json = (folder / "detections.json").open("w", encoding="utf-8")
         self._json.write("[")
         self._separator = "\n"
@@ -79,6 +86,7 @@ class PredictedTables:
         self._failures: list[dict[str, str]] = []
         self._images: list[dict[str, Any]] = []
         self._scores: list[dict[str, Any]] = []
+        self._proposals: list[dict[str, Any]] = []
 
     def add(self, frame: Frame, monitored: Monitored) -> None:
         """Takes an image's detections."""
@@ -96,10 +104,18 @@ class PredictedTables:
                 "height": height,
                 "detections": len(regions),
                 "unknown": int(np.sum(monitored.unknown)),
+                "proposals": None if monitored.proposals is None else len(monitored.proposals),
                 "uncertainty": monitored.uncertainty,
                 "accepted": bool(monitored.accepted),
             }
         )
+        if (proposals := monitored.proposals) is not None:
+            if "proposals" not in self._parquet:
+                self._parquet["proposals"] = self._table("proposals")
+            each = zip(proposals.image_id, proposals.score.tolist(), proposals.box.tolist(), strict=True)
+            self._proposals += [
+                dict(zip(COLUMNS["proposals"], (name, objectness, *box), strict=True)) for name, objectness, box in each
+            ]
         for result in monitored.to_coco():
             text = json.dumps({**result, "file_name": frame.image_id}, ensure_ascii=False)
             self._json.write(f"{self._separator}{text}")
@@ -121,6 +137,9 @@ class PredictedTables:
         if self._writer is not None:
             self._writer.close(self._shards)
 
+    def _table(self, name: str) -> pq.ParquetWriter:
+        return pq.ParquetWriter(self._folder / f"{name}.parquet", _arrow(name, {}).schema, compression="zstd")
+
     def _flush(self, least: int) -> None:
         """Writes a shard, if it has at least that many images."""
         images = len(self._images) + len(self._failures)
@@ -131,8 +150,9 @@ class PredictedTables:
         if self._writer is None:
             self._writer = RegionsWriter(self._folder / "regions", some[0].header)
         self._writer.write_shard(self._shards, Regions.concatenate(some), images, self._failures)
-        for name, rows in (("scores", self._scores), ("images", self._images)):
-            self._parquet[name].write_table(_arrow(name, rows))
+        rows = {"scores": self._scores, "images": self._images, "proposals": self._proposals}
+        for name, writer in self._parquet.items():
+            writer.write_table(_arrow(name, rows[name]))
         self._shards += 1
         self._clear()
 
