@@ -5,6 +5,7 @@ import pytest
 
 from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
+from farther.metrics.weighting import mean_of_defined
 
 CLASSES, RECALL = ("cat", "dog", "ape"), 0.6
 
@@ -63,7 +64,7 @@ def by_loop(objects, regions, flagged, images):
             unknown_at.append(last.count("unknown"))
             all_at.append(last.count("true") + last.count("wrong"))
     impact = sum(unknown_at) / sum(all_at) if sum(all_at) else np.nan
-    return {key: float(np.nanmean(values)) for key, values in each.items()} | {"wi": impact}
+    return {key: float(mean_of_defined(np.array([*values, np.nan]))) for key, values in each.items()} | {"wi": impact}
 
 
 @pytest.fixture(params=range(4))
@@ -87,6 +88,7 @@ def test_metrics_equal_those_of_a_loop_and_so_do_those_of_drawn_images(case):
     assert {key: found[key] for key in expected} == pytest.approx(expected)
     assert expected["wi"] > 0
     weights = np.random.default_rng(0).multinomial(len(images), np.full(len(images), 1 / len(images)), 5)
+    weights = np.concatenate([weights, np.eye(len(images), dtype=weights.dtype)])
     drawn = known_classes.metrics(outcome, regions, RECALL, weights=weights)
     for b, counts in enumerate(weights):
         copies = [image for image, count in zip(images, counts, strict=True) for _ in range(count)]

@@ -43,7 +43,11 @@ def changes(tree: ast.Module) -> Iterator[Change]:
 
 
 def _inside(node: ast.AST, span: tuple[int, int] | None) -> Iterator[Change]:
-    """The changes of what is in a node. Annotations, decorators and docstrings are left as they are."""
+    """The changes of what is in a node. Annotations, decorators and docstrings are left as they are.
+
+    So are zeros that would become −1 as an index, which is the same of one element, or in a comparison, which is the
+    same for whole numbers as another operator.
+    """
     for name, field in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
@@ -54,7 +58,8 @@ def _inside(node: ast.AST, span: tuple[int, int] | None) -> Iterator[Change]:
             if span is None and isinstance(child, ast.FunctionDef):
                 within = (child.body[0].lineno, child.end_lineno or child.lineno)
             for new in _instead(child):
-                yield _change(node, name, at, child, new, within)
+                if not (isinstance(node, (ast.Subscript, ast.Compare)) and ast.unparse(new) == "-1"):
+                    yield _change(node, name, at, child, new, within)
             yield from _inside(child, within)
 
 
