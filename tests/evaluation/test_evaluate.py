@@ -298,6 +298,34 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     assert far.against_best["known_wi"] == FromBest(best="msp", interval=(0, 0), p=1)
 
 
+def test_known_classes_are_measured_by_the_paper_whatever_the_protocol(files, objects, regions):
+    # The second cat lies on a fox too, which the published code counts as misclassified.
+    mixed = objects(("o1", FIRST, "cat"), ("o2", FIRST, "cat"), ("o2", [0, 0, 100, 90], "fox"))
+    found = regions(("o1", FIRST, 0.8, "cat"), ("o2", FIRST, 0.9, "cat"))
+    write_split(files, "far", mixed, found)
+    write_scores(files, "msp", "far", found, [0.8, 0.9])
+    paper, published = (
+        evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=0, protocol=protocol)).methods["msp"]
+        for protocol in ("paper", "published-code")
+    )
+    known, of_unknown = (
+        [each.splits["far"].of_group(group) for each in (paper, published)] for group in ("known", "open_set")
+    )
+    assert known[0] == known[1] and known[0]["wi"] == 0
+    assert [one["aose"] for one in of_unknown] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("tau", "kept", "found"), [(0.6, 1, 0), (0.7, 1, 1), (0.8, 0.5, 1), (0.9, 0.5, 2), (0.95, 0, 2)]
+)
+def test_a_detection_whose_score_is_tau_is_kept(files, tau, kept, found):
+    write_json(files.fitted("msp") / "threshold.json", {"threshold": tau})
+    result = evaluate(files).methods["msp"]
+    # ID scores 0.9 and 0.7, those on unknown objects 0.8 and 0.6.
+    assert result.id_regions_kept == kept
+    assert result.splits["far"].of_group("open_set")["tp_u"] == found
+
+
 def test_metrics_over_ious_and_by_supercategory(files):
     settings = EvaluationSettings(replicates=0, supercategories={"fox": "canine", "bear": "other"})
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]

@@ -1,5 +1,7 @@
 """Self-awareness of a run: what is chosen on validation images, and what DAQ is made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,9 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_aware_run import SelfAwareRun
 from farther.evaluation.self_awareness import evaluate_self_awareness
 from farther.evaluation.settings import EvaluationSettings
-from farther.metrics import self_awareness
+from farther.metrics import closed_set, self_awareness
 from farther.metrics.self_awareness.image_uncertainty import of_confidence
+from farther.metrics.self_awareness.images import DetectedImages
 from farther.tables import Images, Objects, Regions
 
 FIRST, SECOND, NOWHERE = (0, 0, 100, 100), (200, 0, 300, 100), (700, 700, 800, 800)
@@ -170,6 +173,79 @@ def test_the_ablation_ends_with_the_run_as_it_is_evaluated(whole):
     assert found.ablation[1].metrics["laece"] == pytest.approx(found.ablation[2].metrics["laece"], abs=1)
     top = {row["k"]: row for row in found.top_k}
     assert top[100]["laece"] < top[10]["laece"] and top[100]["lrp"] > top[10]["lrp"] > top[None]["lrp"]
+
+
+def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(whole):
+    run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
+    objects, regions, names = run.held_out.objects, run.held_out.regions, run.held_out.names
+    kept = run.held_out.above(run.detector.confidence_thresholds)
+    assert [row["k"] for row in found.top_k] == [None, 10, 25, 50, 100]
+    for row in found.top_k:
+        k, chosen = row["k"], kept
+        if k is not None:
+            ranked = sorted(range(len(regions)), key=lambda row: -regions.score[row])
+            chosen = np.zeros(len(regions), dtype=bool)
+            for name in names:
+                chosen[[row for row in ranked if regions.image_id[row] == name][:k]] = True
+        shown = regions[chosen]
+        missing = [name for name in names for _ in range((k or 0) - np.sum(shown.image_id == name))]
+        count = len(missing)
+        dummies = Regions(
+            image_id=missing,
+            region_id=10_000 + np.arange(count),
+            box=np.tile([5000, 5000, 5001, 5001], (count, 1)),
+            score=np.zeros(count),
+            label=np.arange(count) % 2,
+            logits=np.zeros((count, 2)),
+            classes=regions.classes,
+        )
+        both = Regions.concatenate([shown, dummies]) if count else shown
+        expected = self_awareness.evaluate(objects, both)
+        # One dummy more of one class, where they are odd.
+        assert (row["lrp"], row["laece"]) == pytest.approx((expected["lrp"], expected["laece"]), rel=1e-3)
+        assert row["detections_per_image"] == pytest.approx(len(both) / len(names))
+
+
+def test_what_is_said_of_images_is_what_a_loop_over_them_counts(whole):
+    run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
+    level = found.detector.image_threshold
+    doubt = {name: images.uncertainty(run.detector.aggregate) for name, images in run.ood.items()}
+    known = run.clean.uncertainty(run.detector.aggregate)
+    for name, of in {**doubt, "all": np.concatenate(list(doubt.values()))}.items():
+        shares = np.mean(known <= level), np.mean(of > level)
+        assert (found.splits[name]["tpr"], found.splits[name]["tnr"]) == pytest.approx(shares)
+    assert [found.images[name].severity for name in ("test", "c1", "c5")] == [0, 1, 5]
+    bins = np.bincount(np.minimum(known * 10, 9).astype(int), minlength=10)
+    assert found.images["test"].histogram == pytest.approx(bins / len(known))
+    # Means over the images of one bin of uncertainty, of the ID split and the shifted ones together.
+    parts = {"clean/": run.clean, **{f"{name}/": images for name, images in run.shifted.items()}}
+    place = {
+        f"{prefix}{name}": min(int(of * 10), 9)
+        for prefix, images in parts.items()
+        for name, of in zip(images.names, images.uncertainty(run.detector.aggregate), strict=True)
+    }
+    pooled = DetectedImages.pooled({prefix[:-1]: images for prefix, images in parts.items()})
+    for number, value in enumerate(found.map_by_uncertainty):
+        names = [name for name, bin_ in place.items() if bin_ == number]
+        objects = pooled.objects[np.isin(pooled.objects.image_id.astype(str), names)]
+        regions = pooled.regions[np.isin(pooled.regions.image_id.astype(str), names)]
+        expected = closed_set.evaluate(objects, regions)["ap"] if len(objects) else None
+        assert value == pytest.approx(expected)
+
+
+def test_curves_hold_what_the_run_measures_at_each_setting(whole):
+    run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
+    known = run.held_out.uncertainty(run.detector.aggregate)
+    rows = found.sweeps["image_threshold"]
+    assert [row["kept"] for row in rows] == pytest.approx([n / 10 for n in range(1, 11)])
+    for row in rows[4::5]:
+        level = np.sort(known)[int(np.ceil(row["kept"] * len(known))) - 1]
+        quality = run.quality(replace(run.detector, image_threshold=float(level)))
+        assert {part: row[part] for part in ("daq", "idq_t")} == {part: quality[part] for part in ("daq", "idq_t")}
+    assert [row["confidence"] for row in found.sweeps["confidence"]] == pytest.approx([n / 10 for n in range(1, 10)])
+    assert [row["iou"] for row in found.ious] == [0.1, 0.3, 0.5, 0.7, 0.9]
+    middle = next(row for row in found.ious if row["iou"] == run.asked.iou)
+    assert (middle["lrp"], middle["laece"]) == (found.calibrated["linear"]["lrp"], found.calibrated["linear"]["laece"])
 
 
 def test_aggregates_are_those_of_the_library(whole):

@@ -294,7 +294,15 @@ def test_residual_is_the_length_of_the_smallest_principal_directions(make):
 
 @pytest.mark.parametrize(
     ("features", "paper", "published_code"),
-    [(12, 6, 6), (512, 256, 256), (600, 512, 300), (800, 512, 512), (1024, 1000, 512), (2048, 1000, 1000)],
+    [
+        (12, 6, 6),
+        (512, 256, 256),
+        (767, 512, 383),
+        (768, 512, 512),
+        (1001, 1000, 512),
+        (2047, 1000, 512),
+        (2048, 1000, 1000),
+    ],
 )
 def test_vim_keeps_as_many_dimensions_as_the_protocol_says(features, paper, published_code):
     assert methods.create("vim")._dimension(features) == paper

@@ -197,6 +197,18 @@ def test_over_several_ious_the_mean_is_taken(objects, regions):
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
+def test_the_curve_encloses_the_average_precision_and_ends_at_precision_and_recall(world, protocol):
+    objects, regions = world(3)
+    flagged, score = regions.score < 0.7, np.random.default_rng(0).normal(size=len(regions)).round(1)
+    outcome = OpenSetSplit.of(objects, regions, MatchingRules(protocol=protocol)).match(flagged)
+    curve, found = open_set.curve(outcome, score), open_set.metrics(outcome, score)
+    best = np.maximum.accumulate(curve.precision[::-1])[::-1]
+    assert np.sum(np.diff(curve.recall, prepend=0) * best) == pytest.approx(found["ap_u"])
+    assert (curve.precision[-1], curve.recall[-1]) == pytest.approx((found["p_u"], found["r_u"]))
+    assert open_set.curve(OpenSetSplit.of(objects[:0], regions).match(flagged)) is None
+
+
+@pytest.mark.parametrize("protocol", ["paper", "published-code"])
 def test_a_larger_iou_on_the_same_overlaps_gives_what_another_split_would(world, protocol):
     objects, regions = world(4)
     unknown = regions.score < 0.5

@@ -41,6 +41,13 @@ def test_impact_worked_by_hand(case):
     assert at["impact"][0] == at["impact_by_precision"][0] == 0
 
 
+def test_a_wild_detection_as_confident_as_the_operating_point_counts(case, regions):
+    truth, found, closed, _, images = case
+    wild = wilderness.Wilderness(truth, found, closed, regions(("w1", FIRST, 0.6, "cat")), images)
+    assert wild.at_recall(1.0)["impact"][-1] == 1 / 4
+    assert wild.ratios[-1] == 2 and sorted(wild.wild_images(2)) == WILD
+
+
 def test_both_definitions_agree_for_a_single_class(case):
     truth, found, closed, others, images = case
     wild = wilderness.Wilderness(truth[:2], found[:3], closed, others, images)  # no dog

@@ -244,7 +244,9 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
             misplaced = float((1 - one.quality[one.is_true]).sum()) / (1 - iou)
             wrong = len(one.score) - true + dummies + one.positives - true
             lrp.append((wrong + misplaced) / (wrong + true))
-            gaps = np.bincount(self_awareness.bin_of(one.score), one.score - one.quality, self_awareness.BINS)
+            binned = one.score < 1  # as everywhere: a confidence of 1 lies in no bin
+            score, gap = one.score[binned], (one.score - one.quality)[binned]
+            gaps = np.bincount(self_awareness.bin_of(score), gap, self_awareness.BINS)
             laece.append(float(np.abs(gaps).sum()) / max(len(one.score) + dummies, 1))
         rows.append(
             {
