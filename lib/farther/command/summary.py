@@ -73,21 +73,35 @@ def compared_with_commit(folder: Path) -> str:
 
 
 def open_report(
-    report: Annotated[Path, typer.Argument(metavar="REPORT", help="Its folder.")] = Path("artifacts/report"),
+    report: Annotated[Path, typer.Argument(metavar="REPORT", help="Its folder, or one of its pages.")] = Path(
+        "artifacts/report"
+    ),
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the charts as SVG, PDF, PNG and CSV instead.")
+    ] = None,
 ) -> int:
-    """Open the report in the browser.
+    """Open the report in the browser, or write its charts as figures of a paper.
 
-    Without a display the path is printed instead.
+    Figures are 3.3 and 6.9 inches wide, one and two columns, with letters of 8 points. Without a display the path of
+    the report is printed.
 
     \b
     Examples:
       farther open
+      farther open --export figures
+      farther open artifacts/report/deploy.html --export figures
     """
     import webbrowser
 
     from farther.errors import DataError
 
-    page = (report / "index.html").resolve()
+    if export is not None:
+        from farther.report import export_charts
+
+        count = export_charts(report, export)
+        print(f"{count:,} chart{'' if count == 1 else 's'} in {export.resolve()}")
+        return 0
+    page = (report / "index.html" if report.is_dir() or not report.suffix else report).resolve()
     if not page.is_file():
         raise DataError("there is no report yet; `dvc repro report` writes it", file=page)
     no_display = sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

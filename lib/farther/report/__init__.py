@@ -1,7 +1,8 @@
 """The report: pages to look at, tables to paste into a paper, and the main tables in a terminal.
 
 `build(params, root)` writes `artifacts/report/index.html` and the tables beside it; `summary(params, root)` returns the
-main tables as text, `overview(params, root)` one of means, `headline(params, root)` what the results show in sentences.
+main tables as text, `overview(params, root)` one of means, `headline(params, root)` what the results show in sentences;
+`export_charts(report, out)` writes the charts as figures of a paper.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from farther.report.charts.figures import export_charts
 from farther.report.distances import headline
 from farther.report.overview import overview
 from farther.report.tables import summary
 
-__all__ = ["build", "headline", "overview", "summary"]
+__all__ = ["build", "export_charts", "headline", "overview", "summary"]
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 import farther
 from farther.keyed import KEYS, Keyed
+from farther.report.charts.vega import FIGURES
 from farther.report.navigation import Link, Navigation
 from farther.tables.documents import write_json
 from farther.tables.files import inside
@@ -141,6 +142,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["version"] = farther.__version__
+    environment.globals["figure_style"] = FIGURES
     environment.filters["script"] = as_script
     environment.filters["subscript"] = _subscript
     environment.filters["code"] = _code

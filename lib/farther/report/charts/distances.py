@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 import polars as pl
 
 from farther.report.charts import vega as vl
+from farther.report.charts.figures import as_files
 from farther.report.charts.results import OUTCOMES
 
 #: From below: what is found of all objects, and what only proposals find, then the others.
@@ -18,9 +18,6 @@ KEYS = (
     OUTCOMES["fn_misclassified"],
     OUTCOMES["fn_missed"],
 )
-
-#: Formats of its files.
-FORMATS = ("svg", "png", "pdf")
 
 #: Smallest share whose number fits into its part of a bar.
 PRINTED = 0.055
@@ -37,27 +34,20 @@ def figure(rows: pl.DataFrame) -> dict[str, Any]:
     found = []
     for panel in panels(rows).charts:
         spec = copy.deepcopy(panel.spec)
-        spec["layer"][0]["encoding"]["color"]["legend"] = {"title": None, "orient": "top", "direction": "horizontal"}
-        width = 64 * rows.filter(panel=panel.title)["distance"].n_unique()
-        del spec["description"]
+        width = 58 * rows.filter(panel=panel.title)["distance"].n_unique()
+        del spec["description"], spec["usermeta"]
         found.append({**spec, "width": width, "height": 260, "title": panel.title})
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "background": "white",
-        "config": {"view": {"stroke": None}, "font": "sans-serif", "legend": {"labelFontSize": 13}},
-        "columns": 5,
+        "config": vl.FIGURES["config"],
+        "columns": 3,
         "concat": found,
     }
 
 
 def drawn(rows: pl.DataFrame) -> dict[str, bytes]:
     """The figure as files, by their `FORMATS`."""
-    import vl_convert
-
-    svg = vl_convert.vegalite_to_svg(figure(rows))
-    one_weight = re.sub(r' font-weight="\w+"', "", svg)  # the order in which two fonts are embedded in a PDF is random
-    files = (svg.encode(), bytes(vl_convert.svg_to_png(svg, scale=2)), bytes(vl_convert.svg_to_pdf(one_weight)))
-    return dict(zip(FORMATS, files, strict=True))
+    return as_files(figure(rows))
 
 
 def _keys(rows: pl.DataFrame) -> tuple[vl.Key, ...]:

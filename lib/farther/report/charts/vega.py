@@ -36,6 +36,24 @@ UNIT: dict[str, Any] = {"domain": [0, 1]}
 ROUND: dict[str, Any] = {"zero": False, "nice": True}
 
 
+#: Charts as figures of a paper, as `farther.report.charts.figures` and pages save them: the widths of one and of two
+#: columns, pixels to an inch, with which letters of 12 pixels have 8 points, and Vega-Lite's configuration.
+FIGURES: dict[str, Any] = {
+    "inches": [3.3, 6.9],
+    "pixels": 108,
+    "dpi": 300,
+    "config": {
+        "background": "white",
+        "padding": {"left": 5, "top": 5, "right": 14, "bottom": 5},
+        "font": "Helvetica, Arial, sans-serif",
+        "title": {"anchor": "start", "fontSize": 12},
+        "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 160},
+        "legend": {"orient": "top", "title": None, "labelFontSize": 12, "labelLimit": 0},
+        "view": {"stroke": None},
+    },
+}
+
+
 @dataclass(frozen=True)
 class Key:
     """One entry of a legend: a name, its colour and a letter that looks like its mark."""
@@ -94,8 +112,16 @@ def chart(
     body: dict[str, Any] = {"encoding": encoding, "layer": list(layers)}
     if len(layers) == 1:
         body = {**layers[0], "encoding": {**encoding, **layers[0]["encoding"]}}
-    spec = {"width": "container", "description": description, "data": data, **body, "height": height}
+    about = {"title": title, "entry": _legend_entry([encoding, *(one["encoding"] for one in layers)])}
+    spec = {"width": "container", "description": description, "data": data, **body, "height": height, "usermeta": about}
     return Chart(title, description, spec)
+
+
+def _legend_entry(encodings: Iterable[Mapping[str, Any]]) -> int:
+    """About the width in pixels of an entry of the legend, of which a figure has as many in a row as fit."""
+    channels = (channel for encoding in encodings for channel in encoding.values() if isinstance(channel, dict))
+    names = [name for one in channels for name in one.get("scale", {}).get("domain", ()) if isinstance(name, str)]
+    return 35 + 7 * max(map(len, names), default=0)
 
 
 def layer(mark: str | Channel, rows: Sequence[Mapping[str, Any]] | None = None, /, **encoding: Any) -> dict[str, Any]:
@@ -135,7 +161,7 @@ def tooltip(*fields: str) -> list[dict[str, Any]]:
 
 
 def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[str, Any]:
-    """Channels that tell apart the entries of a legend.
+    """Channels that tell apart the entries of a legend, which a page has above its charts, and a figure within it.
 
     Args:
         field: Holds the entries' names.
@@ -145,10 +171,7 @@ def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[
     names = [key.name for key in legend]
     ranges = {"color": [key.colour for key in legend]}
     ranges |= {channel: [of[key.letter] for key in legend] for channel, of in letters.items()}
-    return {
-        channel: named(field, scale={"domain": names, "range": values}, legend=None)
-        for channel, values in ranges.items()
-    }
+    return {channel: named(field, scale={"domain": names, "range": values}) for channel, values in ranges.items()}
 
 
 def keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:

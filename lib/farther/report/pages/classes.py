@@ -151,7 +151,7 @@ def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
         ("id_class", KNOWN, "square", "left", 8),
     ):
         rows = nodes.filter(side=side).to_dicts()
-        text = {"type": "text", "align": align, "dx": shift, "fontSize": 11}
+        text = {"type": "text", "align": align, "dx": shift, "fontSize": 12}
         layers += [
             vl.layer({"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60}, rows),
             vl.layer(text, rows, text=vl.named("name")),

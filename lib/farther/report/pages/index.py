@@ -7,6 +7,7 @@ from typing import Any
 from farther.report import means, power, problems
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import distances
+from farther.report.charts.figures import FORMATS
 from farther.report.site import Site
 
 
@@ -25,7 +26,7 @@ def content(results: AllResults) -> dict[str, Any]:
         "hero": distances.panels(results.distances.rows),
         "hero_methods": list(dict.fromkeys(run.label(method) for run, method in results.distances.shown)),
         "sentences": list(filter(None, [*results.distances.sentences(), power.undecided(results.sizes)])),
-        "figures": distances.FORMATS if evaluated else (),
+        "figures": FORMATS if evaluated else (),
         "tiles": {
             "detectors evaluated": len(evaluated),
             "methods compared": results.values["method"].n_unique(),

@@ -2,17 +2,19 @@
 {
   // The page's colours of text and lines, light or dark.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // As figures of a paper, in these colours; legends are above the charts.
   const config = () => ({
+    ...figures.config,
     font: "system-ui, sans-serif",
     background: "transparent",
+    padding: 5,
+    legend: { disable: true },
     axis: {
-      labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 160,
+      ...figures.config.axis,
       gridColor: colour("--line"), domainColor: colour("--soft"), tickColor: colour("--soft"),
       labelColor: colour("--ink"), titleColor: colour("--ink"),
     },
-    view: { stroke: null },
   });
-  const actions = { export: true, source: false, compiled: false, editor: false };
   const places = [...document.querySelectorAll(".chart[data-spec]")];
   let waiting = [...places];
 
@@ -25,23 +27,26 @@
       return { series, point, x, y };
     });
 
+  const specOf = (text) => {
+    const spec = JSON.parse(text);
+    if (spec.data?.format?.type === "csv") spec.data = { values: rows(spec.data.values) };
+    return spec;
+  };
+
   const draw = (place) => {
     const text = document.getElementById(place.dataset.spec).textContent;
-    const spec = JSON.parse(text.replaceAll('"#000000"', JSON.stringify(colour("--ink"))));
-    if (spec.data?.format?.type === "csv") spec.data = { values: rows(spec.data.values) };
+    const spec = specOf(text.replaceAll('"#000000"', JSON.stringify(colour("--ink"))));
     // `ast`: expressions are interpreted instead of compiled, for the same reason.
-    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config: config(), actions }).then(() => {
+    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config: config(), actions: false }).then(() => {
       // The picture has the text, as an element with a menu in it must not be a picture.
       const svg = place.querySelector("svg.marks");
-      ["role", "aria-label"].forEach((name) => place.removeAttribute(name));
+      ["role", "aria-label", "aria-roledescription"].forEach((name) => place.removeAttribute(name));
       svg.querySelectorAll("[role]").forEach((part) => {
         ["role", "aria-roledescription", "aria-label"].forEach((name) => part.removeAttribute(name));
       });
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", spec.description);
-      const menu = place.querySelector("summary");
-      menu.setAttribute("aria-label", "Save this chart");
-      menu.querySelector("svg").setAttribute("aria-hidden", "true");
+      place.append(figures.menu(place.dataset.spec, specOf(text)));
     }).catch((error) => {
       place.textContent = `No chart: ${error.message}`;
     });

@@ -1,0 +1,71 @@
+"use strict";
+// Charts as figures of a paper: the menu that saves one, as SVG and PNG at the width of one and of two columns, and its
+// numbers as CSV. `farther open --export` writes the same files, and PDF.
+const figures = JSON.parse(document.getElementById("figure-style").textContent);
+figures.save = (name, type, content) => {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href));
+};
+{
+  const { inches, pixels, dpi, config, save } = figures;
+
+  const drawn = async (spec, width) => {
+    const { title, entry } = spec.usermeta;
+    const legend = { ...config.legend, columns: Math.max(1, Math.floor((width * pixels) / entry)) };
+    const lines = title.match(new RegExp(`.{1,${Math.floor((width * pixels) / 7)}}(?:\\s|$)`, "g"));
+    const autosize = { type: "fit-x", contains: "padding" };
+    const figure = { ...spec, title: lines, width: width * pixels, autosize };
+    const options = { renderer: "svg", ast: true, actions: false, config: { ...config, legend } };
+    return (await vegaEmbed(document.createElement("div"), figure, options)).view;
+  };
+
+  const asSvg = async (view) =>
+    (await view.toSVG()).replace(/width="([\d.]+)" height="([\d.]+)"/, (_, width, height) =>
+      `width="${(width / pixels).toFixed(3)}in" height="${(height / pixels).toFixed(3)}in"`);
+
+  const asPng = async (view) => {
+    const canvas = await view.toCanvas(dpi / pixels);
+    return new Promise((done) => { canvas.toBlob(done, "image/png"); });
+  };
+
+  // A spreadsheet would take a text that begins with one of these for a formula.
+  const guarded = (value) => (/^[=+\-@\t\r]/.test(value) && Number.isNaN(Number(value)) ? `'${value}` : `${value ?? ""}`);
+  const quoted = (value) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+
+  const asCsv = (spec) => {
+    const tables = [spec, ...(spec.layer ?? [])].filter((one) => one.data).map((one) => JSON.stringify(one.data.values));
+    const rows = [...new Set(tables)].flatMap((table) => JSON.parse(table));
+    const names = [...new Set(rows.flatMap(Object.keys))];
+    const lines = [names, ...rows.map((row) => names.map((name) => guarded(row[name])))];
+    return lines.map((line) => line.map(quoted).join(",") + "\n").join("");
+  };
+
+  const button = (text, click) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.addEventListener("click", click);
+    return made;
+  };
+
+  // The menu of a chart; `name` begins its files' names.
+  figures.menu = (name, spec) => {
+    const menu = document.createElement("details");
+    const summary = document.createElement("summary");
+    summary.textContent = "⋯";
+    summary.ariaLabel = "Save this chart";
+    const choices = inches.flatMap((width) => [
+      button(`SVG, ${width} in`, async () => save(`${name}-${width}in.svg`, "image/svg+xml", await asSvg(await drawn(spec, width)))),
+      button(`PNG, ${width} in`, async () => save(`${name}-${width}in.png`, "image/png", await asPng(await drawn(spec, width)))),
+    ]);
+    const list = document.createElement("div");
+    list.append(...choices, button("CSV, its numbers", () => save(`${name}.csv`, "text/csv", asCsv(spec))));
+    menu.className = "save";
+    menu.append(summary, list);
+    menu.addEventListener("click", (event) => { if (event.target.type === "button") menu.open = false; });
+    return menu;
+  };
+}
