@@ -18,6 +18,7 @@ from farther.tables.files import digest
 PAGES = [
     "index.html",
     "detectors.html",
+    "proposals.html",
     "methods.html",
     "splits.html",
     "across.html",

@@ -99,7 +99,7 @@ def open_report(
         from farther.report import export_charts
 
         count = export_charts(report, export)
-        print(f"{count:,} chart{'' if count == 1 else 's'} in {export.resolve()}")
+        say(f"{count:,} chart{'' if count == 1 else 's'} in {export.resolve()}")
         return 0
     page = (report / "index.html" if report.is_dir() or not report.suffix else report).resolve()
     if not page.is_file():
