@@ -240,6 +240,28 @@ def names_in(curation) -> dict[str, list[str]]:
     return {name: curation.splits[name].images.image_id.tolist() for name in ("more_near", "more_far")}
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "dataset,subset,image_id\nphotos,pool,a\n\nphotos,pool,x\n",
+            r"c\.csv: row 4: field 'image_id': photos pool has no image 'x'",
+        ),
+        ("dataset,subset,image_id\nphotos,pool,a\nphotos,,b\n", "row 3: expected dataset, subset and image_id"),
+        ("dataset,subset\nphotos,pool\n", "row 1: no column 'image_id'"),
+    ],
+)
+def test_a_wrong_row_of_candidates_is_named_by_its_line(tmp_path, text, problem):
+    (tmp_path / "c.csv").write_text(text)
+    with pytest.raises(DataError, match=problem):
+        listed(tmp_path / "c.csv", "photos", "pool", ["a", "b"])
+
+
+def test_a_mask_of_candidates_is_in_the_order_of_the_images(tmp_path):
+    (tmp_path / "c.csv").write_text("dataset,subset,image_id\nphotos,pool,b\nphotos,other,a\nmore,pool,c\n")
+    assert listed(tmp_path / "c.csv", "photos", "pool", ["a", "b", "c"]).tolist() == [False, True, False]
+
+
 def test_a_candidate_enters_only_after_people_let_it_in(folder):
     write(folder, "a", "b", "c", "d", "e")
     tables = InMemory(val={}, pool=POOL)

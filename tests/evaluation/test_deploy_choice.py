@@ -14,7 +14,7 @@ from tests.support.evaluations import SEARCH
 from farther.errors import DataError, ParameterError
 from farther.evaluation.deploy.choose import _Chooser, choose_deployment, store_choice
 from farther.evaluation.deploy.results import Budget, DeployChoices
-from farther.evaluation.deploy.search import NOTHING_FLAGGED, Part, best_setting, best_tau
+from farther.evaluation.deploy.search import NOTHING_FLAGGED, Part, Point, best_setting, best_tau
 from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, halves
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -167,6 +167,32 @@ def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted
     found = chosen(artifacts, max_false_alarms=10, guarantee="conformal")
     assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; 4 are there."]
     assert (found.choice.tau, found.choice.measured["false_alarms"].count) == (NOTHING_FLAGGED, 0)
+
+
+def test_a_budget_of_one_axis_has_its_limit_alone():
+    budget = Budget(max_misclassified=0.1, max_false_alarms=5, max_recall_loss=0.2)
+    assert {axis: budget.only(axis).limits for axis in budget.limits} == {
+        axis: {axis: limit} for axis, limit in budget.limits.items()
+    }
+
+
+def test_settings_are_ranked_by_false_alarms_only_where_a_limit_on_misclassified_objects_is_met():
+    def points(reached):
+        return [Point(None, reached, None, *values) for values in ((0.3, 1.0, 0.0), (0.1, 5.0, 0.0))]
+
+    def best(budget, reached):
+        return min(points(reached), key=lambda point: point.rank(budget)).misclassified
+
+    limited, free = Budget(max_misclassified=0.3), Budget(max_false_alarms=5)
+    assert [best(limited, True), best(limited, False), best(free, True), best(free, False)] == [0.3, 0.1, 0.1, 0.1]
+
+
+def test_the_curve_of_a_method_ends_where_nothing_and_where_everything_is_flagged(tmp_path):
+    curve = chosen(lay(tmp_path), max_false_alarms=25).curves["one"]
+    # In four test images there are three detections at or above t*.
+    assert (curve.false_alarms[0], curve.false_alarms[-1]) == (0, 75)
+    assert curve.misclassified[0] > curve.misclassified[-1] == 0
+    assert curve.misclassified == sorted(curve.misclassified, reverse=True)
 
 
 def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_path):

@@ -16,10 +16,12 @@ from farther.evaluation.results import FittedMethod, FromBest
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.evaluation.wilderness import WildImages
-from farther.metrics import weighting
+from farther.metrics import open_set, weighting
 from farther.metrics.catalogue import COMPARED, METRICS
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_diagnosis
+from farther.metrics.open_set import known_classes
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics import bootstrap
 from farther.tables import Header, Images, Objects, Regions, Scores
 
@@ -324,6 +326,30 @@ def test_a_detection_whose_score_is_tau_is_kept(files, tau, kept, found):
     # ID scores 0.9 and 0.7, those on unknown objects 0.8 and 0.6.
     assert result.id_regions_kept == kept
     assert result.splits["far"].of_group("open_set")["tp_u"] == found
+
+
+def test_groups_hold_what_the_library_measures_on_the_same_tables(files, world):
+    (known, found), (wild, wild_found) = world(0, images=10), world(1, images=10)
+    category = np.where(np.arange(len(wild)) % 3 == 0, wild.category, "fox").astype(object)
+    wild = wild.with_columns(category=category)
+    scores = {}
+    for split, objects, regions in (("test", known, found), ("far", wild, wild_found)):
+        write_split(files, split, objects, regions, extra="unseen")
+        scores[split] = np.random.default_rng(len(split)).normal(size=len(regions)).round(1)
+        write_scores(files, "msp", split, regions, scores[split])
+    far = evaluate(files, ["msp"]).methods["msp"].splits["far"]
+    above, classes = wild_found.score >= 0.5, tuple(found.classes)
+    regions, score = wild_found[above], scores["far"][above]
+    rules = MatchingRules(known_classes=classes)
+    outcome = OpenSetSplit.of(wild, regions, rules).match(score < 0.65)
+    expected = open_set.metrics(outcome, -score)
+    assert far.of_group("open_set") == pytest.approx(expected)
+    assert far.ap_u_by_confidence == pytest.approx(open_set.metrics(outcome)["ap_u"])
+    assert far.of_group("known") == pytest.approx(known_classes.metrics(outcome, regions, unknown_score=-score))
+    # Of the images of a split, those without a detection at or above t*.
+    names = {*wild.image_id, "unseen"}
+    detector = json.loads((files.metrics / "far" / "detector.json").read_text())
+    assert detector["no_detection"] == pytest.approx(1 - len(set(regions.image_id)) / len(names))
 
 
 def test_metrics_over_ious_and_by_supercategory(files):

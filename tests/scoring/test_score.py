@@ -10,6 +10,7 @@ from farther import methods
 from farther.errors import DataError, ParameterError
 from farther.keyed import KEYS
 from farther.methods import FitError
+from farther.methods.base import count_rows
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import FitSettings, RegionsSample, RunRegions
@@ -76,6 +77,18 @@ def test_a_missing_column_is_a_reason_and_no_error(make, tmp_path):
         regions.with_frame(regions.frame.drop("features")).write(tmp_path / "run" / split)
     reason = fit(tmp_path / "run", tmp_path / "fitted", "mahalanobis", operating=0.0)
     assert reason == "mahalanobis needs features, which these regions do not have"
+
+
+def test_regions_that_the_detector_labels_as_unknown_are_not_learned_from(make, tmp_path):
+    known = make(60, seed=0)
+    for split in ("train", "val"):
+        regions = make(60, seed=0, unknown_columns=(4,))
+        regions.write(tmp_path / "run" / split)
+    kept = int((regions.label != 4).sum())
+    assert 0 < kept < len(known)
+    run = RunRegions(tmp_path / "run")
+    assert count_rows(run.training) == count_rows(run.calibration) == kept
+    assert [4 in batch.label for batch in run.training.batches()] == [False]
 
 
 def test_no_detection_above_the_threshold_is_a_reason(run, tmp_path):

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, Registry, build
-from farther.tables import Images, Objects, Regions, Scores
+from farther.tables import Images, Objects, Regions, Scores, stored, table
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
 
@@ -137,3 +137,34 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert known.create("wooden_horse", k=4).k == 4
     with pytest.raises(ParameterError, match=r"unknown toy 'wooden_house'. Did you mean 'wooden_horse'\?"):
         known.create("wooden_house")
+
+
+@pytest.mark.parametrize("texts", [["a"] * 30, list("aabbbc") * 5, list("abcdefgh") * 4, [f"{n}" for n in range(30)]])
+def test_texts_of_long_columns_are_those_of_short_ones(texts, monkeypatch):
+    series, expected = pl.Series("x", texts), np.array(texts, dtype=object)
+    for few in (8, 29, 30, 31):
+        monkeypatch.setattr(table, "FEW", few)
+        found = table.as_numpy(series)
+        assert found.dtype == object and (found == expected).all()
+
+
+def test_lists_of_different_lengths_are_refused_with_the_row():
+    ragged = pl.Series([[1.0, 2.0], [3.0, 4.0], [5.0]])
+    with pytest.raises(DataError, match=r"row 2: .*1 values, but 2 in row 0"):
+        Regions(
+            image_id=["a"] * 3, region_id=[0, 1, 2], box=np.ones((3, 4)), score=[1.0] * 3, label=[0] * 3, logits=ragged
+        )
+    with pytest.raises(DataError, match=r"field 'score': expected float32 values, found"):
+        Regions(image_id=["a"], region_id=[0], box=np.ones((1, 4)), score=["x"], label=[0], logits=[[1.0]])
+
+
+def test_what_no_stage_has_written_is_empty_and_what_one_wrote_is_read(tmp_path):
+    assert stored.ingest_warnings(tmp_path) == {"counts": {}, "warnings": []}
+    assert stored.curate_warnings(tmp_path) == []
+    assert stored.read_times(tmp_path / "times.json") == {"machine": {}, "runs": {}}
+    assert stored.read_cost(tmp_path / "cost.json") == {"images": 0, "runs": {}}
+    write_json(tmp_path / stored.WARNINGS, {"warnings": ["one"]})
+    assert stored.curate_warnings(tmp_path) == ["one"]
+    times = {"machine": {"processor": "x"}, "runs": {}}
+    write_json(tmp_path / "times.json", times)
+    assert stored.read_times(tmp_path / "times.json") == times
