@@ -41,6 +41,7 @@ class Project:
         params["benchmarks"]["voc"]["splits"] = {name: splits[name] for name in ("coco_near", "coco_far")}
         del params["benchmarks"]["voc"]["shifted"], params["benchmarks"]["voc"]["pseudo_ood"]
         params["detectors"] = {RUN: params["detectors"][RUN]}
+        params["detectors"][RUN].pop("proposals", None)  # of a run that is not here
         params["review"] = {"voc": RUN}
         params["inference"]["workers"] = 0
         params["methods"] = {name: params["methods"][name] for name in METHODS}

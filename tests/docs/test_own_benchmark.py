@@ -92,7 +92,8 @@ def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, caps
     lines = [line for text in PAGE.blocks("bash") for line in text.splitlines()]
     make = next(line for line in lines if line.startswith("farther init"))
     assert main(shlex.split(make)[1:]) == 0
-    assert capsys.readouterr().out == PAGE.blocks("text")[0]
+    printed = capsys.readouterr()
+    assert printed.out + printed.err == PAGE.blocks("text")[0]
     rules = Path("project/data/benchmarks/pets.yaml").read_text()
     assert PAGE.blocks("yaml")[0] in rules
     monkeypatch.chdir(photos / "project")
