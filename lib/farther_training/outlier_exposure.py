@@ -43,7 +43,7 @@ class OutlierExposure:
         """
         found = [path for path in listed(self.folder, "**/*") if path.suffix.lower() in ENDINGS]
         if not found:
-            raise DataError(f"no image here; known endings: {', '.join(ENDINGS)}", file=self.folder)
+            raise DataError(f"no images here; known extensions: {', '.join(ENDINGS)}", file=self.folder)
         return found
 
     def content(self) -> str:

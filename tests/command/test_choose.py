@@ -53,8 +53,8 @@ def test_it_prints_the_answer_the_costs_with_n_and_what_each_limit_costs_alone(p
     said = " ".join(shown.split())
     assert (
         "No method reaches at most 10% of the unknown objects misclassified and at most 0 false alarms per 100 ID "
-        "images. The nearest within at most 0 false alarms per 100 ID images is one with t* = 0.5 and τ = 0.2. "
-        "Measured on other images: 25.0%"
+        "images. The closest setting within at most 0 false alarms per 100 ID images is one with t* = 0.5 and τ = 0.2. "
+        "Measured on held-out images: 25.0%"
     ) in said
     assert "for unknown objects, chosen on far and measured on the other OOD splits" in said
     lines = [line.split() for line in shown.splitlines()]

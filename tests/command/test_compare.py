@@ -93,7 +93,7 @@ def test_a_name_that_nothing_has_brings_the_nearest(folders, capsys):
     assert main(["compare", *folders, "--run", "a-ne"]) == 2
     assert "Did you mean 'a-net'?" in capsys.readouterr().err
     assert main(["compare", *folders, "--run", "b-net", "--method", "knn"]) == 2
-    assert "no metric has all of these" in capsys.readouterr().err
+    assert "no metric matches all of these" in capsys.readouterr().err
 
 
 def test_the_largest_change_comes_first_when_asked_for(folders, capsys):

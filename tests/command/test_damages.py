@@ -211,7 +211,7 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     ),
     "absent decisions": (removed("data/decisions/pets.csv"), "leave `decisions` out"),
     "decisions elsewhere": (
-        params(lambda p: p["benchmarks"]["pets"].update(decisions="pets.csv")), "decisions belong into data/decisions",
+        params(lambda p: p["benchmarks"]["pets"].update(decisions="pets.csv")), "decisions belong in data/decisions",
     ),
     "decisions of another form": (written("data/decisions/pets.csv", "image,fate\na,far\n"), "pets.csv"),
     "no adapter": (params(lambda p: p["detectors"]["theirs"].pop("adapter")), "'adapter' is missing"),
@@ -247,7 +247,7 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     "absent image": (removed("photos/pets/val/val3.png"), "val3.png: the file does not exist (1 of 6 images of val)"),
     "text for an image": (
         written("photos/pets/val/val3.png", "no image"),
-        "val3.png: no image format that is known (1 of 6 images of val, more than max_warnings = 0.05 allows)",
+        "val3.png: unknown image format (1 of 6 images of val, more than max_warnings = 0.05 allows)",
     ),
     "score of a detection": (detection(9, score=1.5), "row 9: field 'score': expected 0 to 1, found 1.5"),
     "other names of images": (

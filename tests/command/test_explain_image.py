@@ -189,13 +189,13 @@ def test_an_image_that_ingest_dropped_is_explained(here, capsys):
         "kind": "image unreadable",
         "subset": "all",
         "file": "all/077.jpg",
-        "found": "no image format that is known",
+        "found": "unknown image format",
     }
     write_json(here / "artifacts/tables/photos/warnings.json", {"counts": {}, "warnings": [warning]})
     for name in ("077", "077.jpg", "all/077.jpg"):
         assert main(["explain", "image", name]) == 0
         shown = " ".join(capsys.readouterr().out.split())
-        expected = "image unreadable: no image format that is known. `ingest` dropped it with its objects"
+        expected = "image unreadable: unknown image format. `ingest` dropped it with its objects"
         assert shown == f"photos all all/077.jpg {expected}"
 
 

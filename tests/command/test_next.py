@@ -75,6 +75,13 @@ def test_json_is_alone(command, finished, monkeypatch, capsys):
     assert result[0] in "[{" and last == ""
 
 
+def test_summary_fits_a_screen(finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished)
+    result, _ = printed(capsys, ["summary"])
+    lines = [line for line in result.splitlines() if not line.startswith("Report: ")]
+    assert max(map(len, lines)) <= 80 and len(lines) <= 40
+
+
 def test_further_steps_are_named_as_far_as_the_line_reaches(capsys):
     next_step("a" * 40, "b" * 40, "c")
     next_step(" ".join(["farther bundle run deployed", *(f"--option-{number}=0.01" for number in range(6))]))

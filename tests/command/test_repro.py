@@ -175,7 +175,7 @@ def test_ctrl_c_ends_the_stage_and_the_command(project):
         os.killpg(process.pid, signal.SIGINT)
         errors = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert errors.endswith("Stopped. What is finished is kept: run it again to continue.\n")
+    assert errors.endswith("Stopped. Finished stages are kept: run it again to continue.\n")
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # no process of its group is left
 

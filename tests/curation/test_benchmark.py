@@ -40,7 +40,7 @@ def params(**changes):
         ),
         (
             {"subsets": {"train": {"of": "all", "part": 0.8}, "val": {"of": "all", "part": 0.3}}},
-            "subsets: the parts of 'all' sum up to 1.1, more than 1",
+            "subsets: the parts of 'all' add up to 1.1, more than 1",
         ),
         (
             {"subsets": {"train": {"of": "all", "part": 0.5}, "val": {"of": "all", "part": 0.5, "together": "(a)"}}},

@@ -357,7 +357,7 @@ def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder):
     params = {"benchmarks": {"b": {**written, "splits": splits}}, "enrich": {"b": enrich}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     said = run(folder, "-m", "farther", "benchmark", "enrich", "b")
-    assert "No embeddings of id train, photos val, photos pool: only equal files are left out" in said
+    assert "No embeddings of id train, photos val, photos pool: only identical files are excluded" in said
     assert "2 new candidates" in said
     first = (folder / "data/candidates/b.csv").read_text()
     assert len(list(csv.DictReader(first.splitlines()))) == 2

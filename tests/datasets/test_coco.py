@@ -226,7 +226,7 @@ def test_two_categories_of_one_name_are_read_as_one(lay):
     assert annotations.categories == ["person", "stop sign"]
     assert annotations.objects.category.tolist() == [0, 0, 1]
     assert [(w.kind, w.about, w.found) for w in annotations.warnings] == [
-        ("two categories of one name", "dataset", "'person'")
+        ("two categories with the same name", "dataset", "'person'")
     ]
 
 

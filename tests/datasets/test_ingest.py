@@ -164,7 +164,7 @@ def test_more_warnings_than_allowed_are_an_error_that_counts_them_by_kind(lay, t
 def test_warnings_of_the_reader_count_too(lay, tmp_path):
     content = coco((1, 0, 0, 9, 9), (7, 0, 0, 9, 9))
     root = lay(pictures(**{FILE: content}))
-    with pytest.raises(DataError, match=r"1 warnings about 2 objects.*1 × object of an unknown image"):
+    with pytest.raises(DataError, match=r"1 warning about 2 objects.*1 × object of an unknown image"):
         run(root, tmp_path, max_warnings=0.4)
     _, warnings = run(root, tmp_path, max_warnings=0.5)
     assert warnings["counts"] == {"object of an unknown image": 1}
@@ -249,8 +249,8 @@ def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp
     reader = datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]})
     ingest(reader, "pets", tmp_path / "out")
     warnings = {(one["kind"], one["found"]) for one in ingest_warnings(tmp_path / "out")["warnings"]}
-    assert ("categories of nearly one name", "'Fox', 'fox'") in warnings
-    assert ("categories of nearly one name", "'cafe\u0301', 'caf\u00e9'") in warnings
+    assert ("categories with nearly the same name", "'Fox', 'fox'") in warnings
+    assert ("categories with nearly the same name", "'cafe\u0301', 'caf\u00e9'") in warnings
     assert ("image file with several ids", "a.png") in warnings
 
 

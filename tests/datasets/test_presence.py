@@ -51,7 +51,7 @@ def test_what_several_subsets_need_is_named_once(tmp_path):
     ("text", "what", "path"),
     [
         ("val: images/val\nnames: [cat]\n", "labels", "labels/val"),
-        ("val: [", "a sound file (not YAML", "data.yaml"),
+        ("val: [", "an intact file (not YAML", "data.yaml"),
     ],
 )
 def test_a_folder_that_yaml_names_is_looked_for_and_damaged_yaml_counts_as_missing(lay, text, what, path):

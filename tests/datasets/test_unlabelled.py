@@ -78,7 +78,10 @@ def test_a_video_becomes_a_frame_a_second_as_ffmpeg_numbers_them(photos, tmp_pat
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda root: [file.unlink() for file in root.rglob("*.*") if file.is_file()], "no image here; known endings"),
+        (
+            lambda root: [file.unlink() for file in root.rglob("*.*") if file.is_file()],
+            "no images here; known extensions",
+        ),
         (lambda root: (root / "clip.mp4").write_bytes(b"no video"), "OpenCV reads no frame of it: damaged"),
     ],
 )

@@ -468,7 +468,7 @@ def test_a_file_that_would_run_code_runs_none(tmp_path, folders):
         pickle.dump(Payload(str(tmp_path / "ran")), file, protocol=2)
     torch.save({"state_dict": {"a": Payload(str(tmp_path / "ran"))}}, tmp_path / "evil.pt")
     for name in ("evil.ckpt", "evil.pt"):
-        with pytest.raises(DataError, match="not a PyTorch file of weights alone"):
+        with pytest.raises(DataError, match="not a weights-only PyTorch file"):
             make_detector(tmp_path / name, config=folders("rt_detr")).header()
     assert not (tmp_path / "ran").exists()
 

@@ -338,7 +338,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
         create(absent).header()
     with pytest.raises(DataError, match="not a readable safetensors file"):
         create(broken).header()
-    with pytest.raises(DataError, match="not a PyTorch file of weights alone"):
+    with pytest.raises(DataError, match="not a weights-only PyTorch file"):
         create(code, classes=CLASSES).header()
 
 

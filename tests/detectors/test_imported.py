@@ -125,7 +125,7 @@ def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(
 
 def test_images_without_detections_and_detections_of_other_images_are_counted(world):
     world.results([*BOTH, detection("elsewhere"), detection("elsewhere"), detection(8)])
-    assert "test: 2 images, 1 regions; 1 images are without a detection" in world.lines
+    assert "test: 2 images, 1 regions; 1 images have no detections" in world.lines
     assert world.lines[-1] == "3 detections of 2 images are in no split: left out"
 
 

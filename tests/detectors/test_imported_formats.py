@@ -298,7 +298,7 @@ WRONG = {
     "text": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,much", r"f\.csv: row 2: field 'score': expected a number"),
     "empty": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5\n1.jpg,0,0,1,1,,0.5", r"row 3: field 'class': there is no"),
     "negative": ("f.csv", f"{HEAD}1.jpg,5,0,1,1,cat,0.5", r"row 2: field 'xmin, ymin, xmax, ymax': .*no size negative"),
-    "ragged": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5,7,8", r"f\.csv: not CSV that can be read"),
+    "ragged": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,0.5,7,8", r"f\.csv: not readable CSV"),
     "class": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cow,0.5", r"row 2: field 'class': unknown category 'cow'\. Known: cat"),
     "percent": ("f.csv", f"{HEAD}1.jpg,0,0,1,1,cat,93", r"row 2: field 'score': expected 0 to 1, found 93"),
     "labels": ("1.txt", "0 0.5 0.5 0.1 0.1\n", r"1\.txt: row 1: 5 numbers: the confidence is missing.*save_conf=True"),

@@ -283,6 +283,6 @@ def test_a_detector_that_cannot_look_again_is_refused():
         prepare = forward = header = lambda self, *_: None
 
     with pytest.raises(
-        ParameterError, match="'perturb' does not work with detector 'once': its rows cannot be computed again"
+        ParameterError, match="'perturb' does not work with detector 'once': its rows cannot be recomputed"
     ):
         Perturb().check(Once(weights="nowhere"))

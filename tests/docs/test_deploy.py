@@ -91,7 +91,7 @@ def test_what_was_deployed_is_measured_when_labels_arrive(evaluated, predicted):
     [
         (["absent", "scenes.mp4", "--out", "new"], "absent/bundle.json: the file does not exist: not a bundle"),
         (["deployed", "absent.mp4", "--out", "new"], "no such file or folder: 'absent.mp4'"),
-        (["deployed", "scenes.mp4", "--out", "predicted"], "predicted exists already, and nothing is overwritten"),
+        (["deployed", "scenes.mp4", "--out", "predicted"], "predicted already exists and is not overwritten"),
         (["deployed", "scenes.mp4", "--out", "new", "--codec", "zzzz"], "no video with the codec 'zzzz'"),
         (["deployed", "scenes.mp4", "--out", "new", "--every", "0"], "every is at least 1"),
     ],

@@ -88,7 +88,7 @@ def test_boxes_alone_get_text_scores_and_what_they_gain_over_the_confidence(proj
     words = shlex.split(command.replace("data/wordnet/dict", "kinds.yaml"))[1:]
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "Leaks: 2 of them name one of the 2 categories of the OOD test splits" in printed
+    assert "Leaks: 2 prompts name one of the 2 categories of the OOD test splits" in printed
     infer.main("ours")
     evaluate.main("ours")
     evaluated = json.loads((project / "artifacts/evaluation/ours.json").read_text())

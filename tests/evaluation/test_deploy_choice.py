@@ -158,14 +158,14 @@ def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not
 def test_without_unknown_objects_nothing_is_chosen(tmp_path):
     found = chosen(lay(tmp_path, splits={"far": [("cat", 0.9, 0.5, 0.5)] * 4}), max_false_alarms=25)
     assert (found.choice, found.methods) == (None, {})
-    assert found.notes == ["Nothing can be chosen: no unknown object is annotated in the OOD splits."]
+    assert found.notes == ["Nothing can be chosen: no unknown objects are annotated in the OOD splits."]
 
 
 def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted(tmp_path):
     artifacts = lay(tmp_path)
     assert "One of the 4 unknown objects is 25.0%" in chosen(artifacts, max_misclassified=0.01).notes[0]
     found = chosen(artifacts, max_false_alarms=10, guarantee="conformal")
-    assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; 4 are there."]
+    assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; there are 4."]
     assert (found.choice.tau, found.choice.measured["false_alarms"].count) == (NOTHING_FLAGGED, 0)
 
 

@@ -203,7 +203,7 @@ def test_the_problem_of_a_file_is_found_by_its_header_and_its_end(tmp_path):
         reason, is_image = pictures.problem_of(tmp_path / name)
         assert reason and is_image == (name != "a.webp")
         (tmp_path / name).write_bytes(content[:5])
-        assert pictures.problem_of(tmp_path / name) == ("no image format that is known", False)
+        assert pictures.problem_of(tmp_path / name) == ("unknown image format", False)
     assert pictures.problem_of(tmp_path / "b.jpg") == ("[Errno 2] No such file or directory: 'b.jpg'", False)
 
 

@@ -124,7 +124,7 @@ def test_folders_of_classes_are_labelled_images(tmp_path):
 
 def test_a_folder_without_images_is_refused_with_what_was_looked_for(tmp_path):
     (tmp_path / "notes.txt").write_text("lynx")
-    with pytest.raises(DataError, match=r"no format that is known; looked for data\.yaml \(YOLO\), JSON with images"):
+    with pytest.raises(DataError, match=r"unknown format; looked for data\.yaml \(YOLO\), JSON with images"):
         recognise(tmp_path)
 
 
@@ -148,10 +148,10 @@ def test_images_without_labels_are_unlabelled_and_no_id_dataset(pets, tmp_path):
     assert (found.entry["format"], found.images, found.unlabelled, found.categories) == ("images", 1, 1, [])
     detector = results(tmp_path / "r.json", "cat")
     made = init(tmp_path / "made", pets, [tmp_path / "photos"], [detector], Lookup())
-    assert any("photos: 1 images without boxes, taken to show no ID class" in line for line in made.assumed())
+    assert any("photos: 1 images without boxes, assumed to show no ID class" in line for line in made.assumed())
     made.write()
     assert Rules(tmp_path / "made/data/benchmarks/pets.yaml").of("photos") == []
-    with pytest.raises(DataError, match="images without boxes: the ID dataset needs the boxes of the classes"):
+    with pytest.raises(DataError, match="images without boxes: the ID dataset needs boxes of the known classes"):
         init(tmp_path / "other", tmp_path / "photos", [pets], [detector], Lookup())
 
 
@@ -180,7 +180,7 @@ def test_a_checkpoint_is_opened_by_the_adapter_that_fits(pets):
         (b"\x89HDF\r\n", "a file of Keras (HDF5)"),
         (b"PK\x03\x04 and no more", "a damaged or incomplete file of `torch.save`: copy or fetch it again"),
         (b"\x80\x04K\x01.", "a pickle"),
-        (b"\x20" + b"\0" * 7 + b'{"x": 1}', "a safetensors file of another program"),
+        (b"\x20" + b"\0" * 7 + b'{"x": 1}', "a safetensors file written by another program"),
         (bytes(range(200, 216)), "something else"),
         ({"bbox_head.fc.weight": torch.ones(1)}, "weights of MMDetection: give the JSON files"),
         ({"model": {"backbone.bottom_up.x": torch.ones(1)}}, "weights of Detectron2 of another network"),
@@ -196,7 +196,7 @@ def test_a_file_that_is_not_a_detector_comes_with_what_it_seems_to_be(pets, tmp_
         torch.save(content, tmp_path / "x.pt")
     with pytest.raises(DataError, match=re.escape(f"no adapter opens it: it seems to be {seems}")) as error:
         recognise_detector(tmp_path / "x.pt", recognise(pets))
-    assert "Read are checkpoints of Ultralytics" in str(error.value)
+    assert "Supported are checkpoints of Ultralytics" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_pa
     assert (found.entry["adapter"], found.header.known_classes) == ("transformers_classifier", ("cat", "dog"))
     (tmp_path / "bert").mkdir()
     (tmp_path / "bert/config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    with pytest.raises(DataError, match="'BertModel' is no network of transformers for detection or classification"):
+    with pytest.raises(DataError, match="'BertModel' is not a transformers network for detection or classification"):
         recognise_detector(tmp_path / "bert", recognise(pets))
 
 
@@ -303,7 +303,7 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
     coco(tmp_path / "wild/all.json", "a.jpg", ("zebra",))
     found = results(tmp_path / "r.json", "cat", "dog")
     made = init(tmp_path / "made", tmp_path / "pets", [tmp_path / "wild"], [found], Lookup())
-    assert any("pets: v2 has the images of v1, and is left out" in line for line in made.assumed())
+    assert any("pets: v2 has the same images as v1 and is ignored" in line for line in made.assumed())
     made.write()
     file = tmp_path / "made/params.yaml"
     params = yaml.safe_load(file.read_text())
@@ -343,7 +343,7 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
 def test_parameters_that_are_there_are_kept(pets, tmp_path):
     (tmp_path / "params.yaml").write_text("mine: 1\n")
     found = results(tmp_path / "r.json", "cat")
-    with pytest.raises(ParameterError, match=r"params\.yaml is there already: --add adds a detector or an OOD dataset"):
+    with pytest.raises(ParameterError, match=r"params\.yaml already exists: --add adds a detector or an OOD dataset"):
         init(tmp_path, pets, [pets], [found], Lookup())
     assert (tmp_path / "params.yaml").read_text() == "mine: 1\n"
 

@@ -58,7 +58,7 @@ def test_columns_of_text_files_are_those_whose_boxes_lie_in_an_image(pets, found
     assert (params.get("columns"), params["categories"]) == (columns and columns.split(), {0: "cat", 1: "dog"})
     assert params.get("fractions", False) == (columns is None or "cx" in columns)
     assert params["score_threshold"] == 0.3
-    assert "classes are numbers: they are taken to be the ID dataset's, in its order, from 0" in made.assumed
+    assert "classes are numbers: assumed to be the ID dataset's, in its order, from 0" in made.assumed
 
 
 def test_names_beside_the_files_are_those_of_the_numbers(pets, found):

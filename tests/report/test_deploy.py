@@ -73,7 +73,7 @@ def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_pa
     alarms = replace(found.choice.measured["false_alarms"], interval=(30.0, 70.0))
     choice = replace(found.choice, measured={**found.choice.measured, "false_alarms": alarms})
     assert deploy.remarks(replace(found, choice=choice)) == [
-        "Beyond the limit on other images: false alarms per 100 ID images (25.0 where chosen, 50.0 measured). "
+        "Over the limit on held-out images: false alarms per 100 ID images (25.0 where chosen, 50.0 measured). "
         "The two sets of images differ, or are too small."
     ]
 
@@ -83,12 +83,12 @@ def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
     found = DeployChoices.read(tmp_path / "artifacts/evaluation/net/choice.json")
     labelled = replace(found, choice=replace(found.choice, tau=NOTHING_FLAGGED, reached=False))
     said = deploy.answer(labelled)
-    assert "The nearest is one with t* = " in said
+    assert "The closest setting is one with t* = " in said
     assert "nothing flagged but what the detector labels as unknown." in said
     alarms = replace(found.choice.measured["false_alarms"], value=0.0)
     silent = replace(labelled.choice, measured={**labelled.choice.measured, "false_alarms": alarms})
     said = deploy.answer(replace(labelled, choice=silent))
-    assert "The nearest within at most 0 false alarms per 100 ID images is one with" in said
+    assert "The closest setting within at most 0 false alarms per 100 ID images is one with" in said
     assert "and nothing flagged. Measured" in said
 
 

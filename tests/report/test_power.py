@@ -34,7 +34,7 @@ def test_each_split_of_a_benchmark_has_a_row(evaluated, params):
     found = sizes(runs, evaluated / "artifacts")
     rows = listing("pets", found).frame
     assert rows["Split"].to_list() == ["photos near", "photos far"]
-    assert rows["Images to show half of it"].to_list() == [4 * n for n in rows["Images"]]
+    assert rows["Images to detect half of it"].to_list() == [4 * n for n in rows["Images"]]
     assert rows["AUROC: pairs told apart"].to_list() == [
         "1 of 3",
         "0 of 3",

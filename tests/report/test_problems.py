@@ -15,7 +15,7 @@ UNREADABLE = {
     "kind": "image unreadable",
     "file": "val/3.jpg",
     "subset": "val",
-    "found": "no image format that is known",
+    "found": "unknown image format",
 }
 
 
@@ -44,7 +44,7 @@ def test_warnings_are_those_of_ingest_and_curate(artifacts):
 
 def test_each_unusable_image_has_one_row_with_the_reason_and_the_runs(artifacts):
     assert unusable_images(artifacts, PARAMS, ["one", "two"]).frame.rows() == [
-        ("val/3.jpg", "dataset pets, val", "no image format that is known", "ingest"),
+        ("val/3.jpg", "dataset pets, val", "unknown image format", "ingest"),
         ("000007", "split near", "image file is truncated", "one, two"),
     ]
 

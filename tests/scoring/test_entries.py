@@ -66,7 +66,7 @@ def test_if_nothing_can_be_chosen_the_method_does_not_apply_and_says_why(run, tm
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ({"search": SEARCH, "oracle": SEARCH}, "exclude each other"),
+        ({"search": SEARCH, "oracle": SEARCH}, "cannot be combined"),
         ({"search": SEARCH, "temperature": 2.0}, "parameters go into its"),
         ({"search": {"grids": {}}}, "ood_split"),
     ],

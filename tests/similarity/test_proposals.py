@@ -39,10 +39,10 @@ def related(categories, id_classes, lookup):
 def test_wordnet_tells_synonyms_kinds_near_and_other_categories_apart(wordnet):
     found = related(["auto", "taxi", "yellow taxi", "van", "vehicle", "mug", "fruit"], ["car"], Lookup(wordnet=wordnet))
     assert found == {
-        "auto": ("same", "car", "a synonym by WordNet"),
-        "taxi": ("overlap", "car", "a kind of car by WordNet"),
-        "yellow taxi": ("overlap", "car", "a kind of car by WordNet"),
-        "vehicle": ("overlap", "car", "by WordNet it includes car"),
+        "auto": ("same", "car", "a synonym in WordNet"),
+        "taxi": ("overlap", "car", "a kind of car in WordNet"),
+        "yellow taxi": ("overlap", "car", "a kind of car in WordNet"),
+        "vehicle": ("overlap", "car", "in WordNet it includes car"),
         # van is a lorry: path 1/3, Wu and Palmer 6/8, Leacock and Chodorow log(8/3) / log(8)
         "van": ("near", "car", "WordNet 0.52"),
         # mug is a container: 3 edges, 4/7, log(2) / log(8)
@@ -54,7 +54,7 @@ def test_wordnet_tells_synonyms_kinds_near_and_other_categories_apart(wordnet):
 
 def test_a_category_above_several_id_classes_is_various(wordnet):
     found = related(["vehicle"], ["car", "lorry"], Lookup(wordnet=wordnet))
-    assert found["vehicle"] == ("overlap", "various", "by WordNet it includes car, lorry")
+    assert found["vehicle"] == ("overlap", "various", "in WordNet it includes car, lorry")
 
 
 def test_a_compound_is_never_a_synonym_of_its_last_word(wordnet):

@@ -27,7 +27,7 @@ def test_an_expected_error_of_a_stage_is_one_line_and_a_variable_brings_the_trac
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "FARTHER_TRACEBACK": variable}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "photos: the folder does not exist; parameter 'root' says where the dataset lies" in done.stderr
+    assert "photos: the folder does not exist; parameter 'root' says where the dataset is" in done.stderr
     assert done.stderr.startswith("ingest mine: " if lines else "Traceback")
     assert lines is None or len(done.stderr.splitlines()) == lines
 

@@ -12,11 +12,13 @@ from farther.command.project import Project, option, splits
 if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
 
-MaxMisclassified = Annotated[float | None, option("SHARE", "Most unknown objects misclassified: 0.01 is 1%.")]
-MaxFalseAlarms = Annotated[float | None, option("NUMBER", "Most detections flagged as unknown per 100 ID images.")]
-MaxRecallLoss = Annotated[float | None, option("SHARE", "Most known objects lost: 0.01 is 1%.")]
+MaxMisclassified = Annotated[
+    float | None, option("SHARE", "Limit on the share of unknown objects misclassified: 0.01 is 1%.")
+]
+MaxFalseAlarms = Annotated[float | None, option("NUMBER", "Limit on detections flagged as unknown per 100 ID images.")]
+MaxRecallLoss = Annotated[float | None, option("SHARE", "Limit on the share of known objects lost: 0.01 is 1%.")]
 Guarantee = Annotated[
-    Literal["none", "conformal"] | None, option("", "conformal: in expectation, on new images like these.")
+    Literal["none", "conformal"] | None, option("", "conformal: limits hold in expectation on new images like these.")
 ]
 ChooseOn = Annotated[str | None, option("SPLIT", "Choose on this OOD split; measure on the others.", splits)]
 

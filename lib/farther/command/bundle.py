@@ -41,7 +41,7 @@ def bundle(
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write detector and method as an ONNX graph.")] = False,
     params: Params = PARAMS,
 ) -> None:
-    """Write a method with its detector as one folder.
+    """Write a detector and a method as one folder to deploy.
 
     The folder holds the fitted method, the thresholds, calibrators where the run has them, the checkpoint, and what
     validation showed; `farther.Monitor.load` runs it. An earlier bundle there is replaced. Nothing is fitted.
@@ -63,7 +63,7 @@ def bundle(
     from farther.scoring.entries import read_entry
 
     if len(method_and_out) > 2:
-        raise ParameterError(f"expected RUN, METHOD and OUT, found {1 + len(method_and_out)} words")
+        raise ParameterError(f"expected RUN, METHOD and OUT, found {1 + len(method_and_out)} arguments")
     method, out = (None, method_and_out[0]) if len(method_and_out) == 1 else method_and_out
     project = Project(params)
     detectors, methods = project.section("detectors"), project.section("methods")

@@ -89,9 +89,9 @@ def check_objects(
         _remove(odb, faults)
         say("Removed.")
         here = "dvc pull, delete these files in artifacts, dvc checkout"
-        next_step(here if cache else "dvc push, where a good cache is")
+        next_step(here if cache else "dvc push, on a machine with an intact cache")
     elif faults:
-        next_step("this again with --remove, so that they can be replaced")
+        next_step("run it again with --remove, which deletes the damaged objects")
     return 1 if faults else 0
 
 
@@ -139,7 +139,7 @@ def _report(found: list[StoredObject]) -> list[StoredObject]:
         say(fault)
     absent = sum(one.is_absent for one in found)
     megabytes = sum(one.size for one in found) / 1e6
-    say(f"{len(found) - absent} files read ({megabytes:.1f} MB). Faults: {len(faults)}. Outputs not there: {absent}.")
+    say(f"{len(found) - absent} files read ({megabytes:.1f} MB). Faults: {len(faults)}. Missing outputs: {absent}.")
     return faults
 
 

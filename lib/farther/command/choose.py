@@ -34,7 +34,7 @@ def choose(
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
-    """Print what to deploy for a budget: method, t* and τ.
+    """Choose what to deploy within a budget: method, t* and τ.
 
     Thresholds are chosen on the ID validation split and on OOD images, and measured on the ID test split and on other
     OOD images: by cross-fitting on halves of the OOD splits, or by --choose-on. Limits that are given replace those in

@@ -17,15 +17,15 @@ from farther.terminal import printable_line, say
 
 
 def compare(
-    a: Annotated[str | None, argument("A", "Revision, folder or file to compare with; by default HEAD.")] = None,
-    b: Annotated[str | None, argument("B", "What to compare; by default the project's files as they are.")] = None,
+    a: Annotated[str | None, argument("A", "The baseline: revision, folder or file; by default HEAD.")] = None,
+    b: Annotated[str | None, argument("B", "What to compare with A; by default the project's current files.")] = None,
     methods: Annotated[tuple[str, str] | None, option("M1 M2", "Compare two methods of --run.", "methods")] = None,
     run: Annotated[list[str] | None, option("RUN", "Only this run; repeatable.", "detectors")] = None,
     split: Annotated[list[str] | None, option("SPLIT", "Only this split; repeatable.", splits)] = None,
     method: Annotated[list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")] = None,
     metric: Annotated[list[str] | None, option("METRIC", "Only this metric; repeatable.", metrics)] = None,
     sort: Annotated[Literal["name", "change", "p"], typer.Option(help="Order of the rows.")] = "name",
-    all: Annotated[bool, typer.Option("--all", help="Show metrics that did not change too.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Also show metrics that did not change.")] = False,
     no_test: Annotated[bool, typer.Option("--no-test", help="Do not test changes for significance.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if a metric got worse.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
@@ -49,7 +49,7 @@ def compare(
       farther compare main --check                 # status 1 if one got worse
     """
     if as_markdown and json:
-        raise ParameterError("--markdown and --json exclude each other")
+        raise ParameterError("--markdown and --json cannot be combined")
     notes: list[str] = []
     if methods:
         if run is None or len(run) != 1 or a:
@@ -101,7 +101,9 @@ def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str],
             parts.append("\n".join([*title, table(heads, cells, 6)]))
     elif rows:
         parts.append(table(heads, [(f"{row.subject} {row.metric}", *_cells(row)) for row in rows], 6))
-    return "\n\n".join([*(parts or ["No metric differs."]), *map(paragraph, [_summary(rows), *notes])])
+    return "\n\n".join(
+        [*(parts or ["No metric differs."]), *map(paragraph, [*([_summary(rows)] if rows else []), *notes])]
+    )
 
 
 def _markdown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
@@ -133,7 +135,7 @@ def _summary(rows: Sequence[Change]) -> str:
     if not tested:
         return f"{differ}; none was tested."
     found = f"{differ}; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}."
-    chance = f" One test in twenty finds a difference by chance alone: here about {len(tested) / 20:.0f}."
+    chance = f" One test in twenty is significant by chance alone: here about {len(tested) / 20:.0f}."
     return found + (chance if len(tested) > 10 else "")
 
 

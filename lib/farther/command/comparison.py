@@ -84,7 +84,7 @@ def changes(before: Values, after: Values, wanted: Mapping[str, Sequence[str] | 
         for kind, names in wanted.items():
             for name in names or ():
                 choose(kind, name, {row.names[kind] for row in rows} - {""})
-        raise ParameterError("no metric has all of these: omit --run, --split, --method or --metric")
+        raise ParameterError("no metric matches all of these: omit --run, --split, --method or --metric")
     return chosen
 
 

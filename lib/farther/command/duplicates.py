@@ -16,7 +16,8 @@ from farther.terminal import printable, say
 def duplicates(
     benchmark: BenchmarkName,
     cosine: Annotated[
-        float | None, typer.Option(help="Lowest cosine of a pair; by default stratify.duplicate.", min=-1, max=1)
+        float | None,
+        typer.Option(help="Minimum cosine similarity of a pair; by default stratify.duplicate.", min=-1, max=1),
     ] = None,
     params: Params = PARAMS,
 ) -> None:

@@ -31,7 +31,7 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
     ids = list(checked.id_sources.values())
     absent = not_embedded(embeddings, [*ids, *known, *((pool.dataset, pool.subset) for pool in settings.pools)])
     if absent:
-        say(f"No embeddings of {', '.join(absent)}: only equal files are left out, not near-duplicates.")
+        say(f"No embeddings of {', '.join(absent)}: only identical files are excluded, not near-duplicates.")
     looks = None if absent else Lookalikes(embeddings, ids, known, settings.duplicate)
     found = find(settings, checked, tables, splits, looks)
     assert settings.file is not None  # `enrichment` fills it in

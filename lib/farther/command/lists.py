@@ -41,13 +41,13 @@ def registry_of(kind: str) -> Registry:
 
 def _argument(kind: str) -> Any:
     """The argument of a command that lists names, with their completion."""
-    return argument("NAME", "One of them.", lambda *_: registry_of(kind).names())
+    return argument("NAME", "Name to describe.", lambda *_: registry_of(kind).names())
 
 
 def methods(
     name: Annotated[str | None, _argument("methods")] = None,
     json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all in Markdown.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the full reference in Markdown.")] = False,
 ) -> None:
     """List the OOD scores, or describe one.
 
@@ -134,7 +134,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
 
 
 def metrics(
-    name: Annotated[str | None, argument("NAME", "One of them.", metric_names)] = None,
+    name: Annotated[str | None, argument("NAME", "Name to describe.", metric_names)] = None,
     json: Json = False,
 ) -> None:
     """List the metrics, or define one.

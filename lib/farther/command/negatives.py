@@ -24,19 +24,21 @@ def negatives(
     ] = None,
     count: Annotated[int, typer.Option(help="Number of prompts.", min=1)] = 1000,
     quantile: Annotated[
-        float, typer.Option(help="A noun is as near as this quantile of its cosines with the ID classes.", min=0, max=1)
+        float,
+        typer.Option(help="A noun's similarity is this quantile of its cosines with the ID classes.", min=0, max=1),
     ] = 0.95,
     leave_out: Annotated[
-        bool, typer.Option("--leave-out", help="Leave out nouns that name a category of an OOD test split.")
+        bool, typer.Option("--leave-out", help="Exclude nouns that name a category of an OOD test split.")
     ] = False,
     params: Params = PARAMS,
 ) -> None:
     """Write negative prompts: nouns far from ID classes.
 
-    The nouns of WordNet, but for people, groups and quantities, in the order of the distance of their texts from those
-    of the ID classes (NegLabel's NegMine), by the CLIP of section `embed`. A pass of kind `crops` and open-vocabulary
-    detectors take the file as `unknown`. Nouns that name a category of an OOD test split are *leaks*: the unknown
-    objects are then not unknown to the prompts. They are printed, or with --leave-out left out. Needs the splits.
+    The nouns of WordNet, except people, groups and quantities, ordered by the distance of their text embeddings from
+    those of the ID classes (NegLabel's NegMine), with the CLIP of section `embed`. A pass of kind `crops` and
+    open-vocabulary detectors take the file as `unknown`. Nouns that name a category of an OOD test split are *leaks*:
+    the unknown objects are then not unknown to the prompts. They are printed, or excluded with --leave-out. Needs the
+    splits.
 
     \b
     Examples:
@@ -68,8 +70,8 @@ def negatives(
     if found.leaks:
         listed = [noun if noun == of else f"{noun} ({of})" for noun, of in found.leaks.items()]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
-        text = f"Leaks: {len(listed)} of them name one of the {len(categories)} categories of the OOD test splits: "
-        say(paragraph(f"{text}{', '.join(listed[:LISTED])}{more}. --leave-out leaves them out."))
+        text = f"Leaks: {len(listed)} prompts name one of the {len(categories)} categories of the OOD test splits: "
+        say(paragraph(f"{text}{', '.join(listed[:LISTED])}{more}. --leave-out excludes them."))
     next_step(f"write `unknown: {out}` in a pass or a detector in params.yaml, then farther repro")
 
 

@@ -21,22 +21,22 @@ def predict(
     bundle: Annotated[Path, argument("BUNDLE", "Folder that `farther bundle` wrote.")],
     source: Annotated[
         str,
-        argument("SOURCE", "Image, folder, pattern in quotes, video, number of a camera, or address (rtsp://…)."),
+        argument("SOURCE", "Image, folder, quoted pattern, video, camera number, or stream address (rtsp://…)."),
     ],
-    out: Annotated[Path, option("DIR", "Folder to write; it must not exist, or be empty.")] = Path("predicted"),
-    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Write no annotated pictures or video.")] = False,
+    out: Annotated[Path, option("DIR", "Output folder; must be new or empty.")] = Path("predicted"),
+    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Write no annotated images or video.")] = False,
     every: Annotated[int, option("N", "Take every n-th image.")] = 1,
     limit: Annotated[int | None, option("N", "Stop after n images.")] = None,
-    window: Annotated[int, option("N", "Images in a window of drift.")] = 200,
-    batch_size: Annotated[int | None, option("N", "Images in a batch; by default 8, and 1 for live sources.")] = None,
+    window: Annotated[int, option("N", "Images per drift window.")] = 200,
+    batch_size: Annotated[int | None, option("N", "Images per batch; by default 8, and 1 for live sources.")] = None,
     device: Annotated[str, option("DEVICE", "cpu, cuda, cuda:1, mps, …")] = "auto",
     codec: Annotated[str, option("FOURCC", "Codec of the annotated video.")] = "mp4v",
 ) -> None:
-    """Detect objects, known and unknown, with a bundle.
+    """Detect known and unknown objects with a bundle.
 
     Writes annotated pictures (or a video), the regions and scores as Parquet, COCO results, and drift: the shares of
     unknown detections and of rejected images over windows, beside those of the ID validation split. Runs until the
-    source ends or Ctrl-C (or SIGTERM) stops it; either way everything found so far is written.
+    source ends or Ctrl-C (or SIGTERM) stops it; either way, all results so far are written.
 
     \b
     Examples:

@@ -28,13 +28,13 @@ def _known() -> dict[str, Path]:
 def profile(
     name: Annotated[str | None, argument("NAME", "Name of the profile.", lambda *_: _known())] = None,
     data: Annotated[str, option("DIR", "Folder of the datasets and checkpoints.")] = DATA,
-    force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that git has not recorded.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml with uncommitted changes.")] = False,
 ) -> None:
     """List profiles, or use one as params.yaml.
 
     A profile is a whole file of parameters: datasets, benchmarks, detectors and methods of one experiment. It replaces
     params.yaml, which DVC reads, so everything else works as before: `dvc repro`, `dvc exp run -S`, a git branch for
-    each profile. Comments are kept. A params.yaml that git has not recorded is replaced only with --force. Rules files
+    each profile. Comments are kept. A params.yaml with uncommitted changes is replaced only with --force. Rules files
     and published tables that it names are written where they are absent; a new folder also gets the pipeline.
 
     \b
@@ -59,11 +59,12 @@ def profile(
     text = placed(read_text(source), data)
     replaces = PARAMS.exists() and read_text(PARAMS) != text
     if replaces and not force and uncommitted(Path(), str(PARAMS)) != []:
-        raise ParameterError(f"{PARAMS} has changes that git has not recorded; commit them, or add --force")
+        raise ParameterError(f"{PARAMS} has uncommitted changes; commit them, or add --force")
     with write_aside(PARAMS) as aside:
         aside.write_text(text, encoding="utf-8")
     if written := write_named_files(parse(text), Path()):
-        say(f"wrote {len(written)} files in {', '.join(sorted({str(file.parent) for file in written}))}")
+        files = "1 file" if len(written) == 1 else f"{len(written)} files"
+        say(f"wrote {files} in {', '.join(sorted({str(file.parent) for file in written}))}")
     if not Path("dvc.yaml").exists():
         begin(Path())
         write_pipeline(Path(), clip=True)
@@ -79,9 +80,7 @@ def placed(text: str, data: str) -> str:
     """
     folder = str(Path(data).expanduser())
     if not Path(folder).is_absolute() or re.search(r"[^\w./@+-]", folder):
-        raise ParameterError(
-            f"--data: expected an absolute path without spaces, quotes and the like, found {shorten(data)}"
-        )
+        raise ParameterError(f"--data: expected an absolute path without spaces or quotes, found {shorten(data)}")
     return re.sub(rf"(?<![\w./-]){DATA}/", lambda _: f"{folder}/", text)
 
 

@@ -84,14 +84,14 @@ FINE, FINDINGS, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 HELP = """What does an object detector do when it meets an object it was never taught?
 
-Run it in the folder of params.yaml.
+Run it in the folder that holds params.yaml.
 """
 
 EPILOG = """\b
 Exit status: 0, success; 1, a check found something (doctor: something is
 missing; compare --check: a metric got worse; remote check: a damaged
-object); 2, wrong usage or input that cannot be used. Colours are left out
-where NO_COLOR is set or the output is not a terminal.
+object); 2, wrong usage or unusable input. Colours are off if NO_COLOR is set
+or the output is not a terminal.
 """
 
 
@@ -148,7 +148,10 @@ class _Grouped(TyperGroup):
         """Writes the subcommands, and a line for each group."""
         width = max(map(len, (*SUBCOMMANDS, *GROUPS)))
         rows = [(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in SUBCOMMANDS]
-        more = [(name.ljust(width), f"{text} {', '.join(commands)}") for name, (text, commands) in GROUPS.items()]
+        more = [
+            (name.ljust(width), f"{text.rstrip('.')}: {', '.join(commands)}")
+            for name, (text, commands) in GROUPS.items()
+        ]
         for title, listed in (("Commands, in the order of the work", rows), ("More", more)):
             with formatter.section(title):
                 formatter.write_dl(listed)
@@ -157,7 +160,7 @@ class _Grouped(TyperGroup):
 def _top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error arose.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
 ) -> None:
     if version:
         import farther

@@ -17,12 +17,12 @@ def publish(
     out: Annotated[Path, argument("OUT", "Folder to write; an earlier publication there is replaced.")],
     format: Annotated[Literal["coco", "parquet", "huggingface"], typer.Option(help="Format to write.")],
     split: Annotated[
-        list[str] | None, option("SPLIT", "Split to publish, repeatable; else all OOD splits.", splits)
+        list[str] | None, option("SPLIT", "Split to publish; repeatable; by default all OOD splits.", splits)
     ] = None,
     words: Annotated[Path | None, option("FILE", "YAML with title, licence and answers: docs/publish.md.")] = None,
     params: Params = PARAMS,
 ) -> None:
-    """Publish a benchmark's splits as a data set.
+    """Publish a benchmark's splits as a dataset.
 
     Reads what the stages ingest, curate and, if it ran, stratify wrote.
 
@@ -46,4 +46,4 @@ def publish(
         say(f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}")
     say(f"Written: {out}")
     if words is None:
-        next_step("again with --words FILE: title, licence, and the answers of the card")
+        next_step("run it again with --words FILE to add title, licence and answers")

@@ -53,9 +53,9 @@ def _stages(project: Project, *_: Any) -> list[str]:
 def repro(
     targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.", _stages)] = None,
     first: Annotated[str | None, option("RUN", "Evaluate this run before all others.", "detectors")] = None,
-    jobs: Annotated[int, option("N", "Evaluate this many runs at the same time; each takes its own memory.")] = 1,
+    jobs: Annotated[int, option("N", "Evaluate N runs in parallel; each needs its own memory.")] = 1,
 ) -> int:
-    """Run what changed, one line per stage.
+    """Run the stages that changed, one line each.
 
     Runs `dvc repro` and prints for each stage that ran its number, the time since the start, and its duration. Errors
     are printed in full; everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status is that of
@@ -132,7 +132,7 @@ def _bytes_of_regions(project: Project, run: str) -> int:
 
 
 def _stopped() -> int:
-    say("Stopped. What is finished is kept: run it again to continue.", file=sys.stderr)
+    say("Stopped. Finished stages are kept: run it again to continue.", file=sys.stderr)
     return 130
 
 

@@ -23,9 +23,9 @@ LISTED = 10
 def summary(
     params: Params = PARAMS,
     short: Annotated[bool, typer.Option("--short", help="Leave out the table.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Every detector and split: long.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print every detector and split (long).")] = False,
 ) -> None:
-    """Print the results of the last run: sentences and a table.
+    """Print the results of the last run: key findings and a table.
 
     The table has means over detectors and splits; --all prints one table per detector. The last lines compare all
     metrics and counts with those of the last commit, where git has them.
@@ -63,10 +63,10 @@ def compared_with_commit(folder: Path) -> str:
     # A value that only one side has differs; its change has no size.
     differ = [key for key, (a, b) in values.items() if changes.get(key, 0 if a is b else 1) > ROUNDING]
     if not differ:
-        return f"metrics: {len(values):,} values as committed ({largest})"
+        return f"metrics: {len(values):,} values match the last commit ({largest})"
     heads = ("file", "name", "committed", "now")
     rows = [(*key, *("–" if value is None else f"{value:.6g}" for value in values[key])) for key in differ[:LISTED]]
-    lines = [f"metrics: {len(differ):,} of {len(values):,} values differ from the committed ones ({largest})"]
+    lines = [f"metrics: {len(differ):,} of {len(values):,} values differ from the last commit ({largest})"]
     lines.append(table(heads, rows, numbers=2))
     lines += [f"and {len(differ) - LISTED:,} more"] if len(differ) > LISTED else []
     return "\n".join(lines)

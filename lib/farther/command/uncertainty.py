@@ -30,10 +30,12 @@ COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def uncertainty(
-    run: Annotated[str, argument("RUN", "A run, evaluated or only inferred.", "detectors")],
+    run: Annotated[str, argument("RUN", "A run; it need not be evaluated.", "detectors")],
     split: Annotated[list[str] | None, option("SPLIT", "Only this OOD split; repeatable.", splits)] = None,
     aggregate: Annotated[list[str] | None, option("HOW", "sum, mean, min or top-m; repeatable.")] = None,
-    by_split: Annotated[bool, typer.Option("--by-split", help="Columns are OOD splits; first aggregate.")] = False,
+    by_split: Annotated[
+        bool, typer.Option("--by-split", help="One column per OOD split, for the first aggregate.")
+    ] = False,
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
@@ -66,7 +68,7 @@ def uncertainty(
     unknown = [each for each in asked if split or not each.shows_known]
     if not unknown:
         tested = ", ".join(files.roles.test) or "none"
-        raise ParameterError(f"{run}: no OOD split shows unknown objects only; name one by --split. Known: {tested}")
+        raise ParameterError(f"{run}: no OOD split has unknown objects only; name one with --split. Known: {tested}")
     names, splits = [each.name for each in unknown], [RunSplit(files, id_split), *unknown]
     ways = aggregate or list(image_uncertainty.AGGREGATES)
     rows = []

@@ -35,7 +35,7 @@ def _check_datasets(made: Benchmark, known: Iterable[str]) -> None:
 def _check_rules(made: Benchmark) -> None:
     """The rules file, the names in it, and the vocabulary of each split."""
     if not made.rules.is_relative_to(RULES):
-        raise DataError(f"rules files belong into {RULES}, which stage `code` depends on", file=made.rules)
+        raise DataError(f"rules files belong in {RULES}, which stage `code` depends on", file=made.rules)
     rules = Rules(made.rules, made.protocol)
     _ = rules.similarity  # opens WordNet where the rules use it
     shifted = [split for split in made.shifted.values() if split.classes == "by rules"]
@@ -50,7 +50,7 @@ def _check_decisions(made: Benchmark) -> None:
     if path is None:
         return
     if not path.is_relative_to(DECISIONS):
-        raise DataError(f"decisions belong into {DECISIONS}, which `curate` depends on", file=path)
+        raise DataError(f"decisions belong in {DECISIONS}, which `curate` depends on", file=path)
     if not path.is_file():
         problem = f"the file does not exist: leave `decisions` out, or write a file with the line {HEADER.strip()}"
         raise DataError(problem, file=path)

@@ -159,7 +159,7 @@ class Decisions:
             "both at {time}: delete one of the two"
         )
         _refuse(frame, pl.col("time") == pl.col("time_before"), "decision", problem, file)
-        _refuse(frame, pl.col("depth") < 0, "decision", f"{{reviewer}} has no decision on {about} to take back", file)
+        _refuse(frame, pl.col("depth") < 0, "decision", f"{{reviewer}} has no decision on {about} to undo", file)
         kept = pl.col("depth") <= pl.col("depth").cum_min(reverse=True).over(VIEW)
         self.frame = frame.select(*LINES, is_active=(pl.col("decision") != UNDO) & kept)
         self.current = self.frame.filter("is_active").unique(VIEW, keep="last", maintain_order=True)

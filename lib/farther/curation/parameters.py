@@ -329,7 +329,7 @@ def _problems(checked: Benchmark) -> Iterator[str]:
     parts = [split for split in checked.subsets.values() if isinstance(split, PartOfSubset)]
     for subset in dict.fromkeys(split.of for split in parts):
         if (total := sum(split.part for split in parts if split.of == subset)) > 1 + 1e-9:
-            yield f"subsets: the parts of {subset!r} sum up to {total:g}, more than 1"
+            yield f"subsets: the parts of {subset!r} add up to {total:g}, more than 1"
         if len({split.together for split in parts if split.of == subset}) > 1:
             yield f"subsets: 'together' differs between parts of {subset!r}, which would share images"
     taken: dict[tuple[str, str, str], str] = {}

@@ -367,7 +367,7 @@ def _without_boxes(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -
     """Messages about OOD splits with images that nobody annotated."""
     counts = {name: int(splits[name].objects.is_unlabelled.sum()) for name in benchmark.splits}
     meaning = (
-        "have no boxes. They are taken to show no ID class, and metrics of unknown objects (nOSE, AP_U, P_U, R_U, "
+        "have no boxes. They are assumed to show no ID class, and metrics of unknown objects (nOSE, AP_U, P_U, R_U, "
         "missed) leave them out and are – where no image has boxes. Parameter 'boxes' of the dataset adds boxes"
     )
     return [

@@ -359,7 +359,7 @@ class Reader(ABC):
 
     def _check_root(self) -> None:
         if not self.root.is_dir():
-            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+            raise DataError("the folder does not exist; parameter 'root' says where the dataset is", file=self.root)
         if not os.access(self.root, os.R_OK | os.X_OK):
             raise DataError("the folder cannot be read: permission denied", file=self.root)
 

@@ -95,7 +95,7 @@ class CIFAR(Reader):
         length = PIXELS + (1 if self.classes == 10 else 2)
         content = np.fromfile(path, dtype=np.uint8)
         if not len(content) or len(content) % length:
-            problem = f"expected images of {length} bytes each, found {len(content)} bytes; is the file whole?"
+            problem = f"expected images of {length} bytes each, found {len(content)} bytes; is the file complete?"
             raise DataError(problem, file=path)
         records = content.reshape(-1, length)
         pixels = records[:, -PIXELS:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)

@@ -139,7 +139,7 @@ class COCO(Reader):
             rows[key] = called.setdefault(self.renamed.get(name, name), len(called))
         location = Location(path, None, "categories")
         for name in sorted(name for name, count in names.items() if count > 1):
-            found.warn(location, "two categories of one name", repr(name), "read as one")
+            found.warn(location, "two categories with the same name", repr(name), "read as one")
         for name in sorted(self.renamed.keys() - names.keys()):
             found.warn(location, "no category to rename", f"none called {name!r}", "ignored")
         return list(called), rows

@@ -69,7 +69,7 @@ class ImageFolder(Reader):
         for inner, category in classes.items():
             images = _images(below(folder, inner))
             if not images:
-                raise DataError(f"no image here; known endings: {', '.join(ENDINGS)}", file=folder / inner)
+                raise DataError(f"no images here; known extensions: {', '.join(ENDINGS)}", file=folder / inner)
             for path in images:
                 file = path.relative_to(self.root).as_posix()
                 row = found.add_image(path.relative_to(folder).as_posix(), file, Location(path))

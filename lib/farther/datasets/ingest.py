@@ -56,7 +56,7 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
 
     Tolerated and listed in `warnings.json`, beside what the reader tolerates: an unreadable image (dropped, with its
     objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
-    annotated (the file's size counts); a box that leaves its image (clipped; by up to a pixel it is not listed);
+    annotated (the file's size is used); a box that leaves its image (clipped; by up to a pixel it is not listed);
     one that is empty or lies outside (dropped); one smaller than a pixel (kept); a subset without any object. Listed,
     too: each image that its EXIF orientation turns, and what its boxes refer to (`Reader.orientation`).
 
@@ -146,7 +146,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     readable = np.array([not header.problem for header in headers], dtype=bool)
     if not readable.any():
         place = annotations.root.joinpath(*annotations.files[:1])
-        raise DataError("no image can be read; parameter 'root' says where the dataset lies", file=place)
+        raise DataError("no image can be read; parameter 'root' says where the dataset is", file=place)
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
     orientation = np.array([header.orientation for header in headers], dtype=np.int64)
     annotations = as_displayed(annotations, size, orientation, reader.orientation)
@@ -213,7 +213,7 @@ def _read_header(path: Path) -> _Header:
     except FileNotFoundError:
         return _Header(problem="no such file", is_missing=True)
     except UnidentifiedImageError:
-        return _Header(problem="no image format that is known")
+        return _Header(problem="unknown image format")
     except Exception as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
         return _Header(problem=f"{type(error).__name__}: {error}".replace(str(path), path.name))
 
@@ -258,7 +258,9 @@ def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
     for names in alike.values():
         if len(names) > 1:
             found = ", ".join(map(repr, names))
-            yield DataWarning("categories of nearly one name", "dataset", place, None, None, found, "read as they are")
+            yield DataWarning(
+                "categories with nearly the same name", "dataset", place, None, None, found, "read as they are"
+            )
     files = Counter(annotations.images.file.tolist())
     if twice := [file for file, count in files.items() if count > 1]:
         more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
@@ -270,7 +272,7 @@ def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
 def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> Iterator[DataWarning]:
     rows = annotations.images
     for file, *annotated, header in zip(rows.file, rows.width, rows.height, headers, strict=True):
-        kind, found, action = "image of another size", "", "the file's size counts"
+        kind, found, action = "image of another size", "", "the file's size is used"
         if header.problem:
             kind = "image missing" if header.is_missing else "image unreadable"
             found, action = header.problem, "dropped with its objects"
@@ -332,8 +334,7 @@ def _refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limi
             counts = Counter(warning.kind for warning in found).most_common()
             kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
             first = found[0]
-            problem = (
-                f"{len(found)} warnings about {total} {about}s, more than max_warnings: {limit:g} allows ({kinds}). "
-            )
+            number = f"{len(found)} warning{'' if len(found) == 1 else 's'} about {total} {about}s"
+            problem = f"{number}, more than max_warnings: {limit:g} allows ({kinds}). "
             problem += f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
             raise DataError(problem, file=annotations.root / first.file, row=first.row, field=first.field)

@@ -75,7 +75,7 @@ def _read(path: Path, dimensions: int) -> np.ndarray:
         with open_binary(path) as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as bytes_:
             content = bytes_.read(MOST_BYTES)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"not gzip that can be read: {error}; is the file whole?", file=path) from None
+        raise DataError(f"not readable gzip: {error}; is the file complete?", file=path) from None
     start = 4 + 4 * dimensions
     if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < start:
         problem = f"expected an idx file of bytes with {dimensions} dimensions, found the first bytes {content[:4]!r}"
@@ -84,5 +84,5 @@ def _read(path: Path, dimensions: int) -> np.ndarray:
     values = np.frombuffer(content, np.uint8, offset=start)
     if len(values) != np.prod(shape):
         size = " × ".join(map(str, shape))
-        raise DataError(f"expected {size} bytes of values, found {len(values)}; is the file whole?", file=path)
+        raise DataError(f"expected {size} bytes of values, found {len(values)}; is the file complete?", file=path)
     return values.reshape(shape)

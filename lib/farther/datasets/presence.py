@@ -155,7 +155,7 @@ def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]
                     lacking.setdefault(expected, []).append(subset)
     except DataError as error:
         file = Path(error.file or reader.root)
-        return [Missing(name, tuple(subsets), f"a sound file ({error.problem})", (file,), reader.SOURCE)]
+        return [Missing(name, tuple(subsets), f"an intact file ({error.problem})", (file,), reader.SOURCE)]
     return [
         Missing(name, tuple(used), expected.what, _paths(reader, expected), f"{reader.SOURCE}: {expected.source}")
         for expected, used in lacking.items()

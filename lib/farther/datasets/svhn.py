@@ -19,7 +19,7 @@ from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables.files import inside, open_binary, regular_file
 
-ABSENT = "the file does not exist; parameter 'root' says where the dataset lies"
+ABSENT = "the file does not exist; parameter 'root' says where the dataset is"
 
 #: The classes; the label 10 in the files is the digit 0.
 DIGITS = [str(digit) for digit in range(10)]
@@ -167,6 +167,6 @@ def _elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
             at += 8
             continue
         if at + 8 + size > len(data):
-            raise ValueError("an element is cut off; is the file whole?")
+            raise ValueError("an element is cut off; is the file complete?")
         yield kind, data[at + 8 : at + 8 + size]
         at += 8 + size + (-size % 8 if kind != COMPRESSED else 0)

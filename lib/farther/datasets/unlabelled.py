@@ -76,7 +76,7 @@ class UnlabelledImages(Reader):
             f"{p.relative_to(folder).as_posix()}/{n:08d}.jpg": p for p, numbers in videos.items() for n in numbers
         }
         if not listed:
-            raise DataError(f"no image here; known endings: {', '.join((*ENDINGS, *VIDEOS))}", file=folder)
+            raise DataError(f"no images here; known extensions: {', '.join((*ENDINGS, *VIDEOS))}", file=folder)
         for image_id, path in listed.items():
             found.add_image(image_id, image_id if name == "." else f"{name}/{image_id}", Location(path))
         other = [path.name for path in files if path not in videos and path not in set(images)]

@@ -165,7 +165,7 @@ def _read_xml(path: Path) -> Record:
         with open_binary(path, "the file does not exist, but an image set lists its image") as file:
             return Record(_values(ElementTree.parse(file).getroot()), path)
     except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:  # unknown encodings; nesting
-        raise DataError(f"not XML: {error}; is the file whole?", file=path) from None
+        raise DataError(f"not XML: {error}; is the file complete?", file=path) from None
 
 
 def _values(element: ElementTree.Element) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class YOLO(Reader):
         else:
             content = read_mapping(path, "names, train and val", absent)
         if "kpt_shape" in content:
-            raise DataError("rows of key points are not read; give a detection dataset", file=path, field="kpt_shape")
+            raise DataError("rows of keypoints are not read; use a detection dataset", file=path, field="kpt_shape")
         if any(content.get(subset) for subset in self.ORIGINALS):
             return content
         return {**content, **self._folders(), "path": None}

@@ -149,7 +149,7 @@ class Detector(Adapter):
             ParameterError: this kind of detector cannot do so; `can_replay` is False.
             DataError: see `forward`.
         """
-        raise ParameterError(f"detector {self.name!r}: its rows cannot be computed again")
+        raise ParameterError(f"detector {self.name!r}: its rows cannot be recomputed")
 
     @property
     def can_replay(self) -> bool:

@@ -76,7 +76,7 @@ def problem_of(path: str | Path) -> tuple[str, bool]:
             if end is not None and end in file.read():
                 return "", True
     except Exception as error:  # as in `load`
-        reason = "no image format that is known" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = "unknown image format" if isinstance(error, UnidentifiedImageError) else str(error)
         return reason.replace(str(path), path.name) or type(error).__name__, False
     try:
         load(path)

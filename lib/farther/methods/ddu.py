@@ -94,7 +94,7 @@ class DDU(Method):
             return []
         count = len(self.singular_)
         names = ", ".join(self.singular_) if count <= 3 else f"{count} of {len(self.means_)} classes"
-        problem = "too few detections for as many dimensions, or features that depend on each other"
+        problem = "too few detections for so many dimensions, or features that depend on each other"
         return [f"singular covariance of {names} ({problem}): jitter {self.jitter_:g} decides the scores"]
 
     def _factorise(self, covariances: np.ndarray) -> tuple[np.ndarray, float]:

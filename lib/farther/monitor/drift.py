@@ -36,7 +36,7 @@ KEPT = 1000
 SHARES = {
     "unknown": "of the detections are unknown",
     "rejected": "of the images are rejected",
-    "empty": "of the images are without a detection",
+    "empty": "of the images have no detections",
 }
 
 
@@ -186,9 +186,9 @@ class Drift:
 
     def __init__(self, validation: Rates, *, window: int = 200, level: float = 0.05):
         if window < 1:
-            raise ParameterError(f"a window has at least one image, found {window}")
+            raise ParameterError(f"expected a window of at least one image, found {window}")
         if not 0 < level < 1:
-            raise ParameterError(f"a level is between 0 and 1, found {level:g}")
+            raise ParameterError(f"expected a level between 0 and 1, found {level:g}")
         if not validation.images:
             raise ParameterError("the ID validation split has no image to compare with")
         self.validation, self.window, self.level = validation, window, level

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from farther.monitor.drift import SHARES, Drift
+from farther.monitor.drift import Drift
 from farther.tables.documents import write_json
 from farther.tables.files import write_aside
 
@@ -86,7 +86,7 @@ def _charts(drift: Drift) -> Iterator[Any]:
         axis: dict[str, Any] = {"title": None, "axis": vl.PERCENT}
         legend = (Key("inside", INSIDE, "●"), Key("outside", OUTSIDE, "●"))
         outside = sum(row["where"] == "outside" for row in rows)
-        words = f"{title}, over {len(rows)} windows; {outside} outside the interval. Share {SHARES[name]}."
+        words = f"{title}, over {len(rows)} windows; {outside} outside the interval."
         yield vl.chart(
             title,
             words,

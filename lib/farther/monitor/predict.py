@@ -91,7 +91,7 @@ def check_free(out: Path) -> None:
         ParameterError: it exists, and is not an empty folder.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ParameterError(f"{out} exists already, and nothing is overwritten: name another folder, or delete it")
+        raise ParameterError(f"{out} already exists and is not overwritten: name another folder, or delete it")
 
 
 def predict(

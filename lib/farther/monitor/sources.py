@@ -244,7 +244,7 @@ class Video(ImageSource):
                 f"Convert it: ffmpeg -i {self.address.name} -c:v libx264 out.mp4"
             )
             return DataError(problem, file=self.address)
-        advice = "is it connected, and free? Are address, user, password and network right?"
+        advice = "is it connected and not in use? Check address, user, password and network"
         return ParameterError(f"{self.name} cannot be opened: {advice}")
 
 

@@ -63,7 +63,7 @@ def check(project: Inspection) -> Iterator[Finding]:
         yield from refused(name, partial(build, cls, name, project.section(name)))
     fit = project.section("fit")
     if fit.get("split", FitSettings.split) == fit.get("calibration_split", FitSettings.calibration_split):
-        problem = "methods learn from the regions that τ is taken from: it keeps a smaller share of other ID regions"
+        problem = "methods are fitted on the regions that τ is chosen on: it keeps a smaller share of other ID regions"
         yield Finding("warnings", "fit", "note", problem)
     passes = {name for run in project.section("detectors").values() for name in run.get("passes") or {}}
     for name, values in project.section("methods").items():

@@ -77,9 +77,11 @@ def of_dataset(source: ProjectDataset) -> Iterator[Assumption]:
     yield Assumption(f"{source.name}: format {found.entry['format']}, {subsets}, {categories}", at, sure=True)
     if found.unlisted:
         kept = "format images with `boxes` keeps them, as unlabelled"
-        yield Assumption(f"{source.name}: {found.unlisted} images are in no annotation file, and left out ({kept})", at)
+        yield Assumption(
+            f"{source.name}: {found.unlisted} images are in no annotation file and are ignored ({kept})", at
+        )
     for subset, first in found.repeats.items():
-        yield Assumption(f"{source.name}: {subset} has the images of {first}, and is left out", at)
+        yield Assumption(f"{source.name}: {subset} has the same images as {first} and is ignored", at)
 
 
 def of_categories(source: ProjectDataset, rules: str, protocol: str = "paper") -> Iterator[Assumption]:
@@ -92,11 +94,11 @@ def of_categories(source: ProjectDataset, rules: str, protocol: str = "paper") -
     """
     lists = ("protocols", protocol)
     if source.dataset.unlabelled:
-        text = f"{source.name}: {source.dataset.unlabelled} images without boxes, taken to show no ID class"
+        text = f"{source.name}: {source.dataset.unlabelled} images without boxes, assumed to show no ID class"
         yield Assumption(text, (*lists, "far", source.name), rules)
     if same := source.of("same"):
         names = [one.category if one.category == one.id_class else f"{one.category} ({one.id_class})" for one in same]
-        text = f"{source.name}: known, so that images with one are left out: {_some(names)}"
+        text = f"{source.name}: known classes, whose images are left out: {_some(names)}"
         yield Assumption(text, ("id_classes", same[0].id_class), rules, sure=True)
     meanings = {"resembles": ("far", "be"), "overlap": ("overlap", "contain or be"), "near": ("near", "be near to")}
     for relation, (key, verb) in meanings.items():

@@ -86,10 +86,10 @@ def init(
     folder = Path(folder)
     if (folder / PARAMS).exists() and not force:
         advice = "--add adds a detector or an OOD dataset to it, --force replaces it; or name another folder"
-        raise ParameterError(f"{folder / PARAMS} is there already: {advice}")
+        raise ParameterError(f"{folder / PARAMS} already exists: {advice}")
     known = ProjectDataset(name_of(Path(id), ()), recognise(resolved(id)))
     if known.dataset.unlabelled:
-        raise DataError("images without boxes: the ID dataset needs the boxes of the classes that are known", file=id)
+        raise DataError("images without boxes: the ID dataset needs boxes of the known classes", file=id)
     runs: list[ProjectDetector] = []
     for path in detectors:
         runs.append(

@@ -120,11 +120,11 @@ def _same(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup) 
         if name in id_classes:
             found[name] = Proposal(name, "same", name, "the same name")
         elif plain_name(name) in plain:
-            found[name] = Proposal(name, "same", plain[plain_name(name)], "the same name but for case or number")
+            found[name] = Proposal(name, "same", plain[plain_name(name)], "the same name except for case or number")
         elif (meaning := synonyms.get(name)) in meanings:
             found[name] = Proposal(name, "same", meanings[str(meaning)], "a synonym in farther's list")
         elif lookup.wordnet and (synonym := _same_synset(name, id_classes, lookup.wordnet)):
-            found[name] = Proposal(name, "same", synonym, "a synonym by WordNet")
+            found[name] = Proposal(name, "same", synonym, "a synonym in WordNet")
     return found
 
 
@@ -164,9 +164,9 @@ def _by_wordnet(categories: Sequence[str], id_classes: Sequence[str], wordnet: W
         relation: Relation = "overlap" if above or below else "near" if nearest.mean >= NEAR else "unknown"
         id_class, reason = known[nearest.other], f"WordNet {nearest.mean:.2f}"
         if above:
-            id_class, reason = above[0], f"a kind of {above[0]} by WordNet"
+            id_class, reason = above[0], f"a kind of {above[0]} in WordNet"
         elif below:
-            id_class, reason = below[0] if len(below) == 1 else VARIOUS, f"by WordNet it includes {', '.join(below)}"
+            id_class, reason = below[0] if len(below) == 1 else VARIOUS, f"in WordNet it includes {', '.join(below)}"
         found[name] = Proposal(name, relation, id_class, reason, nearest.mean)
     return found
 

@@ -70,11 +70,9 @@ def recognise(root: Path) -> Dataset:
                 )
             return found
     looked = (
-        "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), a folder per class, images"
+        "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), one folder per class, images"
     )
-    raise DataError(
-        f"no format that is known; looked for {looked}. `farther list datasets` lists more formats", file=root
-    )
+    raise DataError(f"unknown format; looked for {looked}. `farther list datasets` lists more formats", file=root)
 
 
 def describe(entry: dict[str, Any]) -> Dataset:

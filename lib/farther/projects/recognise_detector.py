@@ -37,7 +37,7 @@ CONFIG = "config.json"
 #: Classes of ImageNet, whose names the adapter knows.
 IMAGENET = 1000
 #: What is assumed of a file without names of classes.
-UNNAMED = "it names no classes: they are taken to be the ID dataset's, in its order"
+UNNAMED = "it names no classes: assumed to be the ID dataset's, in its order"
 COMPARED = f"{UNNAMED} (farther doctor compares)"
 #: What the first bytes of a file say, for a message.
 BEGINNINGS = {
@@ -56,7 +56,7 @@ STATES = {
     "model.0.": "a state dict of Ultralytics: give the .pt file that training wrote",
 }
 READ = (
-    "Read are checkpoints of Ultralytics and of farther, state dicts of torchvision's detectors and classifiers, "
+    "Supported are checkpoints of Ultralytics and of farther, state dicts of torchvision's detectors and classifiers, "
     "folders of transformers, ONNX graphs (.onnx), detections (COCO results, CSV, Ultralytics' txt and JSON, "
     "supervision, FiftyOne, MMDetection) and folders of Parquet"
 )
@@ -129,7 +129,7 @@ def _kind(path: Path, problem: str) -> str:
     with open_binary(path) as file:
         start = file.read(16)
     if start[8:9] == b"{":
-        return "a safetensors file of another program"
+        return "a safetensors file written by another program"
     if start.startswith(b"PK") and not is_zipfile(path):
         return "a damaged or incomplete file of `torch.save`: copy or fetch it again"
     if start.startswith((b"PK", b"\x80")):
@@ -174,7 +174,7 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
     for ending, adapter in {"ForObjectDetection": "detr", "ForImageClassification": "transformers_classifier"}.items():
         if named.endswith(ending):
             return {"adapter": adapter}
-    problem = f"{shorten(named)} is no network of transformers for detection or classification of images"
+    problem = f"{shorten(named)} is not a transformers network for detection or classification of images"
     raise DataError(problem, file=folder / CONFIG, field="architectures")
 
 

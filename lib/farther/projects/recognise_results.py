@@ -74,7 +74,7 @@ def recognise_results(path: Path, dataset: Dataset, lookup: Lookup | None = None
         extra = {"fractions": True} if found.largest <= FRACTION else {}
         read = {"columns": list(columns)} if columns and columns != TEXTS[0] else {}
         entry = {"adapter": "detections", "params": {**params, **extra, **read}}
-        told = f"columns are taken to be {' '.join(columns)}" if read and columns else ""
+        told = f"columns are assumed to be {' '.join(columns)}" if read and columns else ""
         assumed = "; ".join(filter(None, (told, assumed)))
     else:
         entry = {"adapter": "coco_results", "params": params}
@@ -200,7 +200,7 @@ def _classes(
     elif first is not None:
         in_order = [name for _, name in sorted(dataset.numbers.items())]
         numbers = dict(enumerate(in_order or dataset.categories))
-        assumed = "classes are numbers: they are taken to be the ID dataset's, in its order, from 0"
+        assumed = "classes are numbers: assumed to be the ID dataset's, in its order, from 0"
         assumed += _doubt(found, numbers, dataset)
     else:
         numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))

@@ -180,8 +180,9 @@ class Distances:
         within = _bracket(*(of.intervals.get("still_missed") or (None, None)))
         most = f" (the most of {len(found)} detectors)" if len(found) > 1 else ""
         return (
-            f"At {source.alarms:.2g} false alarms per ID image, proposals ({name}) reduce what {run.full_title} misses "
-            f"of the {distance} unknown objects from {100 * before:.0f}% to {100 * share:.0f}%{within}{most}."
+            f"At {source.alarms:.2g} false alarms per ID image, proposals ({name}) reduce the share of "
+            f"{distance} unknown objects that {run.full_title} misses from {100 * before:.0f}% to "
+            f"{100 * share:.0f}%{within}{most}."
         )
 
     def _without_boxes(self) -> str | None:
@@ -223,7 +224,7 @@ class Distances:
             low, high = interval(drawn) or (np.nan, np.nan)
             if low <= 0 <= high:
                 return (
-                    f"From {first} to {last}, no change of the misclassified share can be shown: "
+                    f"From {first} to {last}, the misclassified share does not change significantly: "
                     f"{100 * change:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], {_mean_of(len(pairs))}."
                 )
             within = _bracket(*sorted((abs(low), abs(high))))
@@ -254,14 +255,15 @@ class Distances:
         drawn = [gains for run, split in pairs if (gains := self._drawn_gain(run, split, best, shown)) is not None]
         text = f"{100 * means[best]:+.1f} points"
         if len(drawn) < len(pairs):
-            return f"Of {len(common)} methods, {title_of(best)} finds most: {text} against {title_of(shown)}."
+            most = f"finds the most unknown objects: {text} compared with {title_of(shown)}"
+            return f"Of {len(common)} methods, {title_of(best)} {most}."
         low, high = interval(np.mean(drawn, axis=0)) or (np.nan, np.nan)
         text += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
         significant = sum((interval(one) or (0, 0))[0] > 0 for one in drawn)
-        most = f"finds most of the unknown objects, {text} against {title_of(shown)}"
+        most = f"finds the most unknown objects, {text} compared with {title_of(shown)}"
         if not low > 0:
-            most = f"finds most, but not measurably more of the unknown objects than {title_of(shown)}: {text}"
-        where = f"significant on {significant} of {len(drawn)} pairs of detector and split"
+            most = f"finds the most unknown objects, but not significantly more than {title_of(shown)}: {text}"
+        where = f"significant for {significant} of {len(drawn)} pairs of detector and split"
         return f"Of {len(common)} methods, {title_of(best)} {most} on average; the gain is {where}."
 
     def _gain(self, run: Run, split: str, method: str, reference: str) -> float:

@@ -58,12 +58,12 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
         cells = [(means[name, distance, one.name], best[distance, one.name]) for distance in distances for one in shown]
         texts = [f"{percent(value)}{'*' if value is not None and value == top else ' '}" for value, top in cells]
         having = sum(name in run.methods for run in runs)
-        few = f" of {having} detector{'s' if having > 1 else ''}" if having < len(runs) else ""
+        few = f" {having}/{len(runs)}" if having < len(runs) else ""
         lines.append(
             f"{title_of(name)[: LABEL - 1]:<{LABEL}}{''.join(one.rjust(COLUMN) for one in texts)}{few}".rstrip()
         )
-    over = f"means over {len(runs)} detectors and " if len(runs) > 1 else "means over "
-    return "\n".join([*lines, f"In per cent, {over}splits; * best. All splits: farther summary --all"])
+    over = f"{len(runs)} detectors (k/{len(runs)}: k of them) and " if len(runs) > 1 else ""
+    return "\n".join([*lines, f"Means in per cent, over {over}splits; * best.", "All splits: farther summary --all"])
 
 
 def _mean(runs: list[Run], method: str, distance: str, metric: Metric) -> float | None:

@@ -58,7 +58,7 @@ def replicates(run: Run, split: str, artifacts: Path) -> dict[str, pl.DataFrame]
 def told_apart(
     values: Mapping[str, float], drawn: Mapping[str, np.ndarray], comparisons: bootstrap.Comparisons
 ) -> list[tuple[str, str]]:
-    """Pairs of methods whose difference in a metric has an interval without zero.
+    """Pairs of methods whose difference in a metric has an interval that excludes zero.
 
     Args:
         values, drawn, comparisons: See `farther.metrics.statistics.bootstrap.compare_with`.
@@ -117,12 +117,12 @@ def listing(name: str, found: pl.DataFrame) -> Listing:
             title = METRICS[metric].title
             row[f"{title} (%)"] = of["smallest"].median()
             row[f"{title}: pairs told apart"] = f"{of['apart'].sum()} of {of['pairs'].sum()}"
-        rows.append({**row, "Images to show half of it": HALVING * images})
+        rows.append({**row, "Images to detect half of it": HALVING * images})
     return Listing.of(
         f"The smallest difference between two methods that a split of {name} can show: true differences of this size "
         "(percentage points) are significant in 80% of such test sets, a median over pairs of methods and detectors. "
         "Half of it needs four times the images, of the ID split too. Pairs told apart: those whose difference has a "
-        "95% interval without zero.",
+        "95% interval that excludes zero.",
         rows,
         [f"{METRICS[metric].title}: pairs told apart" for metric in SHOWN],
     )
@@ -139,13 +139,12 @@ def undecided(found: pl.DataFrame) -> str:
     if none.is_empty():
         return ""
     metrics = " or ".join(METRICS[metric].title for metric in SHOWN)
+    why = f"no difference in {metrics} has an interval that excludes zero"
     if len(none) == len(counts):
-        return (
-            f"No two methods can be told apart on any split: no difference in {metrics} has an interval without zero."
-        )
+        return f"No two methods can be told apart on any split: {why}."
     names = [
         f"{title_of_split(row['split'])} ({row['benchmark_title']}, {row['images']:,} images)"
         for row in none.to_dicts()
     ]
     listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"No two methods can be told apart on {listed}: no difference in {metrics} has an interval without zero."
+    return f"No two methods can be told apart on {listed}: {why}."

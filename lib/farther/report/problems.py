@@ -57,7 +57,7 @@ def _similarity_doubts(benchmark: str, summary: SimilaritySummary) -> Iterator[s
         parts = [f"{split} (AUROC {100 * auroc:.1f}%)" for split, auroc in shifted.items()]
         yield (
             f"{benchmark}: covariate shift suspected. CLIP alone, without any detector, tells ID images from those of "
-            f"{_and(parts)}: a method's score may only tell the source of an image there."
+            f"{_and(parts)}: there, a method's score may only reflect the source of an image."
         )
     near = summary.auroc_of_near
     if near is not None and near < SEPARATED:

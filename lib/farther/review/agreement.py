@@ -12,7 +12,7 @@ from sklearn.metrics import cohen_kappa_score
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of two reviewers on the images that both decided; `kappa` is None where it is not defined."""
+    """Agreement between two reviewers on the images that both decided; `kappa` is None where it is not defined."""
 
     first: str
     second: str

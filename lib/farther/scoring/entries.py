@@ -103,7 +103,7 @@ def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
     fields = {"name": name, "method": params.pop("method", name), **chosen, "params": params}
     entry = build(MethodEntry, f"methods.{name}", fields)
     if entry.search and entry.oracle:
-        raise ParameterError(f"methods.{name}: 'search' and 'oracle' exclude each other")
+        raise ParameterError(f"methods.{name}: 'search' and 'oracle' cannot be combined")
     if "fit_on" in chosen and entry.fit_split is None and entry.pass_name is None:
         raise ParameterError(f"methods.{name}: 'fit_on: {entry.fit_on}' goes with 'pass'; or name an ID split")
     if (entry.search or entry.oracle) and entry.params:

@@ -125,7 +125,7 @@ def parse_yaml(text: str, file: str | Path | None = None) -> Any:
     except yaml.YAMLError as error:
         raise DataError(f"not YAML: {_cut(error)}", file=file) from None
     except RecursionError:
-        raise DataError("not YAML that can be read: nested too deeply", file=file) from None
+        raise DataError("not readable YAML: nested too deeply", file=file) from None
 
 
 def _check_events(text: str, file: str | Path | None) -> None:
@@ -161,7 +161,7 @@ def _check_events(text: str, file: str | Path | None) -> None:
 
 
 def _refused(problem: str, event: Any, file: str | Path | None) -> DataError:
-    return DataError(f"not YAML that can be read: {problem} (line {event.start_mark.line + 1})", file=file)
+    return DataError(f"not readable YAML: {problem} (line {event.start_mark.line + 1})", file=file)
 
 
 def read_json(path: str | Path, without: Iterable[str] = (), limit: int = JSON_BYTES) -> Any:
@@ -208,22 +208,22 @@ def parse_json(
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        problem = f"not JSON: {error.msg} (column {error.colno}); is the file whole?"
+        problem = f"not JSON: {error.msg} (column {error.colno}); is the file complete?"
         line = error.lineno if row is None and field is None else row
         raise DataError(problem, file=file, row=line, field=field) from None
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 at byte {error.start}", file=file, row=row, field=field) from None
     except UnicodeEncodeError:
-        problem = "not JSON that can be read: \\ud800 to \\udfff occur in pairs only"
+        problem = "not readable JSON: \\ud800 to \\udfff occur in pairs only"
         raise DataError(problem, file=file, row=row, field=field) from None
     except RecursionError:
-        problem = f"not JSON that can be read: nested more than {DEPTH} levels deep"
+        problem = f"not readable JSON: nested more than {DEPTH} levels deep"
         raise DataError(problem, file=file, row=row, field=field) from None
     except _NotFiniteError as error:
-        problem = f"not JSON that can be read: the number {_cut(error)} is not finite; write one that is, or null"
+        problem = f"not readable JSON: the number {_cut(error)} is not finite; write one that is, or null"
         raise DataError(problem, file=file, row=row, field=field or _place_of_not_finite(text)) from None
     except (ValueError, OverflowError) as error:  # a number of hundreds or thousands of digits
-        raise DataError(f"not JSON that can be read: {_cut(error)}", file=file, row=row, field=field) from None
+        raise DataError(f"not readable JSON: {_cut(error)}", file=file, row=row, field=field) from None
     return value
 
 

@@ -145,4 +145,4 @@ def csv_rows(path: str | Path) -> Iterator[list[str]]:
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
     except csv.Error as error:
-        raise DataError(f"not CSV that can be read: {error}", file=path, row=number + 1) from None
+        raise DataError(f"not readable CSV: {error}", file=path, row=number + 1) from None

@@ -213,7 +213,7 @@ def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 
 def _check_count(path: str | Path, found: int, expected: int) -> None:
     if found != expected:
-        raise DataError(f"{found:,} rows, but its footer says {expected:,}: not a whole Parquet file", file=path)
+        raise DataError(f"{found:,} rows, but its footer says {expected:,}: not a complete Parquet file", file=path)
 
 
 @contextmanager
@@ -224,4 +224,4 @@ def parquet_errors(path: str | Path, kind: str = "Parquet") -> Iterator[None]:
     except FartherError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # a reader meets damage with nearly any error
-        raise DataError(f"not a readable {kind} file: {shorten(str(error))}; is it whole?", file=path) from None
+        raise DataError(f"not a readable {kind} file: {shorten(str(error))}; is it complete?", file=path) from None

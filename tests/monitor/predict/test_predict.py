@@ -250,7 +250,7 @@ def test_what_was_found_before_an_error_is_written(photos, tmp_path):
 def test_nothing_is_overwritten(photos, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
-    with pytest.raises(ParameterError, match="out exists already, and nothing is overwritten"):
+    with pytest.raises(ParameterError, match="out already exists and is not overwritten"):
         run(photos, tmp_path / "out")
     assert (tmp_path / "out/notes.txt").read_text() == "mine"
 

@@ -18,12 +18,12 @@ from farther.terminal import say
 def doctor(
     params: Params = PARAMS,
     json: Json = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Open no annotations, images and checkpoints.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not open annotations, images or checkpoints.")] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Measure a sample; estimate time and disk.")] = False,
     sample: Annotated[int, option("N", "Number of images to measure.")] = 32,
     run: Annotated[list[str] | None, option("RUN", "Run to estimate, repeatable.", "detectors")] = None,
 ) -> int:
-    """List what is missing to run; estimate time and disk.
+    """Check what is missing before a run; estimate time and disk.
 
     Checks the parameters; the Python packages behind the names in them; the files of datasets, where they belong, where
     they come from and about how large they are; annotations and image files; checkpoints and imported detections, which
@@ -80,7 +80,7 @@ def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     if stopped and not any(finding.state in PROBLEMS for finding in findings):
         raise next(iter(stopped.values()))
     if not any(finding.topic == "parameters" for finding in findings):
-        findings.append(Finding("parameters", str(project.file), "ok", "names and values are known"))
+        findings.append(Finding("parameters", str(project.file), "ok", "all names and values are valid"))
     findings += [Finding(name, "not checked", "note", "correct what is wrong first") for name in stopped]
     findings += [*machine.disk(project, findings), *([] if quick else machine.gpu()), *machine.repository(project)]
     order = ("pipeline", "parameters", "packages", "datasets", "checkpoints")

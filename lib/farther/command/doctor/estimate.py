@@ -76,7 +76,7 @@ def report(costs: Sequence[StageCost]) -> str:
         lines += [f"{cost.stage}: {', '.join(shown) or '?'}", hanging(cost.how, 4, 4)]
     total = totals(costs)
     about = f"About {duration(total['seconds'])} in all on this machine, and {size(total['bytes'])}, one stage after"
-    warning = "Estimates from a small sample may be off by a third, or more."
+    warning = "Estimates from a small sample may be off by a third or more."
     return "\n".join([*lines, "", paragraph(f"{about} another."), warning])
 
 
@@ -107,7 +107,7 @@ def _ingest(project: Project, name: str, sample: int) -> StageCost:
     if None in counts or not counts:
         return StageCost(stage, None, None, f"{1000 * each:.1f} ms per image, but the number of images is unknown")
     count = sum(one or 0 for one in counts)
-    how = f"{1000 * each:.1f} ms per image ({len(files)} measured) × {count:,} images; annotations come on top"
+    how = f"{1000 * each:.1f} ms per image ({len(files)} measured) × {count:,} images, plus reading the annotations"
     return StageCost(stage, each * count, None, how)
 
 
@@ -151,12 +151,12 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
     counts = split_images(project, benchmark)
     files = _sample_of_benchmark(project, benchmark, sample)
     if not files:
-        yield StageCost(f"infer@{run}", None, None, "no image of its datasets is there: not measured")
+        yield StageCost(f"infer@{run}", None, None, "none of its images is available: not measured")
         return
     known = [count for count in counts.values() if count is not None]
     images = sum(known)
     unknown = "" if len(known) == len(counts) else f"; {len(counts) - len(known)} splits of unknown size left out"
-    done = "done already; from the start: " if are_there(project, run, benchmark) else ""
+    done = "already done; from scratch: " if are_there(project, run, benchmark) else ""
 
     def network(stage: str, measured: Measured, skipped: Sequence[str] = ()) -> StageCost:
         images = sum(count or 0 for split, count in counts.items() if split not in skipped)
@@ -202,7 +202,7 @@ def _of_method(stage: str, entry: MethodEntry, sampled: Regions, train: float, o
     if not len(sampled):
         return StageCost(stage, None, None, "the sample has no regions: not measured")
     if entry.search or entry.oracle:
-        return StageCost(stage, None, None, "its parameters are chosen among many: not measured")
+        return StageCost(stage, None, None, "its parameters are searched for: not measured")
     regions, method = _many(sampled), entry.create()
 
     def measured(count: int) -> tuple[float, float, int]:
@@ -262,7 +262,8 @@ def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[st
     seconds, _ = timed(_matching(_many(sampled), settings))
     how = (
         f"{2 * REGIONS:,} regions matched and drawn {settings.replicates} times in {seconds:.2f} s × {rows:,.0f}: "
-        f"those of ID and OOD split, for {len(splits)} splits and {methods} methods; at most, as t* leaves fewer"
+        f"those of ID and OOD split, for {len(splits)} splits and {methods} methods; an upper bound, since t* leaves "
+        "fewer"
     )
     return StageCost(f"evaluate@{run}: metrics", seconds * rows / (2 * REGIONS), None, how)
 

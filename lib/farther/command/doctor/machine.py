@@ -45,9 +45,9 @@ def gpu() -> list[Finding]:
     try:
         import torch
     except ModuleNotFoundError:
-        return [Finding("GPU", "none", "note", "PyTorch is not installed, so none can be used")]
+        return [Finding("GPU", "none", "note", "PyTorch is not installed, so no GPU can be used")]
     if not torch.cuda.is_available():
-        text = "PyTorch finds none: the CPU is used, 10 to 100 times slower"
+        text = "PyTorch finds no GPU: the CPU is used, 10 to 100 times slower"
         return [Finding("GPU", "none", "note", text)]
     has = torch.cuda.get_device_properties(0).total_memory / GIB
     text = f"{has:.0f} GiB; --estimate measures what a batch takes"
@@ -58,8 +58,9 @@ def repository(project: Project) -> list[Finding]:
     """Whether git and DVC know the project, and what they have not recorded."""
     changed = uncommitted(project.folder)
     if changed is None:
-        return [Finding("repository", "git", "note", "no repository here: DVC needs one (git init; dvc init)")]
-    state = f"{len(changed)} changes not committed" if changed else "all committed"
+        return [Finding("repository", "git", "note", "not a git repository: DVC needs one (git init; dvc init)")]
+    count = len(changed)
+    state = f"{count} uncommitted change{'' if count == 1 else 's'}" if changed else "all committed"
     findings = [Finding("repository", "git", "note" if changed else "ok", state)]
     if not (project.folder / ".dvc").is_dir():
         return [*findings, Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"})]
@@ -73,13 +74,13 @@ def dvc_locks(folder: Path) -> list[Finding]:
     files = {folder / ".dvc" / "tmp" / name: whole for name, whole in (("rwlock", _is_rwlock), ("lock", _is_lock))}
     files[folder / "dvc.lock"] = _is_dvc_lock
     if any(_is_held(file) for file in (*files, folder / ".dvc/tmp/rwlock.lock")):
-        return [Finding("repository", "DVC", "note", "another command of DVC is running")]
+        return [Finding("repository", "DVC", "note", "another DVC command is running")]
     return [
         Finding(
             "repository",
             "DVC",
             "wrong",
-            f"{file} is damaged, as a killed DVC or a full disk leaves it",
+            f"{file} is damaged; a killed DVC or a full disk does that",
             {"remedy": _remedy(file)},
         )
         for file, is_whole in files.items()

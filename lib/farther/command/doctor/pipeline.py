@@ -15,7 +15,7 @@ FILLED = re.compile(r"\$\{([\w.]+)\}")
 
 #: What a project needs that links to the library and has copies of its scripts.
 EARLIER = (
-    "written by an earlier version, with a link `lib` to the library and copies of its scripts. Write it anew with "
+    "written by an earlier version, with a link `lib` to the library and copies of its scripts. Rewrite it with "
     "`farther init --pipeline`, move your methods from data/methods to extensions/, then delete lib and stages/"
 )
 
@@ -54,9 +54,9 @@ def _state(file: Path) -> Finding:
 
     known = [(ROOT / "dvc.yaml").read_text(encoding="utf-8"), dvc_yaml(DEMO), dvc_yaml((*DEMO, *CLIP))]
     if file.read_text(encoding="utf-8") in known:
-        return Finding("pipeline", "dvc.yaml", "ok", "has every value and file that it names")
-    advice = "`farther init --pipeline` writes that one, and keeps yours as dvc.yaml.earlier"
-    return Finding("pipeline", "dvc.yaml", "note", f"not the one of this version of farther; {advice}")
+        return Finding("pipeline", "dvc.yaml", "ok", "every value and file that it names exists")
+    advice = "`farther init --pipeline` writes this version's and keeps yours as dvc.yaml.earlier"
+    return Finding("pipeline", "dvc.yaml", "note", f"written for another version of farther; {advice}")
 
 
 def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -67,7 +67,7 @@ def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tup
         key = each.strip("${}")
         found = _value(project.params, key)
         if not isinstance(found, dict):
-            yield key, f"section {key!r} is missing; stage {name!r} needs it, {{}} for nothing"
+            yield key, f"section {key!r} is missing; stage {name!r} needs it; write {{}} if it is empty"
             return
         items = {f"{key}.{one}": value for one, value in found.items()}
     texts = [*(body.get("deps") or []), *(body.get("params") or [])]
@@ -87,7 +87,7 @@ def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tup
             yield dep, f"not there; stage {name!r} depends on it"
     for key in _written(body.get("params") or []):
         if not FILLED.search(key) and key not in project.params and _value(project.params, key) is None:
-            yield key, f"section {key!r} is missing; stage {name!r} needs it, {{}} for its defaults"
+            yield key, f"section {key!r} is missing; stage {name!r} needs it; write {{}} for the defaults"
 
 
 def _written(params: list[Any]) -> list[str]:

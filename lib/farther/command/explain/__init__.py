@@ -8,9 +8,9 @@ from farther.command import uncertainty
 from farther.command.explain import image, number
 
 app = typer.Typer(
-    help="""Explain where an image is, or where a value is from.
+    help="""Explain why an image is in a split, or how a value was computed.
 
-    Nothing is computed again.
+    Nothing is recomputed.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ SEARCHED = 20_000
 
 
 def image(
-    name: Annotated[str, argument("IMAGE", "Id in its dataset, file name, or (end of its) path.")],
+    name: Annotated[str, argument("IMAGE", "Image id, file name, or path (its end is enough).")],
     benchmark: Annotated[str | None, option("NAME", "Only this benchmark.", "benchmarks")] = None,
     run: Annotated[str | None, option("RUN", "With --method: show outcomes.", "detectors")] = None,
     method: Annotated[str | None, option("METHOD", "With --run: show outcomes.", "methods")] = None,
@@ -41,7 +41,7 @@ def image(
       farther explain image 000000000139 --run voc-vos --method knn
     """
     if (run is None) != (method is None):
-        raise ParameterError("outcomes are of a run with a method: give both --run and --method")
+        raise ParameterError("outcomes belong to a run and a method: give both --run and --method")
     project = Project(params)
     if run is not None:
         benchmark = project.entry("detectors", choose("run", run, project.section("detectors")))["benchmark"]
@@ -161,7 +161,7 @@ def _of_id(folder: Path, image_id: str, most: int | None, *, by_rules: bool) -> 
     if _of_image(folder / "images.parquet", image_id):
         why = f"by the rules it shows {shows}" if by_rules else "its subset is this ID split; rules are for OOD images"
         return {"splits": [folder.name], "why": why}
-    taken = f"images that show {shows}" if by_rules else "all; run curate again"
+    taken = f"images that show {shows}" if by_rules else "all; rerun curate"
     why = f"{most:,} images of its subset, and not this one" if most else taken
     return {"splits": [], "why": f"not in ID split {folder.name}: the split takes {why}"}
 
@@ -173,7 +173,7 @@ def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, s
     (rows,) = ((fates.image_id == image_id) & (fates.dataset == place[0]) & (fates.subset == place[1])).nonzero()
     inside = [split for split in drawing if _of_image(folder / split / "images.parquet", image_id)]
     if not len(rows):
-        return {"splits": inside, "why": "the benchmark was curated before the image was ingested: run curate again"}
+        return {"splits": inside, "why": "the benchmark was curated before the image was ingested: rerun curate"}
     row = int(rows[0])
     decider = int(fates.object_id[row])
     return {
@@ -251,7 +251,7 @@ def _hint(project: Project, image: str) -> str:
 
     files = listed(project.artifacts / "tables", "*/*/images.parquet")
     if not files:
-        return " None is ingested: run `dvc repro` first"
+        return " No images are ingested yet: run `dvc repro` first"
     column = "file" if PurePath(image).suffix else "image_id"
     names = scan_parquet(files).select(pl.col(column).unique()).collect()[column].sort().to_list()
     if column == "file":
@@ -264,7 +264,7 @@ def _hint(project: Project, image: str) -> str:
 def _shown(found: dict[str, Any]) -> Iterator[str]:
     for source in found["sources"]:
         size = f"{source['width']}×{source['height']}"
-        there = "" if source["there"] else " (the file is absent)"
+        there = "" if source["there"] else " (file not found)"
         yield coloured(f"{source['dataset']} {source['subset']} {source['image_id']}", "head")
         yield f"  {printable_line(source['file'])}, {size}{there}"
         yield from _objects(source["objects"])
@@ -289,7 +289,7 @@ def _objects(objects: list[dict[str, Any]]) -> Iterator[str]:
     from farther.tables.annotations import UNLABELLED
 
     if not objects:
-        yield "  no labelled object"
+        yield "  no labelled objects"
         return
     rows = []
     for one in objects:

@@ -144,7 +144,7 @@ def _of_split(project: Project, report: Evaluation, method: str, split: str, met
     run, id_split = report.run, report.settings.id_split
     evaluated = _evaluated(report, method)
     if split not in evaluated.splits:
-        raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name one of these")
+        raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name an OOD split")
     results = evaluated.splits[split]
     group = GROUPS[metric.group]
     if metric.key not in results.of_group(metric.group):
@@ -230,8 +230,8 @@ def _filled(formula: str, values: Mapping[str, Any]) -> str:
 
 
 def _shown(found: dict[str, Any]) -> Iterator[str]:
-    none = "none: it is not defined here"
-    none += "".join(f"; {name} has no object with a box" for name, of in found["splits"].items() if not of["objects"])
+    none = "undefined"
+    none += "".join(f"; {name} has no objects with boxes" for name, of in found["splits"].items() if not of["objects"])
     value = none if found["value"] is None else f"{found['value']:.6g}"
     yield coloured(f"{found['metric']} = {value}", "head")
     yield ""

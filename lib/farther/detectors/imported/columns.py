@@ -141,7 +141,7 @@ def csv_batches(
     except pl.exceptions.NoDataError:
         return
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"not CSV that can be read: {first_line(error)}", file=path) from None
+        raise DataError(f"not readable CSV: {first_line(error)}", file=path) from None
     first = 1 if header else 2
     for start in range(0, frame.height, size):
         yield first + start, frame[start : start + size].to_dicts()

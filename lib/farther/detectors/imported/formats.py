@@ -99,7 +99,7 @@ def open_results(path: Path, columns: Sequence[str] | None = None) -> Results:
     if path.suffix == ".txt":
         return Results("text", lambda: _text(path, columns or TEXTS[0]), per_image=True)
     if path.suffix != ".json":
-        raise DataError("no format of detections that is known", file=path)
+        raise DataError("unknown format of detections", file=path)
     with open_binary(path) as file:
         start = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     return _of_list(path) if start == b"[" else _of_object(path)

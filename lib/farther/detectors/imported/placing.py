@@ -153,7 +153,7 @@ class _Making:
             writer.write_shard(shard, regions, stop - start)
         writer.close(len(starts))
         empty = len(images) - len(np.unique(rows))
-        return f"{len(images)} images, {len(rows)} regions; {empty} images are without a detection"
+        return f"{len(images)} images, {len(rows)} regions; {empty} images have no detections"
 
     def log_unused(self) -> None:
         """Logs how many detections no split uses, if the files were read at all."""

@@ -83,7 +83,9 @@ class Graph:
         said = ", ".join(f"{name} {shown(shape)}" for name, shape in found.items())
         wanted = f"layout {asked!r}" if asked else "a layout that is known"
         known = "Ultralytics' (1, 4 + classes, anchors) or (1, detections, 6), boxes with labels and scores, or logits "
-        raise DataError(f"the outputs are not of {wanted}: {said}. Read are {known}with pred_boxes", file=self.file)
+        raise DataError(
+            f"the outputs are not of {wanted}: {said}. Supported are {known}with pred_boxes", file=self.file
+        )
 
 
 def _is_torchvision(outputs: Shapes, graph: Graph) -> dict[str, str]:

@@ -199,8 +199,8 @@ def _problem(path: str | Path, error: Exception) -> str:
     strange = [name for name in named if name not in known and not name.startswith("numpy.dtype")]
     if strange:
         what = f"it names {', '.join(strange[:5])}, which is not run. Load it where it was written"
-        return f"not a PyTorch file of weights alone: {what}, and save the state dict alone with torch.save"
-    return "not a PyTorch file of weights alone: damaged, or another program than torch.save wrote it"
+        return f"not a weights-only PyTorch file: {what}, and save the state dict alone with torch.save"
+    return "not a weights-only PyTorch file: damaged, or not written by torch.save"
 
 
 def fill(network: nn.Module, path: str | Path, weights: Mapping[str, Tensor], what: str) -> None:

@@ -123,7 +123,7 @@ def check_replay(asked: Pass, detector: Detector) -> None:
         ParameterError: it cannot.
     """
     if not detector.can_replay:
-        problem = "its rows cannot be computed again with other weights or of another image"
+        problem = "its rows cannot be recomputed with other weights or of another image"
         raise ParameterError(f"pass {asked.name!r} does not work with detector {detector.name!r}: {problem}")
 
 

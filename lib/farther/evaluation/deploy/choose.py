@@ -142,7 +142,7 @@ class _Chooser:
         budget, settings = self._budget, self._inputs.settings
         objects = self._unknown_objects if self._methods else np.zeros(len(self._ood.names))
         can = bool(self._methods) and all(objects[mask].sum() for mask in (self._chosen_on, self._measured_on))
-        missing = "no method applies" if not self._methods else "no unknown object is annotated in the OOD splits"
+        missing = "no method applies" if not self._methods else "no unknown objects are annotated in the OOD splits"
         several = can and len(budget.limits) > 1
         is_large = len(self._tested.names) > settings.drawn_images
         with ThreadPoolExecutor(1 if is_large else count_cores()) as pool:
@@ -326,7 +326,7 @@ class _Chooser:
             for axis, value in budget.limits.items():
                 needed = images_needed(value / 100 if axis == "false_alarms" else value)
                 if images[axis] < needed:
-                    yield f"A guarantee of {LIMITS[axis]} {value:g} needs {needed} images; {images[axis]} are there."
+                    yield f"A guarantee of {LIMITS[axis]} {value:g} needs {needed} images; there are {images[axis]}."
 
 
 def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:

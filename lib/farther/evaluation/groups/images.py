@@ -17,7 +17,7 @@ class ImagesAsKnown(MetricGroup):
     """Images of a split with a detection that lies on no known object and is kept as a known class."""
 
     name = "images"
-    table = GroupTable("images", "images in which a detection is taken for a known class (%)")
+    table = GroupTable("images", "images with a detection classified as known (%)")
     columns = ("as_known",)
     unit = "images"
     sizes = ("images",)

@@ -56,7 +56,7 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
         threshold = 0.0
     elif isinstance(rule, (int, float)) and not isinstance(rule, bool):
         if not 0 <= rule <= 1:
-            raise ParameterError(f"operating threshold: a number is from 0 to 1, found {rule}")
+            raise ParameterError(f"operating threshold: expected a number from 0 to 1, found {rule}")
         threshold = float(rule)
     elif rule in ("best_f1", "best_map"):
         if not matched.positives.any() or not len(matched.score):

@@ -131,7 +131,7 @@ def counts_at_recalls(
         ParameterError: a recall is not above 0 and at most 1.
     """
     if wrong := [recall for recall in recalls if not 0 < recall <= 1]:
-        raise ParameterError(f"a recall is above 0 and at most 1, found {wrong[0]}")
+        raise ParameterError(f"expected a recall above 0 and at most 1, found {wrong[0]}")
     objects, rows = matched.objects(weights), matched.detections(weights)
     replicates = objects.shape[1]
     counts = np.zeros((len(CAUSES), len(recalls), replicates))

@@ -181,7 +181,7 @@ def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
     3.0
     """
     if not 0 < tpr <= 1:
-        raise ValueError(f"tpr is above 0 and at most 1, found {tpr}")
+        raise ValueError(f"expected a tpr above 0 and at most 1, found {tpr}")
     id_scores = checked(id_scores, "id_scores")
     if not len(id_scores):
         return None
@@ -210,7 +210,7 @@ def per_image(
     (['a', 'b'], [1.0, 2.0])
     """
     if reduce not in ("min", "max"):
-        raise ValueError(f"reduce is 'min' or 'max', found {shorten(reduce)}")
+        raise ValueError(f"expected reduce 'min' or 'max', found {shorten(reduce)}")
     names, (number,) = image_numbers(image_id)
     least = reduce == "min"
     result = np.full(len(names), np.inf if least else -np.inf)

@@ -84,7 +84,7 @@ class MatchingRules:
         if self.protocol not in get_args(Protocol):
             raise ParameterError(f"unknown protocol {self.protocol!r}. Known: {', '.join(get_args(Protocol))}")
         if not 0 < self.iou <= 1:
-            raise ParameterError(f"an IoU threshold is above 0 and at most 1, found {self.iou}")
+            raise ParameterError(f"expected an IoU threshold above 0 and at most 1, found {self.iou}")
 
     @property
     def smallest_overlap(self) -> float:

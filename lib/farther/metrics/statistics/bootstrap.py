@@ -159,7 +159,7 @@ def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | N
     (25.0, 75.0)
     """
     if not 0 < level < 1:
-        raise ParameterError(f"a level is between 0 and 1, found {level}")
+        raise ParameterError(f"expected a level between 0 and 1, found {level}")
     given = values[~np.isnan(values)]
     if not len(given):
         return None
@@ -240,7 +240,7 @@ def compare_with(
     if comparisons not in get_args(Comparisons):
         raise ParameterError(f"unknown comparisons {comparisons!r}. Known: {', '.join(get_args(Comparisons))}")
     if not 0 < level < 1:
-        raise ParameterError(f"a level is between 0 and 1, found {level}")
+        raise ParameterError(f"expected a level between 0 and 1, found {level}")
     if len({len(replicates[name]) for name in values}) > 1:
         raise ParameterError("compare replicates of the same draws")
     if comparisons == "single":

@@ -166,7 +166,7 @@ class Wilderness:
             ParameterError: the recall is not above 0 and at most 1.
         """
         if not 0 < recall <= 1:
-            raise ParameterError(f"a recall is above 0 and at most 1, found {recall}")
+            raise ParameterError(f"expected a recall above 0 and at most 1, found {recall}")
         points: list[float | None] = []
         for positives, (score, is_true, *_) in zip(self._positives, self._detections, strict=True):
             reached = np.cumsum(is_true) >= recall * positives - 1e-9

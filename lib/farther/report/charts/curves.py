@@ -15,7 +15,7 @@ from farther.report.results import Run
 
 #: Kind of curve: title and axes.
 CURVES = {
-    "roc": ("ROC curves", vl.Axis("OOD detections taken as ID"), vl.Axis("ID detections taken as ID")),
+    "roc": ("ROC curves", vl.Axis("OOD detections accepted as ID"), vl.Axis("ID detections accepted as ID")),
     "pr": ("Precision–recall curves of unknown objects", vl.Axis("recall R_U", domain=None), vl.Axis("precision P_U")),
 }
 

@@ -51,8 +51,8 @@ def trade_off(
     one = {**place, "tooltip": tooltip, **vl.by("series", legend)}
     front = {"type": "line", "strokeWidth": 9, "opacity": 0.25, "color": GREY, "interpolate": "step-after"}
     drawn = vl.chart(
-        "Misclassified by false alarms",
-        f"Misclassified unknown objects by false alarms of {choices.run}. {answer}",
+        "Misclassified objects against false alarms",
+        f"Misclassified unknown objects against false alarms, {choices.run}. {answer}",
         vl.line_rows(points),
         vl.layer(front, [{"x": a, "y": b} for a, b in pareto(points.select("x", "y").rows())], **place),
         *_limits(choices, limits),

@@ -74,7 +74,7 @@ class Example:
 def examples(found: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int) -> list[Example]:
     """Images of a split: in turn one with a found object, one with a misclassified object, one with a missed object.
 
-    For each outcome the images come in the order of the split's table; none is chosen by eye. Images that are not on
+    For each outcome the images come in the order of the split's table; none is hand-picked. Images that are not on
     this machine are skipped. There are `count` of them, no longer than `side` pixels.
     """
     objects, detections = found.objects_of(method), found.detections_of(method)

@@ -50,7 +50,7 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         Page(
             "index.html",
             "Overview",
-            "How many unknown objects are found, missed, or taken for a known class?",
+            "How many unknown objects are found, misclassified or missed?",
             index.write,
         ),
     ),
@@ -69,19 +69,21 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         Page(
             "self_awareness.html",
             "Self-awareness",
-            "Which images should a detector accept, and can its confidences be believed?",
+            "Which images should a detector accept, and can its confidences be trusted?",
             self_awareness.write,
         ),
         Page(
             "classes.html",
             "Classes",
-            "Which classes are unknown objects taken for, and how similar are they?",
+            "Which known classes are unknown objects misclassified as, and how similar are they?",
             classes.write,
         ),
     ),
     (
-        Page("methods.html", "Methods", "Which method tells unknown objects from known ones best?", methods.write),
-        Page("across.html", "Comparisons", "How sure is it that one method is better than another?", comparisons.write),
+        Page("methods.html", "Methods", "Which method best separates unknown from known objects?", methods.write),
+        Page(
+            "across.html", "Comparisons", "How certain is it that one method is better than another?", comparisons.write
+        ),
         Page("charts.html", "Charts", "How do families of methods compare, and which metrics agree?", charts.write),
     ),
     (

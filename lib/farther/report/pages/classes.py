@@ -29,7 +29,7 @@ EDGES, LEAST = 80, 2
 ENDS = 10
 
 OTHER = vl.Key("other class", "#D55E00", "●")
-KNOWN = vl.Key("ID class it is taken for", "#0072B2", "■")
+KNOWN = vl.Key("misclassified as", "#0072B2", "■")
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -157,7 +157,7 @@ def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
             vl.layer(text, rows, text=vl.named("name")),
         ]
     return vl.chart(
-        f"Other classes and the ID classes they are taken for: {len(tops)} separate groups",
+        f"Unknown classes and the ID classes they are misclassified as: {len(tops)} separate groups",
         f"{run}: objects by class and prediction: {vl.said('{category} as {id_class} {objects}', graph)}.",
         edges,
         vl.layer(

@@ -25,7 +25,7 @@ SECTIONS = {
     "mean-ranks": "Mean ranks",
     "classifiers": "Classifiers",
     "ranks": "Images and objects",
-    "agreement": "Do classic metrics rank as open-set metrics do?",
+    "agreement": "Do classic and open-set metrics rank methods alike?",
     "gaps": "Near against far",
     "means": "Means over splits",
     "errors": "Errors on ID images",
@@ -124,6 +124,6 @@ def _errors(benchmark: str, runs: Sequence[Run]) -> Listing:
                 rows.append({"Detector": run.full_title, "Method": run.label(method), **counts, **values})
     caption = (
         f"{benchmark}: separation of ID test regions of the right class from errors. AURC is the mean share of errors "
-        "among the highest-scored regions, E-AURC what exceeds that of a perfect order."
+        "among the highest-scored regions, E-AURC its excess over that of a perfect ranking."
     )
     return Listing.of(caption, rows)

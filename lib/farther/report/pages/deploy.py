@@ -82,8 +82,7 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
         for row in setting_rows({title: one.choice}, "Detector", _titles(run))
     ]
     caption = (
-        "What to deploy of each run: values with 95% intervals, of images that were not chosen on; n: unknown objects "
-        "and ID images."
+        "What to deploy for each run: values with 95% intervals, on held-out images; n: unknown objects and ID images."
     )
     return {
         "overview": _listing(caption, rows, "Detector"),
@@ -109,12 +108,12 @@ def _of_run(choices: DeployChoices, titles: Mapping[str, str]) -> dict[str, Any]
         "answer": said,
         "notes": remarks(choices),
         "tables": [
-            _listing("The setting on the images it was chosen on, and measured on others.", axis_rows(choices), ""),
+            _listing("The setting on the images it was chosen on, and on held-out images.", axis_rows(choices), ""),
             _listing("The best setting for each limit alone.", setting_rows(alone, "Limit", titles), "Limit"),
         ],
         "more": [
             _listing("The best setting of each method.", setting_rows(named, "Method", {}), "Method"),
-            _listing("Unknown objects of each OOD split under the chosen setting.", split_rows(choice), "Split"),
+            _listing("Unknown objects of each OOD split with the chosen setting.", split_rows(choice), "Split"),
         ],
         "chart": charts.trade_off(choices, titles, limits_in_words(budget), said),
     }
@@ -185,7 +184,7 @@ def limits(budget: Budget) -> str:
 def held_out(choices: DeployChoices) -> str:
     """What was chosen on, and what was measured on, in one sentence."""
     (chosen, measured), split = choices.id_splits, choices.budget.choose_on
-    halves = "chosen on one half of the images of each OOD split and measured on the other, and the reverse"
+    halves = "chosen on one half of the images of each OOD split and measured on the other, and vice versa"
     ood = f"chosen on {split} and measured on the other OOD splits" if split else halves
     of_id = f"For false alarms and known objects, thresholds are chosen on ID split {chosen} and measured on {measured}"
     return f"{of_id}; for unknown objects, {ood}."
@@ -219,12 +218,12 @@ def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> s
     others = [words for axis, words in limits_in_words(budget).items() if axis != "misclassified"]
     within = f" within {_and(others)}" if others and not by_label else ""
     kind = "has a guarantee of" if guaranteed else "reaches"
-    return f"No method {kind} {limits(budget)}. The nearest{within} is {chosen}. {_measured(choice)}"
+    return f"No method {kind} {limits(budget)}. The closest setting{within} is {chosen}. {_measured(choice)}"
 
 
 def _measured(choice: DeployChoice) -> str:
     parts = [f"{_with_interval(axis, choice.measured[axis])} {words.of}" for axis, words in WORDS.items() if words.of]
-    return f"Measured on other images: {_and(parts)}."
+    return f"Measured on held-out images: {_and(parts)}."
 
 
 def _with_interval(axis: str, found: MeasuredCost) -> str:
@@ -242,7 +241,7 @@ def remarks(choices: DeployChoices) -> list[str]:
         if before is not None and before <= most and choice.status(axis, most) == "exceeded":
             chosen, measured = number(axis, before), number(axis, after)
             beyond.append(f"{WORDS[axis].title} ({chosen} where chosen, {measured} measured)")
-    said = f"Beyond the limit on other images: {_and(beyond)}. The two sets of images differ, or are too small."
+    said = f"Over the limit on held-out images: {_and(beyond)}. The two sets of images differ, or are too small."
     return [*choices.notes, *([said] if beyond else [])]
 
 
