@@ -31,6 +31,8 @@ STAGES = (
     "derive corrupt voc_shifted", "curate", "embed", "stratify", "infer voc-faster_rcnn", "evaluate voc-faster_rcnn",
     "cost", "report",
 )  # fmt: skip
+#: Stages that do all of their work again, in seconds: they are run twice only where they are killed.
+SLOW = ("demo", "derive corrupt voc_shifted")
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
     "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.detectors", "farther.detectors.faster_rcnn",
@@ -154,6 +156,20 @@ def content(artifacts: Path) -> dict[str, str]:
     }
 
 
+def identities(artifacts: Path) -> dict[str, tuple[int, int]]:
+    """Number and time of change of each file but the one with measured times; one that is written anew has others."""
+    files = (file for file in artifacts.rglob("*") if file.is_file() and file != artifacts / "times.json")
+    return {str(file.relative_to(artifacts)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
+
+
+def rewritten(folder: Path, again: Callable[[], object]) -> list[str]:
+    """Artifacts of a project that a further run writes or deletes although nothing changed."""
+    before = identities(folder / "artifacts")
+    again()
+    after = identities(folder / "artifacts")
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+
+
 def killed(attempt: Callable[[int], int], reset: Callable[[], None], changes: int, drawn: random.Random) -> int:
     """Kills an attempt at a change that is drawn; one that resumes makes fewer, and what ends before is begun anew."""
     while True:
@@ -213,6 +229,8 @@ def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -
         if stage == "cost":
             shutil.copy(calm / "artifacts/times.json", disturbed / "artifacts")  # the report shows them
         done = {"stage": stage, "changes": changes, "kills": places, "cpu": cpu()}
+        if stage not in SLOW:
+            done["rewritten"] = rewritten(calm, partial(run, calm, stage))
         yield {**done, **refused, **compared(calm, disturbed)}
 
 

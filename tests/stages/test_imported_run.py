@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.stages.in_process import run
+from tests.stages.kills import rewritten
 
 from farther.params import parse
 from farther.report import summary
@@ -15,6 +16,8 @@ from farther.tables import Images, Objects, Regions
 
 METHODS = {"confidence": {}, "msp": {}, "knn": {"k": 1}, "uncertainty": {}}
 KNOWN = ("cat", "dog")
+IMPORTED = [f"{stage} {run}" for run in ("whole", "bare") for stage in ("infer", "evaluate")]
+STAGES = ["code_digests", "evaluate native", *IMPORTED, "report"]
 
 
 def draw(split, seed, images=8):
@@ -106,8 +109,7 @@ def project(tmp_path_factory):
             }
         )
     )
-    imported = [f"{stage} {run}" for run in ("whole", "bare") for stage in ("infer", "evaluate")]
-    run(root, "code_digests", "evaluate native", *imported, "report")
+    run(root, *STAGES)
     yield root
     shutil.rmtree(root)
 
@@ -146,6 +148,11 @@ def test_report_and_summary_name_what_is_left_out(project, monkeypatch):
     shown = " ".join(summary(parse((project / "params.yaml").read_text())).split())
     assert "kNN (knn needs features, which these regions do not have)" in shown
     assert "bare: not evaluated yet" not in shown
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_second_run_writes_nothing_and_deletes_nothing(project, stage):
+    assert rewritten(project, lambda: run(project, stage)) == []
 
 
 def test_one_split_to_fit_calibrate_and_evaluate_on_is_enough(project, tmp_path):

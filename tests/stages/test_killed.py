@@ -1,4 +1,7 @@
-"""`kill -9` at drawn places of each stage and of `dvc repro`: a rerun ends in the bytes of an undisturbed run."""
+"""`kill -9` at drawn places of each stage and of `dvc repro`: a rerun ends in the bytes of an undisturbed run.
+
+A rerun of a stage that was not disturbed leaves every file as it is.
+"""
 
 import json
 import os
@@ -29,6 +32,12 @@ def test_killed_stages_that_run_again_end_in_the_same_bytes(stages):
 
 def test_killed_stages_that_run_again_leave_nothing_else(stages):
     assert {stage["stage"]: stage["hidden"] for stage in stages if stage["hidden"]} == {}
+
+
+def test_stages_that_run_twice_write_nothing_and_delete_nothing(stages):
+    twice = {stage["stage"]: stage["rewritten"] for stage in stages if "rewritten" in stage}
+    assert len(twice) >= 11
+    assert {stage: files for stage, files in twice.items() if files} == {}
 
 
 def test_a_stage_whose_output_another_process_writes_is_refused_and_names_both(stages):

@@ -39,6 +39,26 @@ def writing(tmp_path):
         process.kill()
 
 
+def test_what_has_the_same_bytes_already_is_not_written_again(tmp_path):
+    def written(text: str, *more: str) -> list[int]:
+        with write_aside(tmp_path / "folder") as aside:
+            (aside / "inner").mkdir(parents=True)
+            for name in ("a", *more):
+                (aside / "inner" / name).write_text(text)
+        write_json(tmp_path / "file.json", text)
+        return [path.stat().st_ino for path in (tmp_path / "folder/inner/a", tmp_path / "file.json")]
+
+    first = written("old")
+    assert written("old") == first
+    folder, file = written("old", "b")
+    assert folder != first[0] and file == first[1]
+    assert all(now != then for now, then in zip(written("new"), (folder, file), strict=True))
+    (tmp_path / "file.json").rename(tmp_path / "other.json")
+    (tmp_path / "file.json").symlink_to(tmp_path / "other.json")  # as links to DVC's cache
+    written("new")
+    assert not (tmp_path / "file.json").is_symlink()
+
+
 def hidden(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if "/." in str(path)]
 

@@ -11,6 +11,7 @@ from farther.errors import Finding
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
+from farther.tables.writing import write_aside
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ def main() -> None:
     for name, entry in section("benchmarks").items():
         made = benchmark(name, entry)
         curation = curate(made, tables)
-        curation.write(Path(OUTPUT) / name)
-        write_json(Path(OUTPUT) / name / "roles.json", {**made.roles, "similar": curation.similar})
+        with write_aside(Path(OUTPUT) / name) as aside:
+            curation.write(aside)
+            write_json(aside / "roles.json", {**made.roles, "similar": curation.similar})
         write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
         say(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
         for warning in curation.warnings:

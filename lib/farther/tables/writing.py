@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import filecmp
 import hashlib
 import itertools
 import os
@@ -93,8 +94,8 @@ os.register_at_fork(after_in_child=_leave_locks_to_parent)
 def write_aside(path: str | Path) -> Iterator[Path]:
     """A path to write to, which ends as `path` does, renamed to `path` when the block ends without an error.
 
-    After an error nothing is left behind, and `path` is as before. A process that is killed leaves `path` as before, or
-    absent, but never half-written.
+    What has the same bytes already stays as it is. After an error nothing is left behind, and `path` is as before. A
+    process that is killed leaves `path` as before, or absent, but never half-written.
 
     Raises:
         FartherError: the disk is full or refuses to write, another process writes `path`, or it is a folder in which
@@ -111,13 +112,24 @@ def write_aside(path: str | Path) -> Iterator[Path]:
             with disk_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 yield aside
-                if path.is_dir():  # renamed away: a half-deleted folder must not have the name of a whole one
-                    path.replace(f"{aside}.replaced")
-                aside.replace(path)
+                if not _is_same(aside, path):
+                    if path.is_dir():  # renamed away: a half-deleted folder must not have the name of a whole one
+                        path.replace(f"{aside}.replaced")
+                    aside.replace(path)
         finally:
             del _asides[aside]
             _delete(aside)
             _delete(Path(f"{aside}.replaced"))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two files, or all files of two folders, have the same names and bytes, and none is a link."""
+    if one.is_symlink() or other.is_symlink():
+        return False
+    if one.is_dir() and other.is_dir():
+        names, others = (sorted(entry.name for entry in folder.iterdir()) for folder in (one, other))
+        return names == others and all(_is_same(one / name, other / name) for name in names)
+    return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 @contextmanager
