@@ -92,7 +92,7 @@ def bundle(
         f"and rejects {seen.rejected} images."
     )
     if (proposals := info.proposals) is not None:
-        print(
+        say(
             f"Proposals ({proposals.source}) on no detection are called unknown, too: {proposals.alarms:.2g} false "
             f"alarms per ID test image.{' The ONNX graph gives none.' if onnx else ''}"
         )

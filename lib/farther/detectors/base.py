@@ -51,6 +51,8 @@ class Adapter(ABC):
     REGISTRY: ClassVar[Registry[Any]] = registry
     #: Whether `weights` may be the name of a model on the hub, `owner/name`.
     FROM_HUB: ClassVar[bool] = False
+    #: Where a network has proposals from: "rpn", "anchors" or "queries"; None where it gives none.
+    PROPOSALS: ClassVar[str | None] = None
     name: ClassVar[str]
 
     weights: Path
@@ -84,8 +86,6 @@ class Detector(Adapter):
 
     #: Parameters that say where something is, not what: they are no part of `identity`.
     PLACES: ClassVar[tuple[str, ...]] = ("weights", "device")
-    #: Where the network has proposals from: "rpn", "anchors" or "queries"; None where it gives none.
-    PROPOSALS: ClassVar[str | None] = None
     #: Names of the optional columns that are computed, None for all; see `only`.
     computed: ClassVar[frozenset[str] | None] = None
 

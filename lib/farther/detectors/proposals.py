@@ -76,7 +76,7 @@ class NetworkSource(Source):
 
     def check(self, detector: Adapter) -> None:
         """See `Source.check`."""
-        own = getattr(detector, "PROPOSALS", None)
+        own = detector.PROPOSALS
         if own != self.name:
             problem = f"detector {detector.name!r} has {f'proposals of kind {own!r}' if own else 'none of its own'}"
             raise ParameterError(f"proposals of kind {self.name!r}: {problem}")

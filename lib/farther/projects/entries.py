@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from farther import detectors
 from farther.detectors.known_classes import renamed
 from farther.errors import ParameterError
 from farther.projects.proposals import Lookup, Proposal, propose
@@ -99,7 +100,9 @@ class ProjectDetector:
 
     def entry(self, benchmark: str) -> dict[str, Any]:
         """Its entry in section `detectors`."""
-        return {**self.found.entry, **({"classes": self.classes} if self.classes else {}), "benchmark": benchmark}
+        own = detectors.get(self.found.entry["adapter"]).PROPOSALS
+        more = {"classes": self.classes, "proposals": {own: {}} if own else {}}
+        return {**self.found.entry, **{key: value for key, value in more.items() if value}, "benchmark": benchmark}
 
 
 def name_of(path: Path, taken: Collection[str]) -> str:
