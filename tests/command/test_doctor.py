@@ -290,7 +290,7 @@ def test_an_estimate_of_an_absent_checkpoint_names_it(data, here):
     ("name", "text"),
     [(".dvc/tmp/rwlock", text) for text in ("", "{", "[]")]
     + [(".dvc/tmp/lock", text) for text in ("", "?")]
-    + [("dvc.lock", text) for text in ("", "schema: '2.0'\nstages: 3", "stages:\n  x: {cmd")],
+    + [("dvc.lock", text) for text in ("", "schema: '2.0'\nstages: {x: cmd}", "stages:\n  x: {cmd")],
 )
 def test_a_lock_file_that_a_killed_dvc_left_damaged_comes_with_the_remedy(tmp_path, name, text):
     file = tmp_path / name

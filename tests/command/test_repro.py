@@ -139,6 +139,20 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
     assert "taken from the cache" in repro(project).stdout or "3 were up to date" in repro(project).stdout
 
 
+def test_a_damaged_dvc_lock_is_named_with_the_remedy(tmp_path):
+    stage = "stages:\n  one:\n    cmd: echo one > one\n    deps: [params.yaml]\n    outs: [one]\n"
+    write(tmp_path, stage, "{}", {})
+    (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n  one:\n    cmd")  # as a killed DVC leaves it
+    done = repro(tmp_path)
+    assert done.returncode != 0
+    *_, text, advice = done.stderr.splitlines()
+    assert text == "dvc.lock is damaged; a killed DVC or a full disk does that"
+    assert advice == "Next: git checkout -- dvc.lock"
+    (tmp_path / "dvc.lock").unlink()
+    done = repro(tmp_path)
+    assert (done.returncode, "damaged" in done.stderr) == (0, False)
+
+
 def test_dvc_says_of_each_stage_that_it_runs_is_cached_or_unchanged(tmp_path):
     """It fails where another version of DVC says so in other words: see `farther.dvc_repro.EVENTS`."""
     stage = "stages:\n  one:\n    cmd: echo one > one\n    deps: [params.yaml]\n    outs: [one]\n"

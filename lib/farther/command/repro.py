@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from farther import dvc_repro
+from farther.command.doctor.machine import dvc_locks
 from farther.command.output import coloured, next_step, width
 from farther.command.project import Project, argument, option
 from farther.cores import keep_to_share
@@ -196,6 +197,11 @@ class Progress:
                 os.close(read)
         self._clear()
         self._finish(failed=process.returncode != 0)
+        if process.returncode:
+            for found in dvc_locks(Path()):
+                if found.state == "wrong":
+                    say(found.text, file=sys.stderr)
+                    next_step(str(found.more["remedy"]))
         return process.returncode
 
     def end(self) -> None:

@@ -109,14 +109,17 @@ def _is_lock(file: Path) -> bool:
 
 
 def _is_dvc_lock(file: Path) -> bool:
-    """Whether a file is what DVC writes as `dvc.lock`, which it does not replace at once."""
+    """Whether DVC can read a file as `dvc.lock`, which it does not replace at once."""
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from voluptuous import Invalid
+
     from farther.tables.documents import read_yaml
 
     try:
-        content = read_yaml(file)
-    except DataError:
+        COMPILED_LOCKFILE_SCHEMA(read_yaml(file))
+    except (DataError, Invalid):
         return False
-    return isinstance(content, dict) and "schema" in content and isinstance(content.get("stages", {}), dict)
+    return True
 
 
 def _remedy(file: Path) -> str:
