@@ -6,9 +6,10 @@ import os
 import pytest
 
 from farther.errors import DataError
+from farther.tables import json_stream
 from farther.tables.documents import DEPTH, parse_json, parse_yaml, read_json, read_sealed, read_yaml, write_sealed
 from farther.tables.files import read_text
-from farther.tables.json_stream import ELEMENT_BYTES, list_elements
+from farther.tables.json_stream import list_elements
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
 
@@ -107,16 +108,31 @@ def test_a_file_that_only_farther_writes_is_read_as_it_was_written_and_not_after
 @pytest.mark.parametrize(
     ("element", "problem"),
     [
-        ('"' + "a" * (ELEMENT_BYTES + 100_000) + '"', "row 1: not JSON: an element of more than 16 MB"),
-        ("[" * 2000, "nested"),
+        ('"' + "a" * 1_100_000 + '"', "row 1: not JSON: an element of more than 1 MB"),
+        ("9" * 300_000, "row 1: not JSON: a number of more than 10,000 characters"),
+        ("[" + "1, " * 400_000 + "1]", "row 1: not JSON: an element of more than 1 MB"),
+        ("[" * DEPTH + "1" + "]" * DEPTH, f"nested more than {DEPTH} levels deep"),
     ],
 )
-def test_one_element_of_a_list_is_bounded(tmp_path, element, problem):
+def test_one_element_of_a_list_is_bounded(tmp_path, element, problem, monkeypatch):
+    monkeypatch.setattr(json_stream, "ELEMENT_BYTES", 1_000_000)
     (tmp_path / "large.json").write_text(f'["{"b" * 1000}", {element}]')
     with pytest.raises(DataError, match=problem):
         list(list_elements(tmp_path / "large.json"))
+    (tmp_path / "keyed.json").write_text(f'{{"info": [{{}}], "rows": ["{"b" * 1000}", {element}]}}')
+    with pytest.raises(DataError, match=problem.replace("row 1", r"row rows\[1\] or later")):
+        list(list_elements(tmp_path / "keyed.json", "rows"))
 
 
-def test_a_list_of_many_elements_is_not(tmp_path):
-    (tmp_path / "many.json").write_text("[" + ", ".join(['"' + "a" * 1_000_000 + '"'] * 20) + "]")
+def test_brackets_within_texts_are_no_levels(tmp_path):
+    rows = [{"note": text, "deep": [[[n]]]} for n in range(3_000) for text in (':[ \\" {', "\\", 'a"[{', "é\n[")]
+    (tmp_path / "sad.json").write_text(json.dumps(rows))
+    assert list(list_elements(tmp_path / "sad.json")) == rows
+    (tmp_path / "keyed.json").write_text(json.dumps({"notes": rows, "rows": rows[:9]}))
+    assert list(list_elements(tmp_path / "keyed.json", "rows")) == rows[:9]
+
+
+def test_a_list_of_many_elements_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_stream, "ELEMENT_BYTES", 1_000_000)
+    (tmp_path / "many.json").write_text("[" + ", ".join(['"' + "a" * 800_000 + '"'] * 20) + "]")
     assert len(list(list_elements(tmp_path / "many.json"))) == 20

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import ijson
+import numpy as np
 
 from farther.errors import DataError, shorten
+from farther.tables.documents import DEPTH
 from farther.tables.files import open_binary
 
-#: Most levels of a file: ijson keeps the path to each of them.
-DEPTH = 1000
-#: Most bytes of one element of a file that is a list: ijson keeps it whole.
-ELEMENT_BYTES = 16_000_000
+#: Most bytes of one element, which ijson keeps whole, and of a number, which takes it quadratic time.
+ELEMENT_BYTES, NUMBER_BYTES = 16_000_000, 10_000
+
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+#: All bytes but those that begin or end something outside of texts, and what these add to the depth.
+_OTHERS = bytes({*range(256)} - {*b"[]{},"})
+_STEPS = np.zeros(256, dtype=np.int32)
+_STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
 
 
 def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
@@ -37,10 +44,10 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
             expected = "a list" if key is None else "an object"
             raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
         try:
-            source = _Bounded(file, None if key else ELEMENT_BYTES)
+            source = _Bounded(file, level=1 if key is None else 2)
             for element in ijson.items(source, "item" if key is None else f"{key}.item", use_float=True):
                 yield element
-                row, source.since = row + 1, 0
+                row += 1
         except (ijson.JSONError, ValueError, RecursionError) as error:
             problem = f"not JSON: {_message(error)}. Is the file complete?"
             raise DataError(problem, file=path, row=row if key is None else f"{key}[{row}] or later") from None
@@ -51,22 +58,30 @@ class _Bounded:
 
     Args:
         file: The file.
-        most: Most bytes of an element; None where others lie between them.
+        level: Depth of the list of the elements.
     """
 
-    def __init__(self, file: IO[bytes], most: int | None):
-        self._file, self._depth, self._most = file, 0, most
-        self.since = 0  # bytes since the last element
+    def __init__(self, file: IO[bytes], level: int):
+        self._file, self._level = file, level
+        self._depth = 0  # where what was read ends
+        self._since = 0  # bytes from the beginning of the last part that had an end of an element
+        self._open = b""  # the beginning of a text that does not end there
 
     def read(self, size: int) -> bytes:
         """The next bytes."""
         data = self._file.read(size)
-        self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
-        self.since += len(data)
-        if self._depth > DEPTH:
+        bare, quote, text = _TEXT.sub(b"", self._open + data).partition(b'"')
+        self._open = quote + b"\\" * ((len(text) - len(text.rstrip(b"\\"))) % 2)
+        steps = _STEPS[np.frombuffer(bare.translate(None, _OTHERS), dtype=np.uint8)]
+        depth = self._depth + np.cumsum(steps)
+        if depth.max(initial=0) > DEPTH:
             raise ijson.JSONError(f"nested more than {DEPTH} levels deep")
-        if self._most is not None and self.since > self._most:
-            raise ijson.JSONError(f"an element of more than {self._most // 1_000_000} MB")
+        if not len(steps) and len(bare.strip()) > NUMBER_BYTES:
+            raise ijson.JSONError(f"a number of more than {NUMBER_BYTES:,} characters")
+        self._since = len(data) + (0 if depth.min(initial=DEPTH) <= self._level else self._since)
+        if self._since > ELEMENT_BYTES:
+            raise ijson.JSONError(f"an element of more than {ELEMENT_BYTES // 1_000_000} MB")
+        self._depth += int(steps.sum())
         return data
 
 
