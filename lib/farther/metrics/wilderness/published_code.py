@@ -21,6 +21,12 @@ def match(
 
     A detection is right if the object that it overlaps most, of any class, has its class, and no earlier row of the
     table took that object. Difficult objects count; crowds do not exist.
+
+    Args:
+        objects: Ground truth of the images.
+        regions: Detections in them.
+        classes: The known classes.
+        iou: Smallest overlap.
     """
     objects = objects[~objects.is_crowd & is_among(objects.category, classes)]
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
@@ -47,6 +53,7 @@ def largest_precision(is_true: np.ndarray, positives: int, recall: float) -> flo
     Args:
         is_true: Ranked detections of a class, ndarray of shape (N,).
         positives: Number of its objects.
+        recall: The recall, from 0 to 1.
     """
     if not positives:
         return 0.0
