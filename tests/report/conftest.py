@@ -126,7 +126,8 @@ class Page(HTMLParser):
     def charts(self) -> dict[str, dict[str, Any]]:
         """The specification of each chart."""
         written = [e for e in self.all("script") if e.attributes.get("type") == "application/json"]
-        return {str(e.attributes["id"]): json.loads(e.text) for e in written}
+        read = {str(e.attributes["id"]): json.loads(e.text) for e in written}
+        return {name: spec for name, spec in read.items() if "usermeta" in spec}
 
 
 class Project:

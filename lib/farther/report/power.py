@@ -119,10 +119,7 @@ def listing(name: str, found: pl.DataFrame) -> Listing:
             row[f"{title}: pairs told apart"] = f"{of['apart'].sum()} of {of['pairs'].sum()}"
         rows.append({**row, "Images to detect half of it": HALVING * images})
     return Listing.of(
-        f"The smallest difference between two methods that a split of {name} can show: true differences of this size "
-        "(percentage points) are significant in 80% of such test sets, a median over pairs of methods and detectors. "
-        "Half of it needs four times the images, of the ID split too. Pairs told apart: those whose difference has a "
-        "95% interval that excludes zero.",
+        f"The smallest difference between two methods that a split of {name} can detect, in percentage points.",
         rows,
         [f"{METRICS[metric].title}: pairs told apart" for metric in SHOWN],
     )

@@ -34,6 +34,22 @@ def test_no_page_has_a_serious_violation_a_warning_or_something_too_wide(browser
     assert not wrong, json.dumps(wrong, indent=1)
 
 
+def test_on_a_phone_no_navigation_takes_more_than_one_line_and_shows_the_page_s_entry(browser, report):
+    browser.resize(390, 900)
+    wrong = []
+    for page in sorted(report.rglob("*.html")):
+        browser.open(page.as_uri())
+        tops = "[...nav.querySelectorAll('li')].map((one) => Math.round(one.getBoundingClientRect().top))"
+        lines = browser.read(f"[...document.querySelectorAll('nav')].map((nav) => new Set({tops}).size)")
+        shown = browser.read(
+            "[...document.querySelectorAll('nav a[aria-current]')].map((one) => one.getBoundingClientRect())"
+            ".every(({ left, right }) => left >= 0 && right <= 390)"
+        )
+        if set(lines) != {1} or not shown:
+            wrong.append((page.name, lines, shown))
+    assert wrong == []
+
+
 def test_a_chart_is_a_picture_with_a_text_beside_its_menu(browser, report):
     browser.open((report / "across.html").as_uri())
     browser.until(DRAWN)

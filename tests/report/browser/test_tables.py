@@ -110,6 +110,28 @@ def test_the_table_is_saved_as_it_is_shown(detectors, tmp_path):
     assert texts["tex"].count("{") == texts["tex"].count("}")
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_what_names_a_row_stays_in_view_when_values_are_scrolled(detectors, width):
+    """The first column, and the method, lie on an opaque ground at the left of the table."""
+    detectors.resize(width, 900)
+    detectors.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    # As wide as tables of many splits are.
+    detectors.read("document.querySelectorAll('.scroll').forEach((one) => { one.style.width = '300px'; })")
+    found = detectors.read("""[...document.querySelectorAll(".scroll")].flatMap((frame) => {
+      frame.scrollLeft = 10000;
+      if (frame.scrollLeft === 0) return [];
+      const left = frame.getBoundingClientRect().left;
+      return [...frame.querySelectorAll("tbody tr")].map((row) => {
+        const names = [...row.cells].filter((one, place) => place === 0 || one.tagName === "TH");
+        const [first, last] = [names[0], names.at(-1)].map((one) => one.getBoundingClientRect());
+        const opaque = names.every((one) => /^rgb\\(/.test(getComputedStyle(one).backgroundColor));
+        return Math.abs(first.left - left) < 3 && last.left - left < 300 && opaque;
+      });
+    })""")
+    assert len(found) > 5
+    assert all(found)
+
+
 def test_the_policy_of_the_page_lets_no_text_become_code(detectors):
     detectors.expected += ["Content Security Policy"]
     image = "<img src='data:,' onload='window.ran = 1' onerror='window.ran = 1'>"

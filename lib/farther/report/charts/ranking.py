@@ -113,7 +113,7 @@ def _ranks(values: pl.DataFrame, name: str) -> vl.Chart | None:
         f"{over}: {vl.said('{method} {rank:.2f}', rows)}.",
         rows,
         vl.layer(
-            {"type": "rule", "strokeWidth": 5, "opacity": 0.35, "color": vl.COLOURS[0]},
+            {"type": "rule", "strokeWidth": 5, "opacity": 0.5, "color": vl.COLOURS[0]},
             x=vl.number("low", title="mean rank, 1 is best", scale=vl.ROUND),
             x2={"field": "high"},
         ),

@@ -37,7 +37,7 @@
     const text = document.getElementById(place.dataset.spec).textContent;
     const spec = specOf(text.replaceAll('"#000000"', JSON.stringify(colour("--ink"))));
     // `ast`: expressions are interpreted instead of compiled, for the same reason.
-    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config: config(), actions: false }).then(() => {
+    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config: config(), actions: false, defaultStyle: false }).then(() => {
       // The picture has the text, as an element with a menu in it must not be a picture.
       const svg = place.querySelector("svg.marks");
       ["role", "aria-label", "aria-roledescription"].forEach((name) => place.removeAttribute(name));

@@ -18,7 +18,7 @@ figures.save = (name, type, content) => {
     const lines = title.match(new RegExp(`.{1,${Math.floor((width * pixels) / 7)}}(?:\\s|$)`, "g"));
     const autosize = { type: "fit-x", contains: "padding" };
     const figure = { ...spec, title: lines, width: width * pixels, autosize };
-    const options = { renderer: "svg", ast: true, actions: false, config: { ...config, legend } };
+    const options = { renderer: "svg", ast: true, actions: false, defaultStyle: false, config: { ...config, legend } };
     return (await vegaEmbed(document.createElement("div"), figure, options)).view;
   };
 
