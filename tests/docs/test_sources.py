@@ -22,3 +22,17 @@ def test_lines_have_at_most_120_characters(page):
     text = LEFT_OUT.sub("", page.read_text(encoding="utf-8"))
     lines = [TARGET.sub("", line) for line in text.splitlines() if not line.lstrip().startswith(("|", "!["))]
     assert [line for line in lines if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_a_long_page_begins_with_a_summary(page):
+    """Five points, where it has more than 1,500 words."""
+    text = page.read_text(encoding="utf-8")
+    _, first, *_ = text.split("\n\n")
+    assert len(text.split()) <= 1500 or len(re.findall(r"^- ", first, re.MULTILINE)) == 5
+
+
+def test_an_entry_of_the_changelog_is_one_line():
+    _, _, versions = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")
+    lines = [line for line in versions.splitlines()[1:] if line and not line.startswith(("- ", "#"))]
+    assert [line for line in lines if line != "The first version."] == []
