@@ -142,9 +142,9 @@ def carrots(project: Path) -> None:
         "misclassified": ("misclassified: {label}, {score:.0%}", "#d55e00"),
         "missed": ("missed: no detection", "#6e6e6e"),
     }
-    side, caption = 320, 40
+    side, caption = 320, 48
     sheet = Image.new("RGB", (3 * side + 40, side + caption), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(20)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(26)
     for place, (outcome, (text, colour)) in enumerate(words.items()):
         row = shown.filter(outcome=outcome).sort("score", "span", descending=True).row(0, named=True)
         scene = Image.open(project / "artifacts/demo" / row["dataset"] / row["file"]).convert("RGB")
@@ -161,7 +161,7 @@ def carrots(project: Path) -> None:
         ]
         draw.rectangle(edges, outline=colour, width=4)
         draw.text((x, side + 8), text.format(**row), fill=colour, font=font)
-    sheet.save(DOCS / "carrots.jpg", quality=80)
+    sheet.save(DOCS / "carrots.jpg", quality=76)
 
 
 def main(project: str = ".") -> None:
