@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,89 +37,99 @@ def table(runs: Sequence[Run], artifacts: Path) -> ResultTable | None:
         runs: The runs.
         artifacts: The artifacts folder.
     """
-    means = {run.name: {method: run.means(method) for method in run.methods} for run in runs}
-    present = {run.name: [d for d in DISTANCES if any(d in of for of in means[run.name].values())] for run in runs}
-    titles = panel_titles(runs, {name: of for name, of in present.items() if of})
-    names = [
-        name for name in SHOWN if any(_has(of, name) for by in means.values() for m in by.values() for of in m.values())
-    ]
-    distances = [d for d in DISTANCES if any(d in of for of in present.values())]
-    if not names:
+    means = [RunMeans(run, artifacts) for run in runs]
+    titles = panel_titles(runs, {one.run.name: one.distances for one in means if one.distances})
+    metrics = tuple(METRICS[name] for name in SHOWN if any(one.has(name) for one in means))
+    distances = [name for name in DISTANCES if any(name in one.distances for one in means)]
+    if not metrics:
         return None
-    tied = {run.name: _tied(run, means[run.name], names, artifacts) for run in runs}
     rows: list[dict[str, Any]] = []
     for title in dict.fromkeys(titles.values()):
-        part = [run for run in runs if titles.get(run.name) == title]
-        label = part[0].full_title if len(part) == 1 else title
-        for method in dict.fromkeys(method for run in part for method in run.methods):
+        part = [one for one in means if titles.get(one.run.name) == title]
+        detector = part[0].run.full_title if len(part) == 1 else title
+        for method in dict.fromkeys(method for one in part for method in one.run.methods):
+            label = next(one.run.label(method) for one in part if method in one.run.methods)
             for distance in distances:
-                run = next((one for one in part if distance in means[one.name].get(method, {})), None)
-                place = {"run": title, "detector": label, "method": method, "split": distance, "split_title": distance}
-                if run is None:
-                    place["label"] = next(one.label(method) for one in part if method in one.methods)
-                    rows += [{**place, **cell(METRICS[name], None)} for name in names]
-                else:
-                    found = means[run.name][method][distance]
-                    rows += _cells(place, run, found, [METRICS[name] for name in names], tied[run.name])
+                place = {"run": title, "detector": detector, "method": method, "label": label}
+                place |= {"split": distance, "split_title": distance, "distance": distance}
+                having = next((one for one in part if distance in one.of.get(method, {})), None)
+                found = having.cells(method, distance, metrics) if having else (cell(one, None) for one in metrics)
+                rows += [{**place, **one} for one in found]
     cells = with_best(pl.DataFrame(rows, schema=COLUMNS), ("run", "split", "metric"))
     cells = cells.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few"))
     caption = "Means over the near, far and farther splits, with 95% intervals (%)."
-    labels = {"Detector": "detector", "Method": "label"}
-    return ResultTable("means", caption, labels, tuple(METRICS[name] for name in names), cells)
+    return ResultTable("means", caption, {"Detector": "detector", "Method": "label"}, metrics, cells)
 
 
-def _has(found: MeanOverSplits, name: str) -> bool:
-    return found.values.get(name) is not None
+@dataclass(frozen=True)
+class RunMeans:
+    """Means of the methods of a run.
 
+    Args:
+        run: The run.
+        artifacts: The artifacts folder.
+    """
 
-def _cells(
-    place: Mapping[str, Any],
-    run: Run,
-    found: MeanOverSplits,
-    metrics: Sequence[Metric],
-    tied: set[tuple[str, str, str]],
-) -> Iterator[dict[str, Any]]:
-    """The cells of a method at a distance."""
-    method, images = place["method"], sum(run.images(split) for split in found.splits)
-    details = [run.details(split, method) for split in found.splits]
-    counts = {"images": images or None}
-    for key, group, count in (("objects", "open_set", "unknown_objects"), ("detections", "ood", "ood_regions")):
-        counts[key] = sum(int(one.of_group(group).get(count) or 0) for one in details) or None
-    for metric in metrics:
-        within = found.intervals.get(metric.name)
-        few = any(GROUPS[metric.group].is_from_few(one, run.few) for one in details)
-        tie = (method, place["split"], metric.name) in tied
-        halved = images_to_halve(images) if within and images else None
-        value = cell(metric, found.values.get(metric.name), within)
-        about = {
-            "benchmark": run.benchmark,
-            "label": run.label(method),
-            "is_few": few,
-            "is_tied": tie,
-            "halved": halved,
-        }
-        yield {**place, **counts, **value, **about}
+    run: Run
+    artifacts: Path
 
+    @cached_property
+    def of(self) -> dict[str, dict[str, MeanOverSplits]]:
+        """Method → distance → means."""
+        return {method: dict(self.run.means(method)) for method in self.run.methods}
 
-def _tied(
-    run: Run, means: Mapping[str, Mapping[str, MeanOverSplits]], names: Sequence[str], artifacts: Path
-) -> set[tuple[str, str, str]]:
-    """Method, distance and metric of the means that are not significantly different from the best of the run."""
-    found: set[tuple[str, str, str]] = set()
-    tables = {split.name: replicates(run, split.name, artifacts) for split in run.splits}
-    for distance in DISTANCES:
-        of = {method: by[distance] for method, by in means.items() if distance in by}
-        for name in names:
-            drawn, values = {}, {}
-            for method, mean in of.items():
-                parts = [tables[split].get(method, pl.DataFrame()) for split in mean.splits]
-                if (value := mean.values.get(name)) is not None and all(name in part.columns for part in parts):
-                    values[method], drawn[method] = value, np.mean([part[name].to_numpy() for part in parts], axis=0)
-            if values and run.evaluation:
-                best = (min if METRICS[name].higher_is_better is False else max)(values, key=lambda m: values[m])
-                compared = bootstrap.compare_with(best, values, drawn, run.evaluation.settings.comparisons)
-                for method, difference in compared.items():
-                    low, high = difference["interval"] or (1, 1)
-                    if low <= 0 <= high:
-                        found.add((method, distance, name))
-    return found
+    @cached_property
+    def distances(self) -> list[str]:
+        """The distances with means, the nearest first."""
+        return [name for name in DISTANCES if any(name in by for by in self.of.values())]
+
+    def has(self, metric: str) -> bool:
+        """Whether any mean of a metric is defined."""
+        return any(mean.values.get(metric) is not None for by in self.of.values() for mean in by.values())
+
+    def cells(self, method: str, distance: str, metrics: Sequence[Metric]) -> Iterator[dict[str, Any]]:
+        """The cells of a method at a distance, without their place."""
+        mean = self.of[method][distance]
+        details, images = (
+            [self.run.details(split, method) for split in mean.splits],
+            sum(map(self.run.images, mean.splits)),
+        )
+        counts = {"benchmark": self.run.benchmark, "images": images or None}
+        for key, group, count in (("objects", "open_set", "unknown_objects"), ("detections", "ood", "ood_regions")):
+            counts[key] = sum(int(one.of_group(group).get(count) or 0) for one in details) or None
+        for metric in metrics:
+            within = mean.intervals.get(metric.name)
+            yield {
+                **counts,
+                **cell(metric, mean.values.get(metric.name), within),
+                "is_few": any(GROUPS[metric.group].is_from_few(one, self.run.few) for one in details),
+                "is_tied": (method, distance, metric.name) in self._tied,
+                "halved": images_to_halve(images) if within and images else None,
+            }
+
+    @cached_property
+    def _tied(self) -> set[tuple[str, str, str]]:
+        """Method, distance and metric of the means that are not significantly different from the best."""
+        found: set[tuple[str, str, str]] = set()
+        tables = {split.name: replicates(self.run, split.name, self.artifacts) for split in self.run.splits}
+        for distance in self.distances:
+            for name in SHOWN:
+                values, drawn = {}, {}
+                for method, mean in ((method, by[distance]) for method, by in self.of.items() if distance in by):
+                    parts = [tables[split].get(method, pl.DataFrame()) for split in mean.splits]
+                    value = mean.values.get(name)
+                    if value is not None and all(name in part.columns for part in parts):
+                        values[method] = value
+                        drawn[method] = np.mean([part[name].to_numpy() for part in parts], axis=0)
+                found |= {(method, distance, name) for method in self._not_worse(METRICS[name], values, drawn)}
+        return found
+
+    def _not_worse(self, metric: Metric, values: dict[str, float], drawn: dict[str, np.ndarray]) -> Iterator[str]:
+        """Methods whose difference from the best one has an interval with zero."""
+        if values and self.run.evaluation:
+            best = (min if metric.higher_is_better is False else max)(values, key=lambda method: values[method])
+            compared = bootstrap.compare_with(best, values, drawn, self.run.evaluation.settings.comparisons)
+            for method, difference in compared.items():
+                low, high = difference["interval"] or (1, 1)
+                if low <= 0 <= high:
+                    yield method
