@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 if find_spec("fcntl") is None:
     raise ImportError("farther needs the file locks of Linux and macOS (flock); on Windows, use it in WSL")
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _PARTS = (
     "curation",

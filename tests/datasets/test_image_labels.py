@@ -196,7 +196,7 @@ def test_idx_files_are_read_as_torchvision_reads_them(lay, tmp_path, zipped):
         (
             gzip.compress(idx(random_images(3, 28, 28)))[:-20],
             b"",
-            r"gz: not readable gzip: .*is the file whole\?",
+            r"gz: not readable gzip: .*is the file complete\?",
         ),
         (b"\0\0\x0d\x03", idx(np.zeros(1, np.uint8)), "idx3-ubyte: expected an idx file of bytes with 3 dimensions"),
         (idx(np.zeros((2, 4, 4), np.uint8))[:-1], b"", "idx3-ubyte: expected 2 × 4 × 4 bytes of values, found 31"),
