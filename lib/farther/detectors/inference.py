@@ -149,21 +149,21 @@ class ProposalFolders:
 
     Args:
         out: The folder.
-        wanted: Selections of proposals, by name.
+        wanted: Selections of proposals, by name; None for those that are imported into the folder.
         keys: Cache key of the regions of each split. Methods learn from the detections in training images, but nothing
             does from their proposals: that split has none.
     """
 
-    def __init__(self, out: str | Path, wanted: Mapping[str, ProposalSelection], keys: Mapping[str, str]):
-        self._kept, self._wanted = Keyed(out), wanted
+    def __init__(self, out: str | Path, wanted: Mapping[str, ProposalSelection | None], keys: Mapping[str, str]):
+        self._kept, self._wanted = Keyed(out), {name: of for name, of in wanted.items() if of is not None}
         self._keys = {
             f"{name}/{split}": proposals_key(key, selection)
             for split, key in keys.items()
             if split != TRAINING
-            for name, selection in wanted.items()
+            for name, selection in self._wanted.items()
         }
         Path(out).mkdir(parents=True, exist_ok=True)
-        self._kept.keep_only(self._keys)
+        self._kept.keep_only([*self._keys, *(wanted.keys() - self._wanted.keys())])
 
     def of(self, split: str) -> dict[str, tuple[ProposalSelection, Path]]:
         """Selection and folder of each kind of proposals in a split, by name."""
@@ -204,7 +204,7 @@ def infer_splits(
     params: InferenceParams | None = None,
     *,
     classes: Names | None = None,
-    proposals: tuple[str | Path, Mapping[str, ProposalSelection]] | None = None,
+    proposals: tuple[str | Path, Mapping[str, ProposalSelection | None]] | None = None,
     progress: bool = True,
     log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:

@@ -16,11 +16,16 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC
 from collections.abc import Mapping
+from dataclasses import field
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther import detectors
+from farther.detectors.imported import Imported
 from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
 from farther.registry import STRICT, Registry
@@ -125,6 +130,40 @@ class SecondDetector(Source):
     run: str
 
 
+@register_source("imported")
+@dataclass(config=STRICT, kw_only=True)
+class ImportedBoxes(Source):
+    """Boxes that another program found in the same images, whatever it calls them: their score is the objectness.
+
+    SAM's masks, EdgeBoxes, or a class-agnostic detector such as OLN (arXiv:2108.06753).
+
+    Args:
+        file: The file or folder, which an adapter of imported detections reads.
+        adapter: That adapter: "detections", "coco_results" or "parquet".
+        params: Its parameters.
+    """
+
+    file: Path
+    adapter: str = "detections"
+    params: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def reader(self) -> Imported:
+        """The adapter that reads the file.
+
+        Raises:
+            ParameterError: it is unknown, or reads no file of detections, or a parameter of it is wrong.
+        """
+        made = detectors.create(self.adapter, weights=self.file, **self.params)
+        if not isinstance(made, Imported):
+            raise ParameterError(f"adapter {self.adapter!r} runs a network: give the run's own source, or a second run")
+        return made
+
+    def check(self, detector: Adapter) -> None:
+        """See `Source.check`: the reader must fit."""
+        _ = self.reader
+
+
 def read_sources(run: str, entries: Mapping[str, Any] | None) -> dict[str, Source]:
     """The sources of a run, checked.
 
@@ -145,18 +184,18 @@ def read_sources(run: str, entries: Mapping[str, Any] | None) -> dict[str, Sourc
     return found
 
 
-def selections(run: str, sources: Mapping[str, Source], detector: Adapter) -> dict[str, ProposalSelection]:
-    """The selections of those sources that come of the detector's own pass, by name.
+def selections(run: str, sources: Mapping[str, Source], detector: Adapter) -> dict[str, ProposalSelection | None]:
+    """The selections of those sources that come of the detector's own pass, by name; None for imported ones.
 
     Raises:
         ParameterError: the detector has no such proposals.
     """
-    found = {}
+    found: dict[str, ProposalSelection | None] = {}
     for name, source in sources.items():
         try:
             source.check(detector)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
-        if isinstance(source, NetworkSource):
-            found[name] = source.selection()
+        if isinstance(source, NetworkSource | ImportedBoxes):
+            found[name] = source.selection() if isinstance(source, NetworkSource) else None
     return found

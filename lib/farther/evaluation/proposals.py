@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from farther.detectors.proposals import SecondDetector, Source
+from farther.detectors.proposals import NetworkSource, SecondDetector, Source
 from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
@@ -165,8 +165,10 @@ def read_proposals(
     Raises:
         DataError: their folder is absent or damaged.
     """
-    if not isinstance(source, SecondDetector):
+    if isinstance(source, NetworkSource):
         return _read(files.proposals(name, split))
+    if not isinstance(source, SecondDetector):
+        return suppressed(_read(files.proposals(name, split)), source)
     if others is None:
         raise DataError(f"the files of run {source.run!r} are needed")
     return suppressed(_read(others(source.run).regions(split)), source)

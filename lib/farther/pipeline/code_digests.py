@@ -91,13 +91,23 @@ def _own_modules(package: str) -> dict[str, tuple[str]]:
 
 
 def rules_digests(params: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """{section: {name: digest of its rules files, without comments}} of benchmarks and derived datasets."""
+    """{section: {name: digest}}: of rules files without comments, and of the files of boxes that runs import."""
     derived = {kind: entries or {} for kind, entries in (params.get("derived") or {}).items()}
     sections = {"benchmarks": params.get("benchmarks") or {}, **derived}
-    return {
+    found = {
         section: {name: digest(*_contents(entry or {})) for name, entry in entries.items()}
         for section, entries in sections.items()
     }
+    return {**found, "detectors": {run: _boxes(entry or {}) for run, entry in (params.get("detectors") or {}).items()}}
+
+
+def _boxes(entry: Mapping[str, Any]) -> str:
+    """Digest of the files of proposals that a run imports; those that are absent are refused by `infer`."""
+    proposals = entry.get("proposals")
+    values = proposals.values() if isinstance(proposals, Mapping) else ()
+    named = [Path(str(of["file"])) for of in values if isinstance(of, Mapping) and of.get("file")]
+    files = (sorted(files_below(path)) if path.is_dir() else [path] for path in named)
+    return digest(*(file for of in files for file in of if file.is_file()))
 
 
 def _contents(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from farther import detectors
 from farther.datasets import image_roots
 from farther.detectors.imported import Imported, import_splits
-from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.inference import InferenceParams, ProposalFolders, infer_splits
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
-from farther.detectors.proposals import read_sources, selections
+from farther.detectors.proposals import ImportedBoxes, read_sources, selections
 from farther.errors import Finding, refused
 from farther.params import run_entry, section
 from farther.registry import build
@@ -43,13 +43,17 @@ def main(run: str) -> None:
     passes = read_passes(run, entry["passes"], (section().get("embed") or {}).get("encoder"))
     names, sources = entry["classes"], read_sources(run, entry["proposals"])
     proposals = ARTIFACTS / "proposals" / run, selections(run, sources, detector)
-    proposals[0].mkdir(parents=True, exist_ok=True)  # an output of the stage
+    boxes = {name: source for name, source in sources.items() if isinstance(source, ImportedBoxes)}
     if absent := check_classes(detector.header(), names, read_typed(list[str], splits / "id_classes.json")):
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):
         import_splits(detector, splits, out, work, params.shard_images, classes=names, log=log)
+        ProposalFolders(*proposals, {})
     else:
         infer_splits(detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log)
+    for name, source in boxes.items():
+        place, unfinished = proposals[0] / name, ARTIFACTS / ".work" / "proposals" / run / name
+        import_splits(source.reader, splits, place, unfinished, params.shard_images, log=log)
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
     infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
 

@@ -45,20 +45,20 @@ def class_scores(logits: Tensor, header: Header) -> Tensor:
 
 
 def ambiguity(scores: Tensor) -> Tensor:
-    """How much of a class score there is, and how little it is of one class: 1 − exp(−H), shape (P,), 0 to 1.
+    """How much of a class score there is, and how little it is of one class: H = −Σ p_k log(p_k / Σ p), shape (P,).
 
-    H = −Σ p_k log(p_k / Σ p) is the sum of the scores p_k times the entropy of their shares. It is 0 on background,
-    where no class scores, and on a known object, where one class has it all; it is large where several classes claim
-    one box.
+    It is the sum of the scores p_k times the entropy of their shares, 0 or more: 0 on background, where no class
+    scores, and on a known object, where one class has it all; large where several classes claim one box.
 
     Args:
         scores: Shape (P, K), 0 to 1.
 
-    >>> ambiguity(torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.4, 0.4]])).round(decimals=2).tolist()
-    [0.0, 0.0, 0.43]
+    >>> [round(value, 2) for value in ambiguity(torch.tensor([[0.0, 0.0], [0.9, 0.0], [0.4, 0.4]])).tolist()]
+    [0.0, 0.0, 0.55]
     """
-    shares = scores / scores.sum(dim=1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
-    return 1 - torch.special.entr(shares).sum(dim=1).mul(scores.sum(dim=1)).neg().exp()
+    total = scores.sum(dim=1, keepdim=True)
+    shares = scores / total.clamp_min(torch.finfo(scores.dtype).tiny)
+    return torch.special.entr(shares).sum(dim=1) * total[:, 0]
 
 
 def propose(
@@ -90,6 +90,8 @@ def propose(
     if selection.size:
         share = sides.clamp_min(0).prod(dim=1) / (image[0] * image[1])
         values = values * share.clamp(0, 1).sqrt() ** selection.size
+    if selection.objectness == "ambiguity":
+        values = -torch.expm1(-values)  # 0 to 1, in the same order
     rows = torch.where((sides.amin(dim=1) >= selection.smallest) & torch.isfinite(values))[0]
     kept = rows[nms((boxes if whole is None else whole)[rows], values[rows], selection.iou)[: selection.most]]
     return kept, values[kept]

@@ -1,0 +1,104 @@
+"""What a run's proposals find: results of stored tables, of a second detector and of imported boxes."""
+
+import numpy as np
+import pytest
+import torch
+from tests.evaluation.test_evaluate import write_json, write_split
+from torchvision.ops import nms
+
+from farther.detectors.proposals import SecondDetector, read_sources
+from farther.errors import ParameterError
+from farther.evaluation.files import RunFiles
+from farther.evaluation.proposals import evaluate_proposals, read_recovered, suppressed
+from farther.evaluation.results import write_results
+from farther.evaluation.settings import EvaluationSettings, ProposalSettings
+from farther.pipeline.proposals import check_others
+from farther.tables import Objects, Regions
+
+FOX, YAK, HILL, ELSE = [0, 0, 50, 50], [100, 0, 160, 60], [0, 100, 40, 140], [200, 200, 260, 260]
+
+
+def regions(*rows):
+    """Regions of (image, box, score)."""
+    images, boxes, scores = zip(*rows, strict=True)
+    label, logits = np.zeros(len(rows), int), np.zeros((len(rows), 1))
+    return Regions(
+        image_id=list(images), region_id=np.arange(len(rows)), box=list(boxes), score=list(scores), label=label,
+        logits=logits, classes=("fox",),
+    )  # fmt: skip
+
+
+def objects(*rows):
+    """Objects of (image, box, category)."""
+    images, boxes, names = zip(*rows, strict=True)
+    return Objects(image_id=list(images), object_id=np.arange(len(rows)), box=list(boxes), category=list(names))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A run with a near split: two yaks, of which one is misclassified and the other missed, and a missed emu."""
+    made = RunFiles("run", "b", tmp_path)
+    known = objects(*((image, FOX, "fox") for image in "abcd"))
+    for split in ("val", "test"):
+        write_split(made, split, known, regions(*((image, FOX, 0.9) for image in "abcd")))
+        # On the fox: dropped. Elsewhere: three false alarms in four images.
+        rows = [("a", FOX, 0.99), ("a", HILL, 0.8), ("b", HILL, 0.6), ("c", HILL, 0.2), ("d", [2, 2, 30, 30], 0.97)]
+        regions(*rows).write(made.proposals("rpn", split))
+    unknown = objects(("x", YAK, "yak"), ("y", YAK, "yak"), ("y", ELSE, "emu"))
+    write_split(made, "near", unknown, regions(("x", YAK, 0.8), ("y", YAK, 0.1)))
+    regions(("x", YAK, 0.95), ("y", YAK, 0.7), ("y", ELSE, 0.5)).write(made.proposals("rpn", "near"))
+    write_json(made.threshold, {"threshold": 0.5})
+    write_json(tmp_path / "splits/b/roles.json", {"test": ["near"], "distance": {"near": "near"}})
+    return made
+
+
+def test_results_are_those_counted_by_hand(files, tmp_path):
+    settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.5, rates=(0.0, 0.25, 0.5, 0.75)))
+    found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings)
+    source = found.sources["rpn"]
+    assert (source.threshold, source.alarms, source.proposals) == (pytest.approx(0.2), 0.5, 0.75)
+    near = source.distances["near"]
+    assert near.values["objects"] == 3
+    assert near.values["missed"] == pytest.approx(2 / 3)
+    assert near.values["still_missed"] == 0
+    # Thresholds 0.8, 0.6, 0.2 and none: the yak at 0.7 from the second on, the emu at 0.5 from the third on.
+    assert [point.still_missed for point in near.froc] == pytest.approx([2 / 3, 1 / 3, 0, 0])
+    assert all(low <= high for low, high in (point.interval for point in near.froc))
+    assert near.by_category["emu"] == {"objects": 1, "missed": 1.0, "still_missed": 0.0}
+    assert source.splits["near"].values["ar@100"] == 1.0
+    assert near.curve[0] == (0.0, pytest.approx(2 / 3, abs=1e-5))
+    write_results(tmp_path / "found.json", found)
+    assert read_recovered(tmp_path / "found.json") == found
+    assert read_recovered(tmp_path / "none.json") is None
+
+
+def test_a_second_detector_s_proposals_are_its_detections_without_classes(files, tmp_path):
+    other = RunFiles("other", "b", tmp_path)
+    for split in ("val", "test", "near"):
+        Regions.read(files.proposals("rpn", split)).write(other.regions(split))
+    sources = read_sources("run", {"other": {"kind": "second_detector", "run": "other"}, "rpn": {}})
+    found = evaluate_proposals(files, sources, EvaluationSettings(replicates=0), {"other": other}.__getitem__)
+    first, second = found.sources["other"], found.sources["rpn"]
+    assert first.distances == second.distances
+    assert first.alarms_interval is None
+
+
+def test_suppression_of_stored_boxes_is_torchvisions():
+    random = np.random.default_rng(1)
+    corner = random.uniform(0, 80, (300, 2))
+    box = np.hstack([corner, corner + random.uniform(2, 60, (300, 2))]).astype(np.float32)
+    scores = random.permutation(300) / 300
+    table = regions(*zip(np.repeat(["a", "b", "c"], 100), box, scores, strict=True))
+    found = suppressed(table, SecondDetector(run="x", most=15, iou=0.4, smallest=6))
+    for image in "abc":
+        rows = np.flatnonzero((table.image_id == image) & ((box[:, 2:] - box[:, :2]).min(axis=1) >= 6))
+        kept = rows[nms(torch.tensor(box[rows]), torch.tensor(table.score[rows]), 0.4).numpy()[:15]]
+        assert set(found.region_id[found.image_id == image]) == set(table.region_id[kept])
+
+
+def test_a_second_detector_must_be_another_run_on_the_benchmark():
+    entries = {"one": {"benchmark": "b"}, "two": {"benchmark": "b"}, "far": {"benchmark": "c"}}
+    check_others("one", read_sources("one", {"second_detector": {"run": "two"}}), entries)
+    for name in ("one", "far", "absent"):
+        with pytest.raises(ParameterError, match=rf"one\.proposals\.second_detector: .*{name}.*two"):
+            check_others("one", read_sources("one", {"second_detector": {"run": name}}), entries)
