@@ -18,7 +18,8 @@ MaxMisclassified = Annotated[
 MaxFalseAlarms = Annotated[float | None, option("NUMBER", "Limit on detections flagged as unknown per 100 ID images.")]
 MaxRecallLoss = Annotated[float | None, option("SHARE", "Limit on the share of known objects lost: 0.01 is 1%.")]
 Guarantee = Annotated[
-    Literal["none", "conformal"] | None, option("", "conformal: limits hold in expectation on new images like these.")
+    Literal["none", "conformal"] | None,
+    option("none|conformal", "conformal: limits hold in expectation on new images like these."),
 ]
 ChooseOn = Annotated[str | None, option("SPLIT", "Choose on this OOD split; measure on the others.", splits)]
 

@@ -36,8 +36,8 @@ def compare(
 
     A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a project) or files. Where the
     evaluations of both are available (in the folder, or for a commit in DVC's cache or remote), changes are tested
-    by their bootstrap replicates over the same images: `interval` is the 95% interval of B − A, p the probability
-    of so large a change by chance alone. Where only each side's own interval is available, `apart` means that the
+    by their bootstrap replicates over the same images: `interval` is the 95% interval of B − A, p is the probability
+    of a change this large by chance alone. Where only each side's own interval is available, `apart` means that the
     two intervals do not overlap; overlapping intervals prove nothing. Values are fractions.
 
     \b

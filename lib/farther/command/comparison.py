@@ -27,7 +27,7 @@ class Change:
         metric: Its name.
         before, after: Its values; None where a side has none.
         interval: 95% interval of after − before on the same draws of images, where that was tested.
-        p: Probability of so large a change by chance alone, where that was tested.
+        p: Probability of a change this large by chance alone, where that was tested.
         apart: Whether the sides' own intervals do not overlap, where only these are available.
     """
 

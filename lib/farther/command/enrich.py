@@ -11,7 +11,7 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
     """Choose candidates for a benchmark's splits from pools.
 
     Reads section 'enrich', the tables and, where they exist, the embeddings. Writes the list of candidates that the
-    section names (data/candidates/BENCHMARK.csv), which git keeps and people review.
+    section names (data/candidates/BENCHMARK.csv), which belongs in git and is reviewed by people.
 
     \b
     Examples:

@@ -38,7 +38,9 @@ def init(
     results, CSV, Ultralytics' txt, supervision, FiftyOne, MMDetection).
     Writes params.yaml, a rules file that says which categories the detector knows, and an empty file of decisions, and
     prints what it assumed, with the lines where it can be changed. A new folder also gets the pipeline, git and DVC.
-    Prompts for what is not given. With --wordnet or --clip, categories similar to an ID class are proposed;
+    Prompts for what is not given. With --wordnet or --clip, categories similar to an ID class are proposed.
+
+    \b
     MODEL is local-dir:FOLDER, hf-hub:OWNER/NAME, or ARCHITECTURE:WEIGHTS.
 
     \b

@@ -15,7 +15,7 @@ def leaderboard(
     projects: Annotated[list[str], argument("PROJECT...", "FOLDER, FOLDER@REVISION, URL or URL@REVISION.")],
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the page.")] = Path("leaderboard"),
 ) -> None:
-    """Rank the metrics of several projects or commits on one page.
+    """Rank the results of several projects or commits on one page.
 
     Reads artifacts/metrics and dvc.lock of each, by git where a revision is named; nothing of a project is executed.
     Runs are ranked together where splits, protocol, thresholds and parameters of metrics are the same, by the digests

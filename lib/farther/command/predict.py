@@ -35,7 +35,7 @@ def predict(
     """Detect known and unknown objects with a bundle.
 
     Writes annotated pictures (or a video), the regions and scores as Parquet, COCO results, and drift: the shares of
-    unknown detections and of rejected images over windows, beside those of the ID validation split. Runs until the
+    unknown detections and of rejected images over windows, compared with the ID validation split. Runs until the
     source ends or Ctrl-C (or SIGTERM) stops it; either way, all results so far are written.
 
     \b

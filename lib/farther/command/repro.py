@@ -58,9 +58,9 @@ def repro(
 ) -> int:
     """Run the stages that changed, one line each.
 
-    Runs `dvc repro` and prints for each stage that ran its number, the time since the start, and its duration. Errors
-    are printed in full; everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status is that of
-    `dvc repro`.
+    Runs `dvc repro` and prints a line for each stage that ran: its number, the time since the start, and its duration.
+    Errors are printed in full; everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status is
+    that of `dvc repro`.
 
     \b
     Examples:

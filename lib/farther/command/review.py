@@ -22,8 +22,8 @@ def review(
         str | None,
         option(
             "RUN",
-            "Detector that looks for unlabelled objects, of any benchmark; by default that of section 'review', else "
-            "the benchmark's first.",
+            "Run whose detector looks for unlabelled objects, of any benchmark; by default that of section 'review', "
+            "else the benchmark's first.",
             "detectors",
         ),
     ] = None,

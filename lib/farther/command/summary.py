@@ -82,7 +82,7 @@ def open_report(
 ) -> int:
     """Open the report in the browser, or write its charts as figures of a paper.
 
-    Figures are 3.3 and 6.9 inches wide, one and two columns, with letters of 8 points. Without a display the path of
+    Figures are 3.3 and 6.9 inches wide, one and two columns, with 8-point type. Without a display the path of
     the report is printed.
 
     \b

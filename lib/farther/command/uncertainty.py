@@ -45,8 +45,8 @@ def uncertainty(
 
     An image's uncertainty is an aggregate of those of its detections (Oksuz et al., 2023, Tables 2 to 4 and A.9 to
     A.11): 1 − confidence, entropies of the class, Dempster-Shafer, the box's variance where the detector predicts it,
-    and minus the score of every method that the run has scores of. Nothing is inferred or fitted. Splits whose images
-    show known objects too are left out unless they are asked for.
+    and the negated score of every method that the run has scores for. Nothing is inferred or fitted. Splits whose
+    images also show known objects are left out unless they are named.
 
     \b
     Examples:

@@ -302,7 +302,7 @@ class Reader(ABC):
     Args:
         root: The dataset's folder; all files are below it.
         missing_images: "error": an annotated image without a file is an error; "drop": it is dropped and listed.
-        max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
+        max_warnings: Share of images, or of objects, with a warning above which `ingest` fails.
         orientation: What boxes refer to where images have an EXIF orientation; see `AnnotatedOn`.
         subset_names: Subsets to read. When empty, all that are present.
     """

@@ -28,7 +28,7 @@ from farther.tables.files import inside
 @register("coco")
 @dataclass(config=STRICT, kw_only=True)
 class COCO(Reader):
-    """COCO instances, and any file of that form.
+    """COCO instances, and any file in that format.
 
     A box is x, y, width, height, with x and y edges already; `iscrowd` marks a box of several objects. The image
     id is COCO's number, padded with zeros to 12 digits as in its file names (an id that is text stays as it is). The

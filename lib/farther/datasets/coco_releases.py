@@ -57,7 +57,7 @@ FIRST_UNKNOWN = 10**15
 @register("vos")
 @dataclass(config=STRICT, kw_only=True)
 class VOSBenchmark(COCO):
-    """The files in COCO's form that came with VOS (Du et al., 2022): its ID and OOD sets.
+    """The files in COCO format that came with VOS (Du et al., 2022): its ID and OOD sets.
 
     A root has those of one dataset in VOS' layout. Boxes are read as they are written: those of `voc_custom_*` keep
     VOC's pixels, which count from 1, and are a pixel narrower than VOC's own. Classes of VOC carry COCO's names there,

@@ -30,7 +30,7 @@ FOLDERS = ("", "MNIST/raw/", "raw/")
 @register("mnist")
 @dataclass(config=STRICT, kw_only=True)
 class MNIST(Reader):
-    """MNIST: grey images of 28 × 28 pixels, each one object of its class, in files of the form idx, gzipped or not.
+    """MNIST: grey images of 28 × 28 pixels, each one object of its class, in idx files, gzipped or not.
 
     `ingest` writes each image to a PNG file. The image id is the image's number in the subset, with six digits.
 

@@ -76,7 +76,7 @@ class OpenImages(Reader):
         classes: The CSV of class names: the first of these that exists.
         hierarchy: The JSON of the class hierarchy.
         images: Folders of a subset's images; the training set comes in several.
-        extension: Of the image files.
+        extension: Extension of the image files.
         select: `annotated` reads all images; `present` those whose files are in the folders. Boxes of others are then
             left out, and counted in one warning.
         orientation: The boxes refer to stored pixels: files of the dataset have no EXIF data, but photographs that were

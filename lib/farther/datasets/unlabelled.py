@@ -29,7 +29,7 @@ FPS, JPEG_QUALITY, QUALITY = 5, 1, 95
 @register("images")
 @dataclass(config=STRICT, kw_only=True)
 class UnlabelledImages(Reader):
-    """Images without boxes. What they show is not known, which is not the same as that they show nothing.
+    """Images without boxes: what they show is unknown, which is not the same as showing nothing.
 
     The image id is the path within the subset's folder. See `farther.datasets.base.Annotations.unlabelled` for what
     becomes of such images. With `boxes`, the images that this file names have its objects and the others stay

@@ -62,7 +62,7 @@ class VOC(Reader):
             Roboflow write it: `{"train": ["annots", "images"], "test": [".", "."]}`. All XML files of the folder count.
         categories: Names of the classes. By default those that occur, in alphabetical order; VOC's twenty where there
             are no others and no `layout`.
-        extension: Of the image files; with `layout`, of those that are not there.
+        extension: Extension of the image files; with `layout`, of those that are not there.
         lists: Folder of the image sets beside `Annotations` and `JPEGImages`.
         renamed: Names for classes instead of those in the XML files; several may become one.
     """

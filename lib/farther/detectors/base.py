@@ -315,10 +315,10 @@ class BoxDetector(Detector):
     """Base of the networks that detect boxes.
 
     Args:
-        score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied
+        score_threshold: Detections below this score are discarded. Keep it low: the operating threshold is applied
             later.
         max_detections: Largest number of detections per image; the best are kept.
-        nms_iou: Of two detections of one class that overlap more than this, the better one stays.
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is kept.
     """
 
     score_threshold: Fraction = 0.05

@@ -90,7 +90,7 @@ class ClassifierBlueprint:
 
     Args:
         architecture: A name that torchvision knows, or one of OpenOOD's.
-        classes: In the order of the logits.
+        classes: Class names, in the order of the logits.
         preprocessing: resize, crop, mean, std and interpolation; see `Classifier`.
     """
 
@@ -107,7 +107,7 @@ class ClassifierPreprocessing:
         resize: Pixels of the shorter side, or height and width.
         crop: Side of the square that is cut from the centre; smaller images are padded with zeros.
         mean, std: Of each channel, for pixels from 0 to 1. OpenOOD's networks have no default.
-        interpolation: Of the resizing.
+        interpolation: Interpolation of the resizing.
     """
 
     resize: Side | tuple[Side, Side] | None = None
@@ -138,7 +138,7 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
         architecture: Name of torchvision's function ("resnet50", "vit_b_16", "convnext_tiny", …); or "ResNet18_32x32",
             "ResNet18_64x64" or "ResNet18_224x224" of OpenOOD; or "openood_resnet": their basic blocks behind a 3×3
             stem, of any width and depth, which are read from the weights. None takes the file's metadata.
-        classes: In the order of the logits. None takes the file's metadata, or else the preset's (ImageNet's).
+        classes: Class names, in the order of the logits. None takes the file's metadata, else the preset's (ImageNet).
         preset: Name of torchvision's weights whose preprocessing applies; None is "DEFAULT".
     """
 

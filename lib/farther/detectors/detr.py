@@ -23,7 +23,7 @@ from farther.tables import Header
 @register("detr")
 @dataclass(config=STRICT, kw_only=True)
 class Detr(HubDetector, ReplayDetector, LatentDetector):
-    """A detection transformer; which one, the checkpoint's configuration says (`model_type`).
+    """A detection transformer of the kind that the checkpoint's configuration names (`model_type`).
 
     Tried: RT-DETR and RT-DETRv2, DETR and Table Transformer, Conditional, DAB and Deformable DETR, and D-FINE; others
     are refused by name. Boxes, scores and labels are those of the checkpoint's own image processor in transformers
@@ -41,7 +41,7 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
         weights: A folder as transformers saves it, or the file of weights in it; farther's own safetensors file; a
             PyTorch file (such as PyTorch Lightning's `.ckpt`), with `config`; or the name of a model on the hub
             (`owner/name`).
-        nms_iou: Of two detections of one class that overlap more than this, the better one stays. Detection
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is kept. Detection
             transformers need no suppression: the default, 1, keeps all.
         per_query: "several" or "one", see above. None takes the protocol's: as transformers does, or "one" in the
             published code.

@@ -63,7 +63,7 @@ class HubDetector(Detector):
 
     Args:
         revision: Branch, tag or commit of a model on the hub.
-        local_files_only: Use a model on the hub only if it was fetched before.
+        local_files_only: Use a model on the hub only if it is already cached.
     """
 
     FROM_HUB = True
@@ -138,7 +138,7 @@ def fetched(
 
     Args:
         revision: Branch, tag or commit of a model on the hub.
-        local_files_only: Use a model on the hub only if it was fetched before.
+        local_files_only: Use a model on the hub only if it is already cached.
         more: Names of further files to fetch, if the model has them.
 
     Raises:

@@ -80,7 +80,7 @@ class OpenVocabularyFolder:
 @register("open_vocabulary")
 @dataclass(config=STRICT, kw_only=True)
 class OpenVocabulary(HubDetector):
-    """A detector whose classes are prompts; which network, the configuration says (`model_type`).
+    """A detector whose classes are prompts, on the network that the configuration names (`model_type`).
 
     OWLv2 (`owlv2`), Grounding DINO (`grounding-dino`), MM Grounding DINO (`mm-grounding-dino`) and OmDet-Turbo
     (`omdet-turbo`). Boxes, scores and labels are those of transformers' `post_process_grounded_object_detection`, but
@@ -99,11 +99,11 @@ class OpenVocabulary(HubDetector):
         template: A sentence in which `{}` is the place of a class, or several, whose embeddings are averaged (not in
             Grounding DINO). None is "a photo of a {}" for OWLv2 and "{}" for the others.
         unknown: Negative prompts, which mean an unknown object ("object"), or a text file of them, one per line.
-        score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied
+        score_threshold: Detections below this score are discarded. Keep it low: the operating threshold is applied
             later.
         max_detections: Largest number of detections per image; the best are kept.
-        nms_iou: Of two detections of one class that overlap more than this, the better one stays. None is as in
-            transformers: 0.5 in OmDet-Turbo, and 1, which keeps all, in the others.
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is kept. None is as
+            in transformers: 0.5 in OmDet-Turbo, and 1, which keeps all, in the others.
     """
 
     #: The content of the prompts counts, wherever they are: see `identity`.

@@ -37,7 +37,7 @@ class Gram(Method):
     Args:
         layer: Layers l; the columns are `gram.<layer>`.
         held_out: Fraction of the training images that is held out.
-        seed: Of the draw of these images.
+        seed: Seed of the draw of these images.
         protocol: "paper"; "published-code" also divides by the detector's confidence, a classifier's largest
             probability.
 

@@ -48,7 +48,7 @@ class KNN(Method):
             12 (RT-DETR).
         index: "exact", or "approximate": training regions in cells, of which a query searches a few.
         probes: Number of cells that a query searches in an approximate index.
-        seed: Of the k-means of an approximate index, and of the sample that its recall is measured on.
+        seed: Seed of the k-means of an approximate index, and of the sample that its recall is measured on.
         protocol: "paper": the distance; "published-code": its square. The order of the scores is the same.
         layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
             "latent" is the column of that name.

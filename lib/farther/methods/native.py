@@ -12,7 +12,7 @@ from farther.tables import Regions
 
 @register("native")
 class Native(Method):
-    """The label of a detector that calls objects unknown itself: an open-world detector, or one with negative prompts.
+    """The label of a detector that itself labels objects as unknown: open-world ones, or those with negative prompts.
 
     A detection is flagged as unknown where its label is one of the header's `unknown_columns`, and nowhere else: the
     threshold is fixed and learns from no data. Flagged detections are ranked by the detector's confidence in

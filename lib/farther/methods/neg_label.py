@@ -28,7 +28,7 @@ class NegLabel(TextMethod):
         temperature: τ. The paper's, 0.01, is that of CLIP.
         groups: Number of groups, 100 in the paper; as many as there are prompts where there are fewer. Prompts that the
             number does not divide are left out, as in the published code.
-        seed: Of the order in which prompts are drawn into groups.
+        seed: Seed of the order in which prompts are drawn into groups.
 
     References:
         Jiang et al., "Negative Label Guided OOD Detection with Pretrained Vision-Language Models", 2024,

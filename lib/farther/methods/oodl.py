@@ -37,7 +37,7 @@ class OODL(Method):
             linear in the regions.
         landmarks: See `kernel`.
         sample: Number of regions to fit to, at most.
-        seed: Of the draws.
+        seed: Seed of the draws.
         layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
             "latent" is the column of that name. The paper tries the layers on OOD data and takes the one with the
             smallest detection error; `search` with `layer` in its grid does so by AUROC, on a validation split.

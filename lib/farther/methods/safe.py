@@ -40,9 +40,9 @@ class SAFE(Method):
         hidden: Sizes of the hidden layers; None takes half and a quarter of the number of activations.
         activation: Function of the hidden layers.
         epochs: Passes over the regions.
-        learning_rate: Of Adam.
+        learning_rate: Adam's learning rate.
         sample: Number of regions to learn from, at most, drawn at random; there are as many negatives.
-        seed: Of that draw, the initial weights and the order of the regions.
+        seed: Seed of that draw, the initial weights and the order of the regions.
 
     Attributes:
         mean_, deviation_: Of the activations of the clean training regions, ndarray of shape (D,).

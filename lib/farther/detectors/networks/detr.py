@@ -272,7 +272,7 @@ def find_checkpoint(
         described_in: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file elsewhere.
         classes: Names for the classes, instead of the configuration's.
         revision: Branch, tag or commit of a model on the hub.
-        local_files_only: Use a model on the hub only if it was fetched before.
+        local_files_only: Use a model on the hub only if it is already cached.
 
     Raises:
         DataError: a part is absent or damaged.

@@ -78,7 +78,7 @@ def with_intervals(
         id_images, ood_images: Image of each region, as regions of one image are not independent; each region is an
             image of its own when None.
         replicates: Number of replicates.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         Name → value, low, high; metrics that are not defined are left out.
