@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
+from scipy.stats import bernoulli, entropy, multivariate_normal
+from sklearn.metrics import roc_auc_score
 
 from farther.errors import ParameterError
 from farther.evaluation.files import Roles, RunFiles
@@ -12,6 +15,7 @@ from farther.evaluation.self_aware_run import SelfAwareRun
 from farther.evaluation.self_awareness import evaluate_self_awareness
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics import closed_set, self_awareness
+from farther.metrics.matching import above_of_class
 from farther.metrics.self_awareness.image_uncertainty import of_confidence
 from farther.metrics.self_awareness.images import DetectedImages
 from farther.tables import Images, Objects, Regions
@@ -254,3 +258,89 @@ def test_aggregates_are_those_of_the_library(whole):
     unknown = of_confidence(run.ood["far"].regions, run.ood["far"].names, "min")
     pairs = known[:, None] - unknown[None, :]
     assert found.aggregates["min"]["all"] == pytest.approx(np.mean((pairs < 0) + 0.5 * (pairs == 0)))
+
+
+# ----------------------------------------------------------------------- other uncertainties, and accuracy by split
+
+
+@pytest.fixture
+def with_variance(whole):
+    """The run with variances of the boxes of each detection, larger on OOD images; a sigmoid head."""
+    for number, split in enumerate(("val", "test", "far", "c1", "c5", "pseudo_ood")):
+        found = Regions.read(whole.regions(split))
+        rng = np.random.default_rng(number)
+        variance = rng.uniform(0.5, 2, (len(found), 4)).astype(np.float32) * (2 if split == "far" else 1)
+        columns = {**found.columns(), "box_variance": variance}
+        Regions(**columns, classes=found.classes, activation="sigmoid").write(whole.regions(split))
+    return whole
+
+
+def entropies(regions):
+    """Of the softmax over a detection's logits, and of the Gaussian of its box."""
+    return entropy(softmax(regions.logits.astype(float), axis=1), axis=1), np.array(
+        [multivariate_normal(np.zeros(4), np.diag(v)).entropy() for v in regions.box_variance.astype(float)]
+    )
+
+
+def of_image(doubt, regions, names, most=3):
+    """Mean of an image's smallest uncertainties, image by image."""
+    each = [np.sort(doubt[regions.image_id == name])[:most] for name in names]
+    return [one.mean() if len(one) else 1e12 for one in each]
+
+
+def test_uncertainties_are_those_of_a_loop_over_images(with_variance):
+    found = evaluate_self_awareness(inputs(with_variance)).uncertainties
+    test, far, val = (Regions.read(with_variance.regions(split)) for split in ("test", "far", "val"))
+    names = [sorted(Images.read(with_variance.images(split)).image_id) for split in ("test", "far")]
+    (low, high), (box_low, box_high) = ((of.min(), of.max()) for of in entropies(val))
+    formulas = {
+        "1 − confidence": lambda r: 1 - r.score.astype(float),
+        "entropy": lambda r: entropies(r)[0],
+        "entropy, largest sigmoid": lambda r: bernoulli(expit(r.logits.max(axis=1).astype(float))).entropy(),
+        "entropy, mean of sigmoids": lambda r: bernoulli(expit(r.logits.astype(float))).entropy().mean(axis=1),
+        "box determinant": lambda r: r.box_variance.astype(float).prod(axis=1),
+        "box trace": lambda r: r.box_variance.astype(float).sum(axis=1),
+        "box entropy": lambda r: entropies(r)[1],
+        "entropy + box entropy": lambda r: sum(entropies(r)),
+        "4 · entropy + box entropy": lambda r: 4 * entropies(r)[0] + entropies(r)[1],
+        "both entropies, normalised": lambda r: (
+            (entropies(r)[0] - low) / (high - low) + (entropies(r)[1] - box_low) / (box_high - box_low)
+        ),
+    }
+    assert set(found) == {*formulas, "Dempster–Shafer"}
+    for title, of in formulas.items():
+        sides = [of_image(of(r), r, images) for r, images in zip((test, far), names, strict=True)]
+        expected = roc_auc_score(np.repeat([0, 1], [len(side) for side in sides]), np.concatenate(sides))
+        assert found[title].values["top-3"] == pytest.approx(expected, abs=1e-6), title
+        lower, upper = found[title].intervals["top-3"]
+        assert lower <= expected <= upper
+    assert list(found["box determinant"].values) == ["sum", "mean", "top-5", "top-3", "top-2", "min"]
+    assert list(found["box trace"].values) == ["top-3"]
+
+
+def test_accuracy_is_coco_s_ap_on_each_split_and_lrp_above_the_thresholds(whole):
+    result = evaluate_self_awareness(inputs(whole))
+    for split, of in result.accuracy.items():
+        objects, regions = Objects.read(whole.objects(split)), Regions.read(whole.regions(split))
+        assert of.values["ap"] == pytest.approx(closed_set.evaluate(objects, regions)["ap"])
+        assert of.intervals["ap"][0] <= of.values["ap"] <= of.intervals["ap"][1]
+    assert list(result.accuracy) == ["val", "test", "c1", "c5"]
+    kept = above_of_class(Regions.read(whole.regions("val")), result.detector.confidence_thresholds)
+    objects, regions = Objects.read(whole.objects("val")), Regions.read(whole.regions("val"))
+    of_val = result.accuracy["val"]
+    assert of_val.values["lrp"] == pytest.approx(self_awareness.evaluate(objects, regions[kept])["lrp"])
+    assert of_val.intervals["lrp"][0] <= of_val.values["lrp"] <= of_val.intervals["lrp"][1]
+
+
+def test_dummies_of_confidence_0_leave_ap_as_it_is(whole):
+    objects, regions = Objects.read(whole.objects("val")), Regions.read(whole.regions("val"))
+    first = np.zeros(len(regions), dtype=bool)
+    for name in set(regions.image_id):
+        rows = np.flatnonzero(regions.image_id == name)
+        first[rows[np.argsort(-regions.score[rows], kind="stable")][:10]] = True
+    dummies = regions.with_columns(score=np.full(len(regions), 1e-9), region_id=regions.region_id + 10_000)
+    dummies = dummies.with_columns(box=dummies.box + 5000)  # on nothing
+    with_dummies = Regions.concatenate([regions[first], dummies])
+    row = next(row for row in evaluate_self_awareness(inputs(whole)).top_k if row["k"] == 10)
+    assert row["ap"] == pytest.approx(closed_set.evaluate(objects, with_dummies)["ap"])
+    assert row["ap_low"] <= row["ap"] <= row["ap_high"]

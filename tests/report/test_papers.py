@@ -1,9 +1,15 @@
 """Pages of papers: the tables of the miniature project, with values that were worked out by hand."""
 
+import re
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from tests.report.conftest import PARAMS
+from tests.support.evaluations import evaluation_of
 
+from farther.evaluation import image_uncertainties
+from farther.evaluation.results import MetricValues
 from farther.report.pages.papers import PAPERS, content
 from farther.report.papers.table import Sources
 from farther.report.results import read_runs
@@ -92,10 +98,40 @@ def test_self_awareness_has_a_column_per_aggregate_and_calibrator(sources):
         "all OOD (%)",
         "Images, ID / OOD",
     ]
+    (three,), (eight,) = found["Table 3"], found["Table A.8"]
+    assert list(three)[2:-1] == ["H(p) (%)", "DS (%)", "1 − p (%)", "|Σ| (%)", "tr(Σ) (%)", "H(Σ) (%)"]
+    assert re.fullmatch(r"\d+\.\d \(\d+\.\d to \d+\.\d\)", three["1 − p (%)"])
+    assert three["|Σ| (%)"] == "—"  # its boxes have no variance
+    assert float(three["1 − p (%)"].split()[0]) == pytest.approx(100 * found["Table 2"][0]["top-3 (%)"], abs=0.06)
+    assert list(eight)[2:4] == ["Val (%)", "ID (%)"]
+    assert found["Table 6"][0]["Val AP ↑ (%)"] == eight["Val (%)"]
+    assert [row["u"] for row in found["Table A.11"]] == ["1 − p"]
+    assert not {"Table A.9", "Table A.10"} & set(found)
     (full,) = found["Table A.16"]
     assert full["BA ↑ (%)"] == pytest.approx(
         2 * full["TPR ↑ (%)"] * full["TNR ↑ (%)"] / (full["TPR ↑ (%)"] + full["TNR ↑ (%)"])
     )
+
+
+def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_their_own(sources):
+    titles = [*image_uncertainties.COMPUTED, "entropy + box entropy", "4 · entropy + box entropy"]
+    titles += ["1 − confidence", "both entropies, normalised"]
+    made = {title: MetricValues(values={"top-3": n / 20}) for n, title in enumerate(titles)}
+    made["box entropy"].intervals["top-3"] = (0.25, 0.5)
+    aware = sources.runs[0].evaluation.self_awareness.model_copy(update={"uncertainties": made})
+    run = replace(
+        sources.runs[0], evaluation=evaluation_of(self_awareness=aware, splits=sources.runs[0].evaluation.splits)
+    )
+    found = tables(Sources([run], sources.params, sources.root), "saod")
+    assert list(found["Table A.9"][0].values())[2:5] == ["5.0", "10.0", "0.0"]
+    assert [list(row.values())[2:7] for row in found["Table A.10"]] == [
+        ["✓", "✗", "✗", "✗", "0.0"],
+        ["✗", "✓", "✗", "✗", "30.0 (25.0 to 50.0)"],
+        ["✓", "✓", "✗", "✗", "35.0"],
+        ["✓", "✓", "✓", "✗", "40.0"],
+        ["✓", "✓", "✗", "✓", "50.0"],
+    ]
+    assert [(row["u"], row["top-3 (%)"]) for row in found["Table A.11"]] == [("1 − p", "45.0"), ("|Σ|", "20.0")]
 
 
 def test_class_similarity_has_a_column_per_method_and_three_metrics_in_a_cell(sources):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from farther.evaluation.files import RunFiles, RunSplit
-
-#: Uncertainties that are computed from stored regions: method and parameters.
-COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
-    "entropy": ("entropy", {}),
-    "entropy, mean of sigmoids": ("entropy", {"activation": "detector"}),
-    "entropy, largest sigmoid": ("entropy", {"activation": "detector", "sigmoids": "largest"}),
-    "Dempster–Shafer": ("dempster_shafer", {}),
-    "box determinant": ("box_uncertainty", {"measure": "determinant"}),
-    "box trace": ("box_uncertainty", {"measure": "trace"}),
-    "box entropy": ("box_uncertainty", {"measure": "entropy"}),
-}
 
 
 def uncertainty(
@@ -72,7 +61,8 @@ def uncertainty(
     names, splits = [each.name for each in unknown], [RunSplit(files, id_split), *unknown]
     ways = aggregate or list(image_uncertainty.AGGREGATES)
     rows = []
-    for name, doubts in _uncertainties(files, splits, list(project.section("methods"))):
+    held_out = (project.section("evaluate") or {}).get("calibration_split", "val")
+    for name, doubts in _uncertainties(files, splits, list(project.section("methods")), held_out):
         row: dict[str, float | str | None] = {"uncertainty": name}
         for how in ways[:1] if by_split else ways:
             known, *others = (
@@ -93,20 +83,13 @@ def uncertainty(
 
 
 def _uncertainties(
-    files: RunFiles, splits: Sequence[RunSplit], methods: Sequence[str]
+    files: RunFiles, splits: Sequence[RunSplit], methods: Sequence[str], held_out: str
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Name, and uncertainty of each stored detection of each split."""
-    import numpy as np
+    from farther.evaluation.files import RunSplit, aligned_scores
+    from farther.evaluation.image_uncertainties import of_detections
 
-    from farther.evaluation.files import aligned_scores
-    from farther.methods import create
-
-    yield "1 − confidence", [1.0 - split.regions().score.astype(np.float64) for split in splits]
-    for title, (name, options) in COMPUTED.items():
-        method, folder = create(name, **options), splits[0].folder
-        of_sigmoids = options.get("activation") == "detector"
-        if not method.missing(folder) and (not of_sigmoids or folder.header.activation == "sigmoid"):
-            yield title, [-method.score(split.folder) for split in splits]
+    yield from of_detections(splits, lambda: RunSplit(files, held_out))
     for name in methods:
         paths = [files.scores(name, split.name) for split in splits]
         if all(path.is_file() for path in paths):

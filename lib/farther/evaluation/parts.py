@@ -71,8 +71,10 @@ class Parts:
         """The part of the detector; see `farther.evaluation.detector`."""
         roles = self._inputs.roles
         names = [self._inputs.settings.calibration_split, *roles.shifted, *filter(None, [roles.pseudo_ood])]
-        more = (text for name in names for text in key_of(RunSplit(self._inputs.files, name)))
-        key = digest(self._shared, self._of_detector, *more)
+        more = [RunSplit(self._inputs.files, name) for name in names]
+        # Uncertainties are also of columns that `key_of` does not cover.
+        rows = [split.folder.key for split in (*_read(self._inputs), *more)]
+        key = digest(self._shared, self._of_detector, *rows, *(text for split in more for text in key_of(split)))
         if not self._kept.is_current(DETECTOR, key):
             from farther.evaluation.detector import evaluate_detector  # imports scipy: half a second
 

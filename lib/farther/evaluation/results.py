@@ -197,6 +197,8 @@ class SelfAwarenessResults(MetricValues):
     calibrated: dict[str, dict[str, float | None]]
     ablation: list[Ablation]
     aggregates: dict[str, dict[str, float | None]]
+    uncertainties: dict[str, MetricValues]
+    accuracy: dict[str, MetricValues]
     sweeps: dict[str, list[dict[str, float | None]]]
     ious: list[dict[str, float | None]]
     top_k: list[dict[str, Number]]

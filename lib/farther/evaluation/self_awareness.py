@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from farther.evaluation import intervals
+from farther.evaluation.image_uncertainties import accuracy, average_precision, uncertainties
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import Ablation, AcceptedImages, Reliability, SelfAwarenessResults
 from farther.evaluation.self_aware_run import SelfAwareRun, rejected
@@ -53,8 +54,10 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         map_by_uncertainty: AP of ID and shifted images by bin of uncertainty (Figure 2).
         image_thresholds: Threshold and balanced accuracy of either way to take it (Table A.12).
         calibrated: Errors with each calibrator and with none (Table 5).
-        ablation: Table 7. aggregates: AUROC by aggregate (Table 2). sweeps: Figure A.15. ious: Figure A.13.
-        top_k: Figure 5 and Tables A.13 and A.14. thresholds_on_test: LRP-optimal thresholds there (Figure A.16).
+        ablation: Table 7. aggregates: AUROC by aggregate (Table 2). uncertainties: AUROC by uncertainty of detections
+            and aggregate (Tables 3 and A.9 to A.11). accuracy: AP and LRP (Tables 6 and A.8). sweeps: Figure A.15.
+            ious: Figure A.13. top_k: Figure 5 and Tables A.13 and A.14.
+        thresholds_on_test: LRP-optimal thresholds on ID test images (Figure A.16).
 
     Raises:
         DataError: a split is absent or wrong.
@@ -79,6 +82,8 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         calibrated=_calibrated(run),
         ablation=_ablation(run),
         aggregates=_aggregates(run),
+        uncertainties=uncertainties(run, inputs),
+        accuracy=accuracy(run),
         sweeps=_sweeps(run),
         ious=_ious(run),
         top_k=_top_k(run),
@@ -225,12 +230,14 @@ def _ious(run: SelfAwareRun) -> list[dict[str, Any]]:
 
 
 def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
-    """LRP and LaECE of validation images whose detections are filled up to k by dummies of confidence 0, and without.
+    """LRP, LaECE and AP of validation images whose detections are filled up to k by dummies of confidence 0, and
+    without. AP, whose interval ends at `ap_low` and `ap_high`, does not depend on dummies, which are ranked last.
 
     The dummies of an image are spread evenly over the classes: the expectation of the paper's random ones. They are
     false positives in the lowest bin, whose confidence and IoU are 0, so they only enlarge counts.
     """
     images, iou = run.held_out, run.asked.iou
+    draws = run.settings.draws(images.names)
     rows = []
     for k in (None, *TOP_K):
         kept = images.above(run.detector.confidence_thresholds) if k is None else _is_first(images.regions, k)
@@ -248,12 +255,17 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
             score, gap = one.score[binned], (one.score - one.quality)[binned]
             gaps = np.bincount(self_awareness.bin_of(score), gap, self_awareness.BINS)
             laece.append(float(np.abs(gaps).sum()) / max(len(one.score) + dummies, 1))
+        ap = average_precision(images, draws, kept)
+        low, high = ap.intervals.get("ap") or (None, None)
         rows.append(
             {
                 "k": k,
                 "detections_per_image": count / max(len(images.names), 1) if k is None else k,
                 "lrp": float(np.mean(lrp)) if lrp else None,
                 "laece": float(np.mean(laece)) if laece else None,
+                "ap": ap.values["ap"],
+                "ap_low": low,
+                "ap_high": high,
             }
         )
     return rows

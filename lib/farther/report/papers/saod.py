@@ -6,7 +6,19 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from farther.evaluation.results import SelfAwarenessResults
+from farther.evaluation.image_uncertainties import (
+    AGGREGATE,
+    BALANCED,
+    BOTH,
+    BOX_ENTROPY,
+    CONFIDENCE,
+    DETERMINANT,
+    ENTROPY,
+    MEAN_OF_SIGMOIDS,
+    NORMALISED,
+)
+from farther.evaluation.results import MetricValues, SelfAwarenessResults
+from farther.report.listing import percent
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
 from farther.report.results import DISTANCES, IMAGES, Run
 
@@ -31,6 +43,9 @@ DETECTORS = {
     "lrp_t": "T(ID) LRP ↓ (%)",
 }
 
+#: Its last columns, on validation images.
+ON_VALIDATION = ["Val LRP ↓ (%)", "Val AP ↑ (%)"]
+
 #: Columns of Table A.16 on ID images; the same follow on shifted ones.
 PARTS = {
     "idq": "IDQ ↑ (%)",
@@ -42,6 +57,30 @@ PARTS = {
 }
 IN_FULL = {"daq": "DAQ ↑ (%)", "balanced_accuracy": "BA ↑ (%)", "tpr": "TPR ↑ (%)", "tnr": "TNR ↑ (%)"}
 IN_FULL |= PARTS | {f"{name}_t": f"T(ID) {title}" for name, title in PARTS.items()}
+
+#: Uncertainties of detections in Table 3, and of sigmoid heads in Table A.9.
+UNCERTAINTIES = {
+    ENTROPY: "H(p) (%)",
+    "Dempster–Shafer": "DS (%)",
+    CONFIDENCE: "1 − p (%)",
+    DETERMINANT: "|Σ| (%)",
+    "box trace": "tr(Σ) (%)",
+    BOX_ENTROPY: "H(Σ) (%)",
+}
+SIGMOIDS = {
+    MEAN_OF_SIGMOIDS: "average (%)",
+    "entropy, largest sigmoid": "max class (%)",
+    ENTROPY: "categorical (%)",
+}
+
+#: Rows of Table A.10: what is combined → check marks for H(p), H(Σ), "Balanced" and "Norm.".
+COMBINED = {
+    ENTROPY: "✓✗✗✗",
+    BOX_ENTROPY: "✗✓✗✗",
+    BOTH: "✓✓✗✗",
+    BALANCED: "✓✓✓✗",
+    NORMALISED: "✓✓✗✓",
+}
 
 #: Columns of Table 7.
 ABLATION = {
@@ -55,7 +94,7 @@ ABLATION = {
 
 
 def tables(sources: Sources) -> list[PaperTable]:
-    """Tables 2, 4 to 7, A.12 to A.14 and A.16."""
+    """Tables 2 to 7, A.8 to A.14 and A.16."""
     found = [(run, run.evaluation.self_awareness) for run in sources.runs if run.evaluation]
     aggregates = "AUROC of 1 − p, aggregated over the detections of an image; top-m: mean of the m most certain ones."
     subsets = "AUROC of image uncertainty, near to far; OOD splits without known objects."
@@ -63,9 +102,29 @@ def tables(sources: Sources) -> list[PaperTable]:
     ablation = "v: confidence thresholds of detections; LR: calibration; u: threshold of images."
     thresholds = "Thresholds chosen on ID validation images and on pseudo-OOD images."
     dummies = "Dummy detections of confidence 0 lower LaECE though nothing improves; LRP rises. ID validation images."
+    uncertain = f"AUROC of image uncertainty ({AGGREGATE}) by that of detections, with 95% intervals. Σ: of the box."
+    sigmoids = f"AUROC ({AGGREGATE}) with 95% intervals, by how entropy is taken of a sigmoid head."
+    combined = (
+        f"AUROC ({AGGREGATE}) with 95% intervals. Balanced: 4 H(p) + H(Σ); Norm.: each from 0 to 1 on validation."
+    )
+    by_aggregate = "AUROC by aggregate, with 95% intervals."
+    accuracies = "COCO-style AP of all detections, with 95% intervals; on ID validation, ID test and shifted ID images."
+    shifted = {f"{name} (%)" for _, aware in found for name in aware.accuracy}
     in_full = "LRP_Loc: mean of 1 − IoU of true positives; LRP_FP: 1 − precision; LRP_FN: 1 − recall."
     return [
         PaperTable("Table 2", "Image uncertainty by aggregate", [per_run(aggregates, found, _aggregates)]),
+        PaperTable(
+            "Table 3",
+            "Image uncertainty by uncertainty of detections",
+            [
+                per_run(
+                    uncertain,
+                    found,
+                    partial(_uncertainties, heads=UNCERTAINTIES, needed=CONFIDENCE),
+                    list(UNCERTAINTIES.values()),
+                )
+            ],
+        ),
         PaperTable(
             "Table 4",
             "Image uncertainty by subset of the OOD images",
@@ -78,14 +137,35 @@ def tables(sources: Sources) -> list[PaperTable]:
         PaperTable(
             "Table 6",
             "Self-aware detectors",
-            [per_run("T(ID): shifted ID images.", found, partial(values_of, heads=DETECTORS))],
+            [per_run("T(ID): shifted ID images; Val: ID validation images.", found, _detectors, ON_VALIDATION)],
         ),
         PaperTable("Table 7", "What each part contributes", [per_run(ablation, found, _ablation)]),
+        PaperTable(
+            "Table A.8", "Average precision", [per_run(accuracies, found, _accuracies, ["Val (%)", "ID (%)", *shifted])]
+        ),
+        PaperTable(
+            "Table A.9",
+            "Entropy of sigmoid heads",
+            [
+                per_run(
+                    sigmoids,
+                    found,
+                    partial(_uncertainties, heads=SIGMOIDS, needed=MEAN_OF_SIGMOIDS),
+                    list(SIGMOIDS.values()),
+                )
+            ],
+        ),
+        PaperTable("Table A.10", "Entropies of class and box", [per_run(combined, found, _combined, ["AUROC (%)"])]),
+        PaperTable(
+            "Table A.11",
+            "1 − p and |Σ| by aggregate",
+            [per_run(by_aggregate, found, _both_aggregates, [f"{how} (%)" for how in AGGREGATES])],
+        ),
         PaperTable("Table A.12", "Image thresholds", [per_run(thresholds, found, _image_thresholds)]),
         PaperTable(
             "Tables A.13 and A.14",
             "Dummy detections, and confidence thresholds",
-            [per_run(dummies, found, _dummies, ["det/img."])],
+            [per_run(dummies, found, _dummies, ["det/img.", "AP ↑ (%)"])],
         ),
         PaperTable(
             "Table A.16",
@@ -102,6 +182,48 @@ def values_of(run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]) -
 
 def _aggregates(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     yield {f"{how} (%)": aware.aggregates[how]["all"] for how in AGGREGATES if how in aware.aggregates}
+
+
+def _detectors(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    """Table 6; its last columns have intervals."""
+    of = aware.accuracy.get(run.evaluation.settings.calibration_split) if run.evaluation else None
+    for row in values_of(run, aware, DETECTORS):
+        yield {**row, **{head: _within(of, name) for name, head in zip(("lrp", "ap"), ON_VALIDATION, strict=True)}}
+
+
+def _within(of: MetricValues | None, name: str) -> str:
+    """A value in per cent with its interval; "–" where there is none."""
+    return percent(None) if of is None else percent(of.values.get(name), of.intervals.get(name))
+
+
+def _uncertainties(
+    run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str], needed: str
+) -> Iterator[dict[str, Any]]:
+    """A row where the run has the uncertainty that the table is about."""
+    if needed in aware.uncertainties:
+        yield {head: _within(aware.uncertainties.get(name), AGGREGATE) for name, head in heads.items()}
+
+
+def _combined(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    for name, marks in COMBINED.items() if BOTH in aware.uncertainties else ():
+        columns = dict(zip(("H(p)", "H(Σ)", "Balanced", "Norm."), marks, strict=True))
+        yield {**columns, "AUROC (%)": _within(aware.uncertainties[name], AGGREGATE)}
+
+
+def _both_aggregates(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    for name in (CONFIDENCE, DETERMINANT):
+        if of := aware.uncertainties.get(name):
+            title = UNCERTAINTIES[name].removesuffix(" (%)")
+            yield {"u": title, **{f"{how} (%)": _within(of, how) for how in AGGREGATES}}
+
+
+def _accuracies(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+    if not (run.evaluation and aware.accuracy):
+        return
+    settings = run.evaluation.settings
+    heads = {settings.calibration_split: "Val (%)", settings.id_split: "ID (%)"}
+    names = dict.fromkeys((*heads, *aware.accuracy))
+    yield {heads.get(name, f"{name} (%)"): _within(aware.accuracy[name], "ap") for name in names}
 
 
 def _subsets(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
@@ -146,7 +268,13 @@ def _dummies(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
             "det/img.": f"{row['detections_per_image']:.1f}",
             "LaECE ↓ (%)": row["laece"],
             "LRP ↓ (%)": row["lrp"],
+            "AP ↑ (%)": _ap(row),
         }
+
+
+def _ap(row: Mapping[str, float | None]) -> str:
+    low, high = row["ap_low"], row["ap_high"]
+    return percent(row["ap"], None if low is None or high is None else (low, high))
 
 
 PAPER = Paper(
@@ -157,11 +285,7 @@ PAPER = Paper(
     tables,
     {
         "Table 1": "the splits are those of params.yaml: page Splits",
-        "Table 3, A.9, A.10, A.11": "only 1 − p is made into an image's uncertainty. Other uncertainties of detections "
-        "are methods (entropy, dempster_shafer, box_uncertainty): AUROC per image on the detectors' pages",
-        "Table 6, last columns": "LRP and AP on the validation images are not computed",
-        "Table A.8": "AP on shifted images is computed by bin of uncertainty only: page Self-awareness",
-        "Table A.13 and A.14, column AP": "detections that are added or removed are not evaluated by AP",
+        "Table A.8, columns T(Val)": "validation images are not shifted",
         "Table A.15": "compares trainings: a run per training shows the same in Table 6",
     },
 )
