@@ -69,7 +69,7 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
             "leaderboard": leaderboard.leaderboard,
         },
     ),
-    "remote": ("Check storage.", {"check": check_objects.check_objects}),
+    "remote": ("Check a DVC remote or cache.", {"check": check_objects.check_objects}),
 }
 
 #: Names that subcommands had before version 1, which work until version 2.

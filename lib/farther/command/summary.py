@@ -80,7 +80,7 @@ def open_report(
         Path | None, typer.Option(metavar="DIR", help="Write the charts as SVG, PDF, PNG and CSV instead.")
     ] = None,
 ) -> int:
-    """Open the report in the browser, or write its charts as figures of a paper.
+    """Open the report in the browser, or export its charts as figures.
 
     Figures are 3.3 and 6.9 inches wide, one and two columns, with 8-point type. Without a display the path of
     the report is printed.
