@@ -93,7 +93,7 @@ def test_no_item_leaves_its_folder(tmp_path):
 def test_a_link_to_a_folder_above_is_refused_and_nothing_there_is_deleted(tmp_path):
     (tmp_path / "precious.txt").write_text("of the user")
     (tmp_path / "scores").symlink_to(tmp_path)
-    with pytest.raises(DataError, match=r"scores: a link to a folder that it lies in.*delete the link"):
+    with pytest.raises(DataError, match=r"scores: a link to a folder that contains it.*delete the link"):
         Keyed(tmp_path / "scores").keep_only([])
     assert (tmp_path / "precious.txt").exists()
 

@@ -42,7 +42,7 @@ class Keyed:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         if self.folder.is_symlink() and self.folder.absolute().is_relative_to(os.path.realpath(folder)):
-            problem = "a link to a folder that it lies in, whose other files would be deleted: delete the link"
+            problem = "a link to a folder that contains it, whose other files would be deleted: delete the link"
             raise DataError(problem, file=folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise DataError("not a folder: delete it, and it is made again", file=folder)

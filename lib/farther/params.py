@@ -112,7 +112,7 @@ def _add_derived(params: dict[str, Any], file: str) -> None:
         for name in entries or {}:
             if name in (params.get("datasets") or {}):
                 advice = f"section 'derived.{kind}' has it, which is enough: delete the entry, or rename one of them"
-                raise ParameterError(f"{file}: section 'datasets': {name!r} is there twice: {advice}")
+                raise ParameterError(f"{file}: section 'datasets': {name!r} occurs twice: {advice}")
             entry = {"format": "coco", "root": DERIVED.format(kind, name)}
             params["datasets"] = {**(params.get("datasets") or {}), name: entry}
 

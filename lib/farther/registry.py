@@ -136,7 +136,7 @@ def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
         raise ParameterError(_explain(cls, what, error)) from None
     for name, path in _paths(vars(made)):
         if any(len(part.encode(errors="replace")) > LONGEST_NAME for part in path.parts):
-            raise ParameterError(f"{what}: parameter {name!r}: no file has a name as long as {shorten(str(path))}")
+            raise ParameterError(f"{what}: parameter {name!r}: the path is too long: {shorten(str(path))}")
     return made
 
 

@@ -243,7 +243,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(bench):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
     try:
-        with pytest.raises(FartherError, match="the decision was not saved: the disk took 10 of"):
+        with pytest.raises(FartherError, match="the decision was not saved: only 10 of"):
             append(bench.file, at(1, image="c"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -226,6 +226,6 @@ def test_all_classes_that_the_file_of_names_lacks_are_named_at_once(tmp_path):
     (tmp_path / "rules.yaml").write_text(
         "id_classes: [dog, fire hydrant, kite]\nvocabulary: coco\nnames: names.yaml\nprotocols: {paper: {}}\n"
     )
-    message = r"no class is called 'fire hydrant', 'kite' by 'coco'; add fire hydrant: {coco: \[fire hydrant\]}; kite: "
+    message = r"'coco' has no class called 'fire hydrant', 'kite'; add fire hydrant: {coco: \[fire hydrant\]}; kite: "
     with pytest.raises(DataError, match=message):
         Rules(tmp_path / "rules.yaml")

@@ -81,5 +81,5 @@ def test_a_subset_without_objects_has_columns_of_no_rows():
 
 
 def test_a_root_whose_name_is_too_long_is_refused():
-    with pytest.raises(ParameterError, match="parameter 'root': no file has a name as long as '/data/xxx"):
+    with pytest.raises(ParameterError, match="parameter 'root': the path is too long: '/data/xxx"):
         datasets.create("coco", root=f"/data/{'x' * 300}")

@@ -215,7 +215,7 @@ def test_files_of_one_split_in_two_folders_are_an_error_until_one_is_chosen(lay)
         ),
         ({"bbox": [[1.0, 2, -3, 4]], "category": [0]}, "row 000000 objects[0]: field 'bbox'", "size is negative"),
         ({"bbox": [[1.0, 2, 3, 4]], "category": [2]}, "field 'category'", "no class has the number 2; known: 0 to 1"),
-        ({"bbox": [[1.0, 2, 3, 4]], "category": [0.5]}, "field 'category'", "expected a whole number, found 0.5"),
+        ({"bbox": [[1.0, 2, 3, 4]], "category": [0.5]}, "field 'category'", "expected an integer, found 0.5"),
         ({"boxes": [[1.0, 2, 3, 4]], "category": [0]}, "field 'bbox'", "the field is missing"),
         ([{"bbox": [1, 2, 3, 4], "category": 0, "iscrowd": 2}], "field 'iscrowd'", "expected 0 or 1, found 2"),
     ],

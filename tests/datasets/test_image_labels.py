@@ -300,8 +300,8 @@ def test_the_folders_of_a_list_are_expected(lay):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a.png 0\nb.png\n", r"test.txt: row 2: field 'label': expected a path, a space and a whole number, .*'b.png'"),
-        ("a.png 1.5\n", r"test.txt: row 1: field 'label': expected a path, a space and a whole number"),
+        ("a.png 0\nb.png\n", r"test.txt: row 2: field 'label': expected a path, a space and an integer, .*'b.png'"),
+        ("a.png 1.5\n", r"test.txt: row 1: field 'label': expected a path, a space and an integer"),
         ("a.png 2\n", r"test.txt: row 1: field 'label': expected -1 to 1, the labels of 'categories', found 2"),
         ("a.png 0\na.png 1\n", r"test.txt: row 2: field 'path': image 'a.png' occurs twice"),
         ("../a.png 0\n", r"test.txt: row 1: field 'path': file name '../a.png' leaves its folder"),

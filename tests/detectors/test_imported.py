@@ -126,7 +126,7 @@ def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(
 def test_images_without_detections_and_detections_of_other_images_are_counted(world):
     world.results([*BOTH, detection("elsewhere"), detection("elsewhere"), detection(8)])
     assert "test: 2 images, 1 regions; 1 images have no detections" in world.lines
-    assert world.lines[-1] == "3 detections of 2 images are in no split: left out"
+    assert world.lines[-1] == "3 detections ignored: not in any split (images: 2)"
 
 
 def test_annotations_say_which_file_a_number_stands_for(world):
@@ -195,7 +195,7 @@ RIGHT = softmax(LOGITS["logits"])[0]
         (detection(7, bbox=(0, 0, 1)), r"field 'bbox': expected x, y, width, height, .*, found \[0, 0, 1\]"),
         (detection(7, **LOGITS), r"field 'logits': .*the first detection does not have it"),
         ({"image_id": 7, "category_id": 1, "score": 0.5}, r"field 'bbox': the field is missing"),
-        (detection(7.5), r"field 'image_id': expected a whole number or text, found 7\.5"),
+        (detection(7.5), r"field 'image_id': expected an integer or text, found 7\.5"),
         (3, r"expected an object, found 3"),
     ],
 )
@@ -417,7 +417,7 @@ def test_a_regions_folder_that_farther_wrote_comes_back_as_it_was(world):
 def test_folders_that_describe_other_detectors_do_not_mix(world):
     for split, classes in {"test": ("dog", "cat"), "far": ("dog", "cow")}.items():
         Regions.empty(Header(classes=classes)).write(world.root / "elsewhere" / split)
-    with pytest.raises(DataError, match=r"says other things than .*regions\.json"):
+    with pytest.raises(DataError, match=r"contradicts .*regions\.json"):
         world.run("parquet", weights=world.root / "elsewhere")
 
 

@@ -113,5 +113,5 @@ def test_what_cannot_be_repeated_is_refused(tmp_path):
         detectors.create("repeated", weights=DEMO / "x.safetensors", of="yolo", params={"score": 1}).header()
     with pytest.raises(DataError, match="a folder with its members' checkpoints"):
         repeated(weights=tmp_path, kind="ensemble").header()
-    with pytest.raises(ParameterError, match="passes that detect anew repeat only roi_heads"):
+    with pytest.raises(ParameterError, match="passes that detect again repeat only roi_heads"):
         repeated(where=["backbone"]).detect([np.zeros((50, 50, 3), np.uint8)])

@@ -152,7 +152,7 @@ def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_fro
 
 def test_a_shard_that_ends_every_worker_ends_the_run(world, ray_cluster, monkeypatch):
     monkeypatch.setattr(engine, "LOSSES", 1)
-    with pytest.raises(FartherError, match=r"1 workers were lost over shard 0, most likely for memory"):
+    with pytest.raises(FartherError, match=r"1 workers were lost over shard 0, most likely for lack of memory"):
         world.run("deadly", Deadly(world.mark), ON_RAY, world.images[4:8])
 
 

@@ -59,7 +59,7 @@ def twice(file):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (twice, "field 'image_id': the column is there twice"),
+        (twice, "field 'image_id': the column occurs twice"),
         (Path.mkdir, "not a file"),
         (lambda file: file.write_text("hello"), "not a readable Parquet file"),
         (lambda file: None, "the file does not exist"),

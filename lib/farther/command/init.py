@@ -73,7 +73,7 @@ def init(
             begin(folder)
             write_pipeline(folder, clip=False)
     say(f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}")
-    say("Read and assumed (doubtful points first); edit what is wrong:")
+    say("What was read and assumed, doubtful points first; edit what is wrong:")
     say("\n".join(made.assumed()))
     next_step("the same command without --dry-run" if dry_run else check)
 

@@ -250,7 +250,7 @@ class DecisionsFile:
             if written == len(line):
                 os.fsync(file)
                 return
-            problem = f"the disk took {written} of {len(line)} bytes"
+            problem = f"only {written} of {len(line)} bytes were written"
         except OSError as error:
             problem = str(error)
         file.truncate(size)

@@ -199,8 +199,8 @@ def describe(found: Found) -> str:
     """Text about the result of a search, with one line per category with new candidates."""
     counts = found.counts
     lines = [
-        f"{counts['pool']:,} images in the pools, {counts['qualified']:,} qualify; left out: "
-        f"{counts['present']:,} that are in the benchmark, {counts['copies']:,} duplicates",
+        f"{counts['pool']:,} images in the pools, {counts['qualified']:,} qualify; excluded: "
+        f"{counts['present']:,} already in the benchmark, {counts['copies']:,} duplicates",
         f"{counts['new']:,} new candidates, {counts['decided']:,} with earlier decisions",
     ]
     rows = found.needs.filter(pl.col("new") > 0).sort("distance", "before", maintain_order=True).iter_rows()

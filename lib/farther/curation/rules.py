@@ -291,7 +291,7 @@ def _named(id_classes: Sequence[str], names: ClassNames, vocabulary: str) -> dic
     """Names of each ID class by dataset, from a file of names."""
     if unknown := [name for name in id_classes if not names.knows(name, vocabulary)]:
         lines = "; ".join(f"{name}: {{{vocabulary}: [{name}]}}" for name in unknown)
-        problem = f"no class is called {', '.join(map(repr, unknown))} by {vocabulary!r}; add {lines}"
+        problem = f"{vocabulary!r} has no class called {', '.join(map(repr, unknown))}; add {lines}"
         raise DataError(problem, file=names.path)
     by_dataset = {name: {one: names.same(name, vocabulary, one) for one in names.datasets} for name in id_classes}
     return {name: {one: list(called) for one, called in by.items() if called} for name, by in by_dataset.items()}

@@ -63,7 +63,7 @@ class ClassNames:
         """
         key = (dataset, name.casefold())
         if key not in self._class_of:
-            raise DataError(f"no class is called {name!r} by {dataset}; add it", file=self.path)
+            raise DataError(f"{dataset} has no class called {name!r}; add it", file=self.path)
         return self._names[self._class_of[key]].get(other, ())
 
     def _add(self, name: str, by_dataset: Any) -> None:
@@ -77,5 +77,5 @@ class ClassNames:
             for called in names:
                 other = self._class_of.setdefault((dataset, called.casefold()), name)
                 if other != name:
-                    problem = f"{called!r} of {dataset} is {other!r} too; a name belongs to one class"
+                    problem = f"{called!r} of {dataset} is {other!r} as well; a name belongs to one class"
                     raise DataError(problem, file=self.path, field=name)

@@ -101,7 +101,7 @@ class ImgList(Reader):
         for number, text in enumerate(read_lines(path, ABSENT), start=1):
             image, _, label = text.rpartition(" ")
             if text and not (image and re.fullmatch(r"-?\d{1,9}", label)):
-                problem = f"expected a path, a space and a whole number, found {shorten(text)}"
+                problem = f"expected a path, a space and an integer, found {shorten(text)}"
                 raise DataError(problem, file=path, row=number, field="label")
             if text:
                 yield _Line(image.rstrip().lstrip("/"), int(label), number)

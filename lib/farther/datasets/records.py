@@ -81,7 +81,7 @@ class Record:
         """A field that must be a whole number of at most 64 bits."""
         value = self.values.get(field)
         if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
-            raise self._unexpected(field, "a whole number")
+            raise self._unexpected(field, "an integer")
         return value
 
     def size(self, field: str) -> int:

@@ -71,7 +71,7 @@ class MaskCutOuts(AnnotatedSource):
         left, top = (max(int(np.floor(edge)) - 1, 0) for edge in one.box[:2])
         right, bottom = min(int(np.ceil(one.box[2])) + 1, width), min(int(np.ceil(one.box[3])) + 1, height)
         if right <= left or bottom <= top:
-            raise one.record.error(f"the box lies outside of the image, which is {width} × {height}", "bbox")
+            raise one.record.error(f"the box is outside the image, which is {width} × {height}", "bbox")
         picture = Image.fromarray(pixels[top:bottom, left:right])
         picture.putalpha(alpha_of(one.record, (left, top, right, bottom), (width, height)))
         return turned(picture, orientation)

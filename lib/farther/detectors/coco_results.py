@@ -155,8 +155,8 @@ class CocoResults(ImportedClasses):
         found = [_categories(file) for file in self._annotation_files()]
         if any(names != found[0] for names in found):
             raise ParameterError(
-                "detector 'coco_results': the annotation files number categories differently; say in the parameter "
-                "'categories' which the detector's are"
+                "detector 'coco_results': the annotation files number categories differently; set the parameter "
+                "'categories' to the detector's"
             )
         return found[0] if found else {}
 

@@ -70,7 +70,7 @@ class ParquetRegions(Imported):
         (facts, made), layer = found[0], dict[str, Any](self.layer())
         for source, (others, other) in zip(sources, found, strict=True):
             if (others, _origin(other)) != (facts, _origin(made)):
-                raise DataError(f"says other things than {sources[0].path / 'regions.json'}", file=source.path)
+                raise DataError(f"contradicts {sources[0].path / 'regions.json'}", file=source.path)
         if not layer and made is not None and made.weight is not None and made.bias is not None:
             layer = {"weight": made.weight, "bias": made.bias}
         identity = {**self.identity, **({"made_by": made.detector} if made is not None and made.detector else {})}

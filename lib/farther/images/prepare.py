@@ -92,8 +92,8 @@ def spread(
             yield ahead[0][0], ahead.popleft()[1].result()
     except BrokenProcessPool:
         raise FartherError(
-            f"one of the {processes} processes that work on images was killed, most likely for memory: "
-            "run again with fewer workers or smaller batches (what is finished is kept)"
+            f"one of the {processes} processes that work on images was killed, most likely for lack of memory: "
+            "run again with fewer workers or smaller batches (finished work is kept)"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

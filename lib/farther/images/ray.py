@@ -59,10 +59,10 @@ def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: in
         ParameterError: there is no such device, or no machine has room for one worker.
     """
     if ":" in device:
-        raise ParameterError(f"device {device!r}: each worker on the cluster sees one GPU only; take 'cuda' or 'auto'")
+        raise ParameterError(f"device {device!r}: each worker on the cluster sees one GPU only; use 'cuda' or 'auto'")
     with_gpu = [machine for machine in machines if machine.get("GPU", 0) >= 1]
     if device == "cuda" and not with_gpu:
-        raise ParameterError("device 'cuda': no machine of the cluster has a GPU; take 'auto' or 'cpu'")
+        raise ParameterError("device 'cuda': no machine of the cluster has a GPU; use 'auto' or 'cpu'")
     if with_gpu and device in ("auto", "cuda"):
         share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpu)
         processes = max(0, min(8, share - 1)) if processes is None else processes
@@ -244,8 +244,8 @@ class _Driver:
         if self._losses[culprit] == (LOSSES + self._most if culprit is None else LOSSES):
             what = "before they took a shard" if culprit is None else f"over shard {culprit}"
             raise FartherError(
-                f"{self._losses[culprit]} workers were lost {what}, most likely for memory: rerun with fewer workers "
-                f"or smaller batches (what is finished is kept). The last one: {first_line(error)}"
+                f"{self._losses[culprit]} workers were lost {what}, most likely for lack of memory: rerun with fewer "
+                f"workers or smaller batches (finished work is kept). The last one: {first_line(error)}"
             )
 
 

@@ -323,5 +323,5 @@ def _check_failures(failures: Sequence[Failure], plan: Plan) -> None:
         first = "\n".join(f"  {one['image_id']} ({file}): {one['reason']}" for one, file in listed)
         raise DataError(
             f"{len(failures)} of {len(plan.images)} images cannot be used, more than max_failures = {limit:g} "
-            f"allows. Fix them or raise it, and rerun: what is finished is kept. The first:\n{first}"
+            f"allows. Fix them or raise it, and rerun: finished work is kept. The first:\n{first}"
         )

@@ -195,7 +195,9 @@ class Video(ImageSource):
                 yield number, pixels, self._property(MILLISECONDS) / 1000
         self._opened.release()
         if decoded < self.announced:
-            failed(self.name, f"{decoded:,} frames could be decoded of {self.announced:,} that the file announces")
+            failed(
+                self.name, f"only {decoded:,} of the {self.announced:,} frames that the file declares could be decoded"
+            )
 
     def _live(self, failed: Failed) -> Generator[Numbered, None, None]:
         """Number and pixels of the newest frames of a stream."""

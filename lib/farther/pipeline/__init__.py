@@ -71,7 +71,7 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     text, file = dvc_yaml(DEMO if clip else (*DEMO, *CLIP)), folder / "dvc.yaml"
     if file.exists() and file.read_text(encoding="utf-8") != text:
         if (kept := folder / "dvc.yaml.earlier").exists():
-            raise ParameterError(f"{kept} is there: move it away, because the current dvc.yaml gets this name")
+            raise ParameterError(f"{kept} exists: move it away, because the current dvc.yaml gets this name")
         file.replace(kept)
     file.write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)

@@ -228,6 +228,6 @@ def _doubt(found: _Found, numbers: dict[int, str], dataset: Dataset) -> str:
     if len(right) < IMAGES or sum(right) >= AGREEING * len(right):
         return ""
     return (
-        f", but only in {sum(right)} of {len(right)} labelled images is the best detection of a class that is labelled "
-        f"there: write the names into {CLASSES} beside the files, one per line, that of class 0 first"
+        f", but in only {sum(right)} of {len(right)} labelled images does the best detection have a labelled class: "
+        f"write the names into {CLASSES} beside the files, one per line, that of class 0 first"
     )

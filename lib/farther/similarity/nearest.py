@@ -47,7 +47,7 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
     if not len(reference):
         raise DataError("no reference image has an embedding, so similarity to ID is undefined")
     if engine == "faiss" and not has_faiss():
-        raise FartherError("engine 'faiss' is not installed: pip install 'farther[fast]' on Linux, or take 'numpy'")
+        raise FartherError("engine 'faiss' is not installed: pip install 'farther[fast]' on Linux, or use 'numpy'")
     if engine == "numpy" or not has_faiss():
         return _by_blocks(queries, reference)
     return _by_faiss(queries, reference)
@@ -119,5 +119,5 @@ def _single(vectors: np.ndarray) -> np.ndarray:
 def _check_widths(one: np.ndarray, other: np.ndarray) -> None:
     if len(one) and len(other) and one.shape[1] != other.shape[1]:
         raise DataError(
-            f"embeddings of {one.shape[1]} numbers and of {other.shape[1]}: they are of two models; run `embed` again"
+            f"embeddings of {one.shape[1]} and of {other.shape[1]} dimensions are from two models: run `embed` again"
         )

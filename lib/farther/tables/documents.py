@@ -86,14 +86,14 @@ def read_sealed(path: str | Path, advice: str) -> dict[str, Any]:
         advice: What to do where it is damaged, for the message.
 
     Raises:
-        DataError: it is absent, holds no object, or its content is not that of its digest.
+        DataError: it is absent, holds no object, or its content does not match its digest.
     """
     value: Any = read_json(path)
     if not isinstance(value, dict):
         raise DataError(f"expected an object, found {shorten(value)}: {advice}", file=path)
     sealed = value.pop(SEAL, None)
     if sealed is not None and sealed != _content_digest(value):
-        raise DataError(f"damaged or edited: its content is not that of its digest; {advice}", file=path, field=SEAL)
+        raise DataError(f"damaged or edited: its content does not match its digest; {advice}", file=path, field=SEAL)
     return value
 
 

@@ -191,7 +191,7 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
             names = file.schema_arrow.names
         if len(set(names)) < len(names):
             again = next(name for name in names if names.count(name) > 1)
-            raise DataError("the column is there twice", file=path, field=again)
+            raise DataError("the column occurs twice", file=path, field=again)
         yield file
 
 

@@ -96,7 +96,10 @@ def test_frames_that_cannot_be_decoded_are_counted(video, tmp_path):
     taken = Taken(open_source(str(tmp_path / "damaged.avi")))
     count = len(taken.frames)
     assert FRAMES // 2 < count < FRAMES
-    assert taken.problems[-1] == ("damaged", f"{count} frames could be decoded of {FRAMES} that the file announces")
+    assert taken.problems[-1] == (
+        "damaged",
+        f"only {count} of the {FRAMES} frames that the file declares could be decoded",
+    )
 
 
 def test_a_broken_frame_is_listed_and_skipped():

@@ -125,7 +125,7 @@ def _of_list(path: Path) -> Results:
         return Results("COCO results", lambda: _batches(path, list_elements(path)), "id", None)
     if isinstance(first.get("box"), dict):
         if "x3" in first["box"]:
-            raise DataError("oriented boxes, of which there are no measures", file=path, row=0, field="box")
+            raise DataError("oriented boxes, which are not supported", file=path, row=0, field="box")
         columns = Columns.of(["name", "confidence", "x1", "y1", "x2", "y2", "image"], path)
         flat = ({**one, **one["box"], "image": path.stem} if _is_boxed(one) else one for one in list_elements(path))
         return Results("Ultralytics' JSON", lambda: _flat(path, flat, columns), per_image=True)

@@ -171,7 +171,10 @@ def unused(spool: Spool, splits: Mapping[str, Images], scopes: Scopes) -> str:
     counts = np.bincount(spool.image, minlength=len(wanted)) * ~wanted
     if not counts.any():
         return ""
-    return f"{counts.sum()} detections of {np.count_nonzero(counts)} images are in no split: left out"
+    count = counts.sum()
+    return (
+        f"{count} detection{'' if count == 1 else 's'} ignored: not in any split (images: {np.count_nonzero(counts)})"
+    )
 
 
 def places(names: Sequence[tuple[DetectionsSource, str]], split: str, images: Images, scopes: Scopes) -> np.ndarray:

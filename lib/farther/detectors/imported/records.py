@@ -17,9 +17,9 @@ OPTIONAL_FIELDS = frozenset(OPTIONAL)
 
 #: What the fields of records hold, in messages.
 EXPECTED = {
-    "id": "a whole number or text",
-    "image_id": "a whole number or text",
-    "category_id": "a whole number or text",
+    "id": "an integer or text",
+    "image_id": "an integer or text",
+    "category_id": "an integer or text",
     "file_name": "text",
     "name": "text",
     "bbox": "x, y, width, height, finite and no size negative",

@@ -95,7 +95,7 @@ class Dropout:
             ParameterError: there is one.
         """
         if not self.is_within(parts):
-            problem = f"passes that detect anew repeat only {', '.join(parts)}: name modules in there"
+            problem = f"passes that detect again repeat only {', '.join(parts)}: name modules in there"
             raise ParameterError(f"parameter 'where': {problem}, found {', '.join(self.where)}")
 
     def masks(self, shapes: Sequence[tuple[int, ...]], place: str) -> list[Tensor]:

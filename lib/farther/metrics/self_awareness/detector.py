@@ -73,7 +73,7 @@ class SelfAwareDetector:
             known = ", ".join(get_args(ImageThreshold))
             raise ParameterError(f"unknown image threshold {image_threshold!r}. Known: {known}")
         if image_threshold == "pseudo_ood" and pseudo_ood is None:
-            raise ParameterError("image threshold 'pseudo_ood' needs pseudo-OOD images; without them take 'keep_95'")
+            raise ParameterError("image threshold 'pseudo_ood' needs pseudo-OOD images; without them use 'keep_95'")
         if confidence_threshold == "half":
             thresholds: dict[str, float | None] = dict.fromkeys(validation.regions.header.known_classes, 0.5)
         else:

@@ -30,7 +30,7 @@ def _of_yolo(detector: Yolo) -> GraphPreprocessing:
     longer = -(-(detector.image_size or detector.checkpoint.blueprint.image_size) // stride) * stride
     steps = [
         "Red, green, blue; bytes.",
-        "Resize by the factor longer_side / max(height, width), to the nearest whole numbers of pixels, bilinear as "
+        "Resize by the factor longer_side / max(height, width), to the nearest integers, bilinear as "
         "OpenCV's INTER_LINEAR.",
         "Pad each side to the next multiple of `multiple` with `value`: half of it (rounded, of halves the smaller "
         "part) left and above, the rest right and below.",

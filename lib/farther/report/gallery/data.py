@@ -92,7 +92,7 @@ class SplitData:
         objects, detections = self._shown(found.objects), self._shown(found.detections)
         categories = objects["category"].unique().sort().to_list()
         if len(categories) > WHOLE:
-            raise DataError(f"{len(categories)} categories; the gallery takes {WHOLE}", field="category")
+            raise DataError(f"{len(categories)} categories; the gallery shows at most {WHOLE}", field="category")
         return {
             "of": self.of,
             **self._files(),

@@ -103,7 +103,7 @@ def tables(sources: Sources) -> list[PaperTable]:
     thresholds = "Thresholds chosen on ID validation images and on pseudo-OOD images."
     dummies = "Dummy detections of confidence 0 lower LaECE though nothing improves; LRP rises. ID validation images."
     uncertain = f"AUROC of image uncertainty ({AGGREGATE}) by that of detections, with 95% intervals. Σ: of the box."
-    sigmoids = f"AUROC ({AGGREGATE}) with 95% intervals, by how entropy is taken of a sigmoid head."
+    sigmoids = f"AUROC ({AGGREGATE}) with 95% intervals, by how the entropy of a sigmoid head is computed."
     combined = (
         f"AUROC ({AGGREGATE}) with 95% intervals. Balanced: 4 H(p) + H(Σ); Norm.: each from 0 to 1 on validation."
     )
