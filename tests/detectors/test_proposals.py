@@ -1,5 +1,7 @@
 """Proposals of networks, beside torchvision's region proposal network and transformers' own output."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,12 @@ from PIL import Image
 from tests.detectors.demo import IDS, LOW, create, detected, scene
 from torchvision.models.detection.transform import resize_boxes
 
-from farther.detectors.inference import infer_splits
+from farther.detectors.imported import import_splits
+from farther.detectors.inference import ProposalFolders, infer_splits
 from farther.detectors.proposals import SOURCES, read_sources, selections
 from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
-from farther.tables import Images, RegionsFolder
+from farther.tables import Images, Regions, RegionsFolder
 
 OWN = {"faster_rcnn": "rpn", "yolo": "anchors", "detr": "queries"}
 EVERY = {"most": 1000, "iou": 1.0, "smallest": 0.0, "size": 0.0}
@@ -121,3 +124,22 @@ def test_proposals_are_made_with_the_detections_and_again_where_their_selection_
     assert sum("unchanged" in line for line in run(most=3)) == 1  # of the training images, which have none
     assert len(RegionsFolder(folder / "proposals/anchors/val")) == 3
     assert {file: file.read_bytes() for file in regions} == regions
+
+
+def test_boxes_of_another_program_are_imported_for_all_splits_but_the_training_s(project):
+    folder, run = project
+    run()
+    rows = [{"image_id": str(n), "category_id": "thing", "bbox": [4, 5, 20, 30], "score": 0.5} for n in (0, 1)]
+    (folder / "boxes.json").write_text(json.dumps(rows))
+    entry = {"kind": "imported", "file": folder / "boxes.json", "adapter": "coco_results"}
+    sources = read_sources("run", {"sam": {**entry, "params": {"classes": ["thing"]}}})
+    detector = create("yolo")
+    assert selections("run", sources, detector) == {"sam": None}
+    place = folder / "proposals/sam"
+    import_splits(sources["sam"].reader, folder / "splits", place, folder / "work/sam", without=["train"], log=str)
+    assert sorted(path.name for path in place.iterdir() if path.is_dir()) == ["again", "test", "val"]
+    np.testing.assert_array_equal(Regions.read(place / "val").box, [[4, 5, 24, 35]])
+    ProposalFolders(folder / "proposals", {"sam": None}, {})  # what is asked for no longer is deleted, boxes are not
+    assert [path.name for path in (folder / "proposals").iterdir() if path.is_dir()] == ["sam"]
+    with pytest.raises(ParameterError, match="'yolo' runs a network"):
+        read_sources("run", {"sam": {**entry, "adapter": "yolo"}})["sam"].check(detector)

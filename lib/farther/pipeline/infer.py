@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from farther import detectors
 from farther.datasets import image_roots
 from farther.detectors.imported import Imported, import_splits
-from farther.detectors.inference import InferenceParams, ProposalFolders, infer_splits
+from farther.detectors.inference import TRAINING, InferenceParams, ProposalFolders, infer_splits
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.proposals import ImportedBoxes, read_sources, selections
@@ -53,7 +53,8 @@ def main(run: str) -> None:
         infer_splits(detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log)
     for name, source in boxes.items():
         place, unfinished = proposals[0] / name, ARTIFACTS / ".work" / "proposals" / run / name
-        import_splits(source.reader, splits, place, unfinished, params.shard_images, log=log)
+        shards, without = params.shard_images, (TRAINING,)
+        import_splits(source.reader, splits, place, unfinished, shards, without=without, log=log)
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
     infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
 

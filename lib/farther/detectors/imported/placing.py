@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +32,7 @@ def import_splits(
     shard_images: int = 512,
     *,
     classes: Names | None = None,
+    without: Collection[str] = (),
     log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:
     """Imports detections into one regions folder per split, for those splits whose cache key changed.
@@ -46,6 +47,7 @@ def import_splits(
         out, work: Folders of the results and of unfinished work, on one file system.
         shard_images: Images in one shard.
         classes: Other names of the classes, see `farther.detectors.known_classes.renamed`.
+        without: Splits to leave out.
         log: Takes one line per split, and one about detections that no split uses.
 
     Returns:
@@ -57,6 +59,7 @@ def import_splits(
     """
     work, tables = Path(work), read_splits(splits)
     scopes = Scopes(frozenset(tables), frozenset(name for images in tables.values() for name in images.dataset))
+    tables = {split: images for split, images in tables.items() if split not in without}
     with ExitStack() as stack:
         making = _Making(adapter, adapter.header(), tables, scopes, shard_images, stack, work / ".rows", log)
         named = renamed(making.header, classes)
