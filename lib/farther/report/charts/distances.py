@@ -34,9 +34,9 @@ def figure(rows: pl.DataFrame) -> dict[str, Any]:
     found = []
     for panel in panels(rows).charts:
         spec = copy.deepcopy(panel.spec)
-        width = 58 * rows.filter(panel=panel.title)["distance"].n_unique()
+        width = 62 * rows.filter(panel=panel.title)["distance"].n_unique()
         del spec["description"], spec["usermeta"]
-        found.append({**spec, "width": width, "height": 260, "title": panel.title})
+        found.append({**spec, "width": width, "height": 200, "title": panel.title})
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "config": vl.FIGURES["config"],

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from farther.errors import DataError
 from farther.report.charts.vega import FIGURES
 
@@ -52,7 +54,7 @@ def export_charts(report: Path, out: Path) -> int:
     if not pages or not pages[0].is_file():
         raise DataError("there is no report yet; `farther repro report` writes it", file=report)
     count = 0
-    for page in pages:
+    for page in tqdm(pages, "charts", unit="page", leave=False, disable=None):
         folder = out / (page.relative_to(report).with_suffix("") if report.is_dir() else page.stem)
         for name, spec in charts_of(page.read_text(encoding="utf-8")):
             folder.mkdir(parents=True, exist_ok=True)
