@@ -12,6 +12,7 @@ from tests.evaluation.deployable import SPLITS, lay
 from tests.support.evaluations import SEARCH
 
 from farther.errors import DataError, ParameterError
+from farther.evaluation.deploy import choose
 from farther.evaluation.deploy.choose import _Chooser, choose_deployment, store_choice
 from farther.evaluation.deploy.results import Budget, DeployChoices
 from farther.evaluation.deploy.search import NOTHING_FLAGGED, Part, Point, best_setting, best_tau
@@ -205,18 +206,24 @@ def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_p
         DeployChoices.read(file)
 
 
-def test_the_stored_choice_is_written_again_only_where_something_changed(tmp_path):
-    artifacts = lay(tmp_path)
+def test_the_stored_choice_is_made_again_only_where_something_changed(tmp_path, monkeypatch):
+    artifacts, made = lay(tmp_path), []
     file = RunFiles("r", "b", artifacts).choice
+
+    def counted(*arguments, of=choose.choose_deployment):
+        made.append(arguments)
+        return of(*arguments)
+
+    monkeypatch.setattr(choose, "choose_deployment", counted)
 
     def stored(code="a", **budget):
         store_choice(inputs(artifacts), ["one"], Budget(**budget), code)
-        return DeployChoices.read(file), file.stat().st_mtime_ns
+        return DeployChoices.read(file), len(made)
 
-    first, written = stored(max_false_alarms=25)
+    first, _ = stored(max_false_alarms=25)
     assert first.choice.tau == 0.6
-    assert stored(max_false_alarms=25) == (first, written)
-    assert stored(max_false_alarms=25, code="b")[1] > written
+    assert stored(max_false_alarms=25) == (first, 1)
+    assert stored(max_false_alarms=25, code="b") == (first, 2)
     assert stored(max_false_alarms=50)[0].choice.tau == 0.8
 
 
