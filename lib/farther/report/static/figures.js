@@ -2,15 +2,9 @@
 // Charts as figures of a paper: the menu that saves one, as SVG and PNG at the width of one and of two columns, and its
 // numbers as CSV. `farther open --export` writes the same files, and PDF.
 const figures = JSON.parse(document.getElementById("figure-style").textContent);
-figures.save = (name, type, content) => {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([content], { type }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href));
-};
 {
-  const { inches, pixels, dpi, config, save } = figures;
+  const { inches, pixels, dpi, config } = figures;
+  const { save, csv } = saving;
 
   const drawn = async (spec, width) => {
     const { title, entry } = spec.usermeta;
@@ -31,16 +25,11 @@ figures.save = (name, type, content) => {
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });
   };
 
-  // A spreadsheet would take a text that begins with one of these for a formula.
-  const guarded = (value) => (/^[=+\-@\t\r]/.test(value) && Number.isNaN(Number(value)) ? `'${value}` : `${value ?? ""}`);
-  const quoted = (value) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-
   const asCsv = (spec) => {
     const tables = [spec, ...(spec.layer ?? [])].filter((one) => one.data).map((one) => JSON.stringify(one.data.values));
     const rows = [...new Set(tables)].flatMap((table) => JSON.parse(table));
     const names = [...new Set(rows.flatMap(Object.keys))];
-    const lines = [names, ...rows.map((row) => names.map((name) => guarded(row[name])))];
-    return lines.map((line) => line.map(quoted).join(",") + "\n").join("");
+    return csv([names, ...rows.map((row) => names.map((name) => `${row[name] ?? ""}`))]);
   };
 
   const button = (text, click) => {

@@ -7,10 +7,6 @@
 
   // ------------------------------------------------------------------------------------------------------------ saving
 
-  // A spreadsheet would take a text that begins with one of these for a formula.
-  const guarded = (value) => (/^[=+\-@\t\r]/.test(value) && Number.isNaN(Number(value)) ? `'${value}` : value);
-  const quoted = (value) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
-
   const toCsv = ({ columns, rows, withIntervals }) => {
     const bounds = (cell) => (cell.dataset.i ?? " to ").split(" to ");
     const heads = columns.flatMap(({ name, isLabel }) =>
@@ -19,7 +15,7 @@
       const value = text(cell) === "—" ? "" : cell.dataset.run ?? text(cell).replace("†", "");
       return cell.tagName === "TH" || !withIntervals ? [value] : [value, ...bounds(cell)];
     }));
-    return [heads, ...lines].map((line) => line.map(guarded).map(quoted).join(",") + "\n").join("");
+    return saving.csv([heads, ...lines]);
   };
 
   const written = (cell, withIntervals) => {
@@ -77,14 +73,6 @@
   };
 
   const FORMATS = { csv: toCsv, md: toMarkdown, tex: toLatex };
-
-  const save = (name, content) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([content], { type: "text/plain" }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href));
-  };
 
   // ------------------------------------------------------------------------------------------------------------ a sheet
 
@@ -168,7 +156,7 @@
       table.classList.toggle("with-intervals", event.target.checked);
     });
     controls.querySelectorAll("[data-save]").forEach((button) => button.addEventListener("click", () => {
-      save(`${section.dataset.name}.${button.dataset.save}`, FORMATS[button.dataset.save](content()));
+      saving.save(`${section.dataset.name}.${button.dataset.save}`, "text/plain", FORMATS[button.dataset.save](content()));
     }));
     filterRows();
     filterColumns();
