@@ -134,6 +134,7 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
     assert "\nbefore\n" in broken.stdout
     assert re.search(r"^  2/3 +\d:\d\d  letters@b  failed after \d+ s; its output: artifacts/", broken.stdout, re.M)
     assert "up to date" not in broken.stdout
+    assert broken.stderr.endswith("Next: correct it, then farther repro again; finished stages are kept\n")
 
     (project / "letter.py").write_text(text)
     assert "taken from the cache" in repro(project).stdout or "3 were up to date" in repro(project).stdout

@@ -198,10 +198,11 @@ class Progress:
         self._clear()
         self._finish(failed=process.returncode != 0)
         if process.returncode:
-            for found in dvc_locks(Path()):
-                if found.state == "wrong":
-                    say(found.text, file=sys.stderr)
-                    next_step(str(found.more["remedy"]))
+            damaged = [found for found in dvc_locks(Path()) if found.state == "wrong"]
+            for found in damaged:
+                say(found.text, file=sys.stderr)
+            remedies = [str(found.more["remedy"]) for found in damaged]
+            next_step(*remedies or ["correct it, then farther repro again; finished stages are kept"])
         return process.returncode
 
     def end(self) -> None:
