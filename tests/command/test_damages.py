@@ -260,7 +260,7 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     ),
     "fractions": (
         edits(TRAIN, lambda a: [one.update(bbox=[0.1, 0.2, 0.3, 0.4]) for one in a["annotations"]]),
-        "6 of 6 boxes lie between 0 and 1",
+        "6 of 6 boxes lie in the first two pixels",
     ),
 }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 collect_ignore = [
     "contents.py",
+    "grammar.py",
+    "meaning.py",
     "mutate.py",
     "networks.py",
     "reruns.py",

@@ -82,10 +82,10 @@ def child(group: str, seed: str, work: Path) -> None:
     watch = Watch(work)
     sys.addaudithook(watch.audit)
     for line in sys.stdin:
-        name, _, number = line.strip().partition(":")
-        target = module.TARGETS[name]
-        folder = fresh(target, name, work)
-        result = run_case(target, name, int(number), seed, folder, watch)
+        case, _, number = line.strip().partition(":")
+        target = module.TARGETS[case.rpartition("/")[2]]
+        folder = fresh(target, case.rpartition("/")[2], work)
+        result = run_case(target, case, int(number), seed, folder, watch)
         print(json.dumps(vars(result)), file=out)
         with contextlib.suppress(RecursionError):
             shutil.rmtree(folder, ignore_errors=True)
@@ -129,14 +129,18 @@ def fresh(target: Any, name: str, work: Path) -> Path:
 
 def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch: Watch) -> Result:
     """Damages the folder and reads it."""
-    from mutate import mutate_folder
+    import grammar
+    import meaning
+    import mutate
 
     from farther.errors import FartherError
 
     chance = random.Random(f"{seed} {name} {number}")
     found = {path for pattern in target.mutable for path in folder.glob(pattern) if path.is_file()}
     files = sorted(path for path in found if not in_hidden(path, folder))
-    how = mutate_folder(folder, files, chance) if number else "as it is"
+    family = name.rpartition("/")[0]
+    damage = {"": mutate.mutate_folder, "grammar": grammar.mutate, "meaning": meaning.mutate}[family]
+    how = damage(folder, files, chance) if number else "as it is"
     watch.start(folder)
     start = time.process_time()
     with contextlib.chdir(folder):
@@ -151,9 +155,28 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
             traceback.print_exc()
     if done := watch.stop():
         result = replace(result, kind="unexplained", text=done)
+    if family == "meaning" and result.kind == "accepted":
+        result = told_or_equal(result, meaning.outcome(folder))
     if number == 0 and result.kind == "refused":
         result = replace(result, kind="unexplained", text=f"the valid folder is not read: {result.text}")
     return replace(result, how=how, seconds=time.process_time() - start)
+
+
+@cache
+def undamaged(name: str) -> list[Any]:
+    """What the valid folder of a target gives, once it was read."""
+    return []
+
+
+def told_or_equal(result: Result, found: tuple[dict[str, Any], Counter[str]]) -> Result:
+    """Unexplained where tables are not those of the undamaged folder, and no warning is new."""
+    valid = undamaged(result.target)
+    if result.case == 0:
+        valid.append(found)
+    if not valid or found[0] == valid[0][0] or found[1] - valid[0][1]:
+        return result
+    other = [name for name in {*found[0], *valid[0][0]} if found[0].get(name) != valid[0][0].get(name)]
+    return replace(result, kind="unexplained", text=f"another result, and no word of it: {', '.join(sorted(other))}")
 
 
 def refused(result: Result, error: Exception, files: list[Path], folder: Path) -> Result:
@@ -232,11 +255,27 @@ class Watch:
 # ------------------------------------------------------------------------------------------------------------ the parent
 
 
-def fuzz(cases: int, seed: str, groups: Sequence[str] = GROUPS, only: str = "") -> list[Result]:
-    """Results of that many cases, shared among all targets of the groups; with `only`, of one target or case."""
+def fuzz(
+    cases: int, seed: str, groups: Sequence[str] = GROUPS, only: str = "", families: Sequence[str] = ("",)
+) -> list[Result]:
+    """Results of that many cases, shared among all targets of the groups; with `only`, of one target or case.
+
+    Args:
+        cases: Their number in each family.
+        seed: Their seed.
+        groups: Names of groups of targets.
+        only: A target, or target:case.
+        families: Kinds of damage: "", "grammar" and "meaning".
+    """
     sys.path.insert(0, str(HERE))
-    shares = {(group, name): t.share for group in groups for name, t in __import__(group).TARGETS.items()}
-    total = sum(shares.values())
+    shares = {
+        (group, f"{family}/{name}".lstrip("/")): target.share
+        for group in groups
+        for name, target in __import__(group).TARGETS.items()
+        for family in families
+        if family != "meaning" or target.compared
+    }
+    total = sum(shares.values()) / len(families)
     wanted, _, number = only.partition(":")
     tasks: dict[str, list[str]] = {group: [] for group in groups}
     for (group, name), share in shares.items():
@@ -341,6 +380,7 @@ def main() -> None:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", default="", help="a target, or target:case")
     parser.add_argument("--groups", nargs="+", default=list(GROUPS))
+    parser.add_argument("--families", nargs="+", default=[""], help="'', grammar, meaning")
     parser.add_argument("--child", default="")
     parser.add_argument("--work", type=Path)
     given = parser.parse_args()
@@ -348,7 +388,7 @@ def main() -> None:
         child(given.child, given.seed, given.work)
         return
     start = time.time()
-    results = fuzz(given.cases, given.seed, given.groups, given.only)
+    results = fuzz(given.cases, given.seed, given.groups, given.only, given.families)
     wrong = [result for result in results if result.kind == "unexplained"]
     for r in results if given.only else ():
         if r.kind != "unexplained":

@@ -31,6 +31,7 @@ class Target:
         mutable: Patterns of the files that are damaged.
         share: Cases per case of an ordinary target.
         links: Whether the files of a case may be links to the valid ones; NLTK reads none that are.
+        compared: Whether what it writes is compared with that of the valid folder, by `meaning`.
     """
 
     build: Callable[[], None]
@@ -38,6 +39,7 @@ class Target:
     mutable: tuple[str, ...] = ("**/*",)
     share: float = 1.0
     links: bool = True
+    compared: bool = False
 
 
 TARGETS: dict[str, Target] = {}
@@ -80,7 +82,7 @@ def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float 
             list(reader.credits(subset))
         ingest(reader, "fuzzed", ".out")
 
-    TARGETS[name] = Target(build, read, share=share)
+    TARGETS[name] = Target(build, read, share=share, compared=True)
 
 
 def coco(name: str = "a.jpg") -> dict[str, Any]:

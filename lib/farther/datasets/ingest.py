@@ -250,10 +250,12 @@ def _each_file_once(annotations: Annotations) -> Annotations:
 
 
 def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
-    """Categories that differ by case, blanks or the composition of accents only, and image files with several ids."""
+    """Categories that differ by case, blanks, invisible characters or the composition of accents only, and image files
+    with several ids."""
     alike: dict[str, list[str]] = {}
     for name in annotations.categories:
-        alike.setdefault(" ".join(unicodedata.normalize("NFC", name).casefold().split()), []).append(name)
+        visible = "".join(c for c in unicodedata.normalize("NFC", name) if unicodedata.category(c) != "Cf")
+        alike.setdefault(" ".join(visible.casefold().split()), []).append(name)
     place = annotations.files[0] if len(annotations.files) == 1 else "."
     for names in alike.values():
         if len(names) > 1:
@@ -321,7 +323,7 @@ def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
     empty = (whole[:, 2:] <= whole[:, :2]).any(axis=1)
     outside = (clipped[:, 2:] <= clipped[:, :2]).any(axis=1)
     leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
-    tiny = ((whole[:, 2:] - whole[:, :2]) < 1).all(axis=1)
+    tiny = ((clipped[:, 2:] - clipped[:, :2]) < 1).all(axis=1)
     return np.select([empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], "")
 
 

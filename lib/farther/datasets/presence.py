@@ -135,12 +135,17 @@ def check_subset(reader: Reader, subset: str) -> Checked:
 
 
 def refuse_fractions(annotations: Annotations) -> None:
-    """Refuses boxes in pixels that are fractions of the image, as those of YOLO's label files are."""
+    """Refuses boxes in pixels that are fractions of the image, as those of YOLO's label files are.
+
+    Where a format's edges are those of the first or last pixel, the reader has moved them by one.
+    """
     box = annotations.objects.box
-    within = ((box >= 0) & (box <= 1)).all(axis=1)
+    within = ((box >= -1) & (box <= 2)).all(axis=1)
     if annotations.objects.unit == "pixel" and len(box) and within.mean() >= FRACTIONS:
         edges = ", ".join(f"{edge:g}" for edge in box[within.argmax()])
-        problem = f"{within.sum()} of {len(box)} boxes lie between 0 and 1 (edges {edges}): fractions of the image"
+        problem = (
+            f"{within.sum()} of {len(box)} boxes lie in the first two pixels (edges {edges}): fractions of the image"
+        )
         problem += ", but this format has pixels. Multiply them by the image's width and height"
         raise annotations.error(int(within.argmax()), problem)
 

@@ -98,11 +98,14 @@ class UnlabelledImages(Reader):
         if self.boxes is None:
             return set(), []
         read = create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes")
+        found.warnings += read.warnings
         prefix = "" if name == "." else f"{name}/"
         rows = [found.rows.get(file.removeprefix(prefix), -1) for file in read.images.file]
         if absent := [file for file, row in zip(read.images.file, rows, strict=True) if row < 0]:
             said = f"{len(absent)} images, such as {shorten(absent[0])}"
             found.warn(Location(self.root / self.boxes), "image missing", said, "left out with their objects")
+        if len(set(read.images.file)) < len(rows):
+            found.warn(Location(self.root / self.boxes), "image file with several ids", "", "read as one image")
         objects = read.objects
         for one in range(len(objects)):
             if (row := rows[objects.image[one]]) >= 0:

@@ -17,7 +17,7 @@ from farther.projects.recognise_exports import recognise_export
 from farther.tables.documents import read_yaml
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below, listed
-from farther.tables.json_stream import list_elements
+from farther.tables.json_stream import Bounded, list_elements
 
 #: Names of folders of subsets, which are no classes.
 SUBSET_WORDS = frozenset({"train", "val", "valid", "test"})
@@ -132,7 +132,7 @@ def _is_coco(file: Path) -> bool:
     """True for an object with the lists of a COCO file."""
     try:
         with open_binary(file) as text:
-            keys = {value for prefix, event, value in ijson.parse(text) if prefix == "" and event == "map_key"}
+            keys = {value for prefix, event, value in ijson.parse(Bounded(text)) if prefix == "" and event == "map_key"}
     except (ijson.JSONError, UnicodeDecodeError):
         return False
     return {"images", "annotations", "categories"} <= keys

@@ -15,6 +15,7 @@ from farther.datasets.huggingface_files import METADATA
 from farther.errors import DataError
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below
+from farther.tables.json_stream import Bounded
 
 #: Most files of one ending that are looked into, and most events of one of them: keys near its start tell the format.
 FILES, EVENTS = 100, 100_000
@@ -159,7 +160,7 @@ def _keys(file: Path) -> set[str]:
     keys = set[str]()
     try:
         with open_binary(file) as text:
-            for _, event, value in islice(ijson.parse(text, multiple_values=True), EVENTS):
+            for _, event, value in islice(ijson.parse(Bounded(text), multiple_values=True), EVENTS):
                 if event == "map_key":
                     keys.add(value)
     except (ijson.JSONError, UnicodeDecodeError):

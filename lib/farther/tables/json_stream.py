@@ -44,7 +44,7 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
             expected = "a list" if key is None else "an object"
             raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
         try:
-            source = _Bounded(file, level=1 if key is None else 2)
+            source = Bounded(file, 1 if key is None else 2)
             for element in ijson.items(source, "item" if key is None else f"{key}.item", use_float=True):
                 yield element
                 row += 1
@@ -53,15 +53,15 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
             raise DataError(problem, file=path, row=row if key is None else f"{key}[{row}] or later") from None
 
 
-class _Bounded:
+class Bounded:
     """A file that is refused where it is nested more than `DEPTH` levels deep, or where one element is too large.
 
     Args:
         file: The file.
-        level: Depth of the list of the elements.
+        level: Depth of the list of the elements; 2 where the file is an object that holds it.
     """
 
-    def __init__(self, file: IO[bytes], level: int):
+    def __init__(self, file: IO[bytes], level: int = 2):
         self._file, self._level = file, level
         self._depth = 0  # where what was read ends
         self._since = 0  # bytes from the beginning of the last part that had an end of an element
