@@ -42,7 +42,7 @@ def test_a_class_without_a_name_elsewhere_has_none_and_one_that_the_file_does_no
         ("- tv", "expected a mapping from classes to names"),
         ("tv: {coco: tv}", "field 'tv': expected {dataset: \\[names\\]}, found {'coco': 'tv'}"),
         ("tv: [tv]", "field 'tv': expected {dataset: \\[names\\]}, found \\['tv'\\]"),
-        ("{tv: {coco: [tv]}, screen: {coco: [TV]}}", "field 'screen': 'TV' of coco is 'tv' too"),
+        ("{tv: {coco: [tv]}, screen: {coco: [TV]}}", "field 'screen': 'TV' of coco is 'tv' as well"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_the_class(tmp_path, text, problem):
