@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from tests.support.evaluations import SEARCH
 
+import farther
 from farther.errors import ParameterError
 from farther.evaluation.results import read_evaluation, write_results
 from farther.report import build
@@ -83,7 +84,7 @@ def test_it_lists_digests_of_its_inputs(index, report, read, evaluated):
     assert "abc123" in cells
     images = evaluated / "artifacts" / "splits" / "pets" / "photos_near" / "images.parquet"
     assert digest(images)[:12] in cells
-    assert any("farther 0." in text for text in index.texts("footer"))
+    assert any(f"farther {farther.__version__}." in text for text in index.texts("footer"))
 
 
 def test_other_parameters_have_another_name(project, params, read):

@@ -141,7 +141,7 @@ class Distances:
 
     def sentences(self) -> list[str]:
         """What the figure shows, in up to five sentences computed from the results."""
-        found = [self._nearest(), self._proposals(), self._trend(), self._methods(), self._without_boxes()]
+        found = [self._nearest(), self._proposals(), self._trend(), self.best_method(), self._without_boxes()]
         return [sentence for sentence in found if sentence]
 
     def _nearest(self) -> str | None:
@@ -232,7 +232,7 @@ class Distances:
         points = f"{100 * abs(change):.0f} points{within}"
         return f"From {first} to {last}, the misclassified share {verb} by {points}, {_mean_of(len(pairs))}."
 
-    def _methods(self) -> str | None:
+    def best_method(self) -> str | None:
         """The method that finds most unknown objects, against the one that is shown."""
         reference = {method for _, method in self.compared}
         common = set.intersection(*(set(run.methods) for run, _ in self.compared)) if self.compared else set()

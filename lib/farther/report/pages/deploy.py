@@ -84,7 +84,10 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
     caption = (
         "What to deploy for each run: values with 95% intervals, on held-out images; n: unknown objects and ID images."
     )
+    reached = sum(one.choice.reached for _, one in found.values() if one.choice is not None)
+    verb = "has" if reached == 1 else "have"
     return {
+        "message": f"{reached} of {len(found)} detectors {verb} a setting within the budget.",
         "overview": _listing(caption, rows, "Detector"),
         "budgets": list(dict.fromkeys(limits(one.budget) for _, one in found.values())),
         "held_out": next((held_out(one) for _, one in found.values()), ""),

@@ -18,6 +18,7 @@ def write(site: Site, results: AllResults) -> None:
     """Writes the pages."""
     site.write(
         "methods.html",
+        message=results.distances.best_method(),
         table=_methods(results),
         method_pages=results.method_pages("", results.evaluated),
         not_applicable=not_applicable(results.measured),
