@@ -240,8 +240,16 @@ def test_boxes_in_fractions_of_the_image_are_refused(lay, tmp_path):
         run(root, tmp_path)
 
 
+def test_fractions_are_seen_where_edges_are_pixels_and_a_box_is_tiny_if_its_part_of_the_image_is(lay, tmp_path):
+    moved = lay(pictures(**{FILE: coco((1, -0.9, -0.8, 1.3, 1.4), (2, 0.5, 0.5, 1.2, 1.5))}))
+    with pytest.raises(DataError, match="fractions of the image"):
+        run(moved, tmp_path)
+    beside = lay(pictures(**{FILE: coco((1, -0.9, -0.8, 1.3, 1.4), (2, 10, 10, 20, 20))}))
+    assert run(beside, tmp_path)[1]["counts"] == {module.TINY: 1}
+
+
 def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp_path):
-    names = ("Fox", "fox", "cafe\u0301", "caf\u00e9", "owl")
+    names = ("Fox", "fox", "cafe\u0301", "caf\u00e9", "owl", "owl\u200b")
     images = [{"id": number, "file_name": "a.png"} for number in (1, 2)]
     content = {"images": images, "annotations": [], "categories": [{"id": k, "name": n} for k, n in enumerate(names)]}
     (tmp_path / "all.json").write_text(json.dumps(content))
@@ -251,6 +259,7 @@ def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp
     warnings = {(one["kind"], one["found"]) for one in ingest_warnings(tmp_path / "out")["warnings"]}
     assert ("categories with nearly the same name", "'Fox', 'fox'") in warnings
     assert ("categories with nearly the same name", "'cafe\u0301', 'caf\u00e9'") in warnings
+    assert ("categories with nearly the same name", r"'owl', 'owl\u200b'") in warnings
     assert ("image file with several ids", "a.png") in warnings
 
 

@@ -59,6 +59,16 @@ def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
     assert kinds["image missing"] == "1 images, such as '2024/june/b.png'"
 
 
+def test_what_the_file_of_boxes_holds_in_vain_is_listed(photos, tmp_path):
+    record = {"id": 4, "file_name": "a.jpg"}, {"id": 5, "file_name": "a.jpg"}
+    boxes = [{"id": n, "image_id": image, "category_id": 2, "bbox": [1, 2, 8, 6]} for n, image in enumerate((4, 5, 6))]
+    content = {"images": record, "annotations": boxes, "categories": [{"id": 2, "name": "lynx"}]}
+    (photos / "boxes.json").write_text(json.dumps(content))
+    read(photos, tmp_path / "out", boxes="boxes.json", max_warnings=1.0)
+    kinds = [one["kind"] for one in ingest_warnings(tmp_path / "out")["warnings"] if one["file"] == "boxes.json"]
+    assert kinds == ["object of an unknown image", "image file with several ids"]
+
+
 def test_a_video_becomes_a_frame_a_second_as_ffmpeg_numbers_them(photos, tmp_path):
     writer = cv2.VideoWriter(str(photos / "clip.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48))
     for number in range(25):
