@@ -146,9 +146,12 @@ class Recorder:
 
 
 def pytest_main(arguments: Sequence[str], *plugins: object) -> int:
-    """Runs tests in this process."""
+    """Runs tests in this process, with the same drawn examples each time, which may take long."""
+    import hypothesis
     import pytest
 
+    hypothesis.settings.register_profile("mutants", deadline=None, derandomize=True, database=None)
+    hypothesis.settings.load_profile("mutants")
     return int(pytest.main(["-x", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], plugins))
 
 
