@@ -434,3 +434,17 @@ def test_frames_of_a_video_stay_together(rules):
     parts = divided(rules, 200, together=r"(video\d+)_")
     videos = {name: {image.partition("_")[0] for image in part} for name, part in parts.items()}
     assert sum(map(len, videos.values())) == len(set().union(*videos.values())) == 50
+
+
+def test_parts_follow_each_other_within_their_own_subset(rules):
+    subsets = {
+        "train": {"of": "all", "part": 0.5},
+        "val": {"of": "more", "part": 0.25},
+        "test": {"of": "all", "part": 0.25},
+        "late": {"of": "more", "part": 0.75},
+        "whole": "rest",
+    }
+    splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
+    found = benchmark("b", {"id": "id", "rules": rules, "splits": splits, "subsets": subsets})
+    shares = {name: found.shares(name) for name in subsets}
+    assert shares == {"train": (0, 0.5), "val": (0, 0.25), "test": (0.5, 0.75), "late": (0.25, 1), "whole": (0, 1)}

@@ -1,5 +1,6 @@
 """Decisions of people: what a file may say, which of its lines stand, and what `curate` makes of them."""
 
+import random
 import resource
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from farther.curation import (
     time_after,
 )
 from farther.curation.decisions import LINES
+from farther.curation.overruling import joint_decisions
 from farther.errors import DataError, FartherError
 
 RULES = """
@@ -273,3 +275,29 @@ def test_the_last_decision_is_found_after_any_number_of_undos():
     assert latest(*made, undone[0]) == made[1]
     assert latest(*made, *undone) == made[0]
     assert latest() is None
+
+
+def test_a_joint_decision_is_that_of_more_than_half_of_the_reviewers():
+    chance = random.Random(3)
+    rows = [
+        {
+            "image": image,
+            "reviewer": reviewer,
+            "fate": (fate := chance.choice(("removed", "near", "kept"))),
+            "id_class": chance.choice(("cat", "dog")) if fate == "removed" else "",
+        }
+        for image in range(60)
+        for reviewer in ("ann", "bob", "eve", "joe")[: chance.randint(1, 4)]
+    ]
+    found = joint_decisions(pl.DataFrame(rows))
+    assert found["image"].to_list() == list(range(60))
+    assert found["disagree"].sum() > 20
+    for one in found.to_dicts():
+        votes = [row for row in rows if row["image"] == one["image"]]
+        fates = [row["fate"] for row in votes]
+        won = next((fate for fate in fates if 2 * fates.count(fate) > len(fates)), "")
+        of_won = [row for row in votes if row["fate"] == won]
+        classes = ", ".join(sorted({row["id_class"] for row in of_won} - {""}))
+        assert one["fate"] == won and one["disagree"] is (len(set(fates)) > 1)
+        assert one["reviewers"] == ", ".join(row["reviewer"] for row in of_won)
+        assert one["rule"] == (f"decision: {won}{f' → {classes}' if classes else ''}" if won else "")
