@@ -238,7 +238,7 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     "absent encoder": (removed("data/clip"), "weights of the image encoder"),
     "rules elsewhere": (
         params(lambda p: p["benchmarks"]["pets"].update(rules="pets.yaml")),
-        "belong into data/benchmarks",
+        "belong in data/benchmarks",
     ),
     "earlier version": (lambda: Path("lib").rename("old") and Path("lib").symlink_to("old"), "farther init --pipeline"),
     "absent folder": (removed("data/candidates"), "not there; stage 'curate' depends on it"),
