@@ -24,6 +24,7 @@ def content(results: AllResults) -> dict[str, Any]:
     return {
         "title": results.settings.title,
         "hero": distances.panels(results.distances.rows),
+        "proposed": any(run.recovered for run in results.evaluated),
         "hero_methods": list(dict.fromkeys(run.label(method) for run, method in results.distances.shown)),
         "sentences": list(filter(None, [*results.distances.sentences(), power.undecided(results.sizes)])),
         "figures": FORMATS if evaluated else (),

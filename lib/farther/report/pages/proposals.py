@@ -115,7 +115,7 @@ def _chart(run: Run, distance: str) -> vl.ChartGroup:
     lines = {name: source.distances[distance].curve for name, source in _sources(run) if distance in source.distances}
     words = f"Share of the {distance} unknown objects that {run.full_title} still misses, by false alarms per ID image."
     y = vl.Axis("still missed")
-    return vl.line_group(distance, words, vl.series(lines), vl.Axis("false alarms per ID image", domain=None), y)
+    return vl.line_group(distance, words, vl.series(lines), vl.Axis("false alarms per ID image", "~g", None), y)
 
 
 def _operating(run: Run, name: str, source: SourceResults) -> dict[str, Any]:
