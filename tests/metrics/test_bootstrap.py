@@ -283,3 +283,15 @@ def test_wrong_inputs_are_refused(case):
         bootstrap.compare(np.zeros(3), np.zeros(4))
     with pytest.raises(ParameterError, match="level"):
         bootstrap.interval(np.zeros(3), 1.0)
+
+
+def test_weights_of_two_sets_of_images_are_joined_whether_they_are_drawn_in_groups_or_not():
+    random = np.random.default_rng(0)
+    grouped = weighting.GroupWeights(random.integers(0, 3, (4, 2)), np.array([1, 0, 1, 1, 0]))
+    plain = random.integers(0, 3, (4, 6))
+    values = random.random(5), random.random(6)
+    for first, second in ((grouped, plain), (plain, grouped), (plain, plain), (grouped, grouped)):
+        one, other = (values[of is plain] for of in (first, second))
+        both = weighting.joined(first, second)
+        assert both.shape == (4, len(one) + len(other))
+        np.testing.assert_allclose(both @ np.concatenate([one, other]), first @ one + second @ other)

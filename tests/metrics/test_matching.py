@@ -104,6 +104,7 @@ def test_constants_are_those_of_the_papers_and_of_coco():
     assert list(closed_set.AREA_RANGES.values()) == [tuple(limits) for limits in coco.areaRng[1:]]
     assert (wilderness.RECALLS, wilderness.BETAS, wilderness.RATIO_STEP) == ((0.1, 0.3, 0.5), (0.5, 1.0, 1.5), 0.25)
     assert error_diagnosis.TOUCH == 0.1 and pytest.approx(np.arange(0.05, 0.99, 0.05)) == error_diagnosis.RECALLS
+    assert error_diagnosis.Diagnosis().iou == 0.5 and error_diagnosis.Diagnosis().touch == 0.1
     assert image_uncertainty.AGGREGATES == ("sum", "mean", "top-5", "top-3", "top-2", "min")
     assert image_uncertainty.best_threshold(np.ones(0), np.ones(2)) is None
     assert image_uncertainty.best_threshold(np.ones(2), np.ones(0)) is None

@@ -101,6 +101,13 @@ def test_nothing_to_choose_from_is_an_error_that_offers_a_number(objects, region
     assert operating_threshold.choose(objects(), regions(), 0.5)["threshold"] == 0.5
 
 
+def test_a_class_without_detections_has_no_f1_and_one_without_objects_no_recall(objects, regions):
+    truth, found = objects(("a", FIRST, "cat"), ("a", NOWHERE, "cat")), regions(("a", FIRST, 0.5, "dog"))
+    found = operating_threshold.choose(truth, found, 0.3)["per_class"]
+    assert found["cat"] == {"threshold": None, "f1": 0.0, "precision": None, "recall": 0.0}
+    assert (found["dog"]["precision"], found["dog"]["recall"]) == (None, None)
+
+
 @pytest.mark.parametrize("rule", ["best_f1", "best_map", 0.5])
 def test_whole_images_are_never_discarded(objects, rule):
     truth = objects(("a", FIRST, "cat"), ("b", FIRST, "dog"))
