@@ -1,0 +1,62 @@
+"""Results by how far out a class is, and the similarity of classes and what they are taken for."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from farther.evaluation import classes
+from farther.tables import ClassPairs
+
+
+def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
+    random = np.random.default_rng(0)
+    id_scores = random.normal(1, 1, 40).round(1)
+    scores = {name: random.normal(0, 1, 60).round(1) for name in "ab"}
+    parts = []
+    for name in "ab":
+        rows, levels = random.random(60) < 0.7, random.integers(0, 4, 60)
+        images = {level: 3 + level for level in range(4)}
+        parts.append(classes._Part(SimpleNamespace(name=name), rows, levels[rows], images))
+    known = SimpleNamespace(name="test")
+    inputs = SimpleNamespace(
+        scores=lambda _, split: scores.get(split.name, id_scores), id_split=known, id_above=np.ones(40, dtype=bool)
+    )
+    monkeypatch.setattr(classes, "_parts", lambda _: parts)
+    monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
+    for name in ("_outcomes", "_similarity"):
+        monkeypatch.setattr(classes, name, lambda *_: {})
+    found = classes.evaluate_classes(inputs, ["msp"])
+    of_ood = np.concatenate([scores[part.split.name][part.rows] for part in parts])
+    oodness = np.concatenate([part.oodness for part in parts])
+
+    def auroc(id_side, ood_side):
+        return roc_auc_score(np.repeat([1, 0], [len(id_side), len(ood_side)]), np.concatenate([id_side, ood_side]))
+
+    for level in range(4):
+        one = found.by_oodness["msp"][str(level)]
+        assert (one["images"], one["regions"]) == (2 * (3 + level), np.sum(oodness == level))
+        assert one["auroc"] == pytest.approx(auroc(id_scores, of_ood[oodness == level]))
+    assert list(found.id_up_to["msp"]) == ["0", "1", "2"]
+    for most in range(3):
+        expected = auroc([*id_scores, *of_ood[oodness <= most]], of_ood[oodness > most])
+        assert found.id_up_to["msp"][str(most)]["auroc"] == pytest.approx(expected)
+    monkeypatch.setattr(classes, "_parts", lambda _: [])
+    assert classes.evaluate_classes(inputs, ["msp"]) is None
+
+
+def test_similarity_is_the_mean_of_both_measures_over_objects(tmp_path, monkeypatch):
+    pairs = {"category": ["fox", "elk", "fox"], "id_class": ["dog", "cow", "cow"]}
+    measures = {"path": [0.5, 0.25, 0.1], "wu_palmer": [0.9, 0.75, 0.3], "leacock_chodorow": [9.0] * 3}
+    ClassPairs(**pairs, **measures).write(tmp_path / "similarities.parquet")
+    monkeypatch.setattr(classes, "_of_benchmark", lambda _, name: tmp_path / name)
+    edges = pl.DataFrame({**pairs, "objects": [3, 4, 1]})
+    found = classes._similarity(None, edges)
+    by_class = {side: {one.name: (one.similarity, one.objects) for one in rows} for side, rows in found.items()}
+    assert by_class["category"] == {"fox": (pytest.approx((3 * 0.7 + 0.2) / 4), 4), "elk": (pytest.approx(0.5), 4)}
+    assert by_class["id_class"] == {"dog": (pytest.approx(0.7), 3), "cow": (pytest.approx((4 * 0.5 + 0.2) / 5), 5)}
+    assert [one.name for one in found["category"]] == ["fox", "elk"]
+    (tmp_path / "similarities.parquet").unlink()
+    assert classes._similarity(None, edges) == {}
