@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 STAGES = (
     "demo", "ingest voc", "ingest coco", "derive blank voc_blank", "derive paste voc_pasted",
     "derive corrupt voc_shifted", "curate", "embed", "stratify", "infer voc-faster_rcnn", "evaluate voc-faster_rcnn",
-    "cost", "report",
+    "proposals", "cost", "report",
 )  # fmt: skip
 #: Stages that do all of their work again, in seconds: they are run twice only where they are killed.
 SLOW = ("demo", "derive corrupt voc_shifted")
@@ -62,6 +62,7 @@ def params() -> dict:
     made["benchmarks"] = {"voc": voc}
     run = made["detectors"]["voc-faster_rcnn"]
     run.pop("passes", None)
+    run["proposals"] = {"rpn": {}}
     made["detectors"] = {"voc-faster_rcnn": run}
     made["methods"] = {name: made["methods"][name] for name in ("msp", "knn")}
     made["inference"].update(workers=1, shard_images=4)
