@@ -162,11 +162,10 @@ class Distances:
 
     def _proposals(self) -> str | None:
         """The detector whose own proposals recover most of the nearest unknown objects that it misses."""
-        found = []
-        for run, _ in self.compared:
-            present = [d for d in DISTANCES if run.first_source and d in run.first_source[1].distances]
-            if run.first_source and present:
-                found.append((run, *run.first_source, present[0]))
+        with_source = [(run, *run.first_source) for run, _ in self.compared if run.first_source]
+        of_any = {distance for _, _, source in with_source for distance in source.distances}
+        nearest = next((distance for distance in DISTANCES if distance in of_any), "")
+        found = [(*one, nearest) for one in with_source if nearest in one[2].distances]
         if not found:
             return None
         gain = lambda one: one[2].distances[one[3]].values["recovered"] or 0  # noqa: E731
