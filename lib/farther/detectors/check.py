@@ -27,7 +27,7 @@ ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
 
 
 def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) -> None:
-    """Refuses unknown keys, adapters, kinds of passes and their parameters; opens nothing.
+    """Refuses unknown keys, adapters, kinds of passes and of proposals, and their parameters; opens nothing.
 
     Args:
         run: Name of the run.
@@ -42,9 +42,9 @@ def check_entry(run: str, entry: Any, encoder: Mapping[str, Any] | None = None) 
         raise ParameterError(f"expected {{adapter, benchmark, weights}}, found {shorten(entry)}")
     for key in entry:
         choose("parameter of a detector", str(key), KEYS)
-    detectors.of_entry(entry)
+    detector = detectors.of_entry(entry)
     read_passes(run, entry.get("passes"), encoder)
-    read_sources(run, entry.get("proposals"))
+    selections(run, read_sources(run, entry.get("proposals")), detector)
 
 
 def check_weights(run: str, entry: Mapping[str, Any], source: str = ELSEWHERE) -> Finding | None:
@@ -89,11 +89,6 @@ def check_run(
         text += f"; it does not have the ID classes {', '.join(absent)}" if absent else ""
         if images is not None and isinstance(detector, Imported):
             text += _counted(detector, *images)
-    except FartherError as error:
-        yield Finding("checkpoints", run, "wrong", str(error))
-        return
-    try:
-        selections(run, read_sources(run, entry.get("proposals")), detector)
     except FartherError as error:
         yield Finding("checkpoints", run, "wrong", str(error))
         return

@@ -18,7 +18,7 @@ from farther.detectors.inference import TRAINING, InferenceParams, ProposalFolde
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.proposals import ImportedBoxes, read_sources, selections
-from farther.errors import Finding, refused
+from farther.errors import Finding, ParameterError, refused
 from farther.params import run_entry, section
 from farther.registry import build
 from farther.stage import run_stage
@@ -54,7 +54,10 @@ def main(run: str) -> None:
     for name, source in boxes.items():
         place, unfinished = proposals[0] / name, ARTIFACTS / ".work" / "proposals" / run / name
         shards, without = params.shard_images, (TRAINING,)
-        import_splits(source.reader, splits, place, unfinished, shards, without=without, log=log)
+        try:
+            import_splits(source.reader, splits, place, unfinished, shards, without=without, log=log)
+        except ParameterError as error:
+            raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
     infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
 
