@@ -17,9 +17,9 @@ from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import read_threshold
-from farther.metrics.matching.boxes import AREA_RANGES, overlaps
+from farther.metrics.matching.boxes import AREA_RANGES, image_numbers
 from farther.metrics.open_set.outcomes import MatchingRules
-from farther.metrics.open_set.proposals import Recovery, average_recall, beside, thresholds
+from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain
 from farther.tables import Regions, RegionsFolder
@@ -187,22 +187,15 @@ def suppressed(regions: Regions, source: Source) -> Regions:
         regions: Detections.
         source: Largest number per image, overlap, and the smallest side.
     """
-    box = regions.box.astype(np.float64)
-    large = np.minimum(box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]) >= source.smallest
-    kept = []
-    order = np.lexsort((-regions.score, regions.image_id.astype(str)))
-    order = order[large[order]]
-    image = regions.image_id[order]
-    starts = np.flatnonzero(np.append(True, image[1:] != image[:-1])) if len(order) else np.zeros(0, dtype=int)
-    for rows in np.split(order, starts[1:]):
-        left = rows
-        for _ in range(source.most):
-            if not len(left):
-                break
-            kept.append(left[0])
-            overlap = overlaps(np.broadcast_to(box[left[0]], (len(left) - 1, 4)), box[left[1:]])
-            left = left[1:][overlap <= source.iou]
-    return regions[np.sort(np.array(kept, dtype=np.int64))]
+    import torch
+    from torchvision.ops import batched_nms
+
+    sides = regions.box[:, 2:] - regions.box[:, :2]
+    large = regions[sides.min(axis=1) >= source.smallest]
+    _, (image,) = image_numbers(large.image_id)
+    box, score = torch.from_numpy(large.box.astype(np.float64)), torch.from_numpy(large.score.astype(np.float64))
+    kept = large[np.sort(batched_nms(box, score, torch.from_numpy(image), source.iou).numpy())]
+    return kept[best_of_each_image(kept, source.most)]
 
 
 def _source(kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings: EvaluationSettings) -> SourceResults:

@@ -165,7 +165,7 @@ def thresholds(
         ndarray of shape (rates, B); −∞ where all proposals together are fewer.
 
     Raises:
-        DataError: there is no image.
+        DataError: `images` is 0.
 
     >>> thresholds(np.array([0.9, 0.8, 0.3, 0.1]), [0.5, 1, 2], images=2).ravel().tolist()
     [0.8, 0.3, -inf]
@@ -212,7 +212,7 @@ def average_recall(
     asked = [("", counted, k) for k in most] + [(f"_{name}", one, max(most)) for name, one in sizes.items()]
     found: dict[str, float | None] = {}
     for suffix, ground_truth, k in asked:
-        rows = proposals[_best(proposals, k)]
+        rows = proposals[best_of_each_image(proposals, k)]
         split = OpenSetSplit.of(ground_truth, rows, rules)
         flagged = np.ones(len(rows), dtype=bool)
         shares = [np.sum(split.at(iou).match(flagged).matched >= 0) for iou in COCO_IOUS.tolist()]
@@ -220,7 +220,7 @@ def average_recall(
     return found
 
 
-def _best(proposals: Regions, most: int) -> np.ndarray:
+def best_of_each_image(proposals: Regions, most: int) -> np.ndarray:
     """The rows of each image's best proposals, in their order."""
     _, (image,) = image_numbers(proposals.image_id)
     order = np.lexsort((-proposals.score, image))
