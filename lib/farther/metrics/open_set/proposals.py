@@ -221,7 +221,12 @@ def average_recall(
 
 
 def best_of_each_image(proposals: Regions, most: int) -> np.ndarray:
-    """The rows of each image's best proposals, in their order."""
+    """The rows of each image's best proposals, in their order.
+
+    Args:
+        proposals: All proposals.
+        most: How many of an image are kept, by falling score.
+    """
     _, (image,) = image_numbers(proposals.image_id)
     order = np.lexsort((-proposals.score, image))
     rank = np.arange(len(order)) - np.searchsorted(image[order], image[order])
