@@ -15,7 +15,8 @@ from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, nms, roi_alig
 
 from farther import detectors
 from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
-from farther.detectors.settings import ProposalSelection
+from farther.detectors.networks.feature_maps import salient_boxes
+from farther.detectors.settings import MapSelection, ProposalSelection
 from farther.errors import DataError, ParameterError
 
 CLASSES = ("cat", "dog", "fox")
@@ -142,6 +143,21 @@ def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_class
         assert len(own) == len(kept) > 5
         assert_allclose(own.score, scores[kept], rtol=1e-3)
         assert_allclose(own.box, boxes[kept], rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_boxes_of_the_feature_map_are_cells_of_the_finest_level(name, cases):
+    detector, *_ = cases(name)
+    image = blotches(np.random.default_rng(1), 64, 64)  # of the network's own size: the boxes need no scaling
+    selection = MapSelection(most=1000, iou=1.0, smallest=0.0, objectness="network", size=0.0)
+    found = detector.forward_proposals([image], ["a"], {"map": selection})[1]
+    with torch.inference_mode():
+        batch, _ = detector.network.transform([torch.from_numpy(image).permute(2, 0, 1) / 255])
+        finest = next(iter(detector.network.backbone(batch.tensors).values()))[0]
+    boxes, contrasts = salient_boxes(finest, 3)
+    order = np.argsort(-contrasts.numpy(), kind="stable")
+    assert_allclose(found.box, 8 * boxes[order], atol=1e-3)
+    assert_allclose(found.score, contrasts[order], rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", DENSE)

@@ -53,6 +53,8 @@ class Adapter(ABC):
     FROM_HUB: ClassVar[bool] = False
     #: Where a network has proposals from: "rpn", "anchors" or "queries"; None where it gives none.
     PROPOSALS: ClassVar[str | None] = None
+    #: Whether a network also gives those of its finest feature map, of kind "feature_map".
+    FEATURE_MAP: ClassVar[bool] = False
     name: ClassVar[str]
 
     weights: Path

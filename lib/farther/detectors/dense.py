@@ -21,10 +21,11 @@ from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
 from farther.detectors.base import Count, Fraction, LatentDetector, register
 from farther.detectors.networks.detection import ImageDetections, autocast, columns_of, network_input, pyramid_latent
+from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.proposals import ImageProposals, as_regions, best, propose
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.weights import fill, read_weights
-from farther.detectors.settings import BoxSelection, ProposalSelection, to_numpy
+from farther.detectors.settings import BoxSelection, MapSelection, ProposalSelection, to_numpy
 from farther.errors import DataError
 from farther.images.bounds import network_errors
 from farther.registry import STRICT
@@ -66,6 +67,7 @@ class DenseDetector(LatentDetector):
     """
 
     PROPOSALS: ClassVar[str | None] = "anchors"
+    FEATURE_MAP: ClassVar[bool] = True
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
     min_size: Count = 800
@@ -150,27 +152,36 @@ class DenseDetector(LatentDetector):
             columns = columns_of(found, given, image_ids) | stored.arrays(vectors)
             kept = torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)])
             regions = Regions(header=header, **columns, logits=to_numpy(kept))
-            images = [*zip(logits, scores, deltas, anchors, batch.image_sizes, sizes, strict=True)]
+            images = [*zip(logits, scores, deltas, anchors, batch.image_sizes, sizes, levels[0], strict=True)]
             further = []
             for of in wanted.values():
-                proposals = [self._proposals(of, *image) for image in images]
+                proposals = [self._proposals(of, (height, width), *image) for image in images]
                 further.append(as_regions(self.proposals_header(of), proposals, image_ids, self.features_dtype))
             return (regions, *further)
 
     def _proposals(
         self,
         selection: ProposalSelection,
+        padded: tuple[int, int],
         logits: Tensor,
         scores: Tensor,
         deltas: Tensor,
         anchors: Tensor,
         seen: tuple[int, int],
         given: tuple[int, int],
+        finest: Tensor,
     ) -> ImageProposals:
-        """The proposals of an image; the arguments as in `select`, and its height and width as given."""
-        rows = best(scores.amax(dim=1), selection)
-        boxes = resize_boxes(decode(self.network, deltas[rows], anchors[rows], seen), seen, given)
-        kept, values = propose(boxes, scores[rows], None, given, selection)
+        """The proposals of an image; arguments as in `select`, its size as given, and the finest level, of a size."""
+        own = None
+        if isinstance(selection, MapSelection):
+            every = decode(self.network, deltas, anchors, seen)
+            whole, own = salient_pixels(finest, padded, selection)
+            rows, boxes = nearest(whole, every), clip_boxes_to_image(whole, seen)
+        else:
+            rows = best(scores.amax(dim=1), selection)
+            boxes = decode(self.network, deltas[rows], anchors[rows], seen)
+        boxes = resize_boxes(boxes, seen, given)
+        kept, values = propose(boxes, scores[rows], own, given, selection)
         return ImageProposals(boxes[kept], values, logits[rows[kept]])
 
     def selection(self) -> BoxSelection:

@@ -58,6 +58,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     #: Beginnings of the names of weights that a checkpoint may hold and the network does not have.
     unused_weights: ClassVar[tuple[str, ...]] = ()
     PROPOSALS: ClassVar[str | None] = "rpn"
+    FEATURE_MAP: ClassVar[bool] = True
 
     latent: Literal["level", "levels"] | None = None
     architecture: str | None = None

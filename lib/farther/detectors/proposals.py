@@ -26,7 +26,7 @@ from pydantic.dataclasses import dataclass
 
 from farther import detectors
 from farther.detectors.imported import Imported
-from farther.detectors.settings import ProposalSelection
+from farther.detectors.settings import MapSelection, ProposalSelection
 from farther.errors import ParameterError
 from farther.registry import STRICT, Registry
 
@@ -113,6 +113,33 @@ class Anchors(NetworkSource):
 @dataclass(config=STRICT, kw_only=True)
 class Queries(NetworkSource):
     """Queries of detection transformers, whatever their score."""
+
+
+@register_source("feature_map")
+@dataclass(config=STRICT, kw_only=True)
+class FeatureMap(NetworkSource):
+    """Parts of the network's finest feature map that differ from its background; no head has a say in where they are.
+
+    See `farther.detectors.networks.feature_maps.salient_boxes` (FMap's enhanced unknown localisation, Martinez-Seras et
+    al., arXiv:2411.04586). Logits and features are those of the anchor that overlaps a box most; Faster R-CNN's box
+    head gives its own.
+
+    Args:
+        objectness: "network" is the contrast: how far a part stands out of the background.
+        thresholds: Number of saliency levels at which parts are looked for.
+    """
+
+    objectness: Literal["network", "class_score", "ambiguity"] = "ambiguity"  # type: ignore[assignment]
+    thresholds: Annotated[int, Field(ge=1, le=10)] = 3
+
+    def check(self, detector: Adapter) -> None:
+        """See `Source.check`."""
+        if not detector.FEATURE_MAP:
+            raise ParameterError(f"proposals of kind 'feature_map': detector {detector.name!r} gives no feature map")
+
+    def selection(self) -> ProposalSelection:
+        """See `NetworkSource.selection`."""
+        return MapSelection(**dataclasses.asdict(self))
 
 
 @register_source("second_detector")

@@ -50,6 +50,13 @@ class ProposalSelection:
 
 
 @dataclass(frozen=True)
+class MapSelection(ProposalSelection):
+    """Which parts of a feature map are proposals; see `farther.detectors.proposals.FeatureMap`."""
+
+    thresholds: int = 3
+
+
+@dataclass(frozen=True)
 class Pooling:
     """Pooling of activations over boxes.
 

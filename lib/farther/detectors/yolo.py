@@ -17,13 +17,14 @@ from torch.nn.functional import linear, logsigmoid
 
 from farther.detectors.base import Count, Fraction, LatentDetector, ReplayDetector, register
 from farther.detectors.networks.detection import ImageDetections, autocast, pyramid_latent
+from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.proposals import ImageProposals, best, propose
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, kept_calls
 from farther.detectors.networks.yolo import DetectionModel, YoloCheckpoint, letterbox, load_network, read_checkpoint
 from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.scaling import Scaled
-from farther.detectors.settings import NOTHING, BoxSelection, ProposalSelection, StoredColumns, to_numpy
+from farther.detectors.settings import NOTHING, BoxSelection, MapSelection, ProposalSelection, StoredColumns, to_numpy
 from farther.errors import DataError
 from farther.images.device import ordinary_tensors
 from farther.registry import STRICT
@@ -69,6 +70,7 @@ class Yolo(ReplayDetector, LatentDetector):
     """
 
     PROPOSALS: ClassVar[str | None] = "anchors"
+    FEATURE_MAP: ClassVar[bool] = True
 
     nms_iou: Fraction = 0.7
     image_size: Count | None = None
@@ -202,10 +204,15 @@ class YoloGroup:
         seen, found = self._seen, []
         features = self._every_feature(seen)
         for number, (decoded, logits) in enumerate(zip(seen.decoded, seen.logits, strict=True)):
-            rows = best(decoded[4:].amax(dim=0), selection)
-            whole = xywh2xyxy(decoded[:4, rows].T)
+            own = None
+            if isinstance(selection, MapSelection):
+                whole, own = salient_pixels(seen.levels[0][number], self._batch.shape[2:], selection)
+                rows = nearest(whole, xywh2xyxy(decoded[:4].T))
+            else:
+                rows = best(decoded[4:].amax(dim=0), selection)
+                whole = xywh2xyxy(decoded[:4, rows].T)
             boxes = scale_boxes(self._batch.shape[2:], whole.clone(), self._sizes[number])
-            kept, values = propose(boxes, decoded[4:, rows].T, None, self._sizes[number], selection, whole)
+            kept, values = propose(boxes, decoded[4:, rows].T, own, self._sizes[number], selection, whole)
             of = None if features is None else features[number].T[rows[kept]]
             z = self._stored_logits(logits.T[rows[kept]])
             found.append(ImageProposals(boxes[kept], values, z, of))

@@ -30,12 +30,13 @@ from farther.detectors.networks.detection import (
     network_input,
     pyramid_latent,
 )
+from farther.detectors.networks.feature_maps import salient_pixels
 from farther.detectors.networks.heads import VARIANCE_HEAD, corner_variances, resize_variances
 from farther.detectors.networks.proposals import ImageProposals, class_scores
 from farther.detectors.networks.proposals import propose as propose_boxes
 from farther.detectors.networks.replay import Candidates, Dropout, RowOutputs
 from farther.detectors.networks.taps import Taps
-from farther.detectors.settings import NOTHING, ProposalSelection, StoredColumns, to_numpy
+from farther.detectors.settings import NOTHING, MapSelection, ProposalSelection, StoredColumns, to_numpy
 from farther.images.device import ordinary_tensors
 from farther.tables import Header, Regions
 
@@ -124,6 +125,7 @@ class _Pooled:
         input_size: Height and width of the batch, padding included.
         frames: Sizes of each image: resized, and as given.
         scores: Objectness of each image's proposals; empty where these were given.
+        levels: Of the feature pyramid, the finest first.
     """
 
     values: Tensor
@@ -132,6 +134,7 @@ class _Pooled:
     input_size: tuple[int, int]
     frames: list[Frame]
     scores: list[Tensor]
+    levels: dict[str, Tensor]
 
 
 class FasterRCNNReplay:
@@ -244,13 +247,25 @@ class FasterRCNNReplay:
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
         """See `Proposing.proposals`: boxes and objectness are those of the region proposal network."""
-        found, counts = [], [len(one) for one in self._proposals]
-        features, logits = (of.split(counts) for of in self._every)
-        each = zip(features, logits, self._given(self._proposals), self._pooled.scores, self._sizes, strict=True)
+        candidates, objectness, (every, answers) = self._proposals, self._pooled.scores, self._every
+        if isinstance(selection, MapSelection):
+            candidates, objectness = self._salient(selection)
+            sizes = [frame[0] for frame in self._pooled.frames]
+            every, answers, _ = self._head(self._network.roi_heads.box_roi_pool(self._pooled.levels, candidates, sizes))
+        found, counts = [], [len(one) for one in candidates]
+        features, logits = every.split(counts), answers.split(counts)
+        each = zip(features, logits, self._given(candidates), objectness, self._sizes, strict=True)
         for of_image, z, boxes, own, size in each:
             rows, values = propose_boxes(boxes, class_scores(z, self._header), own, size, selection)
             found.append(ImageProposals(boxes[rows], values, z[rows], of_image[rows]))
         return found
+
+    def _salient(self, selection: MapSelection) -> tuple[list[Tensor], list[Tensor]]:
+        """Parts of each image's finest level that stand out, in pixels of the resized image, and their contrasts."""
+        pooled, finest = self._pooled, next(iter(self._pooled.levels.values()))
+        boxes, contrasts = zip(*(salient_pixels(of, pooled.input_size, selection) for of in finest), strict=True)
+        inside = [box_ops.clip_boxes_to_image(of, frame[0]) for of, frame in zip(boxes, pooled.frames, strict=True)]
+        return inside, list(contrasts)
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """See `Free.select`."""
@@ -292,7 +307,7 @@ class FasterRCNNReplay:
             values = network.roi_heads.box_roi_pool(levels, proposals, batch.image_sizes)
         height, width = batch.tensors.shape[2:]
         frames = list(zip(batch.image_sizes, self._sizes, strict=True))
-        return _Pooled(values, shared, taps, (height, width), frames, scores), proposals
+        return _Pooled(values, shared, taps, (height, width), frames, scores, levels), proposals
 
     def _head(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features, logits and box deltas of pooled proposals."""
