@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import random
 import signal
 import sys
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from farther.images.ray import Queue, WorkerNeeds, pool_for
 from farther.tables import Header, Images, Regions
 
 DEADLY = 7
+#: Number of workers that are killed, and the seed of when.
+KILLS, SEED = (int(os.environ.get(f"FARTHER_TEST_{name}", usual)) for name, usual in (("RAY_KILLS", 1), ("SEED", 0)))
 LOCAL = InferenceParams(batch_size=2, workers=0, shard_images=4)
 ON_RAY = replace(LOCAL, engine="ray")
 
@@ -26,12 +29,15 @@ ON_RAY = replace(LOCAL, engine="ray")
 class Mortal:
     """A detector without a network: one region per image, with its mean red as feature.
 
-    Where an image is that red, its process is killed, unless there is the file `mark`, which it leaves behind.
+    Where an image is as red as `deadly`, its process is killed, unless there is the file `mark`, which it leaves
+    behind: while the image is prepared, or when the network gets it.
     """
 
     mark: Path
     network: None = None
     device: str = "cpu"
+    deadly: int = DEADLY
+    when: str = "forward"
 
     def runs_on_cpu(self):
         return True
@@ -40,12 +46,17 @@ class Mortal:
         return Header(classes=("dog",), weight=np.ones((1, 1), np.float32), bias=np.zeros(1, np.float32))
 
     def prepare(self, image):
-        return image[..., 0].mean(dtype=np.float32)
+        red = image[..., 0].mean(dtype=np.float32)
+        self.kill("prepare", [red])
+        return red
 
-    def forward(self, prepared, image_ids):
-        if DEADLY in prepared and not self.mark.exists():
+    def kill(self, when, prepared):
+        if when == self.when and self.deadly in prepared and not self.mark.exists():
             self.mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def forward(self, prepared, image_ids):
+        self.kill("forward", prepared)
         count = len(prepared)
         return Regions(
             header=self.header(),
@@ -143,11 +154,14 @@ def test_a_machine_that_is_lost_with_idle_workers_does_not_end_the_run(world, ra
 def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_from_the_local_engine(world, ray_cluster):
     world.mark.touch()
     local = world.run("local", Mortal(world.mark), LOCAL)
-    world.mark.unlink()
-    on_ray = world.run("ray", Mortal(world.mark), ON_RAY)
-    assert world.mark.exists()  # a worker was killed
-    assert content(on_ray.path) == content(local.path)
-    assert Regions.read(on_ray.path).features[:, 0].tolist() == list(range(18))
+    drawn = random.Random(SEED)
+    for trial in range(KILLS):
+        world.mark.unlink()
+        mortal = Mortal(world.mark, deadly=drawn.randrange(18), when=drawn.choice(["prepare", "forward"]))
+        on_ray = world.run(f"ray {trial}", mortal, ON_RAY)
+        assert world.mark.exists()  # a worker was killed
+        assert content(on_ray.path) == content(local.path)
+        assert Regions.read(on_ray.path).features[:, 0].tolist() == list(range(18))
 
 
 def test_a_shard_that_ends_every_worker_ends_the_run(world, ray_cluster, monkeypatch):

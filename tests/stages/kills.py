@@ -120,9 +120,28 @@ def _writes(arguments: tuple) -> bool:
 
 def run(folder: Path, stage: str, kill_at: int | None = None) -> tuple[int, int]:
     """Exit status of a stage, and the number of changes it made."""
-    reading, writing = os.pipe()
 
     def act() -> None:
+        name, *arguments = stage.split()
+        script = str(ROOT / "stages" / f"{name}.py")
+        sys.argv = [script, *arguments]
+        sys.stdout = sys.stderr = folder.with_suffix(".log").open("a", buffering=1)
+        runpy.run_path(script, run_name="__main__")
+
+    return counted(folder, act, kill_at)
+
+
+def counted(folder: Path, act: Callable[[], None], kill_at: int | None = None) -> tuple[int, int]:
+    """Exit status of what a forked process does in a folder, and the number of changes it made there.
+
+    Args:
+        folder: The folder.
+        act: What is done.
+        kill_at: Number of the change before which the process is killed.
+    """
+    reading, writing = os.pipe()
+
+    def count_and_act() -> None:
         os.chdir(folder)
         os.sched_getaffinity = lambda _: {0}
         count = 0
@@ -134,14 +153,10 @@ def run(folder: Path, stage: str, kill_at: int | None = None) -> tuple[int, int]
                 os.kill(os.getpid(), signal.SIGKILL)
 
         count_changes(folder, changed)
-        name, *arguments = stage.split()
-        script = str(ROOT / "stages" / f"{name}.py")
-        sys.argv = [script, *arguments]
-        sys.stdout = sys.stderr = folder.with_suffix(".log").open("a", buffering=1)
-        runpy.run_path(script, run_name="__main__")
+        act()
         os.write(writing, str(count).encode())
 
-    status = forked(act)
+    status = forked(count_and_act)
     os.close(writing)
     with os.fdopen(reading) as pipe:
         return status, int(pipe.read() or 0)
@@ -237,18 +252,23 @@ def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -
 
 def prepare_repro(folder: Path, stages: Path) -> Path:
     """A project with two stages `ingest` under DVC, and the demo's datasets."""
-    from dvc.repo import Repo
-
     folder.mkdir()
     shutil.copytree(stages / "artifacts/demo", folder / "artifacts/demo")
     for name in ("params.yaml", "artifacts/code.json"):
         shutil.copy(stages / name, folder / name)
-    pipeline, made = yaml.safe_load((ROOT / "dvc.yaml").read_text()), params()
-    pipeline["stages"] = {
-        "ingest": pipeline["stages"]["ingest"] | {"foreach": {name: made["datasets"][name] for name in ("voc", "coco")}}
-    }
-    (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     (folder / "stages").symlink_to(ROOT / "stages")
+    made = params()
+    return under_dvc(folder, {"ingest": {name: made["datasets"][name] for name in ("voc", "coco")}})
+
+
+def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
+    """A project with some stages of the pipeline, for each of some names, under DVC; its processes count changes."""
+    from dvc.repo import Repo
+
+    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    pipeline["stages"] = {name: pipeline["stages"][name] | {"foreach": each} for name, each in stages.items()}
+    (folder / "dvc.yaml").unlink(missing_ok=True)
+    (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     with Repo.init(folder, no_scm=True) as repo, repo.config.edit() as config:
         config["core"]["analytics"] = False
     (folder / "hook").mkdir()
@@ -272,14 +292,12 @@ def count_together() -> None:
     count_changes(folder, changed)
 
 
-def repro(folder: Path, kill_at: int = 0) -> tuple[int, int]:
-    """Exit status of `dvc repro`, and the number of changes that it and its stages made."""
+def repro(folder: Path, kill_at: int = 0, command: tuple[str, ...] = ()) -> tuple[int, int]:
+    """Exit status of `dvc repro`, or of a command of farther, and the number of changes that it and its stages made."""
     counter = folder.with_suffix(".count")
     counter.write_bytes(b"")
 
     def act() -> None:
-        from dvc.cli import main
-
         os.setsid()
         os.chdir(folder)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -289,14 +307,31 @@ def repro(folder: Path, kill_at: int = 0) -> tuple[int, int]:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
         count_together()
-        os._exit(main(["repro"]))
+        main = __import__("farther.command" if command else "dvc.cli", fromlist=["main"]).main
+        os._exit(main(list(command) or ["repro"]))
 
     return forked(act), counter.stat().st_size
 
 
-def kill_repro(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -> dict:
-    """Runs `dvc repro` undisturbed in one project, and with kills in the other one."""
-    status, changes = repro(calm)
+def kill_repro(
+    calm: Path,
+    disturbed: Path,
+    kills: int,
+    drawn: random.Random,
+    *,
+    command: tuple[str, ...] = (),
+    made: tuple[str, ...] = ("artifacts/tables",),
+) -> dict:
+    """Runs `dvc repro`, or a command of farther, undisturbed in one project, and with kills in the other one.
+
+    Args:
+        calm, disturbed: The projects.
+        kills: Number of kills.
+        drawn: Chooses their places.
+        command: See `repro`.
+        made: What is deleted to begin anew.
+    """
+    status, changes = repro(calm, command=command)
     assert status == 0
     deleted = []
 
@@ -306,18 +341,20 @@ def kill_repro(calm: Path, disturbed: Path, kills: int, drawn: random.Random) ->
             file = Path(finding.more["remedy"].removeprefix("rm "))
             deleted.append(file.name)
             file.unlink()
-        return repro(disturbed, kill_at)[0]
+        return repro(disturbed, kill_at, command)[0]
 
     def reset() -> None:
-        for name in ("artifacts/tables", "dvc.lock", ".dvc/cache"):
+        for name in (*made, "dvc.lock", ".dvc/cache"):
             _delete(disturbed / name)
 
     places = [killed(attempt, reset, changes, drawn) for _ in range(kills)]
     assert attempt() == 0
     found = compared(calm, disturbed)
-    if (calm / "dvc.lock").read_bytes() != (disturbed / "dvc.lock").read_bytes():
+    locks = [yaml.safe_load((folder / "dvc.lock").read_text()) for folder in (calm, disturbed)]
+    if locks[0] != locks[1]:  # as runs that are evaluated side by side may be written in another order
         found["differ"].append("dvc.lock")
-    return {"stage": "dvc repro", "changes": changes, "kills": places, "cpu": cpu(), "deleted": deleted, **found}
+    name = " ".join(command) or "dvc repro"
+    return {"stage": name, "changes": changes, "kills": places, "cpu": cpu(), "deleted": deleted, **found}
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
