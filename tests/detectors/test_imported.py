@@ -126,7 +126,35 @@ def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(
 def test_images_without_detections_and_detections_of_other_images_are_counted(world):
     world.results([*BOTH, detection("elsewhere"), detection("elsewhere"), detection(8)])
     assert "test: 2 images, 1 regions; 1 images have no detections" in world.lines
-    assert world.lines[-1] == "3 detections ignored: not in any split (images: 2)"
+    assert world.lines[-1] == "3 detections ignored: not in any split (images: 2, as 'elsewhere')"
+
+
+@pytest.mark.parametrize(
+    ("box", "problem"),
+    [
+        (
+            (100, 200, 300, 400),
+            r"1 of 1 boxes lie outside .* as \[100\.0, 200\.0, 400\.0, 600\.0\].* of '2007_1' \(10 x 10",
+        ),
+        ((0.1, 0.2, 0.3, 0.4), r"1 of 1 boxes lie within the first pixel.*: are they in pixels of the image\?"),
+    ],
+)
+def test_boxes_in_another_unit_are_refused_and_few_such_boxes_are_named(world, box, problem):
+    with pytest.raises(DataError, match=rf"results\.json: field 'box': {problem}"):
+        world.results([detection("2007_1", bbox=box), detection(7)])
+    world.results([*[detection("2007_1")] * 4, detection("2007_1", bbox=box), detection(7)])
+    assert [line for line in world.lines if line.startswith("test: 1 of 5 boxes lie ") and line.endswith("image?")]
+
+
+def test_an_image_that_a_coco_file_has_twice_is_refused(world):
+    images = [{"id": 1, "file_name": "2007_1.jpg"}, {"id": 2, "file_name": "2007_1.jpg"}]
+    content = {"images": images, "annotations": [detection(1)], "categories": [{"id": 1, "name": "dog"}]}
+    file = world.write("instances.json", content)
+    twice = r"instances\.json: row images\[1\]: field 'file_name': .*'2007_1\.jpg' occurs twice"
+    with pytest.raises(DataError, match=twice):
+        world.run(weights=world.write("r.json", [detection(1)]), annotations=file, classes=CLASSES)
+    with pytest.raises(DataError, match=twice):
+        world.run("detections", weights=file, classes=CLASSES)
 
 
 def test_annotations_say_which_file_a_number_stands_for(world):
@@ -393,7 +421,7 @@ def test_a_regions_folder_that_farther_wrote_comes_back_as_it_was(world):
         score = np.array([softmax(row)[k] for row, k in zip(logits, label, strict=True)])
         number = {"2007_1": 0, "2007_2": 65_536, "000000000009": 65_536}
         region_id = [number[name] + rank for name, rank in zip(names, (0, 0, 1), strict=False)]
-        box = np.sort(rng.uniform(size=(len(names), 2, 2)), axis=1).reshape(-1, 4)
+        box = 10 * np.sort(rng.uniform(size=(len(names), 2, 2)), axis=1).reshape(-1, 4)
         written[split] = Regions(
             header=header,
             image_id=names,

@@ -275,7 +275,7 @@ def test_a_file_per_split_serves_that_split_and_unknown_images_are_counted(world
     (world.root / "csv/test.csv").write_text(f"{head}\n001.jpg,{line},0.25")
     assert world.run(world.root / "csv").score.tolist() == [0.25]
     assert Regions.read(world.root / "regions/far").score.tolist() == [0.5]
-    assert world.lines[-1] == "1 detection ignored: not in any split (images: 1)"
+    assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as 'elsewhere.jpg')"
 
 
 def test_the_check_of_doctor_counts_detections_of_no_split(world):
@@ -284,7 +284,7 @@ def test_the_check_of_doctor_counts_detections_of_no_split(world):
     made = detectors.create("detections", weights=supervision_csv(world.root), classes=CLASSES)
     scopes = Scopes(frozenset(["test"]), frozenset(["d"]))
     found = check_import(made, {"test": images}, scopes, world.root / "rows")
-    assert found == "3 detections; 1 detection ignored: not in any split (images: 1)"
+    assert found == "3 detections; 1 detection ignored: not in any split (images: 1, as '/data/park/003.png')"
 
 
 HEAD = "file,xmin,ymin,xmax,ymax,class,score\n"

@@ -15,6 +15,8 @@ Span = tuple[int, int]
 
 #: Levels of nesting, and most characters of what is repeated.
 LEVELS, MOST = (1, 2, 50, 99, 101, 400, 1000, 5000), 3_000_000
+#: Share of the changes that make a text larger than what is read at once elsewhere, and the spaces that do.
+LARGE, SPACES = 0.01, 34 * 2**20
 
 
 def mutate(folder: Path, files: list[Path], chance: random.Random) -> str:
@@ -43,6 +45,7 @@ def _text(content: bytes, suffix: str, chance: random.Random) -> tuple[bytes, st
     (start, end), (first, last) = chance.choice(found), chance.choice(found)
     part, other = text[start:end], text[first:last]
     kind = chance.choice(["gone", "twice", "many", "swapped", "other", "into", "deep", "deep", "long", "empty"])
+    kind = "large" if chance.random() < LARGE else kind
     levels = chance.choice(LEVELS)
     new = {
         "gone": "",
@@ -51,6 +54,7 @@ def _text(content: bytes, suffix: str, chance: random.Random) -> tuple[bytes, st
         "other": other,
         "into": f"{opening}{part}{between}{other}{closing}",
         "deep": opening * levels + part + closing * levels,
+        "large": opening * levels + part + " " * SPACES * (kind == "large") + closing * levels,
         "long": part[:-1] + part[-2:-1] * 100_000 + part[-1:],
         "empty": part[:1] + part[-1:],
     }
@@ -59,7 +63,7 @@ def _text(content: bytes, suffix: str, chance: random.Random) -> tuple[bytes, st
         made = text[:a] + text[c:d] + text[b:c] + text[a:b] + text[d:] if b <= c else text[:start] + other + text[end:]
     else:
         made = text[:start] + new[kind] + text[end:]
-    return made.encode(errors="surrogateescape"), f"{kind} {levels if kind == 'deep' else ''} {part[:30]!r}"
+    return made.encode(errors="surrogateescape"), f"{kind} {levels if kind in ('deep', 'large') else ''} {part[:30]!r}"
 
 
 def _json(text: str) -> Iterator[Span]:

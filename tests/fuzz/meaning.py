@@ -28,13 +28,13 @@ REFERENCES = re.compile(r"_(?:id|token)$")
 #: Names whose values a reader can tell apart, as one is never the larger or the images say which is which.
 PAIRS = (("xmin", "xmax"), ("x1", "x2"), ("y1", "y2"), ("ymin", "ymax"), ("XMin", "XMax"), ("width", "height"))
 #: Keys of lengths in pixels.
-LENGTHS = re.compile(r"bbox|box|[xy](?:min|max)|[xy][12]")
+LENGTHS = re.compile(r"(?i)bbox|box|bounding_box|[xy](?:min|max)|[xy][12]")
 
 
 def mutate(folder: Path, files: list[Path], chance: random.Random) -> str:
     """Changes the meaning of one file; says how, or nothing where there is no such file."""
     known = [path for path in files if path.suffix in (".json", ".jsonl", ".xml", ".csv", ".txt")]
-    known = [path for path in known if path.name not in PARAMETERS]
+    known = [path for path in known if path.name not in PARAMETERS and folder / "artifacts" not in path.parents]
     for path in chance.sample(known, len(known)):
         text = path.read_text(encoding="utf-8")
         for change in chance.sample(CHANGES, len(CHANGES)):
@@ -46,10 +46,10 @@ def mutate(folder: Path, files: list[Path], chance: random.Random) -> str:
     return ""
 
 
-def outcome(folder: Path) -> tuple[dict[str, Any], Counter[str]]:
-    """The rows of all tables that were written, and the warnings."""
+def outcome(folder: Path, printed: list[str]) -> tuple[dict[str, Any], Counter[str]]:
+    """The rows of all tables that were written, and the warnings, which are written or printed."""
     tables: dict[str, Any] = {}
-    warnings: Counter[str] = Counter()
+    warnings = Counter(line for line in printed if re.search("ignored|are they in", line))
     for place in WRITTEN:
         for file in sorted((folder / place).rglob("*")):
             if file.suffix == ".parquet":
@@ -152,7 +152,22 @@ def _units(text: str, suffix: str, files: list[Path], chance: random.Random) -> 
     if suffix == ".xml":
         pattern = r"(<[xy](?:min|max)>)([\d.]+)"
         return re.sub(pattern, lambda found: f"{found[1]}{float(found[2]) * factor:g}", text), f"boxes x {factor}"
-    return None
+    lines = [re.split(r"([,\s])", line) for line in text.splitlines()]
+    names = lines[0] if suffix == ".csv" else ["class", "", "x1", "", "y1", "", "x2", "", "y2"]
+    at = [number for number, name in enumerate(names) if LENGTHS.fullmatch(name)]
+    rows = [
+        cells
+        for cells in lines
+        if len(at) == 4 and len(cells) > at[-1] and all(map(_is_number, (cells[n] for n in at)))
+    ]
+    for cells in rows:
+        for number in at:
+            cells[number] = f"{float(cells[number]) * factor:g}"
+    return ("\n".join(map("".join, lines)), f"boxes x {factor}") if rows else None
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\d+(?:\.\d+)?", text) is not None
 
 
 def _scaled(value: Any, factor: float, *, inside: bool = False) -> Any:

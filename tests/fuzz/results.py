@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from hashlib import md5
 from pathlib import Path
 from zlib import crc32
 
+import yaml
 from mutate import files_in
-from targets import PARAMS, ROOT, TARGETS, VOC, changed, parquet, project, stage, target, write
+from targets import CODE, PARAMS, ROOT, TARGETS, VOC, changed, parquet, project, stage, target, write
 
 __all__ = ["TARGETS", "changed", "parquet"]
 
@@ -163,8 +165,6 @@ def derive_files() -> None:
     for image in content["images"]:
         image |= {"width": 40, "height": 30}
     write({str(path): content})
-    import yaml
-
     write({"params.yaml": yaml.safe_dump({**PARAMS, "derived": DERIVED}, sort_keys=False)})
 
 
@@ -175,8 +175,6 @@ def derive() -> None:
 
 
 def candidates_files() -> None:
-    import yaml
-
     project("curate")
     enrich = {"pets": {"file": "candidates.csv", "pools": [{"dataset": "wild", "subset": "all"}]}}
     benchmark = PARAMS["benchmarks"]["pets"]
@@ -194,3 +192,84 @@ def candidates() -> None:
     """Pools that candidates are chosen from, and the list of those that are used."""
     stage("curate")
     run("enrich", "pets")
+
+
+def csv_files() -> None:
+    lines = ["file,xmin,ymin,xmax,ymax,class,score"]
+    for file, label, score, (x, y, w, h) in _found():
+        lines.append(f"{file},{x},{y},{x + w},{y + h},{label},{score:.4f}")
+    write({"found/all.csv": "\n".join(lines)})
+
+
+def yolo_text_files() -> None:
+    lines: dict[str, str] = {}
+    for file, label, score, (x, y, w, h) in _found():
+        place = [f"{v:.6f}" for v in ((x + w / 2) / 40, (y + h / 2) / 30, w / 40, h / 30)]
+        name = f"found/{Path(file).stem}.txt"
+        lines[name] = lines.get(name, "") + f"{('cat', 'dog').index(label)} {' '.join(place)} {score:.4f}\n"
+    write({"found/classes.txt": "cat\ndog\n", **lines})
+
+
+def fiftyone_files() -> None:
+    samples: dict[str, list] = {}
+    for file, label, score, (x, y, w, h) in _found():
+        box = [x / 40, y / 30, w / 40, h / 30]
+        samples.setdefault(file, []).append({"label": label, "bounding_box": box, "confidence": score})
+    made = [{"filepath": f"data/{file}", "model": {"detections": rows}} for file, rows in samples.items()]
+    write({"found/samples.json": {"samples": made}})
+
+
+def scored_files() -> None:
+    write({"found/all.json": _as_coco()})
+
+
+def numbered_files() -> None:
+    """COCO results whose numbers a COCO file explains."""
+    made = _as_coco()
+    write({"found/results.json": made.pop("annotations"), "annotations.json": {**made, "annotations": []}})
+    params = {"classes": ["cat", "dog"], "annotations": "annotations.json", "score_tolerance": None}
+    entry = {"adapter": "coco_results", "benchmark": "pets", "weights": "found/results.json", "params": params}
+    write({"params.yaml": yaml.safe_dump({**PARAMS, "detectors": {"pixels": entry}})})
+    write({"artifacts/code.json": CODE})
+
+
+def _as_coco() -> dict[str, list]:
+    rows = _found()
+    files = list(dict.fromkeys(file for file, *_ in rows))
+    found = [
+        {
+            "id": n,
+            "image_id": files.index(file),
+            "category_id": ("cat", "dog").index(label),
+            "bbox": box,
+            "score": score,
+        }
+        for n, (file, label, score, box) in enumerate(rows)
+    ]
+    classes = [{"id": k, "name": name} for k, name in enumerate(("cat", "dog"))]
+    described = [{"id": k, "file_name": file} for k, file in enumerate(files)]
+    return {"images": described, "annotations": found, "categories": classes}
+
+
+def _found() -> list[tuple[str, str, float, list[int]]]:
+    """A project with a run of the adapter `detections`; file, class, score and box of each detection."""
+    project("infer")
+    rows = json.loads(Path("results.json").read_text())
+    Path("results.json").unlink()
+    params = {"classes": ["cat", "dog"], "categories": {0: "cat", 1: "dog"}, "score_tolerance": None}
+    entry = {"adapter": "detections", "benchmark": "pets", "weights": "found", "params": params}
+    fractional = {**entry, "params": {**params, "fractions": True}}
+    write({"params.yaml": yaml.safe_dump({**PARAMS, "detectors": {"pixels": entry, "fractions": fractional}})})
+    write({"artifacts/code.json": {**CODE, "infer": {"detections": "x"}}})
+    return [(f"{r['image_id']}.png", r["category_id"], r["score"], r["bbox"]) for r in rows]
+
+
+def _of_other_formats(name: str, build: Callable[[], None], run: str) -> None:
+    target(name, build, "found/*", "annotations.json", share=0.5, compared=True)(lambda: stage("infer", run))
+
+
+_of_other_formats("detections_csv", csv_files, "pixels")
+_of_other_formats("detections_text", yolo_text_files, "fractions")
+_of_other_formats("detections_fiftyone", fiftyone_files, "fractions")
+_of_other_formats("detections_scored", scored_files, "pixels")
+_of_other_formats("detections_numbered", numbered_files, "pixels")

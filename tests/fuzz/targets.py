@@ -264,12 +264,12 @@ dataset("svhn_cropped", _svhn_cropped)
 
 
 def target(
-    name: str, build: Callable[[], None], *mutable: str, share: float = 1.0, links: bool = True
+    name: str, build: Callable[[], None], *mutable: str, **options: Any
 ) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Decorator of the function that reads the files of a target."""
+    """Decorator of the function that reads the files of a target; its options are those of `Target`."""
 
     def add(read: Callable[[], None]) -> Callable[[], None]:
-        TARGETS[name] = Target(build, read, mutable or ("**/*",), share, links)
+        TARGETS[name] = Target(build, read, mutable or ("**/*",), **options)
         return read
 
     return add
@@ -514,7 +514,7 @@ def params() -> None:
         stage(step, *name)
 
 
-@target("imported", lambda: project("infer"), "results.json", "params.yaml", *SPLITS, share=0.8)
+@target("imported", lambda: project("infer"), "results.json", "params.yaml", *SPLITS, share=0.8, compared=True)
 def imported() -> None:
     stage("infer", "theirs")
 

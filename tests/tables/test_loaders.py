@@ -47,6 +47,7 @@ def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path,
     [
         ('{"a": ' + "[" * 90_000, "nested more than 100 levels deep"),
         ("[" * (DEPTH + 1) + "1" + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
+        ("[" * (DEPTH + 1) + " " * 2**25 + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
         ("9" * 5000, "not readable JSON: Exceeds the limit"),
         ('{"threshold": ' + "9" * 400 + "}", "not readable JSON: int too large to convert to float"),
         ('{"a": "\\ud800"}', "occur in pairs only"),

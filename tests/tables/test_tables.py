@@ -109,6 +109,12 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path, name: str):
         inside(tmp_path, name)
 
 
+@pytest.mark.parametrize("name", ["x" * 256, "a/" * 2000 + "a", "\ud800"])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(DataError, match="is too long, or holds half of a surrogate pair"):
+        inside(tmp_path, name)
+
+
 def test_a_name_within_its_folder_is_a_path_in_it(tmp_path: Path):
     assert inside(tmp_path, "a/./b/../c.txt") == tmp_path / "a" / "c.txt"
 

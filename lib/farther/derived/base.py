@@ -22,6 +22,9 @@ from farther.tables import Objects
 from farther.tables.documents import write_json
 from farther.tables.files import inside
 
+#: Most characters of a line about a file that cannot be read.
+LINE = 400
+
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -153,9 +156,10 @@ class Derived(ABC):
             DataError: more than `max_failures` of the files cannot be read; names the first five.
         """
         if len(failures) > self.max_failures * attempts:
-            first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
+            first = "\n".join(f"  {failure['name']}: {failure['reason']}"[:LINE] for failure in failures[:5])
             problem = f"{len(failures)} of {attempts} files cannot be read, more than max_failures = "
-            raise DataError(f"{problem}{self.max_failures:g} allows. Fix them, or raise it. The first:\n{first}")
+            problem += f"{self.max_failures:g} allows. Fix them, or raise it. The first:\n{first}"
+            raise DataError(problem, file=f"{self.images.dataset}/{self.images.subset}")
         counts = {**counts, "failures": len(failures)}
         write_json(folder / "summary.json", {**counts, "failed": failures})
         return counts

@@ -22,7 +22,7 @@ from farther.detectors.imported.records import (
     checked_records,
     columns_of,
 )
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables.folders import listed, resolved
 from farther.tables.json_stream import list_elements
@@ -164,12 +164,15 @@ class CocoResults(ImportedClasses):
 def _images(annotations: Path) -> dict[int | str, str]:
     """File of each image by its id, in the order of an annotation file."""
     found: dict[int | str, str] = {}
+    files: set[str] = set()
     for first, images in _records(annotations, list[_Image], "images"):
         for row, image in enumerate(images, first):
-            if image["id"] in found:
-                problem = f"id {image['id']!r} occurs twice"
-                raise DataError(problem, file=annotations, row=f"images[{row}]", field="id")
+            if image["id"] in found or image["file_name"] in files:
+                field = "id" if image["id"] in found else "file_name"
+                problem = f"{field} {shorten(image[field])} occurs twice"
+                raise DataError(problem, file=annotations, row=f"images[{row}]", field=field)
             found[image["id"]] = image["file_name"]
+            files.add(image["file_name"])
     if not found:
         raise DataError("no images here; expected a COCO annotation file", file=annotations, field="images")
     return found

@@ -19,6 +19,7 @@ from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed
 from farther.tables import Header, Images, Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.files import digest
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.detectors.base import Detector
@@ -206,7 +207,7 @@ def infer_splits(
     classes: Names | None = None,
     proposals: tuple[str | Path, Mapping[str, ProposalSelection | None]] | None = None,
     progress: bool = True,
-    log: Callable[[str], None] = print,
+    log: Callable[[str], None] = say,
 ) -> dict[str, RegionsFolder]:
     """Runs a detector over those splits of a benchmark whose cache key changed.
 

@@ -78,4 +78,4 @@ def read_method(folder: Path) -> dict[str, Any]:
     """
     info: dict[str, Any] = read_json(folder / "method.json")
     check(Described, info, folder / "method.json")
-    return info
+    return {"params": {}, "state": {}, **info}

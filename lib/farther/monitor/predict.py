@@ -18,6 +18,7 @@ from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
 from farther.monitor.output import AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitor, Monitored
@@ -99,7 +100,7 @@ def predict(
     source: ImageSource,
     settings: PredictSettings,
     *,
-    log: Callable[[str], Any] = print,
+    log: Callable[[str], Any] = say,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Predicted:
     """Runs a monitor over a source and writes what `farther.monitor.output` and `farther.monitor.drift` list.

@@ -23,6 +23,7 @@ from farther.params import run_entry, section
 from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.schema import read_typed
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -37,7 +38,7 @@ def main(run: str) -> None:
     detector = detectors.of_entry(entry)
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     params = build(InferenceParams, "params.yaml: inference", section("inference"))
-    log = partial(print, flush=True)
+    log = partial(say, flush=True)
     splits = ARTIFACTS / "splits" / entry["benchmark"]
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
     passes = read_passes(run, entry["passes"], (section().get("embed") or {}).get("encoder"))

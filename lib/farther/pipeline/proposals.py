@@ -23,6 +23,7 @@ from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 from farther.tables.files import digest
+from farther.terminal import say
 
 if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
@@ -51,7 +52,7 @@ def main() -> None:
         return _summary(found)
 
     Path(OUTPUT).mkdir(parents=True, exist_ok=True)
-    Keyed(OUTPUT).update(keys, make, partial(print, flush=True))
+    Keyed(OUTPUT).update(keys, make, partial(say, flush=True))
     results = {run: read_recovered(files[run].recovered) for run in asked}
     write_json(METRICS, {run: _short(found) for run, found in results.items() if found})
 

@@ -24,6 +24,7 @@ from farther.tables.files import digest
 from farther.tables.folders import listed
 from farther.tables.schema import read_typed
 from farther.tables.stored import DatasetCategories
+from farther.terminal import say
 
 NAMES = "names.parquet"
 
@@ -92,7 +93,7 @@ def embed_dataset(
     params: EmbedParams | None = None,
     *,
     progress: bool = True,
-    log: Callable[[str], None] = print,
+    log: Callable[[str], None] = say,
 ) -> dict[str, EmbeddingsFolder]:
     """Embeds those subsets of an ingested dataset whose cache key changed, and the names of its categories.
 

@@ -29,8 +29,6 @@ DIGITS = 400
 
 #: Most bytes of a JSON file that is read at once, and of one with the annotations of millions of objects.
 JSON_BYTES, ANNOTATION_BYTES = 2**28, 2**32
-#: JSON texts of up to this number of characters are searched for values below `DEPTH`.
-JSON_SIZE = 32 * 2**20
 #: Field of the digest in files of `write_sealed`.
 SEAL = "digest"
 _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
@@ -203,8 +201,7 @@ def parse_json(
             parse_float=_finite if outsized else None,
             parse_constant=_finite,
         )
-        if len(text) <= JSON_SIZE:
-            _check_depth(value)
+        _check_depth(value)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -260,12 +257,12 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(DEPTH + 1):
-        level = [one for one in level if isinstance(one, (dict, list)) and one]
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(DEPTH):
+        inner = (one for held in level for one in (held.values() if type(held) is dict else held))
+        level = [one for one in inner if type(one) is dict or type(one) is list]
         if not level:
             return
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
     raise RecursionError
 
 

@@ -243,8 +243,17 @@ def _coco(path: Path) -> Iterator[Any]:
 
 
 def _named(path: Path, key: str, name: str) -> dict[str, str]:
-    """Name of each image or category of a COCO file, by its number."""
-    return {str(one.get("id")): str(one.get(name)) for one in _objects(path, key)}
+    """Name of each image or category of a COCO file, by its number; none occurs twice."""
+    found: dict[str, str] = {}
+    names: set[str] = set()
+    for row, one in enumerate(_objects(path, key)):
+        number, value = str(one.get("id")), str(one.get(name))
+        for field, known in (("id", found), (name, names)):
+            if (number if field == "id" else value) in known:
+                raise DataError(f"{shorten(one.get(field))} occurs twice", file=path, row=f"{key}[{row}]", field=field)
+        found[number] = value
+        names.add(value)
+    return found
 
 
 def _objects(path: Path, key: str) -> Iterator[dict[str, Any]]:

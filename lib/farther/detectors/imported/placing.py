@@ -16,12 +16,17 @@ from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.splits import read_splits, region_ids, update_splits
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
 from farther.tables.files import digest
+from farther.terminal import say
 
 #: Width to which COCO pads the numbers of its images.
 COCO_DIGITS = 12
+#: Largest part of a split's boxes that may lie outside of their images by more than half of their area.
+OUTSIDE = 0.25
+#: Boxes that are checked at once.
+BOXES = 2**18
 
 
 def import_splits(
@@ -33,7 +38,7 @@ def import_splits(
     *,
     classes: Names | None = None,
     without: Collection[str] = (),
-    log: Callable[[str], None] = print,
+    log: Callable[[str], None] = say,
 ) -> dict[str, RegionsFolder]:
     """Imports detections into one regions folder per split, for those splits whose cache key changed.
 
@@ -84,10 +89,12 @@ def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes,
         DataError: as in `import_splits`.
     """
     with spooled(adapter, adapter.header(), folder) as spool:
+        said = [f"{len(spool)} detections"]
         for split, images in splits.items():
-            checked_places(spool, split, images, names, adapter.weights)
-        rest = unused(spool, splits, names) if names.splits <= splits.keys() else ""
-        return f"{len(spool)} detections" + (f"; {rest}" if rest else "")
+            place = checked_places(spool, split, images, names, adapter.weights)
+            said.append(check_boxes(spool, place, images, adapter))
+        said.append(unused(spool, splits, names) if names.splits <= splits.keys() else "")
+        return "; ".join(filter(None, said))
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,10 @@ class _Making:
     def make(self, split: str, out: Path, work: Path) -> str:
         """Writes the regions folder of a split."""
         images = self.tables[split]
-        rows = checked_places(self.spool, split, images, self.scopes, self.adapter.weights)[self.spool.image]
+        place = checked_places(self.spool, split, images, self.scopes, self.adapter.weights)
+        if odd := check_boxes(self.spool, place, images, self.adapter):
+            self.log(f"{split}: {odd}")
+        rows = place[self.spool.image]
         order = np.argsort(rows, kind="stable")
         order = order[np.searchsorted(rows[order], 0) :]
         rows = rows[order]
@@ -174,9 +184,11 @@ def unused(spool: Spool, splits: Mapping[str, Images], scopes: Scopes) -> str:
     counts = np.bincount(spool.image, minlength=len(wanted)) * ~wanted
     if not counts.any():
         return ""
-    count = counts.sum()
+    count, (source, name) = counts.sum(), spool.names[int(counts.argmax())]
+    shown = shorten(name if source.image_files is None else source.image_files[int(name)])
     return (
-        f"{count} detection{'' if count == 1 else 's'} ignored: not in any split (images: {np.count_nonzero(counts)})"
+        f"{count} detection{'' if count == 1 else 's'} ignored: not in any split (images: {np.count_nonzero(counts)}, "
+        f"as {shown})"
     )
 
 
@@ -288,3 +300,50 @@ def checked_places(spool: Spool, split: str, images: Images, scopes: Scopes, wei
                 f"{source.path}. Name a file as the split or the dataset that it is for"
             )
     return place
+
+
+def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Imported) -> str:
+    """Looks for boxes in another unit than pixels of their images, or than the fractions that were announced.
+
+    Args:
+        spool: All detections.
+        place: Row of `images` of each of its names, -1 for none; see `places`.
+        images: Images of a split, with their sizes.
+        adapter: Where the detections are from.
+
+    Returns:
+        How many boxes lie outside of their images, or within the first pixel; empty where none does.
+
+    Raises:
+        DataError: more than `OUTSIDE` of the boxes lie outside of their images, or all of them within the first pixel.
+    """
+    placed = np.flatnonzero(place[spool.image] >= 0)
+    sizes = np.stack([images.width, images.height] * 2, axis=1).astype(np.float64)
+    counts, examples = np.zeros(2, np.int64), dict[int, int]()
+    for start in range(0, len(placed), BOXES):
+        rows = placed[start : start + BOXES]
+        size, box = sizes[place[spool.image[rows]]], spool.columns["box"][rows].astype(np.float64)
+        wrong = _is_outside_or_tiny(box * size if adapter.in_fractions else box, size[:, :2])
+        counts += wrong.sum(axis=1)
+        examples = {kind: int(rows[found.argmax()]) for kind, found in enumerate(wrong) if found.any()} | examples
+    if not counts.any():
+        return ""
+    kind = int(counts.argmax())
+    image, box = place[spool.image[examples[kind]]], spool.columns["box"][examples[kind]].astype(float).round(3)
+    where = ("outside of their images", "within the first pixel of their images")[kind]
+    size = f"{images.width[image]} x {images.height[image]} pixels"
+    unit = "fractions of the image's width and height" if adapter.in_fractions else "pixels of the image"
+    problem = (
+        f"{counts[kind]} of {len(placed)} boxes lie {where}, as {box.tolist()} (xmin, ymin, xmax, ymax) of "
+        f"{shorten(images.image_id[image])} ({size}): are they in {unit}?"
+    )
+    if counts[0] > OUTSIDE * len(placed) or counts[1] == len(placed):
+        raise DataError(problem, file=adapter.weights, field="box")
+    return problem
+
+
+def _is_outside_or_tiny(box: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Whether each box lies outside of its image by more than half of its area, and within the first pixel: (2, N)."""
+    inner = np.clip(np.minimum(box[:, 2:], size) - np.maximum(box[:, :2], 0), 0, None).prod(axis=1)
+    sides = box[:, 2:] - box[:, :2]
+    return np.stack([inner < sides.prod(axis=1) / 2, (box[:, 2:] <= 1).all(axis=1) & (sides < 1).any(axis=1)])

@@ -21,6 +21,7 @@ from farther.images.stream import cache_key, stream
 from farther.keyed import Keyed
 from farther.tables import Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.parquet import read_parquet
+from farther.terminal import say
 
 #: Largest difference, in pixels and in score, of what is detected again: other machines round in another way.
 TOLERANCE = {"box": 0.5, "score": 1e-3}
@@ -94,7 +95,7 @@ def infer_passes(
     *,
     classes: Names | None = None,
     progress: bool = True,
-    log: Callable[[str], None] = print,
+    log: Callable[[str], None] = say,
 ) -> None:
     """Runs the passes of a run over those splits whose cache key changed; folders of other passes are deleted.
 
