@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from farther.detectors.proposals import NetworkSource, SecondDetector, Source
 from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
+from farther.evaluation.proposal_rules import ALARMS, Combination, Rejecting, on_unknown
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import read_threshold
@@ -22,7 +23,7 @@ from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain
-from farther.tables import Regions, RegionsFolder
+from farther.tables import Images, Regions, RegionsFolder
 
 #: Points of the curve that the report draws, per source and distance.
 POINTS = 60
@@ -56,10 +57,11 @@ class RecoveredObjects(MetricValues):
 
 
 class SourceResults(Stored):
-    """A source of proposals.
+    """A source of proposals, by objectness alone or by another rule.
 
     Args:
         kind: Of the source.
+        rule: "objectness", the method that rejects the proposals, or "logistic", also "with" a method.
         threshold: τ_o, chosen on the calibration split for the rate of false alarms asked for; None: all proposals.
         alarms: False alarms per image of the ID test split at τ_o.
         alarms_interval: Its 95% interval.
@@ -69,6 +71,7 @@ class SourceResults(Stored):
     """
 
     kind: str
+    rule: str = "objectness"
     threshold: float | None
     alarms: float
     alarms_interval: Interval = None
@@ -78,7 +81,10 @@ class SourceResults(Stored):
 
 
 class RecoveredRun(Stored):
-    """The content of `recovered/<run>.json`: the rate that τ_o is chosen for, the IoU of a match, and each source."""
+    """The content of `recovered/<run>.json`: the rate that τ_o is chosen for, the IoU of a match, and each source.
+
+    A source that is measured by another rule is called "<source>, <rule>".
+    """
 
     asked_alarms: float
     iou: float
@@ -143,30 +149,90 @@ def evaluate_proposals(
     splits = {name: RunSplit(files, name) for name in dict.fromkeys(names)}
     detections = {name: split.regions(threshold) for name, split in splits.items()}
 
-    def of(name: str, source: Source) -> SourceResults:
+    found = {}
+    for name, source in sources.items():
+        columns = ["features", "logits"] if settings.proposals.methods else []
         tables = {
-            split: Proposed(one, detections[split], read_proposals(files, name, source, split, others), settings.iou)
+            split: Proposed(
+                one, detections[split], read_proposals(files, name, source, split, others, columns), settings.iou
+            )
             for split, one in splits.items()
         }
-        return _source(source.name, tables, files, settings)
+        found[name] = _source(source.name, tables, files, settings)
+        for rule, others_of_rule in _by_rules(tables, source, files, settings):
+            results = _source(source.name, others_of_rule, files, settings)
+            found[f"{name}, {rule}"] = results.model_copy(update={"rule": rule})
+    return RecoveredRun(asked_alarms=settings.proposals.alarms, iou=settings.iou, sources=found)
 
-    return RecoveredRun(
-        asked_alarms=settings.proposals.alarms,
-        iou=settings.iou,
-        sources={name: of(name, source) for name, source in sources.items()},
-    )
+
+def _by_rules(
+    tables: Mapping[str, Proposed], source: Source, files: RunFiles, settings: EvaluationSettings
+) -> Iterator[tuple[str, dict[str, Proposed]]]:
+    """The tables under each further rule that applies to the source, and its name."""
+    calibration = tables[settings.calibration_split].proposals
+    methods: list[Rejecting] = []
+    if isinstance(source, NetworkSource):
+        asked = (Rejecting.read(files, name, calibration) for name in settings.proposals.methods)
+        methods = [method for method in asked if method is not None]
+    for method in methods:
+        yield (
+            method.name,
+            {split: replace(one, proposals=method.rejected(one.proposals)) for split, one in tables.items()},
+        )
+    learn_from = settings.proposals.learn_from
+    if learn_from not in tables:
+        return
+    images = {split: Images.read(files.images(split)) for split in tables}
+    for weighed in (None, *methods):
+        learnt = _learnt(tables, images, weighed, settings)
+        if learnt is not None:
+            yield (
+                "logistic" if weighed is None else f"logistic with {weighed.name}",
+                {
+                    split: replace(one, proposals=learnt.rescored(one.proposals, images[split]))
+                    for split, one in tables.items()
+                    if split != learn_from
+                },
+            )
+
+
+def _learnt(
+    tables: Mapping[str, Proposed],
+    images: Mapping[str, Images],
+    method: Rejecting | None,
+    settings: EvaluationSettings,
+) -> Combination | None:
+    """What a combination learns; None where there is nothing to learn from."""
+    calibration, learn_from = settings.calibration_split, str(settings.proposals.learn_from)
+    seen, alarms = tables[learn_from], tables[calibration].alarms
+    unknown = on_unknown(seen.alarms, seen.split.objects, seen.split.known_classes, settings.iou)
+    alarms = alarms[best_of_each_image(alarms, ALARMS)]
+    return Combination.fit((unknown, images[learn_from]), (alarms, images[calibration]), method)
 
 
 def read_proposals(
-    files: RunFiles, name: str, source: Source, split: str, others: Callable[[str], RunFiles] | None = None
+    files: RunFiles,
+    name: str,
+    source: Source,
+    split: str,
+    others: Callable[[str], RunFiles] | None = None,
+    columns: Sequence[str] = (),
 ) -> Regions:
     """The proposals of a source in a split: those stored, or what another run detects there.
+
+    Args:
+        files: Paths of the run's files.
+        name: Of the source.
+        source: The source.
+        split: Name of the split.
+        others: Files of another run, by its name; needed for `second_detector`.
+        columns: "logits" and "features" are read where they are asked for, of the network's own proposals.
 
     Raises:
         DataError: their folder is absent or damaged.
     """
     if isinstance(source, NetworkSource):
-        return _read(files.proposals(name, split))
+        return _read(files.proposals(name, split), columns)
     if not isinstance(source, SecondDetector):
         return suppressed(_read(files.proposals(name, split)), source)
     if others is None:
@@ -174,9 +240,11 @@ def read_proposals(
     return suppressed(_read(others(source.run).regions(split)), source)
 
 
-def _read(path: Path) -> Regions:
+def _read(path: Path, columns: Sequence[str] = ()) -> Regions:
     folder = RegionsFolder(path)
-    parts = [batch.with_frame(batch.frame.drop("logits", strict=False)) for batch in folder.batches(())]
+    left_out = [] if "logits" in columns else ["logits"]
+    batches = folder.batches([name for name in columns if name != "logits"])
+    parts = [batch.with_frame(batch.frame.drop(left_out, strict=False)) for batch in batches]
     return Regions.concatenate(parts) if parts else Regions.empty(folder.header)
 
 
@@ -206,7 +274,7 @@ def _source(kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings
     alarms, images = id_split.alarms, len(id_split.split.images)
     id_draws = settings.draws(id_split.split.images)
     above = alarms.score > tau
-    counted = [name for name in roles.test if tables[name].split.has_boxes]
+    counted = [name for name in roles.test if name in tables and tables[name].split.has_boxes]
     recoveries = {name: tables[name].recovery() for name in counted}
     found = {}
     for name in counted:

@@ -50,10 +50,15 @@ class ProposalSettings:
     Args:
         alarms: False alarms per ID image for which the threshold τ_o is chosen, on the calibration split.
         rates: False alarms per ID image at which the FROC curve is read.
+        methods: Entries of section `methods`: those proposals are measured, too, that each of them rejects.
+        learn_from: An OOD split: proposals are ordered, too, by what separates those on its unknown objects from false
+            alarms in ID validation images, see `proposal_rules.Combination`. Its own images are then left out.
     """
 
     alarms: float = Field(default=0.2, gt=0)
     rates: tuple[float, ...] = RATES
+    methods: tuple[str, ...] = ()
+    learn_from: str | None = None
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
+#: A fitted method's file of its threshold τ.
+TAU = "threshold.json"
 OUTPUT = "artifacts/recovered"
 #: The same in short, for `dvc metrics diff`.
 METRICS = ARTIFACTS / "recovered.json"
@@ -85,6 +87,7 @@ def _key(
     keys = [folder / KEYS for folder in folders]
     names = [*{settings.calibration_split: 0, settings.id_split: 0, **dict.fromkeys(of.roles.test, 0)}]
     tables = [path for name in names for path in (of.images(name), of.objects(name))]
+    keys += [of.fitted(name) / file for name in settings.proposals.methods for file in ("method.json", TAU)]
     asked = [repr(sources), repr(settings), repr(of.roles), code]
     return digest(json.dumps(asked), of.threshold, *tables, *(file for file in keys if file.exists()))
 
@@ -116,7 +119,15 @@ def _summary(found: RecoveredRun) -> str:
 
 
 def check(project: Inspection) -> Iterator[Finding]:
-    """Second detectors of the runs."""
+    """Second detectors of the runs, and what the rules of `evaluate.proposals` name."""
+    asked = project.section("evaluate").get("proposals") or {}
+    splits = [split for entry in project.section("benchmarks").values() for split in entry.get("splits") or {}]
+    for key, kind, given, known in (
+        ("methods", "method", asked.get("methods") or (), project.section("methods")),
+        ("learn_from", "OOD split", filter(None, [asked.get("learn_from")]), splits),
+    ):
+        for name in given:
+            yield from refused(f"evaluate.proposals.{key}", partial(choose, kind, name, known))
     for run in project.section("detectors"):
         yield from refused(f"detectors.{run}", partial(_check, run, project.section("detectors")))
 
