@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -282,3 +283,41 @@ def test_a_machine_with_another_checkpoint_or_version_is_refused(world, monkeypa
     jobs[0].writer.key = "another"
     with pytest.raises(FartherError, match=r"machine .* would make other rows than the machine that started the run"):
         engine.Worker().work(jobs[0], None, "a", 0, Path.cwd())
+
+
+def once(mark, answer):
+    """Kills its process the first time; a number below 0 is an error of the caller."""
+    if answer < 0:
+        raise DataError("below 0", file=mark)
+    if not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Path.cwd(), os.getpid(), answer + 1
+
+
+def test_a_call_is_made_again_where_its_process_is_lost(ray_cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call = partial(engine.call_on_cluster, once.__module__, "once", str(tmp_path / "mark"))
+    folder, process, answer = call(41, gigabytes=0.1)
+    assert (tmp_path / "mark").exists()
+    assert (folder, answer) == (tmp_path, 42)
+    assert process != os.getpid()
+    with pytest.raises(DataError, match="mark: below 0"):
+        call(-1, gigabytes=0.1)
+    with pytest.raises(ParameterError, match=r"evaluate\.memory: 1e\+06 GiB are asked for, the largest machine"):
+        call(1, gigabytes=1e6)
+
+
+def lost():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_call_that_is_lost_again_and_again_ends_with_a_message(ray_cluster):
+    with pytest.raises(FartherError, match=r"lost 3 times, .*evaluate\.memory"):
+        engine.call_on_cluster(lost.__module__, "lost", gigabytes=0.1)
+
+
+def test_another_version_on_the_machine_is_refused(ray_cluster, monkeypatch):
+    monkeypatch.setattr(engine, "digest_of", lambda module: "other")
+    with pytest.raises(FartherError, match="has another version of farther"):
+        engine.call_on_cluster(once.__module__, "once", "", 1, gigabytes=0.1)

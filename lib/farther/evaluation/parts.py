@@ -39,7 +39,8 @@ class Parts:
         self._writing = Lock()
         self.computed: list[str] = []
         settings = asdict(inputs.settings)
-        del settings["proposals"]  # a later stage reads them
+        for name in ("proposals", "engine", "memory"):  # a later stage reads them, or they change no number
+            del settings[name]
         roles = asdict(inputs.roles)
         distance, pairs = roles.pop("distance"), roles.pop("pairs")
         self._of_detector = as_text({"self_awareness": settings.pop("self_awareness"), "roles": roles})

@@ -86,6 +86,8 @@ class EvaluationSettings:
         supercategories: {category: supercategory}, for metrics by supercategory; none when empty.
         self_awareness: see `SelfAwarenessSettings`.
         proposals: see `ProposalSettings`.
+        engine: "local", or "ray": each run is evaluated on a machine of a cluster, see docs/cluster.md.
+        memory: GiB that a run reserves there.
         user_defined: User-defined metrics, and the parameters of each; see `farther.metrics.user_defined`.
     """
 
@@ -105,6 +107,8 @@ class EvaluationSettings:
     supercategories: dict[str, str] = Field(default_factory=dict)
     self_awareness: SelfAwarenessSettings = Field(default_factory=SelfAwarenessSettings)
     proposals: ProposalSettings = Field(default_factory=ProposalSettings)
+    engine: Literal["local", "ray"] = "local"
+    memory: float = Field(default=4.0, gt=0)
     user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def draws(self, images: Collection[str], seed: int | None = None) -> ImageDraws | None:

@@ -18,9 +18,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farther.code import digest_of
 from farther.errors import FartherError, ParameterError, first_line
 
 if TYPE_CHECKING:
@@ -270,6 +272,44 @@ def _connected() -> Any:
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="error")
     return ray
+
+
+def call_on_cluster(module: str, name: str, *arguments: Any, gigabytes: float) -> Any:
+    """Calls a function on a machine of the cluster that has a core and memory left, in the same folder.
+
+    A call whose process or machine is lost is made again, on another machine if need be, `LOSSES` times in all.
+
+    Args:
+        module, name: Of the function; what it writes must be such that another call can go on from there.
+        arguments: Its arguments.
+        gigabytes: Memory that is reserved for it.
+
+    Raises:
+        ParameterError: Ray is not installed, or no machine has this memory.
+        FartherError: raised by the function, or it was lost again and again, or see `make_on_cluster`.
+    """
+    ray = _connected()
+    memory = int(gigabytes * 2**30)
+    most = max((machine["Resources"].get("memory", 0) for machine in ray.nodes() if machine["Alive"]), default=0)
+    if memory > most:
+        found = f"the largest machine of the cluster has {most / 2**30:.1f}"
+        raise ParameterError(f"evaluate.memory: {gigabytes:g} GiB are asked for, {found}")
+    called = ray.remote(_called).options(num_cpus=1, memory=memory, max_retries=LOSSES - 1)
+    try:
+        return ray.get(called.remote(module, name, arguments, Path.cwd(), digest_of(module)))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, FartherError) else error from None
+    except ray.exceptions.RayError as error:
+        problem = "most likely for lack of memory: rerun with a larger evaluate.memory (finished work is kept)"
+        raise FartherError(f"lost {LOSSES} times, {problem}. The last time: {first_line(error)}") from None
+
+
+def _called(module: str, name: str, arguments: Sequence[Any], folder: Path, code: str) -> Any:
+    _enter(folder)
+    if digest_of(module) != code:
+        problem = "has another version of farther. Give all machines the same environment and files"
+        raise FartherError(f"machine {socket.gethostname()}: {problem}")
+    return getattr(import_module(module), name)(*arguments)
 
 
 def _enter(folder: Path) -> None:

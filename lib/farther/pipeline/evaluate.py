@@ -29,7 +29,25 @@ OUTPUT = "artifacts/evaluation/{}"
 
 
 def main(run: str) -> None:
-    """Reads regions and splits; writes t*, fitted methods, scores, outcomes, metrics and plots below artifacts/."""
+    """Evaluates a run here or, with `engine: ray`, on a machine of the cluster."""
+    settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
+    if settings.engine == "ray":
+        from farther.images.ray import call_on_cluster
+
+        done, failed = call_on_cluster("farther.pipeline.evaluate", "evaluate", run, gigabytes=settings.memory)
+    else:
+        done, failed = evaluate(run)
+    say(f"{run}: {done}")
+    if failed:
+        raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in failed.items()))
+
+
+def evaluate(run: str) -> tuple[str, dict[str, str]]:
+    """Reads regions and splits; writes t*, fitted methods, scores, outcomes, metrics and plots below artifacts/.
+
+    Returns:
+        What was done, and why methods of extensions failed, by name.
+    """
     detector = run_entry(run)
     rule = section("threshold") | detector["threshold"]
     thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
@@ -51,9 +69,7 @@ def main(run: str) -> None:
     inputs = RunInputs(files, roles, settings)
     evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend)
     store_choice(inputs, done.sound, budget, code_digest("kept", "choice"))
-    say(f"{run}: {done}")
-    if done.failed:
-        raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in done.failed.items()))
+    return str(done), done.failed
 
 
 def check(project: Inspection) -> Iterator[Finding]:
