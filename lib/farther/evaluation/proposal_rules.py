@@ -94,8 +94,8 @@ class Combination:
         y = np.repeat([1, 0], [len(unknown[0]), len(alarms[0])])
         centre, spread = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
         learnt = LogisticRegression(class_weight="balanced").fit((x - centre) / spread, y)
-        numbers = (tuple(each.tolist()) for each in (learnt.coef_[0], centre, spread))
-        return cls(float(learnt.intercept_[0]), *numbers, method)
+        weights, centres, spreads = (tuple(each.tolist()) for each in (learnt.coef_[0], centre, spread))
+        return cls(float(learnt.intercept_[0]), weights, centres, spreads, method)
 
     def rescored(self, proposals: Regions, images: Images) -> Regions:
         """Proposals whose score is the probability p in place of the objectness.
