@@ -31,6 +31,9 @@ def review(
         Path | None,
         typer.Option(help="Decisions file; by default the benchmark's, else data/decisions/BENCHMARK.csv."),
     ] = None,
+    suspects: Annotated[
+        bool, typer.Option("--suspects", help="Review ID images whose proposals may be unlabelled objects.")
+    ] = False,
     port: Annotated[int, typer.Option(help="Port of 127.0.0.1; 0 for any that is free.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
@@ -42,10 +45,11 @@ def review(
     Examples:
       farther benchmark review voc
       farther benchmark review voc --reviewer ann --no-browser
+      farther benchmark review voc --suspects --run voc-vos
     """
     from farther.review import ReviewSettings, open_page, serve
 
-    settings = ReviewSettings(reviewer=reviewer, run=run, decisions=decisions, port=port)
+    settings = ReviewSettings(reviewer=reviewer, run=run, decisions=decisions, port=port, suspects=suspects)
     try:
         serve(benchmark, Project().params, settings, ready=partial(say, flush=True) if no_browser else open_page)
     except KeyboardInterrupt:

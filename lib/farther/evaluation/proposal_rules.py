@@ -6,10 +6,14 @@ regression, learnt on ID validation images and on unknown objects of a split tha
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from farther.curation.decisions import DecisionsFile
 from farther.evaluation.files import RunFiles
 from farther.evaluation.threshold import read_threshold
 from farther.methods.base import Method
@@ -119,6 +123,26 @@ def _inputs(proposals: Regions, images: Images, method: Rejecting | None) -> np.
     share = np.clip(areas(proposals.box) / size[image], 1e-9, 1)
     x = [np.log(inside / (1 - inside)), np.log(share) / 2]
     return np.stack([*x, *([] if method is None else [method.scores(proposals)])], axis=1)
+
+
+def reviewed_file(benchmark: str, root: str | Path = ".") -> Path:
+    """The file of decisions about the ID images of a benchmark; see `farther.review.suspects`."""
+    return Path(root) / "data" / "decisions" / f"{benchmark}.id.csv"
+
+
+def with_unlabelled(file: Path, splits: Collection[str]) -> dict[str, set[str]] | None:
+    """{split: images in which most of their reviewers saw an object that is not labelled}; None where none did.
+
+    Raises:
+        DataError: the file is damaged; names row and field.
+    """
+    if not file.is_file():
+        return None
+    share = (pl.col("decision") == "remove").mean()
+    votes = DecisionsFile(file).read().current.group_by("subset", "image_id").agg(share=share)
+    seen = votes.filter(pl.col("share") > 0.5)
+    found = {split: set(seen.filter(subset=split)["image_id"]) for split in splits}
+    return found if any(found.values()) else None
 
 
 def on_unknown(proposals: Regions, objects: Objects, known_classes: tuple[str, ...], iou: float) -> Regions:

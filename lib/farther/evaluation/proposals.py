@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +14,11 @@ from farther.detectors.proposals import NetworkSource, SecondDetector, Source
 from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
-from farther.evaluation.proposal_rules import ALARMS, Combination, Rejecting, on_unknown
+from farther.evaluation.proposal_rules import ALARMS, Combination, Rejecting, on_unknown, reviewed_file, with_unlabelled
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import read_threshold
-from farther.metrics.matching.boxes import AREA_RANGES, image_numbers
+from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
 from farther.metrics.statistics.bootstrap import ImageDraws
@@ -61,7 +61,8 @@ class SourceResults(Stored):
 
     Args:
         kind: Of the source.
-        rule: "objectness", the method that rejects the proposals, or "logistic", also "with" a method.
+        rule: "objectness", the method that rejects the proposals, "logistic", also "with" a method, or "reviewed":
+            without ID images in which reviewers saw objects that are not labelled.
         threshold: τ_o, chosen on the calibration split for the rate of false alarms asked for; None: all proposals.
         alarms: False alarms per image of the ID test split at τ_o.
         alarms_interval: Its 95% interval.
@@ -109,17 +110,25 @@ class Proposed:
         detections: Detections at or above t*.
         proposals: All proposals.
         iou: IoU from which on a proposal lies on a detection.
+        left_out: Images that do not count for false alarms.
     """
 
     split: RunSplit
     detections: Regions
     proposals: Regions
     iou: float
+    left_out: Collection[str] = frozenset()
+
+    @property
+    def images(self) -> frozenset[str]:
+        """The images that count."""
+        return self.split.images.difference(self.left_out)
 
     @cached_property
     def alarms(self) -> Regions:
         """The proposals that lie on no detection."""
-        return self.proposals[beside(self.proposals, self.detections, self.iou)]
+        alarms = self.proposals[beside(self.proposals, self.detections, self.iou)]
+        return alarms[~is_among(alarms.image_id, self.left_out)] if self.left_out else alarms
 
     def recovery(self) -> Recovery:
         """Its unknown objects; see `Recovery`."""
@@ -179,6 +188,9 @@ def _by_rules(
             method.name,
             {split: replace(one, proposals=method.rejected(one.proposals)) for split, one in tables.items()},
         )
+    ids = (settings.calibration_split, settings.id_split)
+    if seen := with_unlabelled(reviewed_file(files.benchmark, files.root.parent), ids):
+        yield "reviewed", {split: replace(one, left_out=seen.get(split, ())) for split, one in tables.items()}
     learn_from = settings.proposals.learn_from
     if learn_from not in tables:
         return
@@ -270,9 +282,9 @@ def _source(kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings
     """Results of a source whose proposals are read."""
     asked, roles = settings.proposals, files.roles
     calibration, id_split = tables[settings.calibration_split], tables[settings.id_split]
-    tau = float(thresholds(calibration.alarms.score, [asked.alarms], len(calibration.split.images))[0, 0])
-    alarms, images = id_split.alarms, len(id_split.split.images)
-    id_draws = settings.draws(id_split.split.images)
+    tau = float(thresholds(calibration.alarms.score, [asked.alarms], len(calibration.images))[0, 0])
+    alarms, images = id_split.alarms, len(id_split.images)
+    id_draws = settings.draws(id_split.images)
     above = alarms.score > tau
     counted = [name for name in roles.test if name in tables and tables[name].split.has_boxes]
     recoveries = {name: tables[name].recovery() for name in counted}

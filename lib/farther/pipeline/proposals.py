@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from farther.detectors.proposals import SecondDetector, Source, read_sources
 from farther.errors import Finding, ParameterError, choose, refused
 from farther.evaluation.files import RunFiles
+from farther.evaluation.proposal_rules import reviewed_file
 from farther.evaluation.proposals import RecoveredRun, evaluate_proposals, read_recovered
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings
@@ -87,6 +88,7 @@ def _key(
     keys = [folder / KEYS for folder in folders]
     names = [*{settings.calibration_split: 0, settings.id_split: 0, **dict.fromkeys(of.roles.test, 0)}]
     tables = [path for name in names for path in (of.images(name), of.objects(name))]
+    keys += [reviewed_file(of.benchmark)]
     keys += [of.fitted(name) / file for name in settings.proposals.methods for file in ("method.json", TAU)]
     asked = [repr(sources), repr(settings), repr(of.roles), code]
     return digest(json.dumps(asked), of.threshold, *tables, *(file for file in keys if file.exists()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -48,6 +48,9 @@ class Catalogue:
         ParameterError: a dataset or subset is unknown, or has no root.
         DataError: a table is damaged, or datasets were embedded by different models.
     """
+
+    #: What a fate is called, where that is not its name.
+    words: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from farther.curation import DecisionsFile, benchmark
-from farther.errors import ParameterError
+from farther.errors import ParameterError, choose
+from farther.evaluation.proposal_rules import reviewed_file
+from farther.evaluation.settings import EvaluationSettings
 from farther.review.catalogue import Catalogue
 from farther.review.server import ReviewServer
 from farther.review.session import Session
+from farther.review.suspects import Suspects
 from farther.review.watcher import watcher_for
 from farther.terminal import say
 
@@ -31,6 +34,8 @@ class ReviewSettings:
         run: Detector whose regions suggest unlabelled objects; see `watcher_for`.
         decisions: Decisions file; by default the one that the benchmark's parameters name, else
             `data/decisions/<benchmark>.csv`.
+        suspects: Review ID images with false alarms of proposals instead, see `Suspects`; decisions are by default in
+            `data/decisions/<benchmark>.id.csv`, which the stage `proposals` reads.
         port: Port of 127.0.0.1; 0 for any that is free.
     """
 
@@ -38,6 +43,7 @@ class ReviewSettings:
     run: str | None = None
     decisions: Path | None = None
     port: int = 0
+    suspects: bool = False
 
 
 def open_page(address: str) -> None:
@@ -74,15 +80,25 @@ def make_server(
     benchmarks = params.get("benchmarks") or {}
     if name not in benchmarks:
         raise ParameterError(f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}")
-    chosen = benchmark(name, benchmarks[name])
+    chosen, reviewer = benchmark(name, benchmarks[name]), settings.reviewer or getpass.getuser()
+    if settings.suspects:
+        detectors, rule = params.get("detectors") or {}, params.get("evaluate") or {}
+        alike = [run for run, of in detectors.items() if of["benchmark"] == name and of.get("proposals")]
+        run = choose("run with proposals", settings.run or next(iter(alike), ""), alike)
+        splits = tuple(rule.get(key, getattr(EvaluationSettings, key)) for key in ("id_split", "calibration_split"))
+        suspects = Suspects((name, chosen), params, splits, run, root)
+        file = DecisionsFile(settings.decisions or reviewed_file(name, root))
+        return ReviewServer(Session(suspects, file, reviewer), settings.port)
     watcher = watcher_for(name, params, root, settings.run)
     catalogue = Catalogue(name, chosen, params.get("datasets") or {}, root, watcher)
     file = DecisionsFile(settings.decisions or chosen.decisions or Path(root) / DECISIONS / f"{name}.csv")
-    return ReviewServer(Session(catalogue, file, settings.reviewer or getpass.getuser()), settings.port)
+    return ReviewServer(Session(catalogue, file, reviewer), settings.port)
 
 
 def _warn(session: Session) -> None:
     """Warns when `curate` does not read the decisions file."""
+    if isinstance(session.catalogue, Suspects):
+        return
     named = session.catalogue.benchmark.decisions
     if named is None or named.resolve() != session.file.path.resolve():
         line = f"benchmarks: {session.catalogue.name}: decisions: {session.file.path}"
