@@ -124,12 +124,10 @@ def check(project: Inspection) -> Iterator[Finding]:
     """Second detectors of the runs, and what the rules of `evaluate.proposals` name."""
     asked = project.section("evaluate").get("proposals") or {}
     splits = [split for entry in project.section("benchmarks").values() for split in entry.get("splits") or {}]
-    for key, kind, given, known in (
-        ("methods", "method", asked.get("methods") or (), project.section("methods")),
-        ("learn_from", "OOD split", filter(None, [asked.get("learn_from")]), splits),
-    ):
-        for name in given:
-            yield from refused(f"evaluate.proposals.{key}", partial(choose, kind, name, known))
+    for name in asked.get("methods") or ():
+        yield from refused("evaluate.proposals.methods", partial(choose, "method", name, project.section("methods")))
+    if (split := asked.get("learn_from")) and split not in splits:
+        yield Finding("warnings", "evaluate.proposals.learn_from", "note", f"no benchmark has an OOD split {split!r}")
     for run in project.section("detectors"):
         yield from refused(f"detectors.{run}", partial(_check, run, project.section("detectors")))
 
