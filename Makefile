@@ -21,7 +21,7 @@ FOUND := import platform, sys; print("Python", platform.python_version(), "in", 
 
 .PHONY: demo test tests lint machine mutants repro lock checkpoints clean
 
-# One run is carried to its table before the others start.
+# One run comes first: its table is printed early.
 demo: $(VENV)/ready
 	@farther repro --first voc-faster_rcnn
 	@echo; farther summary --short

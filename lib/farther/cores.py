@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 #: Microseconds of processor time that a container may take, and in how many: Linux's control groups, version 2.
 LIMIT = Path("/sys/fs/cgroup/cpu.max")
+#: Bytes that a container may take, and those that it has.
+MEMORY_LIMIT, MEMORY_USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 
 
 def count_cores() -> int:
@@ -28,6 +30,17 @@ def count_cores() -> int:
         return min(cores, -(-int(limit) // int(period)))
     except (OSError, ValueError):  # another system, or "max": no limit
         return cores
+
+
+def free_memory() -> int:
+    """Bytes of memory that programs can still take: not those that the limit of this process's container excludes."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    try:
+        return min(free, int(MEMORY_LIMIT.read_text()) - int(MEMORY_USED.read_text()))
+    except (OSError, ValueError):  # another system, or "max": no limit
+        return free
 
 
 def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -154,21 +155,16 @@ def test_a_damaged_dvc_lock_is_named_with_the_remedy(tmp_path):
     assert (done.returncode, "damaged" in done.stderr) == (0, False)
 
 
-def test_dvc_says_of_each_stage_that_it_runs_is_cached_or_unchanged(tmp_path):
-    """It fails where another version of DVC says so in other words: see `farther.dvc_repro.EVENTS`."""
+def test_what_did_not_change_does_not_run_and_what_the_cache_has_is_taken_from_it(tmp_path):
     stage = "stages:\n  one:\n    cmd: echo one > one\n    deps: [params.yaml]\n    outs: [one]\n"
     write(tmp_path, stage, "{}", {})
-
-    def events(*arguments: str) -> list[str]:
-        command = [sys.executable, "-m", dvc_repro.__name__, *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
-        return done.stdout.split("\n")[:-1]  # the mark is a line break to `splitlines`
-
-    assert events() == [f"{dvc_repro.MARK}{dvc_repro.RUNS} one"]
-    assert events("one") == [f"{dvc_repro.MARK}{dvc_repro.UNCHANGED} one"]
+    assert re.search("^  1/1 +0:0. +one +. s$", repro(tmp_path).stdout, re.M)
+    locked = (tmp_path / "dvc.lock").read_text()
+    assert repro(tmp_path, "one").stdout.splitlines()[0].endswith("; 1 were up to date.")
     (tmp_path / "one").unlink()
     (tmp_path / "dvc.lock").unlink()
-    assert events(dvc_repro.ALONE, "one") == [f"{dvc_repro.MARK}{dvc_repro.CACHED} one"]
+    assert re.search("^  1/1 +0:0. +one +. s  taken from the cache$", repro(tmp_path).stdout, re.M)
+    assert (tmp_path / "dvc.lock").read_text() == locked
 
 
 def test_the_stages_that_are_counted_are_those_of_dvc():
@@ -195,18 +191,59 @@ def test_ctrl_c_ends_the_stage_and_the_command(project):
         os.killpg(process.pid, 0)  # no process of its group is left
 
 
-def test_runs_are_evaluated_at_the_same_time(runs):
+def test_runs_are_evaluated_at_the_same_time_each_on_its_share_of_the_cores(runs):
     done = repro(runs, "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    stages = re.findall(r"^ +\d/7 +\d:\d\d +(\S+) +\d+ s  (?:\w+: )?(\w+) is done$", done.stdout, re.M)
-    assert {stage for stage, _ in stages[:3]} == {"infer@a", "infer@b", "infer@c"}
-    assert {stage for stage, _ in stages[3:6]} == {"evaluate@a", "evaluate@b", "evaluate@c"}
-    assert stages[6:] == [("report", "report")]
+    stages = re.findall(r"^ +(\d)/7 +\d:\d\d +(\S+) +\d+ s  (?:\w+: )?\w+ is done$", done.stdout, re.M)
+    assert [int(number) for number, _ in stages] == [1, 2, 3, 4, 5, 6, 7]
+    order = [stage for _, stage in stages]
+    assert all(order.index(f"infer@{run}") < order.index(f"evaluate@{run}") for run in "abc")
+    assert order[-1] == "report"
     cores = [int(file.read_text()) for file in (runs / "begun").iterdir()]
-    assert max(cores) <= -(-len(os.sched_getaffinity(0)) // 2)  # each has its share
+    assert max(cores) <= -(-len(os.sched_getaffinity(0)) // 2)
     assert done.stdout.splitlines()[-1].startswith("7 stages ran in ")
     again = repro(runs, "--jobs", "2")
     assert again.stdout.splitlines()[-1].endswith("; 7 were up to date.")
+
+
+class Recorder:
+    """A watcher that makes the outputs of `RUNS` itself, and keeps what ran beside each stage, and in which order."""
+
+    def __init__(self):
+        self.running, self.beside, self.turn = set(), {}, threading.Lock()
+
+    def execute(self, stage, command, options):
+        with self.turn:
+            self.running.add(stage)
+            self.beside[stage] = set(self.running)
+        place = Path(options["cwd"], "artifacts", *(stage.split("@") if "@" in stage else (stage, "all")))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(stage)
+        with self.turn:
+            self.running.remove(stage)
+        return 0
+
+    def stop(self):
+        raise AssertionError("nothing interrupts it")
+
+    def end(self, stage, outcome):
+        pass
+
+
+def test_inference_on_a_gpu_runs_one_stage_at_a_time(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(dvc_repro, "GPUS", (str(runs / "params.yaml"),))
+    recorder = Recorder()
+    dvc_repro.Pipeline().run(recorder, jobs=3)
+    assert len(recorder.beside) == 7
+    assert not [others for others in recorder.beside.values() if sum(o.startswith("infer") for o in others) > 1]
+
+
+def test_the_run_that_is_asked_for_comes_before_others(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    recorder = Recorder()
+    dvc_repro.Pipeline(first=["evaluate@c"]).run(recorder, jobs=1)
+    assert list(recorder.beside)[:2] == ["infer@c", "evaluate@c"]
 
 
 def test_what_runs_beside_a_failure_is_kept(runs):

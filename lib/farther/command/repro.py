@@ -1,31 +1,34 @@
-"""`farther repro`: `dvc repro` with one line per stage."""
+"""`farther repro`: what `dvc repro` would run, several stages at the same time, with one line per stage."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import selectors
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any
 
-from farther import dvc_repro
 from farther.command.doctor.machine import dvc_locks
 from farther.command.output import coloured, next_step, width
 from farther.command.project import Project, argument, option
-from farther.cores import keep_to_share
+from farther.cores import count_cores, free_memory
+from farther.dvc_repro import FAILED, UNCHANGED, Pipeline
 from farther.errors import ParameterError, choose
 from farther.terminal import printable, say
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"
+#: Bytes of memory for each stage beside others: an evaluation of the published benchmark takes three quarters of it.
+MEMORY = 4 << 30
 #: Columns of a stage's line.
 COLUMNS = 100
 
@@ -53,88 +56,40 @@ def _stages(project: Project, *_: Any) -> list[str]:
 
 def repro(
     targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.", _stages)] = None,
-    first: Annotated[str | None, option("RUN", "Evaluate this run before all others.", "detectors")] = None,
-    jobs: Annotated[int, option("N", "Evaluate N runs in parallel; each needs its own memory.")] = 1,
+    first: Annotated[str | None, option("RUN", "Evaluate this run before others.", "detectors")] = None,
+    jobs: Annotated[int | None, option("N", "Most stages at the same time; by default one per core.")] = None,
 ) -> int:
-    """Run the stages that changed, one line each.
+    """Run the stages that changed, side by side, one line each.
 
-    Runs `dvc repro` and prints a line for each stage that ran: its number, the time since the start, and its duration.
-    Errors are printed in full; everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status is
-    that of `dvc repro`.
+    Runs what `dvc repro` would run, as many stages at the same time as there are cores and 4 GiB of free memory; on a
+    GPU, inference runs one stage at a time. Prints a line for each stage that ran: its number, the time since the
+    start, and its duration. Errors are printed in full; everything that a stage prints is in
+    artifacts/.work/logs/STAGE.log. The exit status is that of `dvc repro`.
 
     \b
     Examples:
       farther repro
       farther repro evaluate@voc-vos
       farther repro --first voc-vos    # its table comes before the other runs
-      farther repro --jobs 4
+      farther repro --jobs 1           # one stage after the other
     """
     project = Project()
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise ParameterError(f"--jobs: expected 1 or more, found {jobs}")
-    shown = Progress(stages=0 if targets else len(_stages(project)))
     if first is not None:
         choose("run", first, project.section("detectors"))
-        status = shown.follow([f"{EVALUATE}{first}"])
-        if status:
-            return status
-        if f"{EVALUATE}{first}" in shown.ran:
-            say(f"\n{_first_result(project, first)}\n\nThe other runs follow.\n", flush=True)
-    status = _side_by_side(project, shown, _runs(project, targets, shown), jobs) if jobs > 1 else 0
-    status = status or shown.follow(targets or [])
+    early = {} if first is None else {f"{EVALUATE}{first}": partial(_first_result, project, first)}
+    shown = Progress(0 if targets else len(_stages(project)), early)
+    status = shown.follow(targets or [], list(early), jobs or usual_jobs())
     if not status:
-        shown.end()
+        shown.finish()
         next_step("farther repro" if targets and "report" not in targets else "farther summary")
     return status
 
 
-def _runs(project: Project, targets: list[str] | None, shown: Progress) -> list[str]:
-    """The runs that are to be evaluated."""
-    runs = project.section("detectors")
-    asked = runs if not targets else [name.removeprefix(EVALUATE) for name in targets if name.startswith(EVALUATE)]
-    return [run for run in asked if run in runs and f"{EVALUATE}{run}" not in {*shown.ran, *shown.unchanged}]
-
-
-def _side_by_side(project: Project, shown: Progress, runs: list[str], jobs: int) -> int:
-    """Evaluates runs, some at the same time, each under a DVC of its own; the exit status of the first that failed.
-
-    What they share is brought up to date before: one DVC refuses to write what another one reads.
-    """
-    if len(runs) < 2:
-        return 0
-    if status := shown.follow([f"infer@{run}" for run in runs]):
-        return status
-    # The largest first: none of them is left to run alone at the end.
-    waiting, failed = iter(sorted(runs, key=partial(_bytes_of_regions, project), reverse=True)), [0]
-    jobs = min(jobs, len(runs))
-
-    def work(number: int) -> None:
-        keep_to_share(number, jobs)
-        for run in waiting:
-            # Without a bar: there is one terminal.
-            beside = Progress(
-                shown.stages, shown.ran, shown.unchanged, shown.start, on_terminal=False, warnings=shown.warnings
-            )
-            if not failed[0]:
-                failed[0] = beside.follow([f"{EVALUATE}{run}"], alone=True)
-
-    try:
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(work, range(jobs)))
-    except KeyboardInterrupt:
-        return _stopped()
-    return failed[0]
-
-
-def _bytes_of_regions(project: Project, run: str) -> int:
-    from farther.tables.folders import files_below
-
-    return sum(file.stat().st_size for file in files_below(project.artifacts / "regions" / run))
-
-
-def _stopped() -> int:
-    say("Stopped. Finished stages are kept: run it again to continue.", file=sys.stderr)
-    return 130
+def usual_jobs() -> int:
+    """Stages that run at the same time: one per core, where the free memory suffices."""
+    return max(1, min(count_cores(), free_memory() // MEMORY))
 
 
 def _first_result(project: Project, run: str) -> str:
@@ -148,11 +103,22 @@ def _first_result(project: Project, run: str) -> str:
 
 
 @dataclass
+class _Running:
+    """The process of a stage that runs, what it has printed, and its last progress bar."""
+
+    process: subprocess.Popen[bytes] | None = None
+    start: float = field(default_factory=time.monotonic)
+    printed: list[str] = field(default_factory=list)
+    bar: str = ""
+
+
+@dataclass
 class Progress:
-    """What is printed while DVC works.
+    """What is printed while stages run: the `Watcher` of `farther.dvc_repro`.
 
     Args:
         stages: Number of stages of the pipeline; 0 where it is not known.
+        after: Stage → what is printed after its line.
         ran: Stages that ran, or were taken from the cache.
         unchanged: Stages that had nothing to do.
         start: When the first of them began, by `time.monotonic`.
@@ -161,51 +127,42 @@ class Progress:
     """
 
     stages: int = 0
+    after: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     unchanged: set[str] = field(default_factory=set)
     start: float = field(default_factory=time.monotonic)
     on_terminal: bool = field(default_factory=lambda: sys.stderr.isatty())
     warnings: list[str] = field(default_factory=list)
-    _stage: str = ""
-    _stage_start: float = 0.0
-    _printed: list[str] = field(default_factory=list)
-    _bar: str = ""
+    _running: dict[str, _Running] = field(default_factory=dict)
+    _stopped: bool = False
+    _turn: Lock = field(default_factory=Lock)
 
-    def follow(self, targets: list[str], *, alone: bool = False) -> int:
-        """Runs `dvc repro`; returns its exit status, 130 after Ctrl-C.
+    def follow(self, targets: Sequence[str], first: Sequence[str], jobs: int) -> int:
+        """Runs stages; returns the exit status of `dvc repro`, 130 after Ctrl-C.
 
         Args:
-            targets: Stages to run; by default all.
-            alone: Without the stages that they depend on, beside others that run: DVC waits for its lock.
+            targets, first: See `farther.dvc_repro.Pipeline`.
+            jobs: Most stages at the same time.
         """
-        read, write = _terminal() if self.on_terminal else os.pipe()
-        command = [sys.executable, "-m", dvc_repro.__name__, *([dvc_repro.ALONE] if alone else []), *targets]
-        environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, env=environment) as process:
-            os.close(write)
-            assert process.stdout is not None
-            lines = _lines({process.stdout.fileno(): "out", read: "err"})
-            try:
-                for source, line in lines:
-                    self._take(source, line)
-            except KeyboardInterrupt:  # DVC and the stage got it, too: wait until they have ended
-                with suppress(KeyboardInterrupt):
-                    process.wait()
-                self._clear()
-                return _stopped()
-            finally:
-                os.close(read)
-        self._clear()
-        self._finish(failed=process.returncode != 0)
-        if process.returncode:
-            damaged = [found for found in dvc_locks(Path()) if found.state == "wrong"]
-            for found in damaged:
-                say(found.text, file=sys.stderr)
-            remedies = [str(found.more["remedy"]) for found in damaged]
-            next_step(*remedies or ["correct it, then farther repro again; finished stages are kept"])
-        return process.returncode
+        log = logging.getLogger("dvc")
+        try:
+            Pipeline(targets, first).run(self, jobs)
+            return 0
+        except KeyboardInterrupt:
+            self._clear()
+            say("Stopped. Finished stages are kept: run it again to continue.", file=sys.stderr)
+            return 130
+        except Exception:
+            self._clear()
+            log.exception("")  # in DVC's form: without a traceback, unless DVC_SHOW_TRACEBACK is set
+        damaged = [found for found in dvc_locks(Path()) if found.state == "wrong"]
+        for found in damaged:
+            say(found.text, file=sys.stderr)
+        remedies = [str(found.more["remedy"]) for found in damaged]
+        next_step(*remedies or ["correct it, then farther repro again; finished stages are kept"])
+        return 255
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Prints how many stages ran."""
         kept = len(self.unchanged - set(self.ran))
         ran = f"{len(self.ran)} stage{'' if len(self.ran) == 1 else 's'}"
@@ -213,47 +170,56 @@ class Progress:
         if self.warnings:
             say("`farther doctor` has the warnings in full, and so has the report's first page.")
 
-    def _take(self, source: str, line: str) -> None:
-        """Takes a line of DVC or of a stage; an empty source means that time passed, "bar" an unfinished line."""
-        if source in ("", "bar"):
-            self._bar = line if source == "bar" else self._bar
-            if self.on_terminal and self._stage:
-                self._draw()
-            return
-        self._clear()
-        if source == "err":
-            self._log(line)
-            say(line, file=sys.stderr, flush=True)
-        elif line.startswith(dvc_repro.MARK):
-            self._begin(*line.removeprefix(dvc_repro.MARK).split(" ", 1))
-        else:
-            self._log(line)
-            self._printed.append(line)
-
-    def _begin(self, event: str, stage: str) -> None:
-        """Takes what DVC says about the next stage."""
-        self._finish()
-        if event == dvc_repro.UNCHANGED:
-            self.unchanged.add(stage)
-            return
-        self._stage, self._stage_start, self._bar = stage, time.monotonic(), ""
-        self.ran.append(stage)
-        if event == dvc_repro.CACHED:
-            self._printed.append("taken from the cache")
+    def execute(self, stage: str, command: str | list[str], options: Mapping[str, Any]) -> int:
+        """See `farther.dvc_repro.Watcher`."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), options["env"]["PATH"]])
+        options = {**options, "env": {**options["env"], "PATH": path}}
+        read, write = _terminal() if self.on_terminal else os.pipe()
         LOGS.mkdir(parents=True, exist_ok=True)
         _log_of(stage).write_text("")
+        with self._turn:
+            if self._stopped:
+                raise KeyboardInterrupt
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, **options)
+            self._running[stage] = _Running(process)
+        os.close(write)
+        with process:
+            assert process.stdout is not None
+            try:
+                for source, line in _lines({process.stdout.fileno(): "out", read: "err"}):
+                    with self._turn:
+                        self._take(stage, source, line)
+            finally:
+                os.close(read)
+        return process.returncode
 
-    def _finish(self, *, failed: bool = False) -> None:
-        """Ends the line of the current stage."""
-        stage, printed = self._stage, self._printed
-        self._stage, self._printed = "", []
-        if not stage:
-            return
-        took = f"{time.monotonic() - self._stage_start:.0f} s"
-        if failed:
-            say(*printed, sep="\n", end="\n" if printed else "")
-            say(f"{self._position} {coloured(stage, 'wrong')}  failed after {took}; its output: {_log_of(stage)}")
-            return
+    def stop(self) -> None:
+        """See `farther.dvc_repro.Watcher`."""
+        with self._turn:
+            self._stopped = True
+            for running in self._running.values():
+                if running.process is not None:  # one that has just been started did not get the terminal's signal
+                    running.process.send_signal(signal.SIGINT)
+
+    def end(self, stage: str, outcome: str) -> None:
+        """See `farther.dvc_repro.Watcher`."""
+        with self._turn:
+            self._clear()
+            if outcome == UNCHANGED:
+                self.unchanged.add(stage)
+                return
+            self.ran.append(stage)
+            running = self._running.pop(stage, None) or _Running(printed=["taken from the cache"])
+            took = f"{time.monotonic() - running.start:.0f} s"
+            if outcome == FAILED:
+                say(*running.printed, sep="\n", end="\n" if running.printed else "")
+                say(f"{self._position} {coloured(stage, 'wrong')}  failed after {took}; its output: {_log_of(stage)}")
+                return
+            self._print_line(stage, took, running.printed)
+            if (text := self.after.get(stage)) is not None:
+                say(f"\n{text()}\n", flush=True)
+
+    def _print_line(self, stage: str, took: str, printed: Sequence[str]) -> None:
         result = printed[0] if len(printed) == 1 else ""
         shown = re.sub(rf"^({re.escape(stage.partition('@')[2])}|Report): ", "", result)
         say(_cut(f"{self._position} {stage:<26} {took:>6}  {shown}".rstrip()), flush=True)
@@ -262,25 +228,38 @@ class Progress:
                 self.warnings.append(line)
                 say(_cut(f"    {line}"), flush=True)
 
+    def _take(self, stage: str, source: str, line: str) -> None:
+        """Takes a line of a stage; an empty source means that time passed, "bar" an unfinished line."""
+        running = self._running[stage]
+        if source in ("", "bar"):
+            running.bar = line if source == "bar" else running.bar
+            if self.on_terminal:
+                self._draw(stage, running)
+            return
+        self._clear()
+        with _log_of(stage).open("a", encoding="utf-8") as file:
+            file.write(f"{printable(line)}\n")
+        if source == "err":
+            say(line, file=sys.stderr, flush=True)
+        else:
+            running.printed.append(line)
+
     @property
     def _position(self) -> str:
         of = f"/{self.stages}" if self.stages else ""
         return f"{len(self.ran):>3}{of}  {_clock(time.monotonic() - self.start):>5} "
 
-    def _draw(self) -> None:
-        bar = self._bar or f"{time.monotonic() - self._stage_start:.0f} s"
-        sys.stderr.write(f"\r\033[K{printable(f'{self._position} {self._stage}  {bar}')[: width() - 1]}")
+    def _draw(self, stage: str, running: _Running) -> None:
+        """Draws the bar of one of the stages that run, and the names of the others."""
+        others = "".join(f" + {other}" for other in self._running if other != stage)
+        bar = running.bar or f"{time.monotonic() - running.start:.0f} s"
+        sys.stderr.write(f"\r\033[K{printable(f'{self._position} {stage}{others}  {bar}')[: width() - 1]}")
         sys.stderr.flush()
 
     def _clear(self) -> None:
         if self.on_terminal:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
-
-    def _log(self, line: str) -> None:
-        if self._stage:
-            with _log_of(self._stage).open("a", encoding="utf-8") as file:
-                file.write(f"{printable(line)}\n")
 
 
 def _log_of(stage: str) -> Path:
