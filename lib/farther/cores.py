@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 #: Microseconds of processor time that a container may take, and in how many: Linux's control groups, version 2.
 LIMIT = Path("/sys/fs/cgroup/cpu.max")
+#: Devices of GPUs: NVIDIA's, AMD's, and those of Windows in WSL.
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 #: Bytes that a container may take, and those that it has.
 MEMORY_LIMIT, MEMORY_USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 
@@ -30,6 +32,11 @@ def count_cores() -> int:
         return min(cores, -(-int(limit) // int(period)))
     except (OSError, ValueError):  # another system, or "max": no limit
         return cores
+
+
+def has_gpu() -> bool:
+    """Whether this machine has a device of a GPU that PyTorch may use; PyTorch itself is not asked."""
+    return any(Path(device).exists() for device in GPUS)
 
 
 def free_memory() -> int:

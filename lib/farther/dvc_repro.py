@@ -11,18 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from farther.cores import keep_to_share
+from farther.cores import has_gpu, keep_to_share
 
 #: What became of a stage.
 MADE, UNCHANGED, FAILED = "made", "unchanged", "failed"
 #: Stages that use a GPU where there is one: then one of them at a time, on all cores.
 ON_GPU = ("infer", "embed")
-#: Where Linux has GPUs that PyTorch can use.
-GPUS = ("/dev/nvidiactl", "/dev/kfd")
 #: Stages that measure times: nothing runs beside them.
 ALONE = ("cost",)
 #: Seconds between two versions of dvc.lock: DVC takes half a second for each.
@@ -156,7 +153,7 @@ class Pipeline:
         for stage in ready:
             free = sorted(set(range(jobs)) - set(self._running.values()))
             kind, beside = _kind(stage), {_kind(other) for other in self._running}
-            on_gpu = kind in ON_GPU and any(Path(device).exists() for device in GPUS)
+            on_gpu = kind in ON_GPU and has_gpu()
             waits = (beside and kind in ALONE) or beside.intersection(ALONE) or (on_gpu and beside.intersection(ON_GPU))
             if not free or waits:
                 continue

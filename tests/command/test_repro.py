@@ -232,7 +232,7 @@ class Recorder:
 
 def test_inference_on_a_gpu_runs_one_stage_at_a_time(runs, monkeypatch):
     monkeypatch.chdir(runs)
-    monkeypatch.setattr(dvc_repro, "GPUS", (str(runs / "params.yaml"),))
+    monkeypatch.setattr("farther.cores.GPUS", (str(runs / "params.yaml"),))
     recorder = Recorder()
     dvc_repro.Pipeline().run(recorder, jobs=3)
     assert len(recorder.beside) == 7

@@ -34,8 +34,8 @@ def costs(tmp_path_factory):
     write_json(folders.fitted / "vos/method.json", refused)
     images = Images.read(folder / "splits/test/images.parquet")
 
-    def of(detector, params):
-        return measure(detector, passes, ENTRIES, images, roots, folders, params, SMALL)
+    def of(detector, params, **known):
+        return measure(detector, passes, ENTRIES, images, roots, folders, params, SMALL, **known)
 
     return of, count(passes, ENTRIES, folders, "test"), folder
 
@@ -62,6 +62,19 @@ def test_bytes_are_those_of_the_columns_that_a_method_reads(costs):
         columns = [group.column(n) for n in range(group.num_columns)]
         stored += sum(column.total_compressed_size for column in columns if "logits" in column.path_in_schema)
     assert counted["methods"]["msp"]["bytes"] == pytest.approx(stored / 13)
+
+
+def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs):
+    class Refusing(Speckles):
+        def prepare(self, image):
+            raise AssertionError("the network is as before")
+
+    keys = {"": "a", "msp": "b", "again": "c"}
+    earlier = {"keys": keys, "detector": 7.0, "passes": {"doubled": 8.0}, "methods": {"msp": 9.0, "again": -1.0}}
+    found = costs[0](Refusing(), CostParams(), earlier=earlier, keys=keys | {"again": "d"})
+    assert (found["detector"], found["passes"], found["methods"]["msp"]) == (7.0, {"doubled": 8.0}, 9.0)
+    assert found["methods"]["again"] > 0
+    assert costs[0](Speckles(), CostParams(images=1), earlier=earlier, keys=keys | {"": "z"})["detector"] != 7.0
 
 
 def test_imported_detections_have_no_times(costs):

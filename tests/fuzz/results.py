@@ -50,7 +50,7 @@ def evaluated() -> None:
     write({"artifacts/plots/similarity/pets.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"})
     one = {"pass": None, "bytes": 40.0}
     cost = {"passes": {}, "methods": {"msp": one, "knn": one}}
-    times = {"key": "x", "detector": 9.5, "passes": {}, "methods": {"msp": 0.1, "knn": 0.1}}
+    times = {"keys": {"": "x"}, "detector": 9.5, "passes": {}, "methods": {"msp": 0.1, "knn": 0.1}}
     write({"artifacts/cost.json": {"images": 4, "runs": {"theirs": cost}}})
     write({"artifacts/times.json": {"machine": {"processor": "x", "gpu": None}, "runs": {"theirs": times}}})
     for file in sorted(Path("artifacts/metrics").rglob("*.json")):

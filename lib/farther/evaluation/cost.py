@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
+from farther.cores import has_gpu
 from farther.detectors import Detector
 from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import Pass
@@ -27,11 +28,12 @@ from farther.images.device import inference_mode, one_thread
 from farther.images.read import load
 from farther.methods import Method, not_applicable
 from farther.methods import load as load_method
+from farther.methods.loading import read_method
 from farther.registry import STRICT
 from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
-from farther.tables.stored import RunCost
+from farther.tables.stored import RunCost, RunTimes
 
 T = TypeVar("T")
 
@@ -63,10 +65,13 @@ class RunFolders:
 
 def machine() -> dict[str, Any]:
     """The device that times are of."""
+    return {"processor": _processor(), "gpu": _gpu() if has_gpu() else None}
+
+
+def _gpu() -> str | None:
     import torch
 
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"processor": _processor(), "gpu": gpu}
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 def _processor() -> str:
@@ -88,8 +93,8 @@ def count(passes: Mapping[str, Pass], entries: Sequence[MethodEntry], folders: R
     return {
         "passes": {n: {"forward": one.forward_passes, "backward": one.backward_passes} for n, one in passes.items()},
         "methods": {
-            entry.name: {"pass": entry.pass_name, "bytes": _stored(method, folder) / _images(folder)}
-            for entry, method, folder in _fitted(entries, folders, split)
+            entry.name: {"pass": entry.pass_name, "bytes": _stored(read_method(state), folder) / _images(folder)}
+            for entry, state, folder in _fitted(entries, folders, split)
         },
     }
 
@@ -103,7 +108,9 @@ def measure(
     folders: RunFolders,
     params: CostParams,
     inference: InferenceParams | None = None,
-) -> dict[str, Any]:
+    earlier: RunTimes | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> RunTimes:
     """Times the detector, its passes and its methods on some images; PyTorch uses one core, or the detector's GPU.
 
     Args:
@@ -115,12 +122,38 @@ def measure(
         folders: The run's files.
         params: How many images.
         inference: Batch size and limits.
+        earlier: Times that were measured before: those under the same key stay.
+        keys: Of what is timed, see `RunTimes`; a part without one is measured.
 
     Returns:
         Milliseconds per image. "detector": None where not measured; "passes": {name: those beyond the detector's};
         "methods": {entry: those of scoring}, without entries that do not apply.
     """
-    inference = inference or InferenceParams()
+    keys = dict(keys or {})
+    kept = {name for name, key in keys.items() if earlier is not None and earlier.get("keys", {}).get(name) == key}
+    known: Mapping[str, float] = earlier["methods"] if earlier else {}
+    scoring = {
+        entry.name: known[entry.name] if entry.name in kept & known.keys() else _scoring(load_method(state), regions)
+        for entry, state, regions in _fitted(entries, folders, params.split)
+    }
+    if earlier is not None and "" in kept:
+        milliseconds, further = earlier["detector"], earlier["passes"]
+    else:
+        measured = _network(detector, passes, images, roots, folders, params, inference or InferenceParams())
+        milliseconds, further = measured
+    return {"keys": keys, "detector": milliseconds, "passes": further, "methods": scoring}
+
+
+def _network(
+    detector: Detector | None,
+    passes: Mapping[str, Pass],
+    images: Images,
+    roots: Mapping[str, Path],
+    folders: RunFolders,
+    params: CostParams,
+    inference: InferenceParams,
+) -> tuple[float | None, dict[str, float | None]]:
+    """The parts "detector" and "passes" of `measure`."""
     drawn = np.unique(np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int))
     files = [inside(roots[images.dataset[row]], images.file[row]) for row in drawn]
     times: dict[str, float] = {}
@@ -129,11 +162,7 @@ def measure(
             one.learn(folders.regions)
         pixels = [load(file, inference.max_pixels) for file in files]
         times = _times(detector, passes, pixels, inference.batch_size)
-    return {
-        "detector": times.get(""),
-        "passes": {name: max(0.0, times[name] - times[""]) if times else None for name in passes},
-        "methods": {e.name: _scoring(method, where) for e, method, where in _fitted(entries, folders, params.split)},
-    }
+    return times.get(""), {name: max(0.0, times[name] - times[""]) if times else None for name in passes}
 
 
 def _times(
@@ -182,13 +211,13 @@ def _milliseconds(call: Callable[..., Regions], batches: Sequence[tuple[Sequence
 
 def _fitted(
     entries: Sequence[MethodEntry], folders: RunFolders, split: str
-) -> Iterator[tuple[MethodEntry, Method, RegionsFolder]]:
-    """Each entry that applies, its fitted method, and the regions of a split that it reads."""
+) -> Iterator[tuple[MethodEntry, Path, RegionsFolder]]:
+    """Each entry that applies, the folder of its fitted method, and the regions of a split that it reads."""
     for entry in entries:
         state = inside(folders.fitted, entry.name)
         if not not_applicable(state):
             place = folders.regions if entry.pass_name is None else inside(folders.passes, entry.pass_name)
-            yield entry, load_method(state), RegionsFolder(place / split)
+            yield entry, state, RegionsFolder(place / split)
 
 
 def _images(folder: RegionsFolder) -> int:
@@ -205,13 +234,13 @@ def _scoring(method: Method, folder: RegionsFolder) -> float:
     return 1000 * seconds / len(some) * len(folder) / _images(folder)
 
 
-def _stored(method: Method, folder: RegionsFolder) -> int:
+def _stored(method: Mapping[str, Any], folder: RegionsFolder) -> int:
     """Bytes of the columns that a method reads, as they are compressed on disk."""
     total = 0
     for shard in folder.shards:
         metadata = pq.read_metadata(shard)
         for group in range(metadata.num_row_groups):
             columns = (metadata.row_group(group).column(n) for n in range(metadata.num_columns))
-            read = (column for column in columns if column.path_in_schema.split(".list")[0] in method.inputs)
+            read = (column for column in columns if column.path_in_schema.split(".list")[0] in method["needs"])
             total += sum(column.total_compressed_size for column in read)
     return total

@@ -1,12 +1,13 @@
 """Counts and times what each method costs per image on this machine.
 
-A run whose regions, passes, fitted methods and parameters are those of the last time keeps its times.
+A detector whose regions, passes and parameters are those of the last time keeps its times, and so does each method
+whose fitted state is.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import read_passes
 from farther.errors import Finding, refused
 from farther.evaluation.cost import CostParams, RunFolders, count, machine, measure
+from farther.keyed import KEYS, Keyed
 from farther.params import section
 from farther.registry import build
-from farther.scoring.entries import read_entry
+from farther.scoring.entries import MethodEntry, read_entry
 from farther.stage import run_stage
 from farther.tables import Images
 from farther.tables.documents import write_json
@@ -50,31 +52,32 @@ def main() -> None:
     times: dict[str, Any] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
-        made = [folder / "keys.json" for folder in (folders.regions, folders.passes, folders.fitted)]
-        key = digest(
-            json.dumps([entry, section("cost"), section("methods"), encoder]), *(f for f in made if f.exists())
-        )
         passes = read_passes(run, entry.get("passes"), encoder)
         counted[run] = count(passes, entries, folders, params.split)
-        if run in known and known[run]["key"] == key:
-            times[run] = known[run]
-        else:
+        keys = _keys(folders, entries, json.dumps([entry, section("cost"), encoder]))
+        if run not in known or known[run].get("keys") != keys:
             detector = detectors.of_entry(entry)
             images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / params.split / "images.parquet")
-            measured = measure(
-                detector if isinstance(detector, Detector) else None,
-                passes,
-                entries,
-                images,
-                roots,
-                folders,
-                params,
-                inference,
-            )
-            times[run] = {"key": key, **measured}
-            say(f"{run}: {_summary(times[run])}", flush=True)
+            network = detector if isinstance(detector, Detector) else None
+            places = images, roots, folders, params, inference
+            known[run] = measure(network, passes, entries, *places, earlier=known.get(run), keys=keys)
+            say(f"{run}: {_summary(known[run])}", flush=True)
+        times[run] = known[run]
     write_json(TIMES, {"machine": here, "runs": times})
     write_json(OUTPUT, {"images": params.images, "runs": counted})
+
+
+def _keys(folders: RunFolders, entries: Sequence[MethodEntry], asked: str) -> dict[str, str]:
+    """Keys of what is timed of a run, see `RunTimes`.
+
+    Args:
+        folders: The run's files.
+        entries: Of the section `methods`.
+        asked: Parameters of the run and of this stage.
+    """
+    made = [folder / KEYS for folder in (folders.regions, folders.passes)]
+    network, fitted = digest(asked, *(file for file in made if file.exists())), Keyed(folders.fitted)
+    return {"": network} | {one.name: digest(network, repr(one), fitted.key(one.name) or "") for one in entries}
 
 
 def _summary(times: RunTimes) -> str:

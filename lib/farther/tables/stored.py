@@ -7,6 +7,7 @@ image. Each function raises DataError with file and field where a file is damage
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -101,10 +102,11 @@ class Cost(TypedDict):
 class RunTimes(TypedDict):
     """Milliseconds per image of a run's detector, of each pass beyond it, and of scoring by each method.
 
-    `key` is of what was timed.
+    `keys` are of what was timed: of the detector and its passes (""), and of each method; without them, the times are
+    from before there were keys.
     """
 
-    key: str
+    keys: NotRequired[dict[str, str]]
     detector: float | None
     passes: dict[str, float | None]
     methods: dict[str, float]
