@@ -8,10 +8,12 @@ import pytest
 import yaml
 
 from farther.errors import ParameterError
+from farther.evaluation import parts
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
+from farther.metrics.user_defined import METRICS
 from farther.registry import build
 from farther.tables import Images, Scores
 from farther.tables.documents import read_json, write_json
@@ -59,6 +61,29 @@ def test_its_parameters_count(files, wanted):
     settings = EvaluationSettings(replicates=0, user_defined=wanted["user_defined"])
     report = evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], code="")
     assert report.methods["msp"].splits["far"].of_group("user_defined") == {"confidence_of_errors": pytest.approx(0.8)}
+
+
+def test_only_one_that_is_new_or_changed_is_computed(files, wanted, monkeypatch):
+    calls = []
+    kind, evaluated = type(METRICS.create("confidence_of_errors")), parts.evaluate_method
+    compute = kind.compute
+    monkeypatch.setattr(kind, "compute", lambda self, case: calls.append(self.least) or compute(self, case))
+    monkeypatch.setattr(parts, "evaluate_method", lambda *of: calls.append("the others") or evaluated(*of))
+
+    def evaluate(digest: str, **asked) -> list:
+        calls.clear()
+        settings = EvaluationSettings(replicates=0, user_defined=asked)
+        evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], "", user_defined=dict.fromkeys(asked, digest))
+        return list(calls)
+
+    assert evaluate("a") == ["the others"]
+    assert evaluate("a", confidence_of_errors={"least": 0.7}) == [0.7]
+    assert evaluate("a", confidence_of_errors={"least": 0.7}) == []
+    assert evaluate("a", confidence_of_errors={"least": 0.5}) == [0.5]
+    assert evaluate("b", confidence_of_errors={"least": 0.5}) == [0.5]
+    assert "confidence_of_errors" in read_json(files.metrics / "far/msp.json")
+    assert evaluate("b") == []
+    assert "confidence_of_errors" not in read_json(files.metrics / "far/msp.json")
 
 
 @pytest.mark.parametrize(

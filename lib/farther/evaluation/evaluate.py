@@ -20,7 +20,7 @@ again. Comparisons between methods are computed from the stored replicates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from farther.evaluation import intervals
 from farther.evaluation.classes import evaluate_classes
@@ -34,7 +34,11 @@ from farther.evaluation.write import write_run
 
 
 def evaluate_run(
-    inputs: RunInputs, methods: Sequence[str], code: str, log: Callable[[list[str]], None] | None = None
+    inputs: RunInputs,
+    methods: Sequence[str],
+    code: str,
+    log: Callable[[list[str]], None] | None = None,
+    user_defined: Mapping[str, str] | None = None,
 ) -> Evaluation:
     """Computes and writes all metrics of a run; only what changed since the last time is computed.
 
@@ -43,6 +47,7 @@ def evaluate_run(
         methods: Names in section `methods` of params.yaml.
         code: Digest of the code of metrics; with another one, everything is computed.
         log: Called with the names of the methods that were evaluated, "the detector" among them if it was.
+        user_defined: Digest of the code of each user-defined metric.
 
     Returns:
         The content of `evaluation/<run>.json`.
@@ -52,7 +57,7 @@ def evaluate_run(
     """
     files, settings = inputs.files, inputs.settings
     applicable, refused = read_methods(files, list(methods))
-    parts = Parts(inputs, code)
+    parts = Parts(inputs, code, user_defined)
     detector, each = parts.all(applicable)
     parts.keep_only(list(each))
     evaluation = Evaluation(

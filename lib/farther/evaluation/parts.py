@@ -1,19 +1,21 @@
-"""Parts of an evaluation that are kept from run to run: one of the detector, one per method."""
+"""Parts of an evaluation that are kept from run to run: of the detector, of each method, of user-defined metrics."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
 from typing import Any
 
 from farther.cores import count_cores, give_back_memory
+from farther.evaluation.case import MethodScores, SplitCase
 from farther.evaluation.files import RunSplit
+from farther.evaluation.groups.user_defined import UserDefined, case_of
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import AppliedMethod, Evaluated, evaluate_method
-from farther.evaluation.results import DetectorResults, read_results, write_results
+from farther.evaluation.results import DetectorResults, Number, UserDefinedValues, read_results, write_results
 from farther.keyed import Keyed
 from farther.tables.files import digest
 
@@ -27,19 +29,21 @@ class Parts:
     Args:
         inputs: The run's inputs.
         code: Digest of the code of metrics.
+        user_defined: Digest of the code of each user-defined metric.
 
     Attributes:
         computed: Names of the parts that were computed.
     """
 
-    def __init__(self, inputs: RunInputs, code: str):
+    def __init__(self, inputs: RunInputs, code: str, user_defined: Mapping[str, str] | None = None):
         self._inputs = inputs
+        self._user_defined = user_defined or {}
         self._kept = Keyed(inputs.files.parts)
         self._outcomes = Keyed(inputs.files.outcomes)
         self._writing = Lock()
         self.computed: list[str] = []
         settings = asdict(inputs.settings)
-        for name in ("proposals", "engine", "memory"):  # a later stage reads them, or they change no number
+        for name in ("proposals", "user_defined", "engine", "memory"):  # of a later stage or parts of their own, or without effect
             del settings[name]
         roles = asdict(inputs.roles)
         distance, pairs = roles.pop("distance"), roles.pop("pairs")
@@ -105,13 +109,43 @@ class Parts:
                 evaluated.write(folder)
             self.computed.append(method.name)
             give_back_memory()
-        return Evaluated.read(self._kept.path(item), [split.name for split in self._inputs.tested])
+        found = Evaluated.read(self._kept.path(item), [split.name for split in self._inputs.tested])
+        for metric, values in self._of_user_defined(method, key).items():
+            for tested, value in values.items():
+                found.results.splits[tested].groups[UserDefined.name].values[metric] = value
+        return found
+
+    def _of_user_defined(self, method: AppliedMethod, key: str) -> dict[str, dict[str, Number]]:
+        """Values of user-defined metrics by split, of those computed whose code, parameters or method changed."""
+        asked, metrics = self._inputs.settings.user_defined, self._inputs.user_defined
+        items = {name: user_defined_item(name, method.name) for name in metrics}
+        keys = {n: digest(key, n, as_text(asked[n]), self._user_defined.get(n, "")) for n in metrics}
+        if stale := [name for name in metrics if not self._kept.is_current(items[name], keys[name])]:
+            scores = MethodScores(self._inputs, method.name, method.tau)
+            values: dict[str, dict[str, Number]] = {name: {} for name in stale}
+            for split in self._inputs.tested:
+                case = case_of(SplitCase(scores, split))
+                for name in stale:
+                    values[name][split.name] = metrics[name].compute(case)
+            for name in stale:
+                with self._writing, self._kept.make(items[name], keys[name]) as path:
+                    write_results(path, UserDefinedValues(splits=values[name]))
+            if method.name not in self.computed:
+                self.computed.append(method.name)
+        files = {name: self._kept.path(item) for name, item in items.items()}
+        return {n: read_results(UserDefinedValues, file, f"delete {file}").splits for n, file in files.items()}
 
     def keep_only(self, methods: Sequence[str]) -> None:
         """Deletes the parts of all other methods."""
-        of_methods = (item for name in methods for item in (f"methods/{name}", measured_item(name)))
-        self._kept.keep_only([DETECTOR, CHOICE, *of_methods])
+        of_methods = [item for name in methods for item in (f"methods/{name}", measured_item(name))]
+        of_metrics = [user_defined_item(metric, name) for metric in self._inputs.user_defined for name in methods]
+        self._kept.keep_only([DETECTOR, CHOICE, *of_methods, *of_metrics])
         self._outcomes.keep_only(methods)
+
+
+def user_defined_item(metric: str, method: str) -> str:
+    """The kept part with the values of a user-defined metric."""
+    return f"user_defined/{metric}/{method}.json"
 
 
 def measured_item(method: str) -> str:

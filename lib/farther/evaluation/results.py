@@ -263,6 +263,12 @@ class GroupResults(MetricValues):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
+class UserDefinedValues(Stored):
+    """The kept values of a user-defined metric of a method, by split."""
+
+    splits: dict[str, Number]
+
+
 class FromBest(Stored):
     """The difference from the best method of a split in one metric: the best one, the interval, and p."""
 

@@ -55,21 +55,22 @@ def _made_of(scripts: Sequence[Path]) -> str:
 def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
     """{stage: digest}, or {stage: {name: digest}} where registered names are run by the stage.
 
-    The stage `evaluate` redoes only what changed, so `kept` has a digest for each method, one for the metrics and
-    one for the choice of what to deploy; the digest of the stage itself is of all of these. Names of extensions are
-    listed in all stages that run names, as only importing a file says what kind of thing it registers.
+    The stage `evaluate` redoes only what changed, so `kept` has a digest for each method and user-defined metric, one
+    for the other metrics and one for the choice of what to deploy; the digest of the stage itself is of all of these.
+    Names of extensions are listed in all stages that run names, as only importing a file says what kind of thing it
+    registers.
 
     Args:
         starts: The module or script that each stage begins with.
     """
     own = {name: extensions.source_files(module) for name, module in extensions.by_name().items()}
     methods: dict[str, Sequence[str | Path]] = {**_own_modules("farther.methods"), **own}
-    metrics: list[str | Path] = [*registered("farther.metrics").values()]
-    for files in own.values():
-        metrics += files if any("Metric" in read_text(file) for file in files) else ()
+    metrics = [*registered("farther.metrics").values()]
+    user_defined = {name: files for name, files in own.items() if any("Metric" in read_text(file) for file in files)}
     found: dict[str, Any] = {
         "kept": {
             "metrics": digest_of("farther.evaluation.evaluate", *metrics),
+            "user_defined": {name: digest_of("farther.evaluation.evaluate", *of) for name, of in user_defined.items()},
             "choice": digest_of("farther.evaluation.deploy.choose"),
             "methods": {name: digest_of("farther.scoring.score", *files) for name, files in methods.items()},
         }
@@ -80,7 +81,8 @@ def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
             also = modules_of("farther.detectors.passes") if stage == "infer" else ()
             found[stage] = {name: digest_of(start, *files, *also) for name, files in known.items()}
         elif stage == "evaluate":
-            found[stage] = digest_of(start, *metrics, *(file for files in methods.values() for file in files))
+            all_own = [*methods.values(), *user_defined.values()]
+            found[stage] = digest_of(start, *metrics, *(file for files in all_own for file in files))
         else:
             found[stage] = digest_of(start)
     return found

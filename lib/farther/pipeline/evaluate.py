@@ -67,7 +67,8 @@ def evaluate(run: str) -> tuple[str, dict[str, str]]:
     evaluated = [settings.id_split, settings.calibration_split, thresholds.split, *bases]
     done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code, evaluated)
     inputs = RunInputs(files, roles, settings)
-    evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend)
+    own = {name: code_digest("kept", "user_defined", name) for name in settings.user_defined}
+    evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend, user_defined=own)
     store_choice(inputs, done.sound, budget, code_digest("kept", "choice"))
     return str(done), done.failed
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ def _key(
     tables = [path for name in names for path in (of.images(name), of.objects(name))]
     keys += [reviewed_file(of.benchmark)]
     keys += [of.fitted(name) / file for name in settings.proposals.methods for file in ("method.json", TAU)]
-    asked = [repr(sources), repr(settings), repr(of.roles), code]
+    asked = [repr(sources), repr(replace(settings, user_defined={})), repr(of.roles), code]
     return digest(json.dumps(asked), of.threshold, *tables, *(file for file in keys if file.exists()))
 
 

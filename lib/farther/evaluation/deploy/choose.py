@@ -94,7 +94,8 @@ def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code
     files, settings = inputs.files, inputs.settings
     held_out = RunSplit(files, settings.calibration_split)
     splits = [held_out, inputs.id_split, *_ood_splits(inputs, budget.choose_on)]
-    parameters = as_text({"evaluate": asdict(settings), "threshold": inputs.threshold})
+    asked = {key: of for key, of in asdict(settings).items() if key not in ("proposals", "user_defined")}
+    parameters = as_text({"evaluate": asked, "threshold": inputs.threshold})
     shared = digest(code, parameters, *(text for split in splits for text in key_of(split)))
     keys = {}
     for name in methods:

@@ -16,15 +16,17 @@ class UserDefined(MetricGroup):
     name = "user_defined"
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
-        """The metrics by name; no replicates, as their formulas take no weights."""
-        if weights.are_drawn:
-            return {}
-        given = Case(
-            id_regions=case.inputs.id_regions,
-            id_scores=case.method.of_id.scores,
-            regions=case.split.detections,
-            scores=case.regions.scores,
-            tau=case.method.tau,
-            outcome=case.outcome,
-        )
-        return {name: metric.compute(given) for name, metric in case.inputs.user_defined.items()}
+        """None: each is kept apart from the other groups' (`farther.evaluation.parts`), and has no replicates."""
+        return {}
+
+
+def case_of(case: SplitCase) -> Case:
+    """A method on a split, as user-defined metrics take it."""
+    return Case(
+        id_regions=case.inputs.id_regions,
+        id_scores=case.method.of_id.scores,
+        regions=case.split.detections,
+        scores=case.regions.scores,
+        tau=case.method.tau,
+        outcome=case.outcome,
+    )
