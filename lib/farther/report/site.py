@@ -105,19 +105,21 @@ class Site:
         """
         self._place(name).write_bytes(data)
 
-    def keep(self, name: str, key: str, text: Callable[[], str]) -> None:
-        """Writes a file that is not a page, or takes that of the earlier site where it was made under the same key.
+    def keep(self, name: str, key: str, content: Callable[[], str | bytes]) -> None:
+        """Writes a file, or takes that of the earlier site where it was made under the same key.
 
         Args:
             name: Its name, relative to the site's folder.
             key: Digest of all that it is made from.
-            text: Makes its content.
+            content: Makes its content.
         """
         self._keys[name] = key
         if self._earlier is not None and self._earlier.is_current(name, key):
             shutil.copy2(self._earlier.path(name), self._place(name))
+        elif isinstance(made := content(), str):
+            self.write_text(name, made)
         else:
-            self.write_text(name, text())
+            self.write_bytes(name, made)
 
     def _place(self, name: str) -> Path:
         file = inside(self.folder, name)

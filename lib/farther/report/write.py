@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ from farther.registry import build as checked
 from farther.report import seeds, tables
 from farther.report.all_results import AllResults
 from farther.report.charts import distances
+from farther.report.charts.figures import FORMATS, as_files
 from farther.report.documented import texts_of
 from farther.report.pages import NAVIGATION, PAGES
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
 from farther.tables.documents import write_json
+from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
 
@@ -54,10 +59,17 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
             page.write(site, results)
         _write_tables(site, results.evaluated)
         if results.evaluated:
-            for kind, data in distances.drawn(results.distances.rows).items():
-                site.write_bytes(f"figures/outcomes.{kind}", data)
+            _write_figure(site, distances.figure(results.distances.rows), results.code)
         write_json(artifacts / "seeds.json", seeds.statistics(runs, settings.seeds))
     return artifacts / "report" / "index.html"
+
+
+def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:
+    """The first figure as files."""
+    key = digest(json.dumps(spec, sort_keys=True), version("vl-convert-python"), code)
+    drawn = cache(lambda: as_files(spec))
+    for kind in FORMATS:
+        site.keep(f"figures/outcomes.{kind}", key, partial(lambda kind: drawn()[kind], kind))
 
 
 def _write_tables(site: Site, runs: list[Run]) -> None:

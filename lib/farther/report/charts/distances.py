@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 
 from farther.report.charts import vega as vl
-from farther.report.charts.figures import as_files
 from farther.report.charts.results import OUTCOMES
 
 #: From below: what is found of all objects, and what only proposals find, then the others.
@@ -43,11 +42,6 @@ def figure(rows: pl.DataFrame) -> dict[str, Any]:
         "columns": 3,
         "concat": found,
     }
-
-
-def drawn(rows: pl.DataFrame) -> dict[str, bytes]:
-    """The figure as files, by their `FORMATS`."""
-    return as_files(figure(rows))
 
 
 def _keys(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
