@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.evaluation.test_evaluate import write_json, write_split
+from tests.evaluation.test_evaluate import write_json, write_scores, write_split
 from torchvision.ops import nms
 
 from farther.detectors.proposals import SecondDetector, read_sources
@@ -14,6 +14,7 @@ from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.pipeline.proposals import check_others
 from farther.tables import Objects, Regions
+from farther.tables.called import CalledProposals
 
 FOX, YAK, HILL, ELSE = [0, 0, 50, 50], [100, 0, 160, 60], [0, 100, 40, 140], [200, 200, 260, 260]
 
@@ -70,6 +71,28 @@ def test_results_are_those_counted_by_hand(files, tmp_path):
     write_results(tmp_path / "found.json", found)
     assert read_recovered(tmp_path / "found.json") == found
     assert read_recovered(tmp_path / "none.json") is None
+
+
+def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_path):
+    write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
+    write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.5})
+    write_scores(files, "msp", "test", Regions.read(files.regions("test")), [0.9, 0.9, 0.1, 0.9])
+    write_scores(files, "msp", "near", Regions.read(files.regions("near")), [0.9, 0.2])
+    settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.25))
+    sources = read_sources("run", {"rpn": {}})
+    source = evaluate_proposals(files, sources, settings, methods=["msp"], tables=tmp_path / "out").sources["rpn"]
+    assert source.threshold == pytest.approx(0.6)
+    near = source.methods["msp"]["near"]
+    # One yak is kept as a fox, the other is missed and found by the proposal at 0.7; the emu's is at 0.5.
+    assert near.without == pytest.approx({"nose": 1 / 3, "r_u": 0, "p_u": None, "ap_u": 0, "u_recall": 1 / 3})
+    found = {name: near.values[name] for name in near.without}
+    assert found == pytest.approx({"nose": 1 / 3, "r_u": 1 / 3, "p_u": 1, "ap_u": 1 / 3, "u_recall": 1 / 3})
+    assert set(near.intervals) == set(found)
+    assert (near.by_category["yak"].values["r_u"], near.by_category["emu"].values["r_u"]) == (0.5, 0)
+    budget = {kind: (of.values["count"], of.values["r_u"]) for kind, of in near.error_budget.items()}
+    assert budget == {"found by proposals": (1, pytest.approx(1 / 3)), "missed": (1, pytest.approx(1 / 3))}
+    called = CalledProposals.read(tmp_path / "out/rpn/near.parquet")
+    assert called.frame.select("image_id", "object_id").rows() == [("y", 1)]
 
 
 def test_a_second_detector_s_proposals_are_its_detections_without_classes(files, tmp_path):

@@ -5,6 +5,10 @@ from dataclasses import replace
 import pytest
 
 from farther.evaluation.proposals import FrocPoint, RecoveredObjects, RecoveredRun, SourceResults
+from farther.evaluation.results import MetricValues
+from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
+from farther.evaluation.with_proposals import MethodWithProposals
+from farther.report.charts import error_budget
 from farther.report.charts.distances import drawn, panels
 from farther.report.distances import Distances
 from farther.report.pages.proposals import content
@@ -22,6 +26,19 @@ def objects(missed, still):
     )  # fmt: skip
 
 
+def together():
+    """A method with the proposals, which find one of its two missed objects."""
+    part = MetricValues(values={"unknown_objects": 4, "r_u": 0.5})
+    found = {
+        kind: MetricValues(values={"count": 1, "r_u": 0.25, "ap_u": 0, "nose": 0}) for kind in ("missed", PROPOSED)
+    }
+    values = {"nose": 0.25, "r_u": 0.5, "p_u": 0.6, "ap_u": 0.4, "u_recall": 0.75}
+    return MethodWithProposals(
+        values=values, intervals={"r_u": (0.4, 0.6)}, without={**values, "r_u": 0.25}, by_size={"small": part},
+        error_budget=found,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def run(evaluated, params):
     found = next(run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated)
@@ -29,6 +46,7 @@ def run(evaluated, params):
     source = SourceResults(
         kind="rpn", threshold=0.5, alarms=0.22, alarms_interval=(0.1, 0.3), proposals=7,
         splits={"photos_near": near}, distances={"near": near, "far": far},
+        methods={"msp": {"photos_near": together()}},
     )  # fmt: skip
     return replace(found, recovered=RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source}))
 
@@ -45,6 +63,21 @@ def test_what_proposals_find_is_a_part_of_what_is_missed(run, evaluated):
     assert all(drawn(distances.rows).values())
 
 
+def test_the_error_budget_has_what_they_find_in_its_own_row(run):
+    budget = error_budget.of_unknown(run, "photos_near", "msp")
+    alone = run.details("photos_near", "msp").error_budget
+    assert {kind: of for kind, of in budget.items() if kind not in ("missed", PROPOSED)} == {
+        kind: of for kind, of in alone.items() if kind != "missed"
+    }
+    for value in ("count", "r_u"):
+        assert budget["missed"].values[value] + budget[PROPOSED].values[value] == alone["missed"].values[value]
+    rows = [row[0][0] for row in error_budget.listing(run, "msp").rows]
+    assert rows == list(error_budget.ORDER)
+    _, unknown = error_budget.overview([(run, "msp")]).charts
+    gains = {row["kind"]: row["gain"] for row in unknown.spec["data"]["values"]}
+    assert gains[PROPOSED] == pytest.approx(0.25)  # of the split with proposals
+
+
 def test_a_sentence_says_what_they_recover_and_at_what_price(run, evaluated):
     said = Distances([run], evaluated / "artifacts", "msp").sentences()
     (sentence,) = [text for text in said if "proposals" in text]
@@ -54,7 +87,7 @@ def test_a_sentence_says_what_they_recover_and_at_what_price(run, evaluated):
 
 
 def test_the_page_lists_what_is_missed_at_each_rate_and_says_where_nothing_is_recovered(run):
-    found = content([run])
+    found = content([(run, "msp")])
     heads = [name for name, _ in found["missed"].heads]
     assert heads[-2:] == ["At 0.1", "At 1"]
     assert [row[5][0] for row in found["missed"].rows] == ["50.0 (0.0 to 100.0)"] * 2
@@ -62,5 +95,8 @@ def test_the_page_lists_what_is_missed_at_each_rate_and_says_where_nothing_is_re
     assert "recovers none of the far unknown objects" in text
     assert [row[4][0] for row in found["operating"].rows] == ["0.22 (0.10 to 0.30)"]
     assert len(found["sizes"]) == 2
+    (row,) = found["together"].rows
+    assert "25.0 → 50.0 (40.0 to 60.0)" in [text for text, _ in row]
+    assert len(found["together_by_size"]) == 1
     near, far = found["charts"][run.full_title]
     assert near.charts and far.charts

@@ -15,6 +15,7 @@ Below the artifacts folder:
     evaluation/<run>/choice.json             what to deploy; see `farther.evaluation.deploy.results`
     proposals/<run>/<source>/<split>/        class-agnostic boxes with an objectness
     recovered/<run>.json                     what they find; see `farther.evaluation.proposals`
+    recovered/<run>/<source>/<split>.parquet those that are called unknown (`farther.tables.called.CalledProposals`)
 """
 
 from __future__ import annotations
@@ -106,6 +107,10 @@ class RunFiles:
     def proposals(self, source: str, split: str) -> Path:
         """The folder of a source's proposals in the split."""
         return inside(self.root / "proposals", f"{self.run}/{source}/{split}")
+
+    def called(self, source: str, split: str) -> Path:
+        """The table of a source's proposals in the split that are called unknown."""
+        return inside(self.root / "recovered", f"{self.run}/{source}/{split}.parquet")
 
     def fitted(self, method: str) -> Path:
         """The folder of a method's fitted state."""

@@ -14,10 +14,12 @@ from farther.detectors.proposals import NetworkSource, SecondDetector, Source
 from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.methods import read_methods
 from farther.evaluation.proposal_rules import ALARMS, Combination, Rejecting, on_unknown, reviewed_file, with_unlabelled
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.threshold import read_threshold
+from farther.evaluation.with_proposals import CalledIn, MethodWithProposals, measure
 from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
@@ -69,6 +71,7 @@ class SourceResults(Stored):
         proposals: Proposals per image of the ID test split that lie on no detection.
         splits: By OOD split.
         distances: By distance: near, far, farther.
+        methods: Method → OOD split → metrics of detections and proposals together; {} for rules but "objectness".
     """
 
     kind: str
@@ -79,6 +82,7 @@ class SourceResults(Stored):
     proposals: float
     splits: dict[str, RecoveredObjects]
     distances: dict[str, RecoveredObjects]
+    methods: dict[str, dict[str, MethodWithProposals]] = Field(default_factory=dict)
 
 
 class RecoveredRun(Stored):
@@ -135,12 +139,19 @@ class Proposed:
         rules = MatchingRules(self.iou, known_classes=self.split.known_classes)
         return Recovery.of(self.split.objects, self.detections, self.proposals, rules)
 
+    def called(self, tau: float) -> CalledIn:
+        """The proposals on no detection that are above τ_o."""
+        return CalledIn.of(self.split, self.detections, self.proposals, tau, self.iou)
+
 
 def evaluate_proposals(
     files: RunFiles,
     sources: Mapping[str, Source],
     settings: EvaluationSettings,
     others: Callable[[str], RunFiles] | None = None,
+    *,
+    methods: Sequence[str] = (),
+    tables: Path | None = None,
 ) -> RecoveredRun:
     """Evaluates a run's sources of proposals on all OOD splits with annotated objects.
 
@@ -149,27 +160,38 @@ def evaluate_proposals(
         sources: Its sources, by name.
         settings: How runs are evaluated.
         others: Files of another run, by its name; needed for `second_detector`.
+        methods: Methods of params.yaml whose detections the proposals are measured together with.
+        tables: Folder for the proposals that are called unknown, `<source>/<split>.parquet`; see `CalledProposals`.
 
     Raises:
         DataError: an input is absent or wrong.
     """
-    threshold = read_threshold(files.threshold)
-    names = [settings.calibration_split, settings.id_split, *files.roles.test]
-    splits = {name: RunSplit(files, name) for name in dict.fromkeys(names)}
+    inputs = RunInputs(files, files.roles, settings)
+    threshold, applied = inputs.threshold, read_methods(files, list(methods))[0]
+    splits: dict[str, RunSplit] = {settings.calibration_split: RunSplit(files, settings.calibration_split)}
+    splits |= {split.name: split for split in (inputs.id_split, *inputs.tested)}
     detections = {name: split.regions(threshold) for name, split in splits.items()}
 
     found = {}
     for name, source in sources.items():
         columns = ["features", "logits"] if settings.proposals.methods else []
-        tables = {
+        proposed = {
             split: Proposed(
                 one, detections[split], read_proposals(files, name, source, split, others, columns), settings.iou
             )
             for split, one in splits.items()
         }
-        found[name] = _source(source.name, tables, files, settings)
-        for rule, others_of_rule in _by_rules(tables, source, files, settings):
-            results = _source(source.name, others_of_rule, files, settings)
+        results = _source(source.name, proposed, files, settings)
+        tau = -np.inf if results.threshold is None else results.threshold
+        called = {split: one.called(tau) for split, one in proposed.items() if one.split.has_boxes}
+        if tables is not None:
+            for split in inputs.tested:
+                if split.name in called:
+                    called[split.name].table(split).write(tables / name / f"{split.name}.parquet")
+        together = measure(inputs, applied, called)
+        found[name] = results.model_copy(update={"methods": together})
+        for rule, by_rule in _by_rules(proposed, source, files, settings):
+            results = _source(source.name, by_rule, files, settings)
             found[f"{name}, {rule}"] = results.model_copy(update={"rule": rule})
     return RecoveredRun(asked_alarms=settings.proposals.alarms, iou=settings.iou, sources=found)
 

@@ -6,7 +6,7 @@ A run whose regions, proposals, threshold, splits and parameters are those of th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,13 +47,28 @@ def main() -> None:
     asked = {run: of for run, of in sources.items() if of}
     for run, of in asked.items():
         check_others(run, of, entries)
-    keys = {f"{run}.json": _key(run, of, files, settings, code) for run, of in asked.items()}
+    methods = list(section("methods"))
+    # The folder of a run's tables comes before its results, which are made with it.
+    keys = {
+        item: key
+        for run, of in asked.items()
+        if (key := _key(run, of, files, settings, [code, *methods]))
+        for item in (run, f"{run}.json")
+    }
+    made: dict[str, RecoveredRun] = {}
 
     def make(item: str, to: Path) -> str:
-        run = item.removesuffix(".json")
-        found = evaluate_proposals(files[run], asked[run], settings, files.__getitem__)
-        write_results(to, found)
-        return _summary(found)
+        run, is_folder = item.removesuffix(".json"), item in asked
+        if is_folder or run not in made:
+            tables = to if is_folder else None
+            made[run] = evaluate_proposals(
+                files[run], asked[run], settings, files.__getitem__, methods=methods, tables=tables
+            )
+        if is_folder:
+            to.mkdir(parents=True, exist_ok=True)
+            return "tables of the proposals that are called unknown"
+        write_results(to, made[run])
+        return _summary(made.pop(run))
 
     Path(OUTPUT).mkdir(parents=True, exist_ok=True)
     Keyed(OUTPUT).update(keys, make, partial(say, flush=True))
@@ -80,18 +95,23 @@ def check_others(run: str, sources: Mapping[str, Source], entries: Mapping[str, 
 
 
 def _key(
-    run: str, sources: Mapping[str, Source], files: Mapping[str, RunFiles], settings: EvaluationSettings, code: str
+    run: str,
+    sources: Mapping[str, Source],
+    files: Mapping[str, RunFiles],
+    settings: EvaluationSettings,
+    said: Sequence[str],
 ) -> str:
     """Digest of all that the results of a run are made from."""
     of = files[run]
     seconds = [source.run for source in sources.values() if isinstance(source, SecondDetector)]
-    folders = [ARTIFACTS / "regions" / name for name in (run, *seconds)] + [ARTIFACTS / "proposals" / run]
+    folders = [ARTIFACTS / "regions" / name for name in (run, *seconds)]
+    folders += [ARTIFACTS / name / run for name in ("proposals", "fitted", "scores")]
     keys = [folder / KEYS for folder in folders]
     names = [*{settings.calibration_split: 0, settings.id_split: 0, **dict.fromkeys(of.roles.test, 0)}]
     tables = [path for name in names for path in (of.images(name), of.objects(name))]
     keys += [reviewed_file(of.benchmark)]
     keys += [of.fitted(name) / file for name in settings.proposals.methods for file in ("method.json", TAU)]
-    asked = [repr(sources), repr(replace(settings, user_defined={})), repr(of.roles), code]
+    asked = [repr(sources), repr(replace(settings, user_defined={})), repr(of.roles), *said]
     return digest(json.dumps(asked), of.threshold, *tables, *(file for file in keys if file.exists()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +10,14 @@ import pytest
 from PIL import Image
 from tests.support.evaluations import evaluation_of
 
+from farther.evaluation.proposals import RecoveredRun, SourceResults
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
+from farther.tables.called import CalledProposals
 
 SIZE = (64, 48)
 LEFT, RIGHT, TOP = (4, 8, 28, 40), (36, 8, 60, 40), (30, 2, 40, 8)
@@ -157,6 +159,15 @@ class Project:
                 region_id=[-1 if detection < 0 else first[name] + detection for name, _, detection in decided],
             ).write(folder / f"{split}.objects.parquet")
 
+    def call(self, *proposals: tuple[str, tuple, float, int]) -> None:
+        """Gives the run a source of proposals, with these called unknown in `wild`: image, box, objectness, object."""
+        images, boxes, objectness, finds = zip(*proposals, strict=True)
+        table = CalledProposals(image_id=list(images), box=list(boxes), objectness=objectness, object_id=list(finds))
+        table.write(self.artifacts / "recovered/net/boxes/wild.parquet")
+        source = SourceResults(kind="rpn", threshold=0.5, alarms=0.2, proposals=1, splits={}, distances={})
+        recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
+        self.run = replace(self.run, recovered=recovered)
+
     def write_gallery(self, images: int = 5000) -> Path:
         """The page of a report that holds nothing else."""
         report = self.artifacts / "report"
@@ -172,6 +183,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """To be read only."""
     made = Project(tmp_path_factory.mktemp("gallery"))
     made.make()
+    return made
+
+
+@pytest.fixture(scope="session")
+def proposing(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The same with proposals: the gnu of w2 is found by one, that of w3 by none; to be read only."""
+    made = Project(tmp_path_factory.mktemp("proposing"))
+    made.make()
+    made.call(("w1", TOP, 0.7, -1), ("w2", RIGHT, 0.9, 2))
     return made
 
 

@@ -21,6 +21,7 @@ from farther.tables.documents import read_json
 
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = range(4)
 FALSE_UNKNOWN = 2
+CALLED = {"image": "<u4", "objectness": "<f4", "object": "<i4"}
 
 
 def numbers(text: str, dtype: str) -> np.ndarray:
@@ -89,6 +90,17 @@ def test_a_detection_without_an_outcome_is_refused_with_its_file(project, tmp_pa
     found = SplitOutcomes.read(project.run, "wild", root)
     with pytest.raises(DataError, match=r"wild\.parquet.*region_id 3 of image 'w2' has no outcome; run the stage"):
         found.detections_of("one")
+
+
+def test_a_proposal_has_the_row_of_the_object_that_it_finds(proposing):
+    data, methods = data_of(proposing, "wild")
+    found = {name: numbers(data["proposals"]["boxes"][name], kind) for name, kind in CALLED.items()}
+    assert (found["image"].tolist(), found["object"].tolist()) == ([0, 1], [-1, 2])
+    assert all(numbers(method["object"], "u1")[2] == MISSED for method in methods.values())
+    np.testing.assert_allclose(found["objectness"], [0.7, 0.9])
+    few, _ = data_of(proposing, "wild", most=2)
+    assert numbers(few["proposals"]["boxes"]["object"], "<i4").tolist() == [-1]
+    assert data_of(proposing, "tame")[0]["proposals"] == {}
 
 
 # -------------------------------------------------------------------------------------------------------------- columns

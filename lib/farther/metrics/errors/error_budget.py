@@ -22,7 +22,7 @@ a missed object that is corrected as found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -232,7 +232,11 @@ def of_unknown(outcome: Outcome, near: OverlapPairs) -> Errors:
 
 
 def unknown_gains(
-    outcome: Outcome, errors: Errors, unknown_score: np.ndarray, weights: ImageWeights | None = None
+    outcome: Outcome,
+    errors: Errors,
+    unknown_score: np.ndarray,
+    weights: ImageWeights | None = None,
+    kinds: Sequence[str] = KINDS,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Gains in AP_U and R_U, and reductions of nOSE, from correcting each kind of error.
 
@@ -241,6 +245,7 @@ def unknown_gains(
         errors: From `of_unknown`.
         unknown_score: Minus the method's scores, ndarray of shape (N,).
         weights: see `farther.metrics.open_set.metrics`.
+        kinds: The kinds that are corrected.
 
     Returns:
         {kind: {"ap_u", "r_u", "nose"}}, 0 or more, NaN without unknown objects; ndarrays of shape (B,), B = 1 without
@@ -249,7 +254,7 @@ def unknown_gains(
     weights = once(len(outcome.split.images)) if weights is None else weights
     before = open_set.metrics(outcome, unknown_score, weights)
     found = {}
-    for name in KINDS:
+    for name in kinds:
         after = open_set.metrics(_corrected(outcome, errors, name), unknown_score, weights)
         if name == "missed":
             of_object = np.where(errors.missed, FOUND, outcome.of_object)

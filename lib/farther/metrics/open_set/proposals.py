@@ -49,6 +49,28 @@ def beside(proposals: Regions, detections: Regions, iou: float = 0.5) -> np.ndar
     return left
 
 
+def finders(
+    objects: Objects, detections: Regions, proposals: Regions, rules: MatchingRules | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The objects that no detection overlaps enough, and the proposal that finds each unknown one of them.
+
+    Args:
+        objects, detections, proposals, rules: see `Recovery.of`.
+
+    Returns:
+        ndarray of shape (M,), bool; and ndarray of shape (M,): the row of the proposal, −1 where none finds the object.
+    """
+    rules = replace(rules or MatchingRules(), protocol="paper")
+    missed = np.ones(len(objects), dtype=bool)
+    missed[OpenSetSplit.of(objects, detections, rules).candidates.target] = False
+    left = np.flatnonzero(beside(proposals, detections, rules.iou))
+    matched = OpenSetSplit.of(objects, proposals[left], rules).match(np.ones(len(left), dtype=bool)).matched
+    finder = np.full(len(objects), -1)
+    finder[matched[matched >= 0]] = left[matched >= 0]
+    finder[~missed] = -1
+    return missed, finder
+
+
 @dataclass(frozen=True)
 class Recovery:
     """Unknown objects, which of them the detector misses, and the proposals that find them.
@@ -79,16 +101,11 @@ class Recovery:
             proposals: Proposals; those on detections are dropped here, see `beside`.
             rules: IoU and known classes; the protocol is "paper" whatever they say.
         """
-        rules = replace(rules or MatchingRules(), protocol="paper")
-        found = OpenSetSplit.of(objects, detections, rules)
+        rules = rules or MatchingRules()
+        found = OpenSetSplit.of(objects, detections, replace(rules, protocol="paper"))
         rows = np.flatnonzero(found.is_counted)
-        missed = np.ones(len(objects), dtype=bool)
-        missed[found.candidates.target] = False
-        proposals = proposals[beside(proposals, detections, rules.iou)]
-        matched = OpenSetSplit.of(objects, proposals, rules).match(np.ones(len(proposals), dtype=bool)).matched
-        objectness = np.full(len(objects), -np.inf)
-        objectness[matched[matched >= 0]] = proposals.score[matched >= 0]
-        objectness[~missed] = -np.inf
+        missed, finder = finders(objects, detections, proposals, rules)
+        objectness = np.append(proposals.score.astype(np.float64), -np.inf)[finder]
         return cls(
             objects.image_id[rows],
             missed[rows],

@@ -7,15 +7,19 @@ from typing import Any
 
 import polars as pl
 
-from farther.evaluation.results import KindOfError
+from farther.evaluation.results import KindOfError, MetricValues
+from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS
 from farther.metrics.catalogue import METRICS
 from farther.metrics.errors.error_budget import KINDS, OF_UNKNOWN
 from farther.report.charts import vega as vl
-from farther.report.listing import Listing, percent
+from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import Run
 
 #: Metric of unknown objects → title of its chart.
 TITLES = {"ap_u": "AP_U gained", "r_u": "R_U gained", "nose": "nOSE avoided"}
+
+#: Kinds of errors in the order of charts: missed objects that proposals find come before the others.
+ORDER = (*KINDS[:-1], FOUND_BY_PROPOSALS, KINDS[-1])
 
 _POINTS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
 
@@ -51,7 +55,7 @@ def unknown(run: Run, method: str) -> vl.ChartGroup | None:
     rows = [
         {"metric": metric, "kind": kind, "split": split.title, **_gain(of.values[metric]), "errors": of.values["count"]}
         for split in run.splits
-        for kind, of in (run.details(split.name, method).error_budget or {}).items()
+        for kind, of in of_unknown(run, split.name, method).items()
         for metric in OF_UNKNOWN
         if of.values[metric] is not None
     ]
@@ -73,7 +77,7 @@ def _dots(metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key],
         vl.layer(vl.points(70, 0.9)),
         step=26,
         x=vl.number("gain", title=None, axis=_POINTS),
-        y=vl.named("kind", title=None, sort=list(KINDS), axis={"grid": True, "ticks": False}),
+        y=vl.named("kind", title=None, sort=list(ORDER), axis={"grid": True, "ticks": False}),
         tooltip=vl.tooltip("kind", "split", "gain:+.1%", "errors:"),
         **vl.by("split", legend, shape=vl.SHAPES),
     )
@@ -81,12 +85,15 @@ def _dots(metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key],
 
 def listing(run: Run, method: str) -> Listing:
     """The same as a table: gains in percentage points, those of known objects with 95% intervals."""
-    rows = []
-    for kind, of in of_known(run).items():
-        row = {"Kind": kind, "Known objects: errors": of.count}
-        row["mAP50 gained (points)"] = percent(of.gain, of.interval)
+    rows, known_kinds = [], of_known(run)
+    budgets = {split.name: of_unknown(run, split.name, method) for split in run.splits}
+    shown = {*known_kinds, *(kind for kinds in budgets.values() for kind in kinds)}
+    for kind in (kind for kind in ORDER if kind in shown):
+        of = known_kinds.get(kind)
+        row: dict[str, Any] = {"Kind": kind, "Known objects: errors": of.count if of else None}
+        row["mAP50 gained (points)"] = percent(of.gain, of.interval) if of else ABSENT
         for split in run.splits:
-            budget = (run.details(split.name, method).error_budget or {}).get(kind)
+            budget = budgets[split.name].get(kind)
             if budget and budget.values["r_u"] is not None:
                 row[f"{split.title}: errors"] = budget.values["count"]
                 row |= {f"{split.title}: {METRICS[m].title}": percent(budget.values[m]) for m in ("ap_u", "r_u")}
@@ -103,13 +110,12 @@ def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     sides: dict[str, list[dict[str, Any]]] = {"Known objects: mAP50 gained": [], "Unknown objects: R_U gained": []}
     known_gains, unknown_gains = sides.values()
     for run, method in shown:
-        for kind, of in of_known(run).items():
-            known_gains.append({"run": run.full_title, "kind": kind, **_gain(of.gain)})
-            budgets = [run.details(split.name, method).error_budget or {} for split in run.splits]
+        known_gains += [{"run": run.full_title, "kind": kind, **_gain(of.gain)} for kind, of in of_known(run).items()]
+        budgets = [of_unknown(run, split.name, method) for split in run.splits] if of_known(run) else []
+        for kind in ORDER:
             gains = [gain for of in budgets if kind in of and (gain := of[kind].values["r_u"]) is not None]
-            unknown_gains.append(
-                {"run": run.full_title, "kind": kind, **_gain(sum(gains) / len(gains) if gains else None)}
-            )
+            mean = sum(gains) / len(gains) if gains else None
+            unknown_gains.append({"run": run.full_title, "kind": kind, **_gain(mean)})
     if not known_gains:
         return None
     order = list(dict.fromkeys(row["run"] for row in known_gains))
@@ -126,7 +132,7 @@ def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) 
         "gain",
         vl.number("points", format=".1f"),
         step=28,
-        x=vl.named("kind", title=None, sort=list(KINDS), axis={"labelAngle": -35, "orient": "top"}),
+        x=vl.named("kind", title=None, sort=list(ORDER), axis={"labelAngle": -35, "orient": "top"}),
         y=vl.named("run", title=None, sort=list(order), axis={"labelLimit": 220}),
         tooltip=vl.tooltip("run", "kind", "gain:+.1%"),
     )
@@ -135,6 +141,13 @@ def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) 
 def of_known(run: Run) -> dict[str, KindOfError]:
     """Kinds of errors on known objects; {} without an error budget."""
     return run.evaluation.error_budget.kinds if run.evaluation and run.evaluation.error_budget else {}
+
+
+def of_unknown(run: Run, split: str, method: str) -> dict[str, MetricValues]:
+    """Kinds of errors on unknown objects of a split; of a run with proposals, what its first source finds apart."""
+    budget = run.details(split, method).error_budget or {}
+    proposed = run.first_source[1].methods.get(method, {}).get(split) if run.first_source else None
+    return {**budget, **proposed.error_budget} if budget and proposed else budget
 
 
 def _gain(gain: float | None, interval: Sequence[float] | None = None) -> dict[str, float | None]:

@@ -12,6 +12,8 @@ one table refer to rows of another by number.
     classes     names of the detector's classes
     objects     image: row; box: 4 numbers; category: number; crowd: 1 for a crowd or group, else 0
     detections  image: row; box: 4 numbers; label: number of the class; confidence: 0 to 1
+    proposals   of each source: image: row; box: 4 numbers; objectness: 0 to 1; object: row of the object that it finds,
+                −1 for none
 
 and of each method
 
@@ -84,7 +86,8 @@ class SplitData:
             len(self.images),
             self._links,
         ]
-        return digest(json.dumps(said, sort_keys=True))
+        called = [self.found.files.called(name, split) for name in self.found.proposals]
+        return digest(json.dumps(said, sort_keys=True), *called)
 
     def shared(self) -> dict[str, Any]:
         """What all methods share, ready for JSON."""
@@ -111,6 +114,7 @@ class SplitData:
                 "label": _packed(detections["label"], "<u2"),
                 "confidence": _packed(detections["confidence"], "<f4"),
             },
+            "proposals": {name: self._proposals(rows, objects) for name, rows in found.proposals.items()},
         }
 
     def method(self, name: str) -> dict[str, Any]:
@@ -125,6 +129,17 @@ class SplitData:
             "detection": _packed(_places(detections["outcome"], REGION_OUTCOMES), "<u1"),
             "object": _packed(_places(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
             "decided": _packed(decided, "<i4"),
+        }
+
+    def _proposals(self, proposals: pl.DataFrame, objects: pl.DataFrame) -> dict[str, str]:
+        shown = self._shown(proposals)
+        rows = objects.select("object_id", row=pl.int_range(pl.len()))
+        finds = shown.join(rows, on="object_id", how="left", maintain_order="left")["row"].fill_null(-1)
+        return {
+            "image": _packed(shown["image"], "<u4"),
+            "box": _boxes(shown),
+            "objectness": _packed(shown["objectness"], "<f4"),
+            "object": _packed(finds, "<i4"),
         }
 
     def _accepting(self) -> dict[str, Any] | None:

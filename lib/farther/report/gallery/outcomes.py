@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
+from farther.tables.called import CalledProposals
 
 OBJECT, REGION = ["image_id", "object_id"], ["image_id", "region_id"]
 
@@ -22,7 +24,8 @@ OBJECT, REGION = ["image_id", "object_id"], ["image_id", "region_id"]
 class SplitOutcomes:
     """A split of a run, of the images that the detector could read, in the order of the split's table.
 
-    `detections` has the columns image_id, region_id, box, label and confidence.
+    `detections` has the columns image_id, region_id, box, label and confidence; `proposals` of each source of proposals
+    those of `farther.tables.called.CalledProposals`.
     """
 
     run: Run
@@ -33,6 +36,7 @@ class SplitOutcomes:
     images: pl.DataFrame
     objects: pl.DataFrame
     detections: pl.DataFrame
+    proposals: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     @classmethod
     def read(cls, run: Run, split: str, artifacts: Path) -> SplitOutcomes:
@@ -42,6 +46,7 @@ class SplitOutcomes:
             raise ValueError(f"{run.name} has no evaluation")
         files = RunFiles(run.name, run.benchmark, artifacts)
         folder = RegionsFolder(files.regions(split), min_score=evaluation.threshold)
+        called = {name: files.called(name, split) for name in (run.recovered.sources if run.recovered else ())}
         readable = ~pl.col("image_id").is_in([failure["image_id"] for failure in folder.failures])
         return cls(
             run=run,
@@ -52,15 +57,17 @@ class SplitOutcomes:
             images=Images.read(files.images(split)).frame.filter(readable),
             objects=Objects.read(files.objects(split)).frame.filter(readable),
             detections=folder.scan().select(*REGION, "box", "label", confidence="score").collect(),
+            proposals={name: CalledProposals.read(file).frame for name, file in called.items() if file.exists()},
         )
 
     def of_images(self, images: pl.DataFrame) -> SplitOutcomes:
         """The same with some of the images alone."""
-        objects, detections = (
+        objects, detections, *proposals = (
             rows.join(images, on="image_id", how="semi", maintain_order="left")
-            for rows in (self.objects, self.detections)
+            for rows in (self.objects, self.detections, *self.proposals.values())
         )
-        return replace(self, images=images, objects=objects, detections=detections)
+        named = dict(zip(self.proposals, proposals, strict=True))
+        return replace(self, images=images, objects=objects, detections=detections, proposals=named)
 
     @property
     def self_aware(self) -> SelfAwareDetector | None:

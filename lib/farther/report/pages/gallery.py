@@ -68,7 +68,8 @@ class Gallery:
         if self._settings.images and found:
             methods = [{"name": name, "title": title_of(name)} for name in run.methods]
             entry = {"name": run.name, "title": run.full_title, "splits": list(self._splits(run, found))}
-            self._index.append({**entry, "methods": methods, "method": method})
+            sources = list(next(iter(found.values())).proposals)
+            self._index.append({**entry, "methods": methods, "method": method, "sources": sources})
         elif self._settings.images:
             self._absent.append(run.full_title)
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from farther.evaluation.proposals import FrocPoint, RecoveredObjects, SourceResults
+from farther.evaluation.with_proposals import CHANGED, MethodWithProposals
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing, percent
-from farther.report.results import DISTANCES, Run
+from farther.report.results import DISTANCES, Run, heading, title_of_split
 from farther.report.site import Site
 
 #: Columns of average recall: key and heading.
@@ -19,18 +20,23 @@ RECALLS = {
     **{f"ar@100_{size}": f"AR@100, {size} (%)" for size in ("small", "medium", "large")},
 }
 
+#: Metrics of detections and proposals together → their names in the catalogue.
+TOGETHER = {key: f"open_world_{key}" if key == "u_recall" else key for key in CHANGED}
+
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    site.write("proposals.html", **content([run for run in results.evaluated if run.recovered]))
+    shown = [(run, results.shown_method(run)) for run in results.evaluated if run.recovered]
+    site.write("proposals.html", **content(shown))
 
 
-def content(runs: Sequence[Run]) -> dict[str, Any]:
+def content(shown: Sequence[tuple[Run, str]]) -> dict[str, Any]:
     """Variables of the template `proposals.html`.
 
     Args:
-        runs: The evaluated runs with proposals.
+        shown: The evaluated runs with proposals, and the method that each is shown with.
     """
+    runs = [run for run, _ in shown]
     rates = sorted({point.alarms for *_, of in _objects(runs) for point in of.froc})
     rows = [_row(run, name, source, distance, of, rates) for run, name, source, distance, of in _objects(runs)]
     heads = [_heading(rate) for rate in rates]
@@ -53,6 +59,11 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
             [_operating(run, name, source) for run in runs for name, source in _sources(run)],
             ["τ_o", "False alarms per ID image", *(f"Missed, {d}" for d in DISTANCES)],
         ),
+        "together": Listing.of(
+            "Detections alone → detections and proposals above τ_o (%), with 95% intervals of the latter.",
+            [row for run, method in shown for row in _together(run, method)],
+            [heading(name) for name in TOGETHER.values()],
+        ),
         "recall": Listing.of(
             "Average recall (AR@k) of unknown objects by the best k proposals of each image, over IoU 0.50 to 0.95.",
             [_recall(run, name, split, of) for run, name, split, of in _splits(runs)],
@@ -61,6 +72,10 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
             "Missed without and with proposals at τ_o (%), by size (COCO's).",
             [row for found in _objects(runs) for row in _sizes(*found)],
             ["Without", "With proposals"],
+        ),
+        "together_by_size": Listing.of(
+            "R_U of detections alone, and of detections and proposals above τ_o, by size (COCO's).",
+            [row for run, method in shown for row in _by_size(run, method)],
         ),
     }
 
@@ -85,10 +100,9 @@ def _objects(runs: Sequence[Run]) -> Iterator[tuple[Run, str, SourceResults, str
 
 def _splits(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str, RecoveredObjects]]:
     for run in runs:
-        titles = {split.name: split.title for split in run.splits}
         for name, source in _sources(run):
             for split, of in source.splits.items():
-                yield run, name, titles.get(split, split), of
+                yield run, name, title_of_split(split), of
 
 
 def _heading(rate: float) -> str:
@@ -134,6 +148,38 @@ def _operating(run: Run, name: str, source: SourceResults) -> dict[str, Any]:
         "False alarms per ID image": alarms,
         **missed,
     }
+
+
+def _measured(run: Run, method: str) -> Iterator[tuple[str, str, MethodWithProposals]]:
+    """Source, split, and metrics of a method with the source's proposals."""
+    for name, source in _sources(run):
+        for split, of in source.methods.get(method, {}).items():
+            yield name, split, of
+
+
+def _together(run: Run, method: str) -> Iterator[dict[str, Any]]:
+    for name, split, of in _measured(run, method):
+        place = {"Detector": run.full_title, "Method": run.label(method), "Source": name}
+        changed = {
+            heading(title): f"{percent(of.without[key])} → {percent(of.values[key], of.intervals.get(key))}"
+            for key, title in TOGETHER.items()
+        }
+        yield {**place, "Split": title_of_split(split), **changed}
+
+
+def _by_size(run: Run, method: str) -> Iterator[dict[str, Any]]:
+    for name, split, of in _measured(run, method):
+        alone = run.details(split, method).by_size
+        for size, found in of.by_size.items():
+            yield {
+                "Detector": run.full_title,
+                "Source": name,
+                "Split": title_of_split(split),
+                "Size": size,
+                "Objects": found.values["unknown_objects"],
+                "Detections (%)": alone[size].values.get("r_u") if size in alone else None,
+                "With proposals (%)": found.values["r_u"],
+            }
 
 
 def _recall(run: Run, name: str, split: str, of: RecoveredObjects) -> dict[str, Any]:

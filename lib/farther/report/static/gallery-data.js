@@ -3,11 +3,13 @@
 // `gallery.addSplit` and `gallery.addOutcomes`; see `farther/report/gallery/data.py`.
 window.gallery = {
   // Outcomes of an object, numbered as in OBJECT_OUTCOMES, then detections that are flagged without an unknown object,
-  // and what images show that nobody annotated.
-  OUTCOMES: ["found", "misclassified", "missed", "false unknown", "not annotated"],
-  SIGNS: ["✓", "≠", "○", "!", "·"],
+  // what images show that nobody annotated, and missed objects that a proposal finds.
+  OUTCOMES: ["found", "misclassified", "missed", "false unknown", "not annotated", "found by proposals"],
+  SIGNS: ["✓", "≠", "○", "!", "·", "◇"],
+  MISSED: 2,
   FALSE_UNKNOWN: 3,
   UNLABELLED: 4,
+  PROPOSED: 5,
   NOT_COUNTED: 3,
 };
 {
@@ -25,6 +27,7 @@ window.gallery = {
     objects: { image: Uint32Array, box: Uint16Array, category: Uint16Array, crowd: Uint8Array },
     detections: { image: Uint32Array, box: Uint16Array, label: Uint16Array, confidence: Float32Array },
   };
+  const PROPOSALS = { image: Uint32Array, box: Uint16Array, objectness: Float32Array, object: Int32Array };
   const OUTCOMES = { score: Float32Array, detection: Uint8Array, object: Uint8Array, decided: Int32Array };
 
   function unpackAll(table, types) {
@@ -54,6 +57,11 @@ window.gallery = {
         part.rejected = Array.from(part.uncertainty, (one) => one > part.accepting.threshold);
       }
       const count = part.images.id.length;
+      for (const one of Object.values(part.proposals)) {
+        unpackAll(one, PROPOSALS);
+        one.of = byImage(one.image, count);
+        one.finding = new Map(Array.from(one.object, (object, row) => [object, row])); // by object
+      }
       part.objectsOf = byImage(part.objects.image, count);
       part.detectionsOf = byImage(part.detections.image, count);
       part.split = split;
@@ -88,31 +96,33 @@ window.gallery = {
     return scripts.get(file);
   }
 
-  // A split with the outcomes of a method, if it has any there.
-  async function loadPart(run, split, method) {
+  // A split with the outcomes of a method, if it has any there, and the proposals of a source, if it has these.
+  async function loadPart(run, split, method, source) {
     const file = split.methods[method];
     const [part, outcomes] = await Promise.all([
       load(split.file, keyOf(run, split.name)),
       file && load(file, keyOf(run, split.name, method)),
     ]);
-    return { ...part, method: outcomes };
+    return { ...part, method: outcomes, called: part.proposals[source] };
   }
 
   // The outcome of each unknown object, false unknowns, and the detections in images that nobody annotated (or the image
   // alone), by the chosen method.
   function eventsOf(part) {
-    const { objects, detections, method } = part;
+    const { objects, detections, method, called } = part;
     if (!method) return [];
     const events = [];
-    const add = (image, outcome, object, detection) => events.push({
-      part, image, outcome, object, detection,
+    const add = (image, outcome, object, detection, proposal = -1) => events.push({
+      part, image, outcome, object, detection, proposal,
       category: object < 0 ? null : part.categories[objects.category[object]],
       label: detection < 0 ? null : part.classes[detections.label[detection]],
       score: detection < 0 ? NaN : method.score[detection],
       confidence: detection < 0 ? NaN : detections.confidence[detection],
     });
     method.object.forEach((outcome, row) => {
-      if (outcome !== gallery.NOT_COUNTED) add(objects.image[row], outcome, row, method.decided[row]);
+      const proposal = outcome === gallery.MISSED ? called?.finding.get(row) : undefined;
+      if (proposal !== undefined) add(objects.image[row], gallery.PROPOSED, row, -1, proposal);
+      else if (outcome !== gallery.NOT_COUNTED) add(objects.image[row], outcome, row, method.decided[row]);
       else if (gallery.isUnlabelled(part, row)) {
         const image = objects.image[row];
         const seen = [...part.detectionsOf(image)];

@@ -1,7 +1,7 @@
 "use strict";
 // Pictures of the gallery: an image with its boxes, and each box and outcome in words.
 {
-  const { OUTCOMES, SIGNS, NOT_COUNTED, isUnlabelled } = gallery;
+  const { OUTCOMES, SIGNS, MISSED, NOT_COUNTED, isUnlabelled } = gallery;
   const [TRUE, FALSE, IGNORED] = [0, 2, 4]; // as REGION_OUTCOMES numbers outcomes of detections
   const WHOLE = 65535;
 
@@ -44,17 +44,26 @@
     return { kind: isFlagged ? "unknown" : "known", text: isFlagged ? `? ${name}` : name, words };
   }
 
-  // Ground truth and detections; those that the filters ask for last, so that they lie on top.
+  function proposalMark({ called }, row) {
+    const text = `proposal ${short(called.objectness[row])}`;
+    return { kind: "proposed", text, words: `${text}: ${called.object[row] < 0 ? "on no unknown object" : "finds a missed object"}` };
+  }
+
+  // Ground truth, detections and proposals; those that the filters ask for last, so that they lie on top.
   function marksOf({ part, image, events: asked }) {
     const size = [part.images.width[image], part.images.height[image]];
     const objects = new Set(asked.map((event) => event.object));
     const detections = new Set(asked.map((event) => event.detection));
+    const proposals = new Set(asked.map((event) => event.proposal));
     const marks = [
       ...[...part.objectsOf(image)].filter((row) => !isUnlabelled(part, row)).map((row) => ({
         ...truthMark(part, row), ...place(part.objects.box, row, ...size), isWanted: objects.has(row),
       })),
       ...[...part.detectionsOf(image)].map((row) => ({
         ...detectionMark(part, row), ...place(part.detections.box, row, ...size), isWanted: detections.has(row),
+      })),
+      ...[...(part.called?.of(image) ?? [])].map((row) => ({
+        ...proposalMark(part, row), ...place(part.called.box, row, ...size), isWanted: proposals.has(row),
       })),
     ];
     return marks.sort((a, b) => a.isWanted - b.isWanted);
@@ -110,7 +119,9 @@
   }
 
   function words(event) {
-    const name = `${SIGNS[event.outcome]} ${OUTCOMES[event.outcome]}`;
+    const still = event.outcome === MISSED && event.part.called ? "still " : "";
+    const name = `${SIGNS[event.outcome]} ${still}${OUTCOMES[event.outcome]}`;
+    if (event.proposal >= 0) return `${name}: ${event.category}, objectness ${short(event.part.called.objectness[event.proposal])}`;
     if (event.detection < 0) return `${name}: ${event.category ?? "no detection"}`;
     const how = `${event.label} ${(100 * event.confidence).toFixed(0)}%, score ${short(event.score)}`;
     return `${name}: ${event.object < 0 ? how : `${event.category}, detected as ${how}`}`;

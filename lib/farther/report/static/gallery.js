@@ -1,12 +1,14 @@
 "use strict";
 // Images by the outcomes of the unknown objects in them: filters, cards, and one image enlarged.
 {
-  const { OUTCOMES, SIGNS, FALSE_UNKNOWN, UNLABELLED, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
+  const { OUTCOMES, SIGNS, MISSED, FALSE_UNKNOWN, UNLABELLED, PROPOSED, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
   const $ = (id) => document.getElementById(id);
   const INDEX = JSON.parse($("gallery-index").textContent);
   const ALL = "";
   const BATCH = 24;
-  const CHOICES = ["run", "split", "method", "category", "class", "accepted", "by", "least", "most", "order"];
+  const NONE = "none"; // no source of proposals
+  const CHOICES = ["run", "split", "method", "source", "category", "class", "accepted", "by", "least", "most", "order"];
+  const ORDER = [0, PROPOSED, 1, MISSED, FALSE_UNKNOWN, UNLABELLED];
 
   let loaded = []; // parts of the run and split that are chosen
   let events = []; // outcomes of objects, and false unknowns, of the chosen method
@@ -27,11 +29,11 @@
   const chosenOutcomes = () => OUTCOMES.map((_, k) => $(`outcome-${k}`).checked);
 
   function offerOutcomes() {
-    OUTCOMES.forEach((name, k) => {
+    ORDER.forEach((k) => {
       const label = element("label");
       const box = Object.assign(element("input"), { type: "checkbox", id: `outcome-${k}`, checked: true });
       const count = Object.assign(element("span", "", "count"), { id: `count-${k}` });
-      label.append(box, element("span", SIGNS[k], "sign"), ` ${name} `, count);
+      label.append(box, element("span", SIGNS[k], "sign"), element("span", ` ${OUTCOMES[k]} `, "name"), count);
       $("outcomes").append(label);
     });
   }
@@ -42,6 +44,9 @@
     const had = run.methods.some((method) => method.name === $("method").value);
     fill($("method"), run.methods.map((method) => [method.name, method.title]));
     if (!had) $("method").value = run.method;
+    fill($("source"), [...run.sources, NONE].map((name) => [name, name]));
+    $("source").value = run.sources[0] ?? NONE;
+    for (const id of ["source", "show-proposed"]) $(id).parentElement.hidden = !run.sources.length;
   }
 
   // Names with how many events each would leave, all other filters as they are; the chosen one stays, even with none.
@@ -131,6 +136,9 @@
       [wrong, "false unknown"],
       [unlabelled, "unannotated place"],
     ].filter(([number]) => number);
+    const isCalled = $("source").value !== NONE;
+    $(`outcome-${PROPOSED}`).parentElement.hidden = !isCalled;
+    $(`outcome-${MISSED}`).parentElement.querySelector(".name").textContent = isCalled ? " still missed " : " missed ";
     $(`outcome-${UNLABELLED}`).parentElement.hidden = !events.some((event) => event.outcome === UNLABELLED);
     $("status").textContent = things.length
       ? `${things.map(([number, name]) => counted(number, name)).join(" and ")} in ${counted(cards.length, "image")}.${tau}`
@@ -152,10 +160,10 @@
   let answered = 0;
   async function choose() {
     const mine = (asked += 1);
-    const [run, method] = [$("run").value, $("method").value];
+    const [run, method, source] = ["run", "method", "source"].map((id) => $(id).value);
     $("status").textContent = "Loading…";
     try {
-      const arrived = await Promise.all(chosenSplits().map((split) => loadPart(run, split, method)));
+      const arrived = await Promise.all(chosenSplits().map((split) => loadPart(run, split, method, source)));
       if (mine !== asked) return;
       answered = mine;
       loaded = arrived;
@@ -175,9 +183,8 @@
 
   function remember() {
     const state = new URLSearchParams();
-    for (const id of CHOICES) {
-      if ($(id).value !== (id === "by" ? "score" : id === "order" ? "table" : ALL)) state.set(id, $(id).value);
-    }
+    const usual = { by: "score", order: "table", source: chosenRun().sources[0] ?? NONE };
+    for (const id of CHOICES) if ($(id).value !== (usual[id] ?? ALL)) state.set(id, $(id).value);
     const outcomes = chosenOutcomes();
     if (!outcomes.every(Boolean)) state.set("outcome", OUTCOMES.filter((_, k) => outcomes[k]).join(","));
     if (open >= 0) state.set("image", nameOf(cards[open]));
@@ -197,7 +204,7 @@
     // The default is the first split: all of them may be large.
     const isAsked = state.has("split") || state.has("run");
     $("split").value = !isAsked ? chosenRun().splits[0].name : offered("split") ? given("split") : ALL;
-    if (offered("method")) $("method").value = given("method");
+    for (const id of ["method", "source"]) if (offered(id)) $(id).value = given(id);
     for (const id of ["category", "class"]) $(id).replaceChildren(new Option(given(id) || "all", given(id)));
     $("by").value = given("by") === "confidence" ? "confidence" : "score";
     $("order").value = offered("order") ? given("order") : "table";
@@ -286,7 +293,8 @@
       ...section("Image", [acceptance(one)].filter(Boolean)),
       ...section("Outcomes that pass the filters", one.events.map(words)),
       ...section("Ground truth", marks.filter((mark) => mark.kind === "truth").map((mark) => mark.words)),
-      ...section("Detections", marks.filter((mark) => mark.kind !== "truth").map((mark) => mark.words)),
+      ...section("Detections", marks.filter((mark) => ["known", "unknown"].includes(mark.kind)).map((mark) => mark.words)),
+      ...section("Proposals", marks.filter((mark) => mark.kind === "proposed").map((mark) => mark.words)),
     );
     // Not `disabled`, which would take the focus, and the keys with it.
     $("previous").setAttribute("aria-disabled", number === 0);
@@ -310,7 +318,7 @@
     if (event.target === $("run")) offerRun();
     // A range of one score does not apply to another.
     if (["run", "method", "by"].includes(event.target.id)) $("least").value = $("most").value = ALL;
-    if (["run", "split", "method"].includes(event.target.id)) choose();
+    if (["run", "split", "method", "source"].includes(event.target.id)) choose();
     else apply();
   });
   $("reset").addEventListener("click", (event) => {

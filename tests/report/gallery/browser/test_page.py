@@ -57,7 +57,7 @@ def counts(browser) -> list[str]:
 
 def only(browser, *outcomes: int) -> None:
     """Ticks these outcomes and no other."""
-    for k in range(4):
+    for k in (0, 1, 2, 3, 5):
         browser.read(
             f"document.getElementById('outcome-{k}').checked !== {str(k in outcomes).lower()} && "
             f"document.getElementById('outcome-{k}').click()"
@@ -82,6 +82,24 @@ def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
         "○ missed: gnu",
     ]
     assert page.read(STATUS) == "4 unknown objects and 1 false unknown in 3 images. Flagged as unknown below τ = 0."
+
+
+def test_missed_objects_are_told_apart_by_whether_a_proposal_finds_them(browser, proposing):
+    show(browser, proposing.write_gallery())
+    assert counts(browser) == ["1", "1", "1", "1", "1"]
+    names = "[...document.querySelectorAll('#outcomes label:not([hidden]) .name')].map((one) => one.textContent.trim())"
+    assert browser.read(names) == ["found", "found by proposals", "misclassified", "still missed", "false unknown"]
+    assert words(browser)[-2:] == ["◇ found by proposals: gnu, objectness 0.9", "○ still missed: gnu"]
+    only(browser, 5)
+    assert shown(browser) == ["w2"]
+    assert browser.read("document.querySelector('#cards .mark.proposed text').textContent") == "proposal 0.9"
+    assert "found+by+proposals" in browser.read("location.hash")
+    only(browser, 2)
+    assert shown(browser) == ["w3"]
+    choose(browser, source="none")
+    assert shown(browser) == ["w2", "w3"]
+    assert browser.read(names) == ["found", "misclassified", "missed", "false unknown"]
+    assert browser.complaints() == []
 
 
 def test_the_page_counts_what_the_tables_count(browser, built):
