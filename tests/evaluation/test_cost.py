@@ -8,6 +8,7 @@ from tests.detectors.test_passes import Doubled
 from farther import methods
 from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
+from farther.detectors.settings import ProposalSelection
 from farther.evaluation.cost import CostParams, RunFolders, count, measure
 from farther.scoring.entries import read_entry
 from farther.tables import Images
@@ -34,8 +35,8 @@ def costs(tmp_path_factory):
     write_json(folders.fitted / "vos/method.json", refused)
     images = Images.read(folder / "splits/test/images.parquet")
 
-    def of(detector, params, **known):
-        return measure(detector, passes, ENTRIES, images, roots, folders, params, SMALL, **known)
+    def of(detector, params, proposals=None, **known):
+        return measure(detector, passes, ENTRIES, images, roots, folders, params, SMALL, proposals, **known)
 
     return of, count(passes, ENTRIES, folders, "test"), folder
 
@@ -70,11 +71,24 @@ def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs):
             raise AssertionError("the network is as before")
 
     keys = {"": "a", "msp": "b", "again": "c"}
-    earlier = {"keys": keys, "detector": 7.0, "passes": {"doubled": 8.0}, "methods": {"msp": 9.0, "again": -1.0}}
+    earlier = {"keys": keys, "detector": 7.0, "passes": {"doubled": 8.0}, "proposals": {}, "methods": {"msp": 9.0, "again": -1.0}}
     found = costs[0](Refusing(), CostParams(), earlier=earlier, keys=keys | {"again": "d"})
     assert (found["detector"], found["passes"], found["methods"]["msp"]) == (7.0, {"doubled": 8.0}, 9.0)
     assert found["methods"]["again"] > 0
     assert costs[0](Speckles(), CostParams(images=1), earlier=earlier, keys=keys | {"": "z"})["detector"] != 7.0
+
+
+def test_proposals_are_timed_beyond_the_detector(costs):
+    class Proposing(Speckles):
+        def forward_proposals(self, prepared, image_ids, wanted):
+            asked.append((image_ids, list(wanted.values())))
+            return self.forward(prepared, image_ids), None
+
+    selection, asked = ProposalSelection(), []
+    found = costs[0](Proposing(), CostParams(images=2), {"rpn": selection})
+    assert found["proposals"]["rpn"] >= 0
+    assert (["0", "1"], [selection]) in asked
+    assert costs[0](None, CostParams(), {"rpn": selection})["proposals"] == {"rpn": None}
 
 
 def test_imported_detections_have_no_times(costs):

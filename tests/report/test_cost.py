@@ -6,6 +6,7 @@ import pytest
 from tests.report.conftest import run_of
 
 from farther.report.pages import cost
+from farther.report.pages.proposals import TimedSource, costs
 from farther.report.site import Site
 from farther.tables.documents import write_json
 
@@ -30,6 +31,8 @@ COST = {
         }
     },
 }
+#: A source of the network, and one that takes another run's detections.
+SOURCES = lambda run: [TimedSource(run, "rpn", "rpn", None), TimedSource(run, "more", "second_detector", "net")]  # noqa: E731
 NO_TIMES = {"machine": {}, "runs": {}}
 TIMES = {
     "machine": {"processor": "Some CPU", "gpu": None},
@@ -38,6 +41,7 @@ TIMES = {
             "key": "",
             "detector": 40.0,
             "passes": {"perturbed": 90.0},
+            "proposals": {"rpn": 10.0},
             "methods": {"confidence": 0.0, "knn": 0.5, "odin": 0.1},
         }
     },
@@ -58,7 +62,7 @@ def write(run, tmp_path):
         for file, content in (("cost", COST), ("times", times)):
             write_json(artifacts / f"{file}.json", content)
         with Site(artifacts / "report") as site:
-            cost.write_costs(site, [run], artifacts)
+            cost.write_costs(site, [run], artifacts, SOURCES(run))
         return artifacts / "report"
 
     return to
@@ -110,6 +114,16 @@ def test_times_change_no_file_but_the_one_that_is_not_shared(write):
     assert "detection takes 40.0 ms per image" in timed.pop("times.js").decode()
     assert timed == without
     assert "no times here" in without["cost.html"].decode()
+
+
+def test_the_page_of_proposals_has_what_each_source_adds(run, tmp_path):
+    with Site(tmp_path / "report") as site:
+        without, timed = (costs(site, SOURCES(run), some) for some in (NO_TIMES, TIMES))
+    cells = re.findall(r"<td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td>", timed)
+    # The network's own adds 10 ms to 40; a second detector, here of the same network, all of its 40.
+    assert cells == ["net (voc)", "rpn", "40.0", "10.0", "80.0", "net (voc)", "more", "40.0", "40.0", "50.0"]
+    assert "no times here" in without
+    assert "no times here" not in timed
 
 
 def test_a_page_shows_the_times_beside_it(write, browser):

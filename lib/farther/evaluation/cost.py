@@ -24,6 +24,7 @@ from farther.cores import has_gpu
 from farther.detectors import Detector
 from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import Pass
+from farther.detectors.settings import ProposalSelection
 from farther.images.device import inference_mode, one_thread
 from farther.images.read import load
 from farther.methods import Method, not_applicable
@@ -33,9 +34,12 @@ from farther.registry import STRICT
 from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
-from farther.tables.stored import RunCost, RunTimes
+from farther.tables.stored import NetworkTimes, RunCost, RunTimes
 
 T = TypeVar("T")
+
+#: The call of `_times` that detects, and nothing else.
+DETECTOR = ("detector", "")
 
 #: Regions that are scored for a timing, at most.
 REGIONS = 4096
@@ -108,10 +112,11 @@ def measure(
     folders: RunFolders,
     params: CostParams,
     inference: InferenceParams | None = None,
+    proposals: Mapping[str, ProposalSelection] | None = None,
     earlier: RunTimes | None = None,
     keys: Mapping[str, str] | None = None,
 ) -> RunTimes:
-    """Times the detector, its passes and its methods on some images; PyTorch uses one core, or the detector's GPU.
+    """Times the detector, its passes, proposals and methods on some images; PyTorch uses one core, or a GPU.
 
     Args:
         detector: The run's detector; None for imported detections, whose costs are not known.
@@ -122,12 +127,13 @@ def measure(
         folders: The run's files.
         params: How many images.
         inference: Batch size and limits.
+        proposals: Selections of proposals of the network's own pass, by the name of their source.
         earlier: Times that were measured before: those under the same key stay.
         keys: Of what is timed, see `RunTimes`; a part without one is measured.
 
     Returns:
-        Milliseconds per image. "detector": None where not measured; "passes": {name: those beyond the detector's};
-        "methods": {entry: those of scoring}, without entries that do not apply.
+        Milliseconds per image. "detector": None where not measured; "passes" and "proposals": {name: those beyond the
+        detector's}; "methods": {entry: those of scoring}, without entries that do not apply.
     """
     keys = dict(keys or {})
     kept = {name for name, key in keys.items() if earlier is not None and earlier.get("keys", {}).get(name) == key}
@@ -137,38 +143,51 @@ def measure(
         for entry, state, regions in _fitted(entries, folders, params.split)
     }
     if earlier is not None and "" in kept:
-        milliseconds, further = earlier["detector"], earlier["passes"]
+        network: NetworkTimes = earlier
     else:
-        measured = _network(detector, passes, images, roots, folders, params, inference or InferenceParams())
-        milliseconds, further = measured
-    return {"keys": keys, "detector": milliseconds, "passes": further, "methods": scoring}
+        places = images, roots, folders, params, inference or InferenceParams()
+        network = _network(detector, passes, proposals or {}, *places)
+    return {**network, "keys": keys, "methods": scoring}
 
 
 def _network(
     detector: Detector | None,
     passes: Mapping[str, Pass],
+    proposals: Mapping[str, ProposalSelection],
     images: Images,
     roots: Mapping[str, Path],
     folders: RunFolders,
     params: CostParams,
     inference: InferenceParams,
-) -> tuple[float | None, dict[str, float | None]]:
-    """The parts "detector" and "passes" of `measure`."""
+) -> NetworkTimes:
+    """What `measure` measures of the network."""
     drawn = np.unique(np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int))
     files = [inside(roots[images.dataset[row]], images.file[row]) for row in drawn]
-    times: dict[str, float] = {}
+    times: dict[tuple[str, str], float] = {}
     if detector is not None and files:
         for one in passes.values():
             one.learn(folders.regions)
         pixels = [load(file, inference.max_pixels) for file in files]
-        times = _times(detector, passes, pixels, inference.batch_size)
-    return times.get(""), {name: max(0.0, times[name] - times[""]) if times else None for name in passes}
+        times = _times(detector, passes, proposals, pixels, inference.batch_size)
+    further = {call: max(0.0, of_call - times[DETECTOR]) for call, of_call in times.items()}
+    return {
+        "detector": times.get(DETECTOR),
+        "passes": {name: further.get(("pass", name)) for name in passes},
+        "proposals": {name: further.get(("proposals", name)) for name in proposals},
+    }
 
 
 def _times(
-    detector: Detector, passes: Mapping[str, Pass], pixels: Sequence[np.ndarray], batch_size: int
-) -> dict[str, float]:
-    """Milliseconds per image of preparing and detecting (""), and of each pass, which detects too."""
+    detector: Detector,
+    passes: Mapping[str, Pass],
+    proposals: Mapping[str, ProposalSelection],
+    pixels: Sequence[np.ndarray],
+    batch_size: int,
+) -> dict[tuple[str, str], float]:
+    """Milliseconds per image of preparing and detecting, and of each pass and each kind of proposals, which detect too.
+
+    Its keys are `DETECTOR`, and "pass" or "proposals" with a name.
+    """
     names = [str(number) for number in range(len(pixels))]
     starts = range(0, len(pixels), batch_size)
     batches = [(pixels[at : at + batch_size], names[at : at + batch_size]) for at in starts]
@@ -176,6 +195,14 @@ def _times(
     def detect(images: Sequence[np.ndarray], image_ids: list[str]) -> Regions:
         with inference_mode():
             return detector.forward([detector.prepare(image) for image in images], image_ids)
+
+    def propose(selection: ProposalSelection) -> Callable[..., Any]:
+        def call(images: Sequence[np.ndarray], image_ids: list[str]) -> Any:
+            with inference_mode():
+                prepared = [detector.prepare(image) for image in images]
+                return detector.forward_proposals(prepared, image_ids, {"": selection})
+
+        return call
 
     def look_again(one: Pass) -> Callable[..., Regions]:
         def call(images: Sequence[np.ndarray], image_ids: list[str]) -> Regions:
@@ -189,7 +216,11 @@ def _times(
 
     getattr(detector, "network")  # noqa: B009, loaded outside of inference mode: a pass may compute gradients
     with one_thread():
-        calls = {"": detect, **{name: look_again(one) for name, one in passes.items()}}
+        calls = {
+            DETECTOR: detect,
+            **{("pass", name): look_again(one) for name, one in passes.items()},
+            **{("proposals", name): propose(selection) for name, selection in proposals.items()},
+        }
         return {name: _milliseconds(call, batches) / len(pixels) for name, call in calls.items()}
 
 
@@ -203,7 +234,7 @@ def timed(call: Callable[[], T], tries: int = 1) -> tuple[float, T]:
     return fastest, returned
 
 
-def _milliseconds(call: Callable[..., Regions], batches: Sequence[tuple[Sequence[np.ndarray], list[str]]]) -> float:
+def _milliseconds(call: Callable[..., Any], batches: Sequence[tuple[Sequence[np.ndarray], list[str]]]) -> float:
     """Milliseconds that a call takes for all batches, after the first one to warm up."""
     call(*batches[0])
     return 1000 * timed(lambda: [call(*batch) for batch in batches], tries=2)[0]

@@ -7,15 +7,17 @@ whose fitted state is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farther import detectors
 from farther.datasets import image_roots
-from farther.detectors import Detector
+from farther.detectors import Adapter, Detector
 from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import read_passes
+from farther.detectors.proposals import read_sources, selections
+from farther.detectors.settings import ProposalSelection
 from farther.errors import Finding, refused
 from farther.evaluation.cost import CostParams, RunFolders, count, machine, measure
 from farther.keyed import KEYS, Keyed
@@ -59,7 +61,7 @@ def main() -> None:
             detector = detectors.of_entry(entry)
             images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / params.split / "images.parquet")
             network = detector if isinstance(detector, Detector) else None
-            places = images, roots, folders, params, inference
+            places = images, roots, folders, params, inference, _selections(run, entry, detector)
             known[run] = measure(network, passes, entries, *places, earlier=known.get(run), keys=keys)
             say(f"{run}: {_summary(known[run])}", flush=True)
         times[run] = known[run]
@@ -80,8 +82,14 @@ def _keys(folders: RunFolders, entries: Sequence[MethodEntry], asked: str) -> di
     return {"": network} | {one.name: digest(network, repr(one), fitted.key(one.name) or "") for one in entries}
 
 
+def _selections(run: str, entry: Mapping[str, Any], detector: Adapter) -> dict[str, ProposalSelection]:
+    """Those of the sources of proposals that come of the network's own pass."""
+    found = selections(run, read_sources(run, entry.get("proposals")), detector)
+    return {name: selection for name, selection in found.items() if selection is not None}
+
+
 def _summary(times: RunTimes) -> str:
-    parts = {"detector": times["detector"], **times["passes"]}
+    parts = {"detector": times["detector"], **times["passes"], **times["proposals"]}
     said = [f"{name} {ms:.1f} ms per image" for name, ms in parts.items() if ms is not None]
     return ", ".join(said) or "not measured"
 

@@ -99,16 +99,22 @@ class Cost(TypedDict):
     runs: dict[str, RunCost]
 
 
-class RunTimes(TypedDict):
-    """Milliseconds per image of a run's detector, of each pass beyond it, and of scoring by each method.
+class NetworkTimes(TypedDict):
+    """Milliseconds per image of a run's detector, and of each pass and its proposals beyond it."""
 
-    `keys` are of what was timed: of the detector and its passes (""), and of each method; without them, the times are
-    from before there were keys.
+    detector: float | None
+    passes: dict[str, float | None]
+    proposals: NotRequired[dict[str, float | None]]
+
+
+class RunTimes(NetworkTimes):
+    """The same, and milliseconds per image of scoring by each method.
+
+    `keys` are of what was timed: of the network (""), and of each method. Times of version 1.0 have neither keys nor
+    proposals.
     """
 
     keys: NotRequired[dict[str, str]]
-    detector: float | None
-    passes: dict[str, float | None]
     methods: dict[str, float]
 
 
@@ -117,6 +123,10 @@ class Times(TypedDict):
 
     machine: dict[str, str | None]
     runs: dict[str, RunTimes]
+
+
+#: What another machine than that of the stage `cost` knows.
+NO_TIMES: Times = {"machine": {}, "runs": {}}
 
 
 def ingest_warnings(folder: Path) -> IngestWarnings:
@@ -143,4 +153,4 @@ def read_cost(file: Path) -> Cost:
 
 def read_times(file: Path) -> Times:
     """What the stage `cost` timed; nothing where it has not run on this machine."""
-    return read_typed(Times, file) if file.exists() else {"machine": {}, "runs": {}}
+    return read_typed(Times, file) if file.exists() else NO_TIMES

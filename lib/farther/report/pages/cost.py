@@ -1,7 +1,7 @@
 """The page of cost and quality: what a method gains over the detector's confidence, and what it costs per image.
 
 The page is the same on every machine. `times.js`, which neither git nor DVC tracks, has its part with the times of this
-machine, and puts it in place of the one without when the page is opened.
+machine, and puts it in place of the one without when the page is opened. So it does with that of the page of proposals.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from farther.metrics.catalogue import METRICS
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing
+from farther.report.pages import proposals
 from farther.report.results import Run
 from farther.report.site import Site, as_script
 from farther.tables.files import digest
-from farther.tables.stored import Cost, RunCost, RunTimes, Times, read_cost, read_times
+from farther.tables.stored import NO_TIMES, Cost, RunCost, RunTimes, Times, read_cost, read_times
 
 #: Replaces the part of the page that it was made with, not that of a page that was pulled or checked out since.
 SCRIPT = """"use strict";
-{
-  const place = document.getElementById("costs");
-  if (place.dataset.key === %s) place.innerHTML = %s;
+for (const [id, key, part] of %s) {
+  const place = document.getElementById(id);
+  if (place?.dataset.key === key) place.innerHTML = part;
 }
 """
 
@@ -40,18 +41,32 @@ SHORTEST_MS = 0.01
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    write_costs(site, results.evaluated, results.artifacts)
+    sources = proposals.sources(results.evaluated, results.params["detectors"])
+    write_costs(site, results.evaluated, results.artifacts, sources)
 
 
-def write_costs(site: Site, runs: Sequence[Run], artifacts: Path) -> None:
-    """Writes the page of the evaluated runs, and `times.js` where the stage `cost` has timed on this machine."""
+def write_costs(
+    site: Site, runs: Sequence[Run], artifacts: Path, sources: Sequence[proposals.TimedSource] = ()
+) -> None:
+    """Writes the page of the evaluated runs, and `times.js` where the stage `cost` has timed on this machine.
+
+    Args:
+        site: The report.
+        runs: The evaluated runs.
+        artifacts: The artifacts folder.
+        sources: Sources of proposals, whose page has times too.
+    """
     cost, times = read_cost(artifacts / "cost.json"), read_times(artifacts / "times.json")
-    without = content(runs, cost, {"machine": {}, "runs": {}})
+    without = content(runs, cost, NO_TIMES)
     part = site.render("cost.html", "costs.html", **without)
     site.write("cost.html", tables=without["tables"], costs=Markup(part), key=digest(part))
     if times["runs"]:
         timed = site.render("cost.html", "costs.html", **content(runs, cost, times))
-        site.write_text("times.js", SCRIPT % (as_script(digest(part)), as_script(timed)))
+        parts = [("costs", digest(part), timed)]
+        if sources:
+            before, now = (proposals.costs(site, sources, some) for some in (NO_TIMES, times))
+            parts.append((proposals.COSTS, digest(before), now))
+        site.write_text("times.js", SCRIPT % as_script(parts))
 
 
 def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from markupsafe import Markup
 
 from farther.evaluation.proposals import FrocPoint, RecoveredObjects, SourceResults
 from farther.evaluation.with_proposals import CHANGED, MethodWithProposals
@@ -12,6 +15,8 @@ from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import DISTANCES, Run, heading, title_of_split
 from farther.report.site import Site
+from farther.tables.files import digest
+from farther.tables.stored import NO_TIMES, Times
 
 #: Columns of average recall: key and heading.
 RECALLS = {
@@ -20,6 +25,9 @@ RECALLS = {
     **{f"ar@100_{size}": f"AR@100, {size} (%)" for size in ("small", "medium", "large")},
 }
 
+#: Place of `costs` in the page.
+COSTS = "proposal-costs"
+
 #: Metrics of detections and proposals together → their names in the catalogue.
 TOGETHER = {key: f"open_world_{key}" if key == "u_recall" else key for key in CHANGED}
 
@@ -27,7 +35,62 @@ TOGETHER = {key: f"open_world_{key}" if key == "u_recall" else key for key in CH
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
     shown = [(run, results.shown_method(run)) for run in results.evaluated if run.recovered]
-    site.write("proposals.html", **content(shown))
+    part = costs(site, sources(results.evaluated, results.params["detectors"]), NO_TIMES)
+    site.write("proposals.html", costs=Markup(part), key=digest(part), **content(shown))
+
+
+@dataclass(frozen=True)
+class TimedSource:
+    """A source of proposals of a run: its name and kind, and the run whose detections it takes, None for its own."""
+
+    run: Run
+    name: str
+    kind: str
+    other: str | None
+
+
+def sources(runs: Sequence[Run], detectors: Mapping[str, Any]) -> list[TimedSource]:
+    """All sources of the evaluated runs.
+
+    Args:
+        runs: The evaluated runs.
+        detectors: Section `detectors` of params.yaml.
+    """
+    entries = {run.name: (detectors.get(run.name) or {}).get("proposals") or {} for run in runs}
+    return [
+        TimedSource(run, name, source.kind, (entries[run.name].get(name) or {}).get("run"))
+        for run in runs
+        for name, source in _sources(run)
+    ]
+
+
+def costs(site: Site, of: Sequence[TimedSource], times: Times) -> str:
+    """The part of the page that has the times of a machine, or none."""
+    rows = []
+    for source in of:
+        timed = times["runs"].get(source.run.name)
+        alone, further = (timed["detector"], _further(source, times)) if timed else (None, None)
+        share = None if alone is None or further is None else alone / (alone + further)
+        rows.append(
+            {
+                "Detector": source.run.full_title,
+                "Source": source.name,
+                "Detection (ms)": ABSENT if alone is None else f"{alone:.1f}",
+                "Further (ms)": ABSENT if further is None else f"{further:.1f}",
+                "Speed with proposals (%)": percent(share),
+            }
+        )
+    caption = "Milliseconds per image of detection, and what each source adds; imported boxes are not timed."
+    listing = Listing.of(caption, rows, ["Detection (ms)", "Further (ms)", "Speed with proposals (%)"])
+    return site.render("proposals.html", "proposal_costs.html", machine=times["machine"], listed=listing)
+
+
+def _further(source: TimedSource, times: Times) -> float | None:
+    """Milliseconds that a source adds: of the network's own pass, or all of another run's detection."""
+    timed = times["runs"].get(source.other or source.run.name)
+    if timed is None:
+        return None
+    return timed["detector"] if source.other else timed.get("proposals", {}).get(source.name)
 
 
 def content(shown: Sequence[tuple[Run, str]]) -> dict[str, Any]:
