@@ -61,6 +61,7 @@ def sources(runs: Sequence[Run], detectors: Mapping[str, Any]) -> list[TimedSour
         TimedSource(run, name, source.kind, (entries[run.name].get(name) or {}).get("run"))
         for run in runs
         for name, source in _sources(run)
+        if source.rule == "objectness"
     ]
 
 
