@@ -1,5 +1,7 @@
 """Proposals where a detector is deployed: those of the pipeline, on no detection and above the threshold."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
@@ -63,6 +65,11 @@ def test_predict_writes_and_draws_them(deployed, tmp_path):
     images = pl.read_parquet(tmp_path / "out/images.parquet")
     assert images["proposals"].sum() == len(table) > 5
     assert (table["objectness"] > THRESHOLD).all()
+    # The images are those of validation: so are the numbers of drift.
+    drift = json.loads((tmp_path / "out/drift.json").read_text())
+    validation, total = (drift[name]["proposals"] for name in ("validation", "total"))
+    assert sum(validation["counts"]) == sum(total["counts"]) == len(table)
+    assert np.abs(np.subtract(validation["counts"], total["counts"])).max() <= 1  # the network's rounding
     name = table["image_id"][0]
     pixels = np.asarray(Image.open(deployed.folder / "val" / name).convert("RGB"))
     picture = draw(pixels, monitor(pixels, [name]))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import NonNegativeInt
 from pydantic.dataclasses import dataclass
 
+from farther.metrics.open_set.proposals import beside
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor.drift import Rates
+from farther.tables import Regions
 from farther.tables.schema import Schema
 
 
@@ -92,6 +95,11 @@ class BundledProposals(Schema):
     threshold: float | None
     iou: float
     alarms: float
+
+    def are_called(self, proposals: Regions, detections: Regions) -> np.ndarray:
+        """Proposals that are called unknown beside these detections, ndarray of shape (P,), bool."""
+        rows = beside(proposals, detections, self.iou)
+        return rows if self.threshold is None else rows & (proposals.score > self.threshold)
 
 
 class BundleInfo(Schema):

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from farther import __version__, detectors
 from farther.detectors import Detector
 from farther.detectors.known_classes import renamed
@@ -37,7 +39,7 @@ from farther.monitor.bundle_info import (
 from farther.monitor.drift import Rates
 from farther.scoring.entries import MethodEntry
 from farther.scoring.inputs import folder_digest
-from farther.tables import Header, RegionsFolder
+from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import write_json
 from farther.tables.files import write_aside
 from farther.tables.folders import resolved
@@ -196,8 +198,18 @@ class BundleSource:
         scores = aligned_scores(stored, self.files.scores(self.method.name, split.name), len(split.folder))
         detected = stored.score >= operating
         rejected = self.self_aware.rejected(stored, names)
-        rates = Rates.of(stored.image_id[detected], scores[detected] < tau, names, rejected)
+        called = self._called(stored[detected])
+        rates = Rates.of(stored.image_id[detected], scores[detected] < tau, names, rejected, called)
         return Validation(**rates.to_json(), split=split.name)
+
+    def _called(self, detections: Regions) -> tuple[np.ndarray, np.ndarray] | None:
+        """Image and objectness of the validation split's proposals that are called unknown; None without proposals."""
+        said = self.proposals()
+        if said is None:
+            return None
+        found = Regions.read(self.files.proposals(said.source, self.calibration_split))
+        found = found[said.are_called(found, detections)]
+        return found.image_id, found.score
 
 
 def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, onnx: bool = False) -> Path:

@@ -8,8 +8,12 @@ window. Detections in one image are not independent: both numbers of them are di
 Rao and Scott, 1992, https://doi.org/10.2307/2532311), the variance of the share over images by that of independent
 detections.
 
+Of a bundle with proposals two values more are compared: the share of the proposals called unknown whose objectness is
+above its median in validation; and their number per image, by the conditional test of two Poisson counts (Przyborowski
+and Wilenski, 1940, https://doi.org/10.1093/biomet/31.3-4.313), divided by the variance of the number over its mean.
+
 Over many windows some would leave an interval of fixed level by chance. The k-th window is tested at the level
-`level` / (3 k (k + 1)), which adds up to `level` over three shares and any number of windows: the probability that a
+`level` / (s k (k + 1)), which adds up to `level` over s values and any number of windows: the probability that a
 stream without drift ever raises a false alarm is at most `level` (5%).
 """
 
@@ -18,13 +22,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from farther.errors import ParameterError
+from farther.monitor.proposal_rates import ProposalRates, consistent_number, design_effect
 
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
@@ -37,6 +42,12 @@ SHARES = {
     "unknown": "of the detections are unknown",
     "rejected": "of the images are rejected",
     "empty": "of the images have no detections",
+}
+
+#: What is compared besides where the bundle has proposals.
+OF_PROPOSALS = {
+    "proposals": "proposals per image are called unknown",
+    "objectness": "of the proposals have an objectness above its median there",
 }
 
 
@@ -52,6 +63,7 @@ class Rates:
         unknown: Detections that were flagged unknown.
         design_effect: Variance of the share of unknown detections over images, by that of as many independent
             detections; 1 or more.
+        proposals: Proposals that are called unknown; None where the bundle has none.
     """
 
     images: int = 0
@@ -60,9 +72,17 @@ class Rates:
     detections: int = 0
     unknown: int = 0
     design_effect: float = 1.0
+    proposals: ProposalRates | None = None
 
     @classmethod
-    def of(cls, image_id: np.ndarray, unknown: np.ndarray, images: Sequence[str], rejected: Sequence[str]) -> Rates:
+    def of(
+        cls,
+        image_id: np.ndarray,
+        unknown: np.ndarray,
+        images: Sequence[str],
+        rejected: Sequence[str],
+        proposals: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> Rates:
         """The rates of a set of images.
 
         Args:
@@ -70,16 +90,32 @@ class Rates:
             unknown: Whether it was flagged unknown, ndarray of shape (N,), bool.
             images: Names of all images.
             rejected: Names of those that were rejected.
+            proposals: Image and objectness of each proposal that is called unknown, ndarrays of shape (P,).
         """
         row = {name: number for number, name in enumerate(images)}
         rows = np.fromiter((row[name] for name in image_id), np.int64, len(image_id))
         detections = np.bincount(rows, minlength=len(images))
         flagged = np.bincount(rows[np.asarray(unknown, bool)], minlength=len(images))
         empty = int((detections == 0).sum())
-        effect = _design_effect(detections, flagged)
-        return cls(len(images), len(rejected), empty, int(detections.sum()), int(flagged.sum()), effect)
+        effect = design_effect(detections, flagged)
+        of_proposals = None
+        if proposals is not None:
+            where = np.fromiter((row[name] for name in proposals[0]), np.int64, len(proposals[0]))
+            of_proposals = ProposalRates.of(where, proposals[1], len(images))
+        return cls(len(images), len(rejected), empty, int(detections.sum()), int(flagged.sum()), effect, of_proposals)
 
-    def with_image(self, detections: int, unknown: int, *, accepted: bool) -> Rates:
+    @property
+    def compared(self) -> dict[str, str]:
+        """The values that are compared with these, in words."""
+        return SHARES if self.proposals is None else {**SHARES, **OF_PROPOSALS}
+
+    def emptied(self) -> Rates:
+        """Rates of no image yet, to be compared with these."""
+        return Rates(proposals=None if self.proposals is None else ProposalRates.none(self.proposals.edges))
+
+    def with_image(
+        self, detections: int, unknown: int, *, accepted: bool, objectness: np.ndarray | None = None
+    ) -> Rates:
         """These rates and one more image."""
         return Rates(
             self.images + 1,
@@ -88,10 +124,14 @@ class Rates:
             self.detections + detections,
             self.unknown + unknown,
             self.design_effect,
+            None if self.proposals is None or objectness is None else self.proposals.adding(objectness),
         )
 
     def counts(self, share: str) -> tuple[int, int]:
-        """Number of a share, and what it is a share of."""
+        """Number of a share, and what it is a share of; of proposals, their number and that of images."""
+        if share in OF_PROPOSALS:
+            found = self.proposals or ProposalRates.none(())
+            return (found.number, self.images) if share == "proposals" else (found.above_median, found.number)
         return getattr(self, share), self.detections if share == "unknown" else self.images
 
     def share(self, share: str) -> float | None:
@@ -101,7 +141,8 @@ class Rates:
 
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""
-        return {field.name: getattr(self, field.name) for field in fields(Rates)}
+        proposals = None if self.proposals is None else asdict(self.proposals)
+        return {**{field.name: getattr(self, field.name) for field in fields(Rates)}, "proposals": proposals}
 
 
 @dataclass(frozen=True)
@@ -144,10 +185,10 @@ class Window:
         """One line about a share outside its interval."""
         low, high = self.intervals[name] or (0.0, 1.0)
         last = self.first + self.rates.images - 1
+        here, there = (said(name, rates.share(name)) for rates in (self.rates, self.validation))
         return (
-            f"images {self.first:,} to {last:,}: {_percent(self.rates.share(name))} {SHARES[name]}; ID validation "
-            f"showed {_percent(self.validation.share(name))}, and {_percent(low)} to {_percent(high)} is consistent "
-            "with it"
+            f"images {self.first:,} to {last:,}: {here} {self.validation.compared[name]}; ID validation showed {there}, "
+            f"and {said(name, low)} to {said(name, high)} is consistent with it"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -192,18 +233,36 @@ class Drift:
         if not validation.images:
             raise ParameterError("the ID validation split has no image to compare with")
         self.validation, self.window, self.level = validation, window, level
-        self.total, self.count, self.alarms = Rates(), 0, 0
+        self.total, self.count, self.alarms = validation.emptied(), 0, 0
         self.windows: deque[Window] = deque(maxlen=KEPT)
-        self._current = Rates()
+        self._current = validation.emptied()
 
     def update(self, monitored: Monitored) -> Window | None:
         """Counts an image; the window that it completes, if it does."""
-        return self.add(len(monitored.unknown), int(np.sum(monitored.unknown)), accepted=bool(monitored.accepted))
+        objectness = None if monitored.proposals is None else monitored.proposals.score
+        unknown = int(np.sum(monitored.unknown))
+        return self.add(len(monitored.unknown), unknown, accepted=bool(monitored.accepted), objectness=objectness)
 
-    def add(self, detections: int, unknown: int, *, accepted: bool = True) -> Window | None:
-        """The same by the numbers of the image's detections."""
-        self.total = self.total.with_image(detections, unknown, accepted=accepted)
-        self._current = self._current.with_image(detections, unknown, accepted=accepted)
+    def add(
+        self, detections: int, unknown: int, *, accepted: bool = True, objectness: np.ndarray | None = None
+    ) -> Window | None:
+        """The same by the numbers of the image's detections.
+
+        Args:
+            detections, unknown: Number of them, and of those that are unknown.
+            accepted: Whether the image is.
+            objectness: Of its proposals that are called unknown; None for a bundle without proposals.
+
+        Raises:
+            ParameterError: there are proposals here and none in the validation, or the other way round.
+        """
+        if objectness is not None and self.validation.proposals is None:
+            problem = "ID validation of the bundle has no proposals to compare with: write it again by `farther bundle`"
+            raise ParameterError(problem)
+        if objectness is None and self.validation.proposals is not None:
+            raise ParameterError("the bundle has proposals: give the objectness of those of each image")
+        self.total = self.total.with_image(detections, unknown, accepted=accepted, objectness=objectness)
+        self._current = self._current.with_image(detections, unknown, accepted=accepted, objectness=objectness)
         return self.close() if self._current.images == self.window else None
 
     def close(self) -> Window | None:
@@ -211,14 +270,15 @@ class Drift:
         if not self._current.images:
             return None
         self.count += 1
-        level = self.level / (len(SHARES) * self.count * (self.count + 1))
-        intervals = {name: consistent(self.validation, self._current, name, level) for name in SHARES}
+        names = self.validation.compared
+        level = self.level / (len(names) * self.count * (self.count + 1))
+        intervals = {name: consistent(self.validation, self._current, name, level) for name in names}
         first = self.total.images - self._current.images + 1
         before = self.windows[-1].outside if self.windows else ()
         window = Window(self.count, first, self._current, intervals, self.validation, before)
         self.windows.append(window)
         self.alarms += bool(window.outside)
-        self._current = Rates()
+        self._current = self.validation.emptied()
         return window
 
     def to_json(self) -> dict[str, Any]:
@@ -242,10 +302,15 @@ def consistent(validation: Rates, window: Rates, share: str, level: float) -> tu
     Args:
         validation: The rates of the ID validation split.
         window: Those of the window, of which only the size counts.
-        share: A key of `SHARES`.
+        share: A key of `Rates.compared`.
         level: Of the two-sided test.
     """
+    proposals = validation.proposals
+    if share == "proposals" and proposals is not None:
+        return consistent_number(proposals, validation.images, window.images, level)
     effect = validation.design_effect if share == "unknown" else 1.0
+    if share == "objectness" and proposals is not None:
+        effect = proposals.design_effect
     (found, of), (_, size) = validation.counts(share), window.counts(share)
     found, of, size = round(found / effect), int(of / effect), int(size / effect)
     if not of or not size:
@@ -271,16 +336,8 @@ def _limits(found: int, of: int, size: int, level: float) -> tuple[int, int]:
     return low, high
 
 
-def _design_effect(detections: np.ndarray, unknown: np.ndarray) -> float:
-    """Design effect of the share of unknown detections by linearisation, from the numbers of each image."""
-    count, images = int(detections.sum()), len(detections)
-    share = unknown.sum() / count if count else 0.0
-    if images < 2 or not 0 < share < 1:
-        return 1.0
-    residuals = unknown - share * detections
-    over_images = images / (images - 1) * float(residuals @ residuals)
-    return max(1.0, float(over_images / (count * share * (1 - share))))
-
-
-def _percent(share: float | None) -> str:
-    return "none" if share is None else f"{100 * share:.1f}%"
+def said(name: str, share: float | None) -> str:
+    """A value in words: a share in per cent, a number of proposals as it is."""
+    if share is None:
+        return "none"
+    return f"{share:.2f}" if name == "proposals" else f"{100 * share:.1f}%"

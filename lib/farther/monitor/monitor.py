@@ -18,7 +18,6 @@ from farther.detectors.known_classes import renamed
 from farther.errors import DataError, ParameterError
 from farther.images.device import inference_mode
 from farther.images.read import as_pixels, load
-from farther.metrics.open_set.proposals import beside
 from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
 from farther.tables import Header, Regions
@@ -254,10 +253,7 @@ class Monitor:
         """The proposals of each image that are called unknown."""
         said = self.bundle.info.proposals
         assert said is not None
-        rows = beside(proposals, detections, said.iou)
-        if said.threshold is not None:
-            rows &= proposals.score > said.threshold
-        found = proposals[rows]
+        found = proposals[said.are_called(proposals, detections)]
         return [found[first:end] for first, end in pairwise(_starts(found, ids))]
 
     def _regions(self, prepared: list, ids: list[str]) -> tuple[Regions, Regions | None]:

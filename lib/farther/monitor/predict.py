@@ -76,6 +76,8 @@ class Predicted:
             f"{total.images:,} images in {self.seconds:.1f} s ({self.per_second:.1f} per second)",
             f"{total.detections:,} detections, {total.unknown:,} of them unknown",
         ]
+        if total.proposals is not None:
+            parts.append(f"{total.proposals.number:,} proposals called unknown")
         if total.rejected:
             parts.append(f"{total.rejected:,} images rejected")
         if self.failed:

@@ -8,11 +8,12 @@ import re
 import numpy as np
 import pytest
 import vl_convert
-from scipy.stats import fisher_exact
+from scipy.stats import binom, fisher_exact
 
 from farther.errors import ParameterError
 from farther.monitor.drift import KEPT, SHARES, Drift, Rates, consistent
 from farther.monitor.drift_page import write_drift
+from farther.monitor.proposal_rates import ProposalRates
 
 SPEC = re.compile(r'<script type="application/json" id="(drift-\d)">(.*?)</script>', re.DOTALL)
 
@@ -48,6 +49,65 @@ def test_the_interval_holds_exactly_the_shares_that_fishers_test_does_not_refuse
         table = [[rejected, size - rejected], [5, 45]]
         tails = [fisher_exact(table, alternative=side).pvalue for side in ("less", "greater")]
         assert (min(tails) >= level / 2) == (low <= rejected / size <= high), rejected
+
+
+def test_the_interval_of_a_number_holds_what_the_conditional_test_does_not_refuse():
+    of, size, level = 50, 20, 0.1
+    for found in (0, 1, 13):
+        validation = Rates(images=of, proposals=ProposalRates((), (found,)))
+        low, high = consistent(validation, Rates(images=size), "proposals", level)
+        for number in range(40):
+            here = binom(number + found, size / (of + size))
+            refused = min(here.cdf(number), here.sf(number - 1)) < level / 2
+            assert refused == (not low <= number / size <= high), (found, number)
+
+
+def proposing(random: np.random.Generator, images: int, shift: float = 0.0, mean: float = 0.5) -> list[np.ndarray]:
+    """Objectness of each image's proposals; their number varies more than Poisson's."""
+    return [random.beta(2, 5, random.poisson(rate)) + shift for rate in random.gamma(1, mean, images)]
+
+
+def of_proposals(each: list[np.ndarray]) -> Rates:
+    names = [str(number) for number in range(len(each))]
+    image = np.repeat(names, [len(one) for one in each])
+    return Rates.of(np.zeros(0, object), np.zeros(0, bool), names, [], (image, np.concatenate(each)))
+
+
+def watched(validation: Rates, each: list[np.ndarray]) -> Drift:
+    drift = Drift(validation, window=100)
+    for objectness in each:
+        drift.add(0, 0, objectness=objectness)
+    return drift
+
+
+def test_number_and_objectness_of_proposals_are_compared_with_those_of_validation(tmp_path):
+    random = np.random.default_rng(5)
+    each = proposing(random, 400)
+    validation = of_proposals(each)
+    assert validation.proposals.number == sum(map(len, each))
+    assert validation.proposals.above_median == pytest.approx(validation.proposals.number / 2, abs=1)
+    assert validation.proposals.dispersion == pytest.approx(1.5, abs=0.3)
+    assert Rates(images=1).share("proposals") == 0
+    alarms = [watched(of_proposals(proposing(random, 250)), proposing(random, 500)).alarms for _ in range(60)]
+    assert np.mean(np.array(alarms) > 0) <= 0.1
+    assert watched(validation, proposing(random, 100, mean=2)).windows[-1].outside == ("proposals",)
+    drift = watched(validation, proposing(random, 200, shift=0.2))
+    assert [window.outside for window in drift.windows] == [("objectness",), ("objectness",)]
+    assert drift.total.proposals.number == sum(drift.total.proposals.counts)
+    write_drift(drift, tmp_path, "gate")
+    page = (tmp_path / "drift/index.html").read_text()
+    assert "Proposals called unknown per image" in page
+    assert "Objectness of all proposals" in page
+    written = json.loads((tmp_path / "drift.json").read_text())
+    assert written["last_windows"][0]["outside"] == ["objectness"]
+    assert sum(written["total"]["proposals"]["counts"]) == drift.total.proposals.number
+
+
+def test_proposals_of_a_bundle_without_them_are_refused_and_so_is_a_bundle_s_without_any():
+    with pytest.raises(ParameterError, match="ID validation of the bundle has no proposals"):
+        Drift(Rates(images=5)).add(0, 0, objectness=np.zeros(1))
+    with pytest.raises(ParameterError, match="the bundle has proposals: give the objectness"):
+        Drift(of_proposals([np.ones(1)])).add(0, 0)
 
 
 def test_detections_that_agree_within_an_image_count_as_one():
