@@ -209,10 +209,16 @@ class Pipeline:
         self._written = time.monotonic()
 
     def _execute(self, watcher: Watcher, stage: Any, **options: Any) -> None:
-        """Runs the command of a stage, as `dvc.stage.run.cmd_run` does, while other stages have their turn."""
+        """Runs the command of a stage, as `dvc.stage.run.cmd_run` does, while other stages have their turn.
+
+        DVC would record dependencies as they are at the end: after a `git checkout` meanwhile, it would take the outputs
+        of the earlier ones for current.
+        """
+        from dvc.exceptions import DvcException
         from dvc.stage.exceptions import StageCmdFailedError
         from dvc.stage.run import _make_cmd, get_executable, prepare_kwargs
 
+        earlier = _dependencies(stage)
         self._turns.unlock()
         try:
             for command in stage.cmd if isinstance(stage.cmd, list) else stage.cmd.splitlines():
@@ -221,6 +227,10 @@ class Pipeline:
                     raise StageCmdFailedError(command, status)
         finally:
             self._turns.lock()
+        later = _dependencies(stage)
+        if changed := [name for name in later if later[name] != earlier.get(name)]:
+            problem = "changed while the stage ran, so its results are not recorded; run it again"
+            raise DvcException(f"{', '.join(changed)} {problem}")
 
 
 @contextmanager
@@ -234,6 +244,17 @@ def _commands(execute: Callable[..., None]) -> Iterator[None]:
         yield
     finally:
         run.unlocked_repo = usual
+
+
+def _dependencies(stage: Any) -> dict[str, Any]:
+    """State of each dependency; of a file of parameters, of each of those that the stage takes."""
+    stage.save_deps(allow_missing=True)
+    found: dict[str, Any] = {}
+    for one in stage.deps:
+        value = one.hash_info.value if one.hash_info else None
+        parts = value if isinstance(value, dict) else {"": value}
+        found |= {f"{one}: {name}" if name else str(one): part for name, part in parts.items()}
+    return found
 
 
 def _kind(stage: Any) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+import unicodedata
 from typing import TextIO
 
 #: Colours that `say` lets through: those of `farther.command.output`.
 _COLOURS = re.compile("(\033\\[(?:0|1|3[1-3])m)")
+#: Zero-width characters that writing needs, and categories of those that they join: emoji, marks, letters without case.
+_JOINERS, _JOINED = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}", ("So", "Sk", "Mn", "Mc", "Lo")
 
 
 def has_colours() -> bool:
@@ -19,12 +22,30 @@ def has_colours() -> bool:
 def printable(text: str) -> str:
     r"""The text with everything escaped that has no glyph: control characters, directions of writing, escape codes.
 
+    What names are written with remains: one space of any script between two glyphs, and joiners within emoji and words.
+
     >>> printable("cat\x1b[31m\r\n\N{RIGHT-TO-LEFT OVERRIDE}tac")
     'cat\\x1b[31m\\r\n\\u202etac'
+    >>> printable("\N{DOG FACE}\N{ZERO WIDTH JOINER}\N{BONE} c\N{ZERO WIDTH JOINER}at") == (
+    ...     "\N{DOG FACE}\N{ZERO WIDTH JOINER}\N{BONE} c\\u200dat"
+    ... )
+    True
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c == "\n" or _is_written(text, at) else c.encode("unicode_escape").decode()
+        for at, c in enumerate(text)
+    )
+
+
+def _is_written(text: str, at: int) -> bool:
+    """Whether a character without a glyph is part of the writing: by itself between two that have one."""
+    around = text[at - 1 : at] + text[at + 1 : at + 2]
+    if at == 0 or len(around) < 2 or not around.isprintable() or " " in around:
+        return False
+    kinds = [unicodedata.category(c) for c in around]
+    return unicodedata.category(text[at]) == "Zs" or (text[at] in _JOINERS and all(kind in _JOINED for kind in kinds))
 
 
 def printable_line(text: str) -> str:

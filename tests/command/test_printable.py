@@ -141,6 +141,39 @@ def test_stages_and_repro_print_so(here, capsys):
     assert unprintable(done.stdout + done.stderr + (here / "artifacts/.work/logs/odd.log").read_text()) == set()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}",
+        "\N{HEAVY BLACK HEART}\N{VARIATION SELECTOR-16}\N{ZERO WIDTH JOINER}\N{FIRE}",
+        "黒\N{IDEOGRAPHIC SPACE}猫",
+        "chat\N{NO-BREAK SPACE}noir",
+        "می\N{ZERO WIDTH NON-JOINER}شود",
+        "क्\N{ZERO WIDTH JOINER}ष",
+    ],
+)
+def test_names_are_printed_as_people_write_them(name, capsys):
+    say(name)
+    assert capsys.readouterr().out == f"{name}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("c\N{ZERO WIDTH JOINER}at", "c\\u200dat"),
+        ("猫\N{ZERO WIDTH JOINER}\N{ZERO WIDTH JOINER}猫", "猫\\u200d\\u200d猫"),
+        ("猫\N{ZERO WIDTH NON-JOINER}", "猫\\u200c"),
+        ("\N{IDEOGRAPHIC SPACE}猫", "\\u3000猫"),
+        ("a \N{NO-BREAK SPACE}b", "a \\xa0b"),
+        ("ca\N{ZERO WIDTH SPACE}t\N{LEFT-TO-RIGHT ISOLATE}", "ca\\u200bt\\u2066"),
+        ("a\N{LINE SEPARATOR}b", "a\\u2028b"),
+    ],
+)
+def test_what_would_hide_in_a_name_is_printed_escaped(name, shown, capsys):
+    say(name)
+    assert capsys.readouterr().out == f"{shown}\n"
+
+
 def test_on_a_terminal_only_colours_of_farther_remain(monkeypatch):
     monkeypatch.setattr(sys, "stdout", StringIO())
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -288,3 +288,58 @@ def test_open_opens_the_page_in_the_browser(tmp_path, monkeypatch, capsys):
     assert main(["open", str(tmp_path)]) == 0
     assert opened == [(tmp_path / "index.html").as_uri()]
     assert capsys.readouterr().out == ""
+
+
+CHANGED = """
+stages:
+  slow:
+    cmd: python slow.py
+    deps: [list.txt]
+    params: [size, colour]
+    outs: [artifacts/slow.txt]
+"""
+
+#: Reads what it depends on, then does what the file `during` says, once.
+SLOW = """
+import os, pathlib
+text = pathlib.Path("list.txt").read_text() + pathlib.Path("params.yaml").read_text()
+during = pathlib.Path("during")
+if during.exists():
+    command = during.read_text()
+    during.unlink()
+    assert os.system(command) == 0
+pathlib.Path("artifacts").mkdir(exist_ok=True)
+pathlib.Path("artifacts/slow.txt").write_text(text)
+"""
+
+
+@pytest.mark.parametrize(
+    ("during", "changed"),
+    [
+        ("git checkout -q other", "list.txt, params.yaml: size"),
+        ("echo two >> list.txt", "list.txt"),
+        ("sed -i s/red/blue/ params.yaml", "params.yaml: colour"),
+    ],
+)
+def test_what_a_stage_reads_and_someone_changes_meanwhile_is_not_taken_for_what_it_read(tmp_path, during, changed):
+    files = {"slow.py": SLOW, "list.txt": "one\n", ".gitignore": "/artifacts\n/during\n"}
+    write(tmp_path, CHANGED, "size: 1\ncolour: red\nunread: 0\n", files)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for step in ("add -A", "commit -qm first", "checkout -qb other"):
+        subprocess.run([*git, *step.split()], cwd=tmp_path, check=True)
+    (tmp_path / "list.txt").write_text("other\n")
+    (tmp_path / "params.yaml").write_text("size: 2\ncolour: red\nunread: 1\n")
+    for step in ("commit -qam second", "checkout -q -"):
+        subprocess.run([*git, *step.split()], cwd=tmp_path, check=True)
+    (tmp_path / "during").write_text(during)
+    done = repro(tmp_path)
+    assert done.returncode
+    assert f"{changed} changed while the stage ran, so its results are not recorded; run it again" in done.stderr
+    again = repro(tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "slow" in again.stdout
+    expected = (tmp_path / "list.txt").read_text() + (tmp_path / "params.yaml").read_text()
+    assert (tmp_path / "artifacts/slow.txt").read_text() == expected
+    (tmp_path / "during").write_text("sed -i s/unread/other/ params.yaml")  # what no stage takes may change
+    (tmp_path / "list.txt").write_text("three\n")
+    assert repro(tmp_path).returncode == 0

@@ -144,7 +144,7 @@ def refusing(act: Callable[[], None], log: Path) -> None:
         os._exit(3)
 
 
-def _told(log: Path) -> str:
+def told(log: Path) -> str:
     """What a command was refused for, or printed."""
     return log.read_text() if log.exists() else log.with_suffix(".out").read_text()[-3000:]
 
@@ -160,7 +160,7 @@ def kill(command: Command, before: Path, folder: Path, number: int, drawn: rando
     calm = folder / "calm"
     shutil.copytree(before, calm, symlinks=True)
     status, changes = kills.counted(calm, partial(refusing, command.act, folder / "calm.said"))
-    assert status == 0, _told(folder / "calm.said")
+    assert status == 0, told(folder / "calm.said")
     expected, places, said, differ, torn = digests(calm), [], [], [], []
     for trial in range(number):
         place, copy, log = drawn.randint(1, changes), folder / f"{trial}", folder / f"{trial}.said"
@@ -176,7 +176,7 @@ def kill(command: Command, before: Path, folder: Path, number: int, drawn: rando
             said.append(log.read_text())
             shutil.rmtree(copy / command.output)
             status = kills.counted(copy, act)[0]
-        assert status == 0, _told(log)
+        assert status == 0, told(log)
         found = digests(copy)
         differ += [f"{place}: {name}" for name in {*expected, *found} if expected.get(name) != found.get(name)]
         places.append(place)
@@ -210,13 +210,18 @@ def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]
     return {"changes": found["changes"], "kills": found["kills"], "torn": [], "said": [], "differ": differ}
 
 
-def main(folder: Path, number: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Kills of each command, as many of each; those of `repro --jobs` take longest."""
-    drawn = random.Random(seed)
+def prepare(folder: Path) -> None:
+    """Makes the projects."""
     for name, build in PROJECTS.items():
         (folder / name).mkdir(parents=True)
         made = partial(os.chdir, folder / name)
         assert kills.forked(lambda made=made, build=build: (made(), build())) == 0, name
+
+
+def main(folder: Path, number: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Kills of each command, as many of each; those of `repro --jobs` take longest."""
+    drawn = random.Random(seed)
+    prepare(folder)
     share = len(COMMANDS) + 1
     for place, (name, command) in enumerate(COMMANDS.items()):
         count = number // share + (place < number % share)
@@ -224,11 +229,16 @@ def main(folder: Path, number: int, seed: int) -> Iterator[dict[str, Any]]:
     yield {"command": "repro --jobs", **kill_jobs(folder / "jobs", number // share, drawn)}
 
 
-if __name__ == "__main__":
+def load() -> None:
+    """Imports what is imported before a fork."""
     for package in PACKAGES:
         __import__(package)
     import torch
 
     torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    load()
     for done in main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3])):
         print(json.dumps(done), flush=True)

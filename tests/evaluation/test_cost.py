@@ -71,7 +71,13 @@ def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs):
             raise AssertionError("the network is as before")
 
     keys = {"": "a", "msp": "b", "again": "c"}
-    earlier = {"keys": keys, "detector": 7.0, "passes": {"doubled": 8.0}, "proposals": {}, "methods": {"msp": 9.0, "again": -1.0}}
+    earlier = {
+        "keys": keys,
+        "detector": 7.0,
+        "passes": {"doubled": 8.0},
+        "proposals": {},
+        "methods": {"msp": 9.0, "again": -1.0},
+    }
     found = costs[0](Refusing(), CostParams(), earlier=earlier, keys=keys | {"again": "d"})
     assert (found["detector"], found["passes"], found["methods"]["msp"]) == (7.0, {"doubled": 8.0}, 9.0)
     assert found["methods"]["again"] > 0

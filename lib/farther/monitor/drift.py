@@ -187,8 +187,8 @@ class Window:
         last = self.first + self.rates.images - 1
         here, there = (said(name, rates.share(name)) for rates in (self.rates, self.validation))
         return (
-            f"images {self.first:,} to {last:,}: {here} {self.validation.compared[name]}; ID validation showed {there}, "
-            f"and {said(name, low)} to {said(name, high)} is consistent with it"
+            f"images {self.first:,} to {last:,}: {here} {self.validation.compared[name]}; ID validation showed "
+            f"{there}, and {said(name, low)} to {said(name, high)} is consistent with it"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from PIL import Image
 
-from farther.errors import ParameterError
+from farther.errors import FartherError, ParameterError
 from farther.monitor.sources import Frame
 from farther.tables import Header, Regions, RegionsWriter
 from farther.tables.files import inside
@@ -194,6 +194,7 @@ class AnnotatedVideo:
     def __init__(self, folder: Path, fps: float, codec: str = "mp4v"):
         self._name, self._folder, self._fps, self._codec = f"annotated{ENDINGS.get(codec, '.mp4')}", folder, fps, codec
         self._sink: Any = None
+        self._frames = 0
         self._size = 64, 64
         with TemporaryDirectory() as trial:
             try:
@@ -216,11 +217,27 @@ class AnnotatedVideo:
         if self._size != (picture.shape[1], picture.shape[0]):
             picture = sv.letterbox_image(picture, self._size)
         self._sink.write_frame(picture)
+        self._frames += 1
 
     def close(self) -> None:
-        """Ends the file."""
-        if self._sink is not None:
-            self._sink.__exit__(None, None, None)
+        """Ends the file, and reads its last frame: OpenCV says nothing of frames that it could not write.
+
+        Raises:
+            FartherError: the file is not whole.
+        """
+        if self._sink is None:
+            return
+        self._sink.__exit__(None, None, None)
+        import cv2
+
+        file = self._folder / self._name
+        written = cv2.VideoCapture(str(file))
+        written.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1)
+        is_whole, _ = written.read()
+        written.release()
+        if not is_whole:
+            problem = "its last frame cannot be read: the disk is full, or takes no file of this size"
+            raise FartherError(f"{file}: the video is not whole; {problem}")
 
     def _make(self, folder: Path) -> Any:
         import supervision as sv

@@ -18,6 +18,7 @@ from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
 from farther.monitor.output import AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
+from farther.tables.writing import locked
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -119,10 +120,22 @@ def predict(
 
     Raises:
         ParameterError: the folder exists and is not empty, or see `AnnotatedVideo`.
-        DataError, FartherError: see `Monitor.stream`, or a file cannot be written.
+        DataError, FartherError: see `Monitor.stream`, a file cannot be written, or another process writes the folder.
     """
+    with locked(settings.out):
+        check_free(settings.out)
+        return _predict(monitor, source, settings, log, stopped)
+
+
+def _predict(
+    monitor: Monitor,
+    source: ImageSource,
+    settings: PredictSettings,
+    log: Callable[[str], Any],
+    stopped: Callable[[], bool],
+) -> Predicted:
+    """What `predict` does in a folder that no other process writes."""
     out = settings.out
-    check_free(out)
     drift = Drift(monitor.bundle.validation, window=settings.window)
     pictures: Pictures | AnnotatedVideo | None = None
     if settings.pictures:

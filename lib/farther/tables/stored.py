@@ -110,8 +110,8 @@ class NetworkTimes(TypedDict):
 class RunTimes(NetworkTimes):
     """The same, and milliseconds per image of scoring by each method.
 
-    `keys` are of what was timed: of the network (""), and of each method. Times of version 1.0 have neither keys nor
-    proposals.
+    `keys` are of what was timed: of the network (""), and of each method. Times that an earlier version measured
+    have neither keys nor proposals.
     """
 
     keys: NotRequired[dict[str, str]]

@@ -190,14 +190,15 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         place = _existing(Path(path))
         if (number := _error_number(error, place)) is None:
             raise
-        file, problem, name = Path(path), os.strerror(number).lower(), getattr(error, "filename", None)
+        file, problem = Path(path), os.strerror(number).lower()
+        name = getattr(error, "filename2", None) or getattr(error, "filename", None)  # of a copy, where it would be
         if number in NO_LOCKS:
             problem = (
                 "the file system has no file locks (flock), without which two processes could write one output: mount "
                 "it with them (NFS without `nolock`, Lustre with `flock`), or work on another disk"
             )
         if number in FULL:
-            problem += f": {_space(place)}; free some and run the command again"
+            problem += f"{_space(place)}; free some and run the command again"
         elif isinstance(name, (str, bytes)):
             file = Path(os.fsdecode(name))
         raise FartherError(f"{_final(file)}: {problem}") from error
@@ -223,10 +224,11 @@ def _error_number(error: BaseException | None, place: Path) -> int | None:
 
 
 def _space(place: Path) -> str:
-    """The space that is needed, as far as it is known."""
+    """The space that is needed, as far as it is known; empty where it is not."""
     files = (path for aside in _asides for path in (aside, *aside.rglob("*")) if path.is_file())
     written, free = sum(path.stat().st_size for path in files), shutil.disk_usage(place).free
-    return f"more than {written + free:,} bytes are needed ({written:,} were written, {free:,} are free)"
+    known = f": more than {written + free:,} bytes are needed ({written:,} were written, {free:,} are free)"
+    return known if written else ""
 
 
 def _name(path: str | Path) -> str:
