@@ -37,13 +37,16 @@ test: $(VENV)/ready
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
 # Three workers on two cores, as many tests wait for other processes; PyTorch and BLAS have one thread in each. On x86-64 the
-# methods' tests run again with the products of OpenBLAS for other processors, which add in another order: 20 s each.
+# scores are tested again with the products of OpenBLAS for other processors, which add in another order.
+SCORES := tests/methods \
+    tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
 tests: $(VENV)/ready machine
 	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
-	@[ "$$(uname -m)" != x86_64 ] || for kernels in Haswell Prescott; do \
-	    echo "Scores with the matrix products of $$kernels:"; \
-	    OPENBLAS_CORETYPE=$$kernels OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile tests/methods tests/monitor/test_monitor.py || exit 1; \
-	done
+	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O scores-Haswell scores-Prescott
+
+scores-%: $(VENV)/ready
+	@echo "Scores with the matrix products of $*:"
+	OPENBLAS_CORETYPE=$* OMP_NUM_THREADS=1 python -m pytest $(SCORES)
 
 lint: $(VENV)/ready
 	ruff check $(SOURCES)

@@ -1,4 +1,4 @@
-"""Fixtures: `browser` (a headless Chromium, driven over its debugging pipe), `ray_cluster`, `registries`."""
+"""Fixtures: `browser` (a headless Chromium, driven over its debugging pipe), `commands`, `ray_cluster` and others."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import forked
+from tests.support.shared import shared_folder
 
 from farther.datasets.base import FORMATS
 from farther.detectors.base import registry as detectors
@@ -51,11 +54,12 @@ CODES = {
 #: makes the project that others of its folder read: at the same time, these would only wait for it.
 LONGEST = (
     "tests/stages/test_pipeline.py",
-    "tests/fuzz/test_fuzz.py",
-    "tests/stages/test_killed.py",
     "tests/command/test_compare.py",
-    "tests/stages/test_openood.py",
+    "tests/stages/test_killed.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/disturbed/test_killed_commands.py",
     "tests/remotes/test_dvc.py",
+    "tests/stages/test_openood.py",
 )
 
 
@@ -236,6 +240,15 @@ def registries() -> Iterator[None]:
     for each, known in kept:
         each._classes.clear()
         each._classes.update(known)
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PATH, whose `python`, `dvc` and `farther` start at once: see `forked`."""
+    if sys.platform != "linux":
+        return Path(sys.executable).parent
+    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    return forked.start(shared_folder(tmp_path_factory) / "commands", owner)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.shared import once
 
 from farther.command import main
 from farther.params import parse
@@ -33,27 +31,18 @@ WORLD = DemoWorld(
 )
 SMALL = {"min_size": 40, "max_size": 60, "max_detections": 12}
 REPLICATES = 50
+#: Of a profile that runs whole, one run of each kind of detector and of each benchmark, and a method of each kind.
+RUNS = ("voc-faster_rcnn", "voc-vos", "voc-yolov8", "voc-rtdetr", "bdd-rtdetr")
+METHODS = ("confidence", "msp", "energy", "vos", "knn", "vim", "dice_react", "lard_mahalanobis")
 
 #: t* by adapter, where a profile names none: too few images are left to choose it by.
 LOW = {"faster_rcnn": 0.1, "yolo": 0.05, "detr": 0.08}
 
 
-@contextmanager
-def _once(factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
-    """A folder that all of pytest's processes share, and whether it is still to be filled; one of them does it."""
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"command-{name}"
-    done = folder.with_suffix(".done")
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder, not done.exists()
-        done.touch()
-
-
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as docs/benchmark.md describes it."""
-    with _once(tmp_path_factory, "data") as (folder, wanted):
+    with once(tmp_path_factory, "command-data") as (folder, wanted):
         if wanted:
             _lay(folder)
     return folder
@@ -177,6 +166,14 @@ def shrink(params: dict[str, Any]) -> None:
     params["evaluate"]["replicates"] = REPLICATES
 
 
+def leave_few(params: dict[str, Any]) -> None:
+    """Leaves `RUNS` and `METHODS`; the others take the same ways, and tests of their own show what is theirs."""
+    params["methods"] = {name: params["methods"][name] for name in METHODS}
+    for of in (params["detectors"], params["report"]["published"]):
+        for run in [run for run in of if run not in RUNS]:
+            del of[run]
+
+
 def _switch(name: str, data: Path) -> dict[str, Any]:
     """Makes a profile the parameters of the current folder, in miniature; returns them."""
     assert main(["benchmark", "profile", name, "--data", str(data), "--force"]) == 0
@@ -206,7 +203,7 @@ def stage() -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     """A project after the profile `fmiyc-rebuilt` ran, from `ingest` to `report`; tests only read it."""
-    with _once(tmp_path_factory, "finished") as (folder, wanted):
+    with once(tmp_path_factory, "command-finished") as (folder, wanted):
         if wanted:
             _copy_project(folder)
             _run_everything(folder, data)
@@ -219,6 +216,8 @@ def _run_everything(folder: Path, data: Path) -> None:
         # Each stage reads the parameters again.
         patch.setattr(yaml, "safe_load", partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
         params = _switch("fmiyc-rebuilt", data)
+        leave_few(params)
+        Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
         _stage("code_digests")
         for name in params["datasets"]:
             _stage("ingest", name)

@@ -96,8 +96,9 @@ def write(folder: Path, pipeline: str, params: str, files: dict[str, str]) -> Pa
     written = {"dvc.yaml": pipeline, "params.yaml": params, ".gitignore": "/artifacts\n", **files}
     for name, text in written.items():
         (folder / name).write_text(text)
-    for command in (["git", "init", "-q"], ["dvc", "init", "-q"], ["dvc", "config", "core.analytics", "false"]):
-        subprocess.run(command, cwd=folder, env=environment(), check=True)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    Repo.init(str(folder)).close()
+    (folder / ".dvc/config").write_text("[core]\n    analytics = false\n")
     return folder
 
 

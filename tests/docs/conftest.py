@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
 from collections.abc import Iterator
 from importlib import import_module
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.shared import once
 
 from farther.params import parse
 from farther.registry import build
@@ -22,14 +23,19 @@ METHODS = ("msp", "energy", "knn")
 
 
 class Project:
-    """The project's folder; while it is in use it is the current one.
+    """The project's folder.
 
     Args:
-        folder: Where it is made.
+        folder: Where it is, and the current one.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.params: dict[str, Any] = {}
+
+    def lay(self) -> None:
+        """Writes the folder: parameters and tables of a tiny world; the detector has not run yet."""
+        folder = self.folder
         for name in ("data/benchmarks", "data/decisions", "data/names"):
             shutil.copytree(ROOT / name, folder / name)
         (folder / "data/demo").symlink_to(ROOT / "data/demo")
@@ -48,6 +54,10 @@ class Project:
         params["evaluate"] |= {"replicates": 20, "kept": [0.9, 0.95], "confidences": [0.5]}
         self.params = params
         self.write_params()
+        world = build(DemoWorld, "demo", params["demo"])
+        for name in params["datasets"]:
+            generate(name, Path("artifacts/demo") / name, world, processes=1)
+            self.stage("ingest", name)
 
     def write_params(self) -> None:
         """Writes params.yaml."""
@@ -79,24 +89,18 @@ def merge(into: dict[str, Any], values: dict[str, Any]) -> None:
             into[name] = value
 
 
-@pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """Tables of a tiny world; the detector has not run yet."""
-    made = Project(tmp_path_factory.mktemp("project"))
-    before = Path.cwd()
-    os.chdir(made.folder)
-    try:
-        world = build(DemoWorld, "demo", made.params["demo"])
-        for name in made.params["datasets"]:
-            generate(name, Path("artifacts/demo") / name, world, processes=1)
-            made.stage("ingest", name)
-        yield made
-    finally:
-        os.chdir(before)
-
-
-@pytest.fixture(scope="session")
-def evaluated(project: Project) -> Project:
-    """The project as section 1 of the tutorial leaves the demo: the detector ran and was evaluated."""
-    project.evaluate(RUN)
-    return project
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The project as section 1 of the tutorial leaves the demo, the current folder: its detector was evaluated."""
+    with once(tmp_path_factory, "docs-evaluated") as (folder, wanted):
+        if wanted:
+            folder.mkdir()
+            with contextlib.chdir(folder):
+                made = Project(folder)
+                made.lay()
+                made.evaluate(RUN)
+    project = Project(tmp_path_factory.mktemp("docs") / "project")
+    shutil.copytree(folder, project.folder, symlinks=True)
+    project.params = yaml.safe_load((project.folder / "params.yaml").read_text())
+    with contextlib.chdir(project.folder):
+        yield project

@@ -103,13 +103,10 @@ def child(group: str, seed: str, work: Path) -> None:
 
 
 def remember(group: str) -> None:
-    """Keeps what is the same in all cases and takes long: the files of farther's code, its command line, CLIP's words."""
-    import typer.main
-
+    """Keeps what is the same in all cases and takes long: the files of farther's code, CLIP's words."""
     from farther import code
 
     code.source_files = cache(code.source_files)
-    typer.main.get_command = cache(typer.main.get_command)
     if group == "reruns":
         import open_clip.factory
 
@@ -378,7 +375,7 @@ def table(results: list[Result]) -> str:
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=3000)
+    parser.add_argument("--cases", type=int, default=1200)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", default="", help="a target, or target:case")
     parser.add_argument("--groups", nargs="+", default=list(GROUPS))

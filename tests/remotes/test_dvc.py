@@ -27,11 +27,15 @@ WEIGHTS = f"{RUN}.safetensors"
 class Clone:
     """A copy of the project under git and DVC."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, commands: Path) -> None:
+        self.folder, self.commands = folder, commands
 
     def start(self, *command: str, **options) -> subprocess.Popen:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        """Starts a command, as a program of its own."""
+        return self._start(command, Path(sys.executable).parent, **options)
+
+    def _start(self, command: tuple[str, ...], programs: Path, **options) -> subprocess.Popen:
+        path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "lib"), "DVC_NO_ANALYTICS": "1"}
         pipe = subprocess.PIPE
         return subprocess.Popen(
@@ -40,7 +44,7 @@ class Clone:
 
     def try_to(self, *command: str) -> tuple[int, str]:
         """Runs a command; returns its exit status and all that it printed."""
-        process = self.start(*command)
+        process = self._start(command, self.commands)
         out, err = process.communicate()
         return process.returncode, out + err
 
@@ -102,15 +106,15 @@ def make_params_small(params) -> None:
     params["benchmarks"], params["derived"] = {"voc": voc}, {}
     params["detectors"] = {RUN: params["detectors"][RUN]}
     params["methods"] = {name: params["methods"][name] for name in ("msp", "knn")}
+    params["evaluate"]["replicates"] = 10
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+def project(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Clone:
     """The project with a small world, reproduced and committed."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("stages", "lib", "data", "extensions", "training"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.egg-info"))
     for file in (folder / "data" / "demo").glob("*.safetensors"):
         if file.name != WEIGHTS:
             file.unlink()
@@ -120,7 +124,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Clone:
         content = yaml.safe_load((ROOT / name).read_text())
         make_small(content)
         (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
-    project = Clone(folder)
+    project = Clone(folder, commands)
     project.run("git", "init", "--quiet", "--initial-branch", "main")
     project.run("dvc", "init", "--quiet")
     shutil.copytree(ROOT / ".dvc" / "plots", folder / ".dvc" / "plots")
@@ -143,7 +147,7 @@ def remote(project: Clone, server):
 def colleague(project: Clone, remote, tmp_path: Path) -> Clone:
     """A clone with an empty cache, on the machine of somebody who may read the remote."""
     project.run("git", "clone", "--quiet", str(project.folder), str(tmp_path / "clone"))
-    clone = Clone(tmp_path / "clone")
+    clone = Clone(tmp_path / "clone", project.commands)
     clone.add_secrets(remote)
     return clone
 
@@ -295,13 +299,13 @@ def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
 
 
 @pytest.fixture
-def shipped(tmp_path: Path) -> Clone:
+def shipped(tmp_path: Path, commands: Path) -> Clone:
     """The project as it is shipped, with params.yaml as people write it, under git and DVC."""
     for name in ("stages", "lib", "extensions", "training", "data/benchmarks", "data/names"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info"))
     for name in (".dvcignore", ".gitignore", "params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path / name)
-    clone = Clone(tmp_path)
+    clone = Clone(tmp_path, commands)
     clone.run("git", "init", "--quiet", "--initial-branch", "main")
     clone.run("dvc", "init", "--quiet")
     clone.commit()

@@ -9,7 +9,8 @@ import pytest
 from farther.evaluation.files import RunFiles
 from farther.metrics.statistics.bootstrap import interval
 from farther.report import headline
-from farther.report.charts.distances import drawn, panels
+from farther.report.charts.distances import figure, panels
+from farther.report.charts.figures import as_files
 from farther.report.distances import Distances, Shares
 from farther.report.results import read_runs
 from farther.tables import ObjectOutcomes
@@ -95,7 +96,7 @@ def test_without_an_own_method_in_the_settings_the_detectors_confidence_is_shown
 
 
 def test_the_figure_is_written_in_each_format(distances):
-    files = drawn(distances.rows)
+    files = as_files(figure(distances.rows))
     assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF")
     for text in (b">net<", b">found<", b">25%<", b">near<"):
         assert text in files["svg"]

@@ -9,7 +9,8 @@ from farther.evaluation.results import MetricValues
 from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
 from farther.evaluation.with_proposals import MethodWithProposals
 from farther.report.charts import error_budget
-from farther.report.charts.distances import drawn, panels
+from farther.report.charts.distances import figure, panels
+from farther.report.charts.figures import as_files
 from farther.report.distances import Distances
 from farther.report.pages.proposals import content
 from farther.report.results import read_runs
@@ -60,7 +61,7 @@ def test_what_proposals_find_is_a_part_of_what_is_missed(run, evaluated):
         assert sum(share for (of, _), share in shares.items() if of == distance) == pytest.approx(1)
     names = [key.name for key in panels(distances.rows).legend]
     assert names == ["found", "found by proposals", "misclassified", "missed"]
-    assert all(drawn(distances.rows).values())
+    assert all(as_files(figure(distances.rows)).values())
 
 
 def test_the_error_budget_has_what_they_find_in_its_own_row(run):

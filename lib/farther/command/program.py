@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -113,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
         words[:1] = FORMER[words[0]].split()
     try:
-        typer.main.get_command(app)(words, prog_name="farther")
+        _command()(words, prog_name="farther")
     except SystemExit as stopped:
         return int(stopped.code or 0)
     except Exception as error:
@@ -126,6 +127,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"farther {name}: {problem}", file=sys.stderr)
         return WRONG_INPUT
     return FINE
+
+
+@cache
+def _command() -> Any:
+    """What Typer makes of `app`, which takes longer than most subcommands."""
+    return typer.main.get_command(app)
 
 
 class _Grouped(TyperGroup):

@@ -1,0 +1,143 @@
+"""Python processes that begin as copies of one that has imported the packages; imports take most of a stage's time.
+
+`python forked.py FOLDER PID` serves until process PID has ended. Of farther it imports nothing: a copy reads the code
+that its PYTHONPATH names. The commands in FOLDER have it run a script or a module (`python`), or themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import marshal
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+#: What the stages and DVC import, without Polars and Arrow: these start threads, which a copy has not.
+PACKAGES = (
+    "altair", "dvc.cli", "dvc.commands.repro", "dvc.repo", "jinja2", "open_clip", "pydantic.dataclasses",
+    "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm", "typer", "vl_convert",
+)  # fmt: skip
+
+#: Commands that are modules; `python` is none.
+MODULES = ("dvc", "farther")
+
+#: A command: it hands its arguments, folder, environment and streams over, and ends as the copy does.
+COMMAND = """#!{python} -IS
+import marshal, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+said = marshal.dumps((sys.argv, os.getcwd(), dict(os.environ)))
+socket.send_fds(server, [len(said).to_bytes(8, "big")], [0, 1, 2])
+server.sendall(said)
+sys.exit(int(server.recv(9) or 1))
+"""
+
+
+def start(folder: Path, owner: int) -> Path:
+    """The folder of the commands; whoever comes first starts the server.
+
+    Args:
+        folder: A folder that all of pytest's processes share.
+        owner: The server ends with this process.
+    """
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "python").exists():
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            command, log = [sys.executable, __file__, str(folder), str(owner)], (folder / "log").open("w")
+            with log:
+                server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            while not (folder / "python").exists():
+                assert server.poll() is None, (folder / "log").read_text()
+                time.sleep(0.05)
+    return folder
+
+
+def serve(folder: Path, owner: int) -> None:
+    """Copies this process for each command, until the owner has ended."""
+    address = str(folder / "socket")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(address)
+        server.listen(64)
+        server.settimeout(1)
+        for name in (*MODULES, "python"):
+            made = folder / f".{name}"
+            made.write_text(COMMAND.format(python=sys.executable, address=address))
+            made.chmod(0o755)
+            made.rename(folder / name)
+        gc.freeze()
+        while _lives(owner):
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            with contextlib.suppress(TimeoutError):
+                client, _ = server.accept()
+                if not os.fork():
+                    server.close()
+                    _become(client)
+                client.close()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _become(client: socket.socket) -> None:
+    """Runs the command of a client in this process, and ends it."""
+    status = 1
+    try:
+        client.settimeout(None)
+        size, streams, *_ = socket.recv_fds(client, 8, 3)
+        with client.makefile("rb") as reading:
+            (name, *arguments), place, variables = marshal.loads(reading.read(int.from_bytes(size, "big")))
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(place)
+        os.environ.clear()
+        os.environ.update(variables)
+        status = _run(["-m", command, *arguments] if (command := Path(name).name) in MODULES else arguments)
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    client.sendall(str(status).encode())
+    os._exit(status)
+
+
+def _run(arguments: list[str]) -> int:
+    """Exit status of a script, or of a module after `-m`, as the main program."""
+    sys.path[0:1] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    try:
+        if arguments[0] == "-m":
+            sys.path.insert(0, str(Path.cwd()))
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+if __name__ == "__main__":
+    for package in PACKAGES:
+        __import__(package)
+    serve(Path(sys.argv[1]), int(sys.argv[2]))
