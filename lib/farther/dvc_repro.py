@@ -211,8 +211,8 @@ class Pipeline:
     def _execute(self, watcher: Watcher, stage: Any, **options: Any) -> None:
         """Runs the command of a stage, as `dvc.stage.run.cmd_run` does, while other stages have their turn.
 
-        DVC records dependencies as they are at the end: after a `git checkout` meanwhile, it would take what was made of
-        the earlier ones for current.
+        DVC records dependencies as they are at the end: after a `git checkout` meanwhile, it would take outputs of the
+        earlier ones for current.
         """
         from dvc.exceptions import DvcException
         from dvc.stage.exceptions import StageCmdFailedError

@@ -21,7 +21,7 @@ from farther.detectors.passes.perturb import Perturb, class_gaussians
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ClassifierNetwork, ClassifierReplay
 from farther.errors import ParameterError
-from farther.evaluation.cost import CostParams, RunFolders, count, measure
+from farther.evaluation.cost import CostParams, RunFolders, count, time_network
 from farther.tables import Header, Images, Regions, RegionsFolder
 
 CLASSES = ("red", "green", "blue")
@@ -189,7 +189,9 @@ def test_a_pass_that_learns_has_a_cost(run):
     passes = read_passes("run", {"nearer": {"kind": "perturb", "loss": "mahalanobis"}})
     images = Images.read(run.folder / "splits/test/images.parquet")
     folders = RunFolders(*(run.folder / name for name in ("regions", "passes-again", "fitted")))
-    times = measure(run.detector, passes, [], images, run.places[1], folders, CostParams(images=4))
+    times = time_network(
+        run.detector, passes, {}, images, run.places[1], folders, CostParams(images=4), InferenceParams()
+    )
     assert times["passes"]["nearer"] > 0
     assert count(passes, [], folders, "test")["passes"]["nearer"] == {"forward": 1, "backward": 1}
 

@@ -1,5 +1,7 @@
 """Costs of methods per image."""
 
+from functools import partial
+
 import pyarrow.parquet as pq
 import pytest
 from tests.detectors.test_inference import SMALL, Speckles, draw
@@ -9,7 +11,7 @@ from farther import methods
 from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.settings import ProposalSelection
-from farther.evaluation.cost import CostParams, RunFolders, count, measure
+from farther.evaluation.cost import CostParams, RunFolders, count, time_methods, time_network, update
 from farther.scoring.entries import read_entry
 from farther.tables import Images
 from farther.tables.documents import write_json
@@ -19,7 +21,7 @@ ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "pass
 
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory):
-    """`measure` and `count` of a run with a pass, `doubled`; and the folder of the run."""
+    """`time_network`, `time_methods` and `count` of a run with a pass, `doubled`; and the folder of the run."""
     folder = tmp_path_factory.mktemp("costs")
     roots = {"drawn": folder / "drawn"}
     draw(roots["drawn"], 13).write(folder / "splits/test/images.parquet")
@@ -35,28 +37,29 @@ def costs(tmp_path_factory):
     write_json(folders.fitted / "vos/method.json", refused)
     images = Images.read(folder / "splits/test/images.parquet")
 
-    def of(detector, params, proposals=None, **known):
-        return measure(detector, passes, ENTRIES, images, roots, folders, params, SMALL, proposals, **known)
+    def of(detector, params, proposals=None):
+        return time_network(detector, passes, proposals or {}, images, roots, folders, params, SMALL)
 
-    return of, count(passes, ENTRIES, folders, "test"), folder
+    return of, partial(time_methods, ENTRIES, folders, "test"), count(passes, ENTRIES, folders, "test"), folder
 
 
 def test_detector_passes_and_methods_have_times(costs):
     found = costs[0](Speckles(), CostParams(images=4))
     assert found["detector"] > 0
     assert found["passes"]["doubled"] >= 0
-    assert list(found["methods"]) == ["msp", "again"]
-    assert all(ms > 0 for ms in found["methods"].values())
+    times = costs[1]()
+    assert list(times) == ["msp", "again"]
+    assert all(ms > 0 for ms in times.values())
 
 
 def test_passes_are_counted_and_methods_name_theirs(costs):
-    counted = costs[1]
+    counted = costs[2]
     assert counted["passes"] == {"doubled": {"forward": 1, "backward": 0}}
     assert {name: of["pass"] for name, of in counted["methods"].items()} == {"msp": None, "again": "doubled"}
 
 
 def test_bytes_are_those_of_the_columns_that_a_method_reads(costs):
-    _, counted, folder = costs
+    *_, counted, folder = costs
     stored = 0
     for shard in (folder / "regions/test").glob("*.parquet"):
         group = pq.read_metadata(shard).row_group(0)
@@ -66,22 +69,18 @@ def test_bytes_are_those_of_the_columns_that_a_method_reads(costs):
 
 
 def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs):
-    class Refusing(Speckles):
-        def prepare(self, image):
-            raise AssertionError("the network is as before")
-
+    of, methods, *_ = costs
+    network, none = partial(of, Speckles(), CostParams(images=1)), partial(pytest.fail, "the network is as before")
     keys = {"": "a", "msp": "b", "again": "c"}
-    earlier = {
-        "keys": keys,
-        "detector": 7.0,
-        "passes": {"doubled": 8.0},
-        "proposals": {},
-        "methods": {"msp": 9.0, "again": -1.0},
-    }
-    found = costs[0](Refusing(), CostParams(), earlier=earlier, keys=keys | {"again": "d"})
-    assert (found["detector"], found["passes"], found["methods"]["msp"]) == (7.0, {"doubled": 8.0}, 9.0)
+    before = {"keys": keys, "detector": 7.0, "passes": {}, "proposals": {}, "methods": {"msp": 9.0, "again": -1.0}}
+    assert update(before, keys, none, none) is before
+    found = update(before, keys | {"again": "d"}, none, methods)
+    assert (found["detector"], found["methods"]["msp"], found["keys"]["again"]) == (7.0, 9.0, "d")
     assert found["methods"]["again"] > 0
-    assert costs[0](Speckles(), CostParams(images=1), earlier=earlier, keys=keys | {"": "z"})["detector"] != 7.0
+    assert update(before, keys | {"": "z"}, network, methods)["detector"] != 7.0
+    without_keys = {name: value for name, value in before.items() if name != "keys"}
+    assert update(without_keys, keys, network, methods)["methods"]["msp"] != 9.0
+    assert update(None, keys, network, methods)["keys"] == keys
 
 
 def test_proposals_are_timed_beyond_the_detector(costs):

@@ -9,9 +9,11 @@ from torchvision.ops import nms
 from farther.detectors.proposals import SecondDetector, read_sources
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
+from farther.evaluation.methods import read_methods
 from farther.evaluation.proposals import evaluate_proposals, read_recovered, suppressed
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
+from farther.evaluation.with_proposals import measure_methods
 from farther.pipeline.proposals import check_others
 from farther.tables import Objects, Regions
 from farther.tables.called import CalledProposals
@@ -79,10 +81,13 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
     write_scores(files, "msp", "test", Regions.read(files.regions("test")), [0.9, 0.9, 0.1, 0.9])
     write_scores(files, "msp", "near", Regions.read(files.regions("near")), [0.9, 0.2])
     settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.25))
-    sources = read_sources("run", {"rpn": {}})
-    source = evaluate_proposals(files, sources, settings, methods=["msp"], tables=tmp_path / "out").sources["rpn"]
-    assert source.threshold == pytest.approx(0.6)
-    near = source.methods["msp"]["near"]
+    tables = files.recovered.parent / "called"
+    found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings, tables=tables)
+    assert found.sources["rpn"].threshold == pytest.approx(0.6)
+    kept = measure_methods(files, settings, ["rpn"], read_methods(files, ["msp"])[0])["msp"]
+    write_results(files.recovered, found)
+    write_results(files.recovered.parent / "methods/msp.json", kept)
+    near = read_recovered(files.recovered).sources["rpn"].methods["msp"]["near"]
     # One yak is kept as a fox, the other is missed and found by the proposal at 0.7; the emu's is at 0.5.
     assert near.without == pytest.approx({"nose": 1 / 3, "r_u": 0, "p_u": None, "ap_u": 0, "u_recall": 1 / 3})
     found = {name: near.values[name] for name in near.without}
@@ -91,7 +96,7 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
     assert (near.by_category["yak"].values["r_u"], near.by_category["emu"].values["r_u"]) == (0.5, 0)
     budget = {kind: (of.values["count"], of.values["r_u"]) for kind, of in near.error_budget.items()}
     assert budget == {"found by proposals": (1, pytest.approx(1 / 3)), "missed": (1, pytest.approx(1 / 3))}
-    called = CalledProposals.read(tmp_path / "out/rpn/near.parquet")
+    called = CalledProposals.read(files.called("rpn", "near"))
     assert called.frame.select("image_id", "object_id").rows() == [("y", 1)]
 
 

@@ -1,7 +1,7 @@
 """What each method of a run costs per image: further passes and stored bytes, and milliseconds on this machine.
 
-What is the same on every machine is counted (`count`), for a file under version control; times are measured
-(`measure`), for one that is not.
+What is the same on every machine is counted (`count`), for a file under version control; times (`time_network`,
+`time_methods`) are for one that is not.
 """
 
 from __future__ import annotations
@@ -103,54 +103,47 @@ def count(passes: Mapping[str, Pass], entries: Sequence[MethodEntry], folders: R
     }
 
 
-def measure(
-    detector: Detector | None,
-    passes: Mapping[str, Pass],
-    entries: Sequence[MethodEntry],
-    images: Images,
-    roots: Mapping[str, Path],
-    folders: RunFolders,
-    params: CostParams,
-    inference: InferenceParams | None = None,
-    proposals: Mapping[str, ProposalSelection] | None = None,
-    earlier: RunTimes | None = None,
-    keys: Mapping[str, str] | None = None,
+def update(
+    before: RunTimes | None,
+    keys: Mapping[str, str],
+    network: Callable[[], NetworkTimes],
+    methods: Callable[[Mapping[str, float]], dict[str, float]],
 ) -> RunTimes:
-    """Times the detector, its passes, proposals and methods on some images; PyTorch uses one core, or a GPU.
+    """Times of a run, of which only those are measured that have another key than before.
 
     Args:
-        detector: The run's detector; None for imported detections, whose costs are not known.
-        passes: Of the run.
-        entries: Of the section `methods`.
-        images: Those of the split that is timed.
-        roots: Folder of each dataset that the table names.
-        folders: The run's files.
-        params: How many images.
-        inference: Batch size and limits.
-        proposals: Selections of proposals of the network's own pass, by the name of their source.
-        earlier: Times that were measured before: those under the same key stay.
-        keys: Of what is timed, see `RunTimes`; a part without one is measured.
-
-    Returns:
-        Milliseconds per image. "detector": None where not measured; "passes" and "proposals": {name: those beyond the
-        detector's}; "methods": {entry: those of scoring}, without entries that do not apply.
+        before: Those of the last time.
+        keys: Of the network ("") and of each method.
+        network: Measures the network.
+        methods: Measures the methods but those whose times it takes.
     """
-    keys = dict(keys or {})
-    kept = {name for name, key in keys.items() if earlier is not None and earlier.get("keys", {}).get(name) == key}
-    known: Mapping[str, float] = earlier["methods"] if earlier else {}
-    scoring = {
-        entry.name: known[entry.name] if entry.name in kept & known.keys() else _scoring(load_method(state), regions)
-        for entry, state, regions in _fitted(entries, folders, params.split)
+    if before is None:
+        return {**network(), "keys": dict(keys), "methods": methods({})}
+    same = {name for name, key in keys.items() if before.get("keys", {}).get(name) == key}
+    if same == keys.keys():
+        return before
+    stay = {name: value for name, value in before["methods"].items() if name in same}
+    return {**(before if "" in same else network()), "keys": dict(keys), "methods": methods(stay)}
+
+
+def time_methods(
+    entries: Sequence[MethodEntry], folders: RunFolders, split: str, known: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Milliseconds per image of scoring by each method that applies.
+
+    Args:
+        entries: Of the section `methods`.
+        folders: The run's files.
+        split: The split whose regions are scored.
+        known: Times that stay, by the method's name.
+    """
+    return {
+        entry.name: known[entry.name] if known and entry.name in known else _scoring(load_method(state), regions)
+        for entry, state, regions in _fitted(entries, folders, split)
     }
-    if earlier is not None and "" in kept:
-        network: NetworkTimes = earlier
-    else:
-        places = images, roots, folders, params, inference or InferenceParams()
-        network = _network(detector, passes, proposals or {}, *places)
-    return {**network, "keys": keys, "methods": scoring}
 
 
-def _network(
+def time_network(
     detector: Detector | None,
     passes: Mapping[str, Pass],
     proposals: Mapping[str, ProposalSelection],
@@ -160,7 +153,22 @@ def _network(
     params: CostParams,
     inference: InferenceParams,
 ) -> NetworkTimes:
-    """What `measure` measures of the network."""
+    """Times the detector, its passes and proposals on some images; PyTorch uses one core, or a GPU.
+
+    Args:
+        detector: The run's detector; None for imported detections, whose costs are not known.
+        passes: Of the run.
+        proposals: Selections of proposals of the network's own pass, by the name of their source.
+        images: Those of the split that is timed.
+        roots: Folder of each dataset that the table names.
+        folders: The run's files.
+        params: How many images.
+        inference: Batch size and limits.
+
+    Returns:
+        Milliseconds per image. "detector": None where not measured; "passes" and "proposals": {name: those beyond the
+        detector's}.
+    """
     drawn = np.unique(np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int))
     files = [inside(roots[images.dataset[row]], images.file[row]) for row in drawn]
     times: dict[tuple[str, str], float] = {}

@@ -14,8 +14,9 @@ Below the artifacts folder:
     metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
     evaluation/<run>/choice.json             what to deploy; see `farther.evaluation.deploy.results`
     proposals/<run>/<source>/<split>/        class-agnostic boxes with an objectness
-    recovered/<run>.json                     what they find; see `farther.evaluation.proposals`
-    recovered/<run>/<source>/<split>.parquet those that are called unknown (`farther.tables.called.CalledProposals`)
+    recovered/<run>/results.json             what they find; see `farther.evaluation.proposals`
+    recovered/<run>/methods/<method>.json    metrics of the method's detections and them together
+    recovered/<run>/called/<source>/<split>.parquet    those called unknown (`farther.tables.called.CalledProposals`)
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class RunFiles:
         self.parts = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
         self.choice = inside(self.parts, "choice.json")
-        self.recovered = inside(self.root / "recovered", f"{run}.json")
+        self.recovered = inside(self.root / "recovered", f"{run}/results.json")
 
     @property
     def roles(self) -> Roles:
@@ -110,7 +111,7 @@ class RunFiles:
 
     def called(self, source: str, split: str) -> Path:
         """The table of a source's proposals in the split that are called unknown."""
-        return inside(self.root / "recovered", f"{self.run}/{source}/{split}.parquet")
+        return inside(self.root / "recovered", f"{self.run}/called/{source}/{split}.parquet")
 
     def fitted(self, method: str) -> Path:
         """The folder of a method's fitted state."""

@@ -15,11 +15,10 @@ from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.methods import read_methods
 from farther.evaluation.proposal_rules import ALARMS, Combination, Rejecting, on_unknown, reviewed_file, with_unlabelled
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.with_proposals import CalledIn, MethodWithProposals, measure
+from farther.evaluation.with_proposals import CalledIn, KeptMethod, MethodWithProposals
 from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
@@ -71,7 +70,8 @@ class SourceResults(Stored):
         proposals: Proposals per image of the ID test split that lie on no detection.
         splits: By OOD split.
         distances: By distance: near, far, farther.
-        methods: Method → OOD split → metrics of detections and proposals together; {} for rules but "objectness".
+        methods: Method → OOD split → metrics of detections and proposals together, which are stored apart
+            (`farther.evaluation.with_proposals.KeptMethod`); {} for rules but "objectness".
     """
 
     kind: str
@@ -86,7 +86,7 @@ class SourceResults(Stored):
 
 
 class RecoveredRun(Stored):
-    """The content of `recovered/<run>.json`: the rate that τ_o is chosen for, the IoU of a match, and each source.
+    """The content of `recovered/<run>/results.json`: the rate that τ_o is chosen for, a match's IoU, and each source.
 
     A source that is measured by another rule is called "<source>, <rule>".
     """
@@ -97,12 +97,22 @@ class RecoveredRun(Stored):
 
 
 def read_recovered(path: Path) -> RecoveredRun | None:
-    """What a run's proposals find; None where it has none.
+    """What a run's proposals find, by themselves and with each method; None where it has none.
+
+    Args:
+        path: Of its `results.json`.
 
     Raises:
-        DataError: the file is damaged.
+        DataError: a file is damaged.
     """
-    return read_results(RecoveredRun, path, "rerun the stage `proposals`") if path.is_file() else None
+    if not path.is_file():
+        return None
+    advice = "rerun the stage `proposals`"
+    found = read_results(RecoveredRun, path, advice)
+    for file in sorted((path.parent / "methods").glob("*.json")):
+        for source, of in read_results(KeptMethod, file, advice).sources.items():
+            found.sources[source].methods[file.stem] = of
+    return found
 
 
 @dataclass(frozen=True)
@@ -149,8 +159,6 @@ def evaluate_proposals(
     sources: Mapping[str, Source],
     settings: EvaluationSettings,
     others: Callable[[str], RunFiles] | None = None,
-    *,
-    methods: Sequence[str] = (),
     tables: Path | None = None,
 ) -> RecoveredRun:
     """Evaluates a run's sources of proposals on all OOD splits with annotated objects.
@@ -160,17 +168,15 @@ def evaluate_proposals(
         sources: Its sources, by name.
         settings: How runs are evaluated.
         others: Files of another run, by its name; needed for `second_detector`.
-        methods: Methods of params.yaml whose detections the proposals are measured together with.
         tables: Folder for the proposals that are called unknown, `<source>/<split>.parquet`; see `CalledProposals`.
 
     Raises:
         DataError: an input is absent or wrong.
     """
     inputs = RunInputs(files, files.roles, settings)
-    threshold, applied = inputs.threshold, read_methods(files, list(methods))[0]
     splits: dict[str, RunSplit] = {settings.calibration_split: RunSplit(files, settings.calibration_split)}
     splits |= {split.name: split for split in (inputs.id_split, *inputs.tested)}
-    detections = {name: split.regions(threshold) for name, split in splits.items()}
+    detections = {name: split.regions(inputs.threshold) for name, split in splits.items()}
 
     found = {}
     for name, source in sources.items():
@@ -181,15 +187,12 @@ def evaluate_proposals(
             )
             for split, one in splits.items()
         }
-        results = _source(source.name, proposed, files, settings)
-        tau = -np.inf if results.threshold is None else results.threshold
-        called = {split: one.called(tau) for split, one in proposed.items() if one.split.has_boxes}
+        found[name] = _source(source.name, proposed, files, settings)
         if tables is not None:
-            for split in inputs.tested:
-                if split.name in called:
-                    called[split.name].table(split).write(tables / name / f"{split.name}.parquet")
-        together = measure(inputs, applied, called)
-        found[name] = results.model_copy(update={"methods": together})
+            tau = -np.inf if (asked := found[name].threshold) is None else asked
+            for split in (inputs.id_split, *inputs.tested):
+                if split.has_boxes:
+                    proposed[split.name].called(tau).table(split).write(tables / name / f"{split.name}.parquet")
         for rule, by_rule in _by_rules(proposed, source, files, settings):
             results = _source(source.name, by_rule, files, settings)
             found[f"{name}, {rule}"] = results.model_copy(update={"rule": rule})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from pydantic import Field
 
 from farther.evaluation import intervals
 from farther.evaluation.case import MethodScores, SplitCase
-from farther.evaluation.files import RunSplit
+from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import AppliedMethod
-from farther.evaluation.results import MetricValues, Number
+from farther.evaluation.results import MetricValues, Number, Stored
+from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
 from farther.metrics.errors import error_budget
@@ -50,6 +52,12 @@ class MethodWithProposals(MetricValues):
     error_budget: dict[str, MetricValues] = Field(default_factory=dict)
 
 
+class KeptMethod(Stored):
+    """The content of `recovered/<run>/methods/<method>.json`: source → OOD split → metrics."""
+
+    sources: dict[str, dict[str, MethodWithProposals]]
+
+
 @dataclass(frozen=True)
 class CalledIn:
     """The proposals of a split that are called unknown.
@@ -79,6 +87,29 @@ class CalledIn:
         finds[finder[finder >= 0]] = np.flatnonzero(finder >= 0)
         rows = beside(proposals, detections, iou) & (proposals.score > tau)
         return cls(proposals[rows], finds[rows])
+
+    @classmethod
+    def read(cls, split: RunSplit, file: Path) -> CalledIn:
+        """Those that `table` has.
+
+        Args:
+            split: Their split.
+            file: Where the table is.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        table = CalledProposals.read(file)
+        proposals = Regions(
+            header=split.folder.header,
+            image_id=table.image_id,
+            region_id=np.arange(len(table)),
+            box=table.box,
+            score=table.objectness,
+            label=np.zeros(len(table), dtype=np.int16),
+        )
+        rows = {number: row for row, number in enumerate(split.objects.object_id.tolist())}
+        return cls(proposals, np.array([rows.get(number, -1) for number in table.object_id.tolist()], dtype=np.int64))
 
     def table(self, split: RunSplit) -> CalledProposals:
         """They as a table.
@@ -159,24 +190,26 @@ class OfProposals:
         return found
 
 
-def measure(
-    inputs: RunInputs, methods: Sequence[AppliedMethod], called: Mapping[str, CalledIn]
-) -> dict[str, dict[str, MethodWithProposals]]:
-    """Metrics of all methods with the proposals of a source.
+def measure_methods(
+    files: RunFiles, settings: EvaluationSettings, sources: Sequence[str], methods: Sequence[AppliedMethod]
+) -> dict[str, KeptMethod]:
+    """Metrics of methods with the proposals that were called unknown.
 
     Args:
-        inputs: The run's splits.
-        methods: Methods that apply to it.
-        called: By split, the ID split too: the proposals that are called unknown.
-
-    Returns:
-        Method → OOD split → metrics.
+        files: Paths of the run's files, with the tables of these proposals.
+        settings: How runs are evaluated.
+        sources: Of proposals.
+        methods: Methods that apply to the run.
     """
+    inputs = RunInputs(files, files.roles, settings)
     scores = {method.name: MethodScores(inputs, method.name, method.tau) for method in methods}
-    found: dict[str, dict[str, MethodWithProposals]] = {name: {} for name in scores}
-    for split in inputs.tested:
-        if split.name in called and scores:
-            both = OfProposals(inputs, split, called[split.name], called[inputs.id_split.name].proposals)
+    found: dict[str, dict[str, dict[str, MethodWithProposals]]] = {name: {} for name in scores}
+    for source in sources:
+        of_id = CalledIn.read(inputs.id_split, files.called(source, inputs.id_split.name)).proposals
+        for split in inputs.tested:
+            if not split.has_boxes:
+                continue
+            both = OfProposals(inputs, split, CalledIn.read(split, files.called(source, split.name)), of_id)
             for name, of in scores.items():
-                found[name][split.name] = both.measure(of)
-    return found
+                found[name].setdefault(source, {})[split.name] = both.measure(of)
+    return {name: KeptMethod(sources=of) for name, of in found.items()}

@@ -29,7 +29,8 @@ FOLDERS = ("data/candidates", "data/decisions", "data/published", "data/similari
 #: What git leaves out: artifacts but for the small ones.
 IGNORED_BY_GIT = (
     *("__pycache__/", ".work/", "/artifacts/*"),
-    *(f"!/artifacts/{name}" for name in ("counts/", "metrics/", "plots/", "recovered.json", "seeds.json")),
+    *(f"!/artifacts/{name}" for name in ("counts/", "metrics/", "plots/", "recovered/", "seeds.json")),
+    "/artifacts/recovered/*/",
 )
 #: What DVC leaves out: times are of one machine.
 IGNORED_BY_DVC = ("__pycache__", "*.pyc", ".work", "/artifacts/report/times.js")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,11 @@ from farther import detectors
 from farther.datasets import image_roots
 from farther.detectors import Adapter, Detector
 from farther.detectors.inference import InferenceParams
-from farther.detectors.passes import read_passes
+from farther.detectors.passes import Pass, read_passes
 from farther.detectors.proposals import read_sources, selections
 from farther.detectors.settings import ProposalSelection
 from farther.errors import Finding, refused
-from farther.evaluation.cost import CostParams, RunFolders, count, machine, measure
+from farther.evaluation.cost import CostParams, RunFolders, count, machine, time_methods, time_network, update
 from farther.keyed import KEYS, Keyed
 from farther.params import section
 from farther.registry import build
@@ -28,7 +29,7 @@ from farther.stage import run_stage
 from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import digest
-from farther.tables.stored import RunCost, RunTimes, read_times
+from farther.tables.stored import NetworkTimes, RunCost, RunTimes, read_times
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -51,22 +52,29 @@ def main() -> None:
     earlier = read_times(TIMES)
     known = earlier["runs"] if earlier["machine"] == here else {}
     counted: dict[str, RunCost] = {}
-    times: dict[str, Any] = {}
+    times: dict[str, RunTimes] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
         passes = read_passes(run, entry.get("passes"), encoder)
         counted[run] = count(passes, entries, folders, params.split)
+        measured = partial(_network, run, entry, passes, roots, folders, params, inference)
+        scored = partial(time_methods, entries, folders, params.split)
         keys = _keys(folders, entries, json.dumps([entry, section("cost"), encoder]))
-        if run not in known or known[run].get("keys") != keys:
-            detector = detectors.of_entry(entry)
-            images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / params.split / "images.parquet")
-            network = detector if isinstance(detector, Detector) else None
-            places = images, roots, folders, params, inference, _selections(run, entry, detector)
-            known[run] = measure(network, passes, entries, *places, earlier=known.get(run), keys=keys)
-            say(f"{run}: {_summary(known[run])}", flush=True)
-        times[run] = known[run]
+        times[run] = update(known.get(run), keys, measured, scored)
+        if times[run] != known.get(run):
+            say(f"{run}: {_summary(times[run])}", flush=True)
     write_json(TIMES, {"machine": here, "runs": times})
     write_json(OUTPUT, {"images": params.images, "runs": counted})
+
+
+def _network(
+    run: str, entry: Mapping[str, Any], passes: Mapping[str, Pass], roots: Mapping[str, Path], *rest: Any
+) -> NetworkTimes:
+    """Times of a run's network."""
+    detector = detectors.of_entry(entry)
+    images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / rest[1].split / "images.parquet")
+    network = detector if isinstance(detector, Detector) else None
+    return time_network(network, passes, _selections(run, entry, detector), images, roots, *rest)
 
 
 def _keys(folders: RunFolders, entries: Sequence[MethodEntry], asked: str) -> dict[str, str]:

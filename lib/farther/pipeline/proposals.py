@@ -1,12 +1,13 @@
-"""Measures what the proposals of all runs find of the unknown objects that their detections miss.
+"""Measures what the proposals of a run find of the unknown objects that its detections miss.
 
-A run whose regions, proposals, threshold, splits and parameters are those of the last time keeps its results.
+If regions, proposals, threshold, splits and parameters are those of the last time, results are kept; and so are those
+of each method whose scores are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 from farther.detectors.proposals import SecondDetector, Source, read_sources
 from farther.errors import Finding, ParameterError, choose, refused
 from farther.evaluation.files import RunFiles
+from farther.evaluation.methods import AppliedMethod, read_methods
 from farther.evaluation.proposal_rules import reviewed_file
 from farther.evaluation.proposals import RecoveredRun, evaluate_proposals, read_recovered
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.with_proposals import KeptMethod, measure_methods
 from farther.keyed import KEYS, Keyed
 from farther.params import code_digest, section
 from farther.registry import build
 from farther.stage import run_stage
-from farther.tables.documents import write_json
+from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
 from farther.terminal import say
 
@@ -33,47 +36,79 @@ if TYPE_CHECKING:
 ARTIFACTS = Path("artifacts")
 #: A fitted method's file of its threshold τ.
 TAU = "threshold.json"
-OUTPUT = "artifacts/recovered"
+OUTPUT = "artifacts/recovered/{}"
 #: The same in short, for `dvc metrics diff`.
-METRICS = ARTIFACTS / "recovered.json"
+METRICS = "artifacts/recovered/{}.json"
 
 
-def main() -> None:
-    """Reads regions, proposals, thresholds and splits of all runs; writes artifacts/recovered and METRICS."""
+def main(run: str) -> None:
+    """Reads proposals, regions, thresholds, scores and splits of a run; writes OUTPUT and METRICS."""
     settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
-    entries, code = section("detectors"), code_digest("proposals")
-    sources = {run: read_sources(run, (entry or {}).get("proposals")) for run, entry in entries.items()}
-    files = {run: RunFiles(run, entry["benchmark"], ARTIFACTS) for run, entry in entries.items()}
-    asked = {run: of for run, of in sources.items() if of}
-    for run, of in asked.items():
-        check_others(run, of, entries)
-    methods = list(section("methods"))
-    # The folder of a run's tables comes before its results, which are made with it.
-    keys = {
-        item: key
-        for run, of in asked.items()
-        if (key := _key(run, of, files, settings, [code, *methods]))
-        for item in (run, f"{run}.json")
-    }
-    made: dict[str, RecoveredRun] = {}
+    entries = section("detectors")
+    sources = read_sources(run, (entries[run] or {}).get("proposals"))
+    check_others(run, sources, entries)
+    files = lambda name: RunFiles(name, entries[name]["benchmark"], ARTIFACTS)  # noqa: E731
+    kept = _Kept(files(run), sources, settings, files)
+    kept.folder.mkdir(parents=True, exist_ok=True)
+    Keyed(kept.folder).update(kept.keys(list(section("methods"))), kept.make, log=lambda _: None)
+    found = read_recovered(kept.of.recovered)
+    write_json(METRICS.format(run), _short(found) if found else {})
+    say(f"{run}: {_summary(found) if found else 'no proposals'}")
 
-    def make(item: str, to: Path) -> str:
-        run, is_folder = item.removesuffix(".json"), item in asked
-        if is_folder or run not in made:
-            tables = to if is_folder else None
-            made[run] = evaluate_proposals(
-                files[run], asked[run], settings, files.__getitem__, methods=methods, tables=tables
-            )
-        if is_folder:
-            to.mkdir(parents=True, exist_ok=True)
-            return "tables of the proposals that are called unknown"
-        write_results(to, made[run])
-        return _summary(made.pop(run))
 
-    Path(OUTPUT).mkdir(parents=True, exist_ok=True)
-    Keyed(OUTPUT).update(keys, make, partial(say, flush=True))
-    results = {run: read_recovered(files[run].recovered) for run in asked}
-    write_json(METRICS, {run: _short(found) for run, found in results.items() if found})
+class _Kept:
+    """The items of a run: `called`, tables; `results.json`, made with them; and `methods/<method>.json`, made of them.
+
+    Args:
+        of: The run's files.
+        sources: Its sources of proposals.
+        settings: How runs are evaluated.
+        others: Files of another run.
+    """
+
+    def __init__(
+        self,
+        of: RunFiles,
+        sources: Mapping[str, Source],
+        settings: EvaluationSettings,
+        others: Callable[[str], RunFiles],
+    ):
+        self.of, self._sources, self._settings, self._others = of, sources, settings, others
+        self.folder = of.recovered.parent
+        self._outdated: list[AppliedMethod] = []
+        self._results: RecoveredRun | None = None
+        self._measured: dict[str, KeptMethod] = {}
+
+    def keys(self, methods: list[str]) -> dict[str, str]:
+        """The key of each item; none where the run has no sources."""
+        if not self._sources:
+            return {}
+        key = _key(self.of, self._sources, self._settings, code_digest("proposals"))
+        keys = {"called": key, "results.json": key}
+        scores, items = read_json(self.of.root / "scores" / self.of.run / KEYS), Keyed(self.folder)
+        for method in read_methods(self.of, methods)[0]:
+            own = sorted(made for made in scores.items() if made[0].startswith(f"{method.name}/"))
+            item = f"methods/{method.name}.json"
+            keys[item] = digest(key, repr(own), repr(method.tau))
+            if not items.is_current(item, keys[item]):
+                self._outdated.append(method)
+        return keys
+
+    def make(self, item: str, to: Path) -> str:
+        """Writes an item."""
+        if item == "called":
+            to.mkdir()
+            self._results = self._evaluated(to)
+        elif item == "results.json":
+            write_results(to, self._results or self._evaluated())
+        else:
+            if not self._measured:
+                self._measured = measure_methods(self.of, self._settings, list(self._sources), self._outdated)
+            write_results(to, self._measured[Path(item).stem])
+        return item
+
+    def _evaluated(self, tables: Path | None = None) -> RecoveredRun:
+        return evaluate_proposals(self.of, self._sources, self._settings, self._others, tables)
 
 
 def check_others(run: str, sources: Mapping[str, Source], entries: Mapping[str, Any]) -> None:
@@ -94,24 +129,15 @@ def check_others(run: str, sources: Mapping[str, Source], entries: Mapping[str, 
             raise ParameterError(f"{where}: {error}") from None
 
 
-def _key(
-    run: str,
-    sources: Mapping[str, Source],
-    files: Mapping[str, RunFiles],
-    settings: EvaluationSettings,
-    said: Sequence[str],
-) -> str:
-    """Digest of all that the results of a run are made from."""
-    of = files[run]
+def _key(of: RunFiles, sources: Mapping[str, Source], settings: EvaluationSettings, code: str) -> str:
+    """Digest of all that the results of a run are made from, without those of methods."""
     seconds = [source.run for source in sources.values() if isinstance(source, SecondDetector)]
-    folders = [ARTIFACTS / "regions" / name for name in (run, *seconds)]
-    folders += [ARTIFACTS / name / run for name in ("proposals", "fitted", "scores")]
-    keys = [folder / KEYS for folder in folders]
+    keys = [of.root / "regions" / name / KEYS for name in (of.run, *seconds)]
+    keys += [of.root / "proposals" / of.run / KEYS, reviewed_file(of.benchmark)]
     names = [*{settings.calibration_split: 0, settings.id_split: 0, **dict.fromkeys(of.roles.test, 0)}]
     tables = [path for name in names for path in (of.images(name), of.objects(name))]
-    keys += [reviewed_file(of.benchmark)]
     keys += [of.fitted(name) / file for name in settings.proposals.methods for file in ("method.json", TAU)]
-    asked = [repr(sources), repr(replace(settings, user_defined={})), repr(of.roles), *said]
+    asked = [repr(sources), repr(replace(settings, user_defined={})), repr(of.roles), code]
     return digest(json.dumps(asked), of.threshold, *tables, *(file for file in keys if file.exists()))
 
 

@@ -163,7 +163,7 @@ class Project:
         """Gives the run a source of proposals, with these called unknown in `wild`: image, box, objectness, object."""
         images, boxes, objectness, finds = zip(*proposals, strict=True)
         table = CalledProposals(image_id=list(images), box=list(boxes), objectness=objectness, object_id=list(finds))
-        table.write(self.artifacts / "recovered/net/boxes/wild.parquet")
+        table.write(self.artifacts / "recovered/net/called/boxes/wild.parquet")
         source = SourceResults(kind="rpn", threshold=0.5, alarms=0.2, proposals=1, splits={}, distances={})
         recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
         self.run = replace(self.run, recovered=recovered)
