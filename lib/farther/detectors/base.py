@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 from PIL.Image import Image
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import torch
 
     from farther.detectors.networks.replay import Proposing, Replay
+
+    Network = TypeVar("Network", bound=torch.nn.Module)
 
 registry: Registry[Adapter] = Registry("detector", "farther.detectors")
 register = registry.register
@@ -245,6 +247,12 @@ class Detector(Adapter):
             ParameterError: PyTorch does not know it, or this machine has none.
         """
         return torch_device(self.device)
+
+    def placed(self, network: Network) -> Network:
+        """The network on its device, in the layout whose convolutions take up to a sixth less time on a CPU."""
+        import torch
+
+        return network.to(self.torch_device()).to(memory_format=torch.channels_last)
 
     def runs_on_cpu(self) -> bool:
         """True if the network runs on the CPU; errors as in `torch_device`."""

@@ -174,7 +174,7 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
     @cached_property
     def network(self) -> ClassifierNetwork:
         """See `Detector.network`."""
-        network = load_network(self.weights, self.blueprint).to(self.torch_device())
+        network = self.placed(load_network(self.weights, self.blueprint))
         preprocessing, architecture = self.blueprint.preprocessing, self.blueprint.architecture
         with network_errors(self.weights):
             return ClassifierNetwork(

@@ -95,7 +95,7 @@ class DenseDetector(LatentDetector):
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d | FrozenBatchNorm2d):
                 module.eps = self.norm_epsilon
-        return network.eval().to(self.torch_device(), memory_format=torch.channels_last)
+        return self.placed(network.eval())
 
     @cached_property
     def _header(self) -> Header:

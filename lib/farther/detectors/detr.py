@@ -70,7 +70,7 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     @cached_property
     def network(self) -> PreTrainedModel:
         """See `Detector.network`."""
-        network = load_network(self.checkpoint).to(self.torch_device())
+        network = self.placed(load_network(self.checkpoint))
         keep_exact(network)
         return network
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torchvision.models.detection import FasterRCNN as Network
@@ -119,7 +118,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     def network(self) -> Network:
         """See `Detector.network`; it has this adapter's thresholds."""
         network = load_network(self.weights, self.blueprint, self.unused_weights)
-        network = network.to(self.torch_device(), memory_format=torch.channels_last)
+        network = self.placed(network)
         for module in network.modules():
             if isinstance(module, FrozenBatchNorm2d) and self.norm_epsilon is not None:
                 module.eps = self.norm_epsilon

@@ -84,7 +84,7 @@ class Yolo(ReplayDetector, LatentDetector):
     @cached_property
     def network(self) -> DetectionModel:
         """See `Detector.network`."""
-        return load_network(self.weights, self.checkpoint).to(self.torch_device())
+        return self.placed(load_network(self.weights, self.checkpoint))
 
     @property
     def log_scores(self) -> bool:
