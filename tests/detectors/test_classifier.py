@@ -68,8 +68,8 @@ def test_one_region_per_image_has_what_torchvisions_model_gives(small, path, ima
     assert regions.image_id.tolist() == ["a", "b"]
     assert_array_equal(regions.box, [[0, 0, 70, 50], [0, 0, 40, 90]])
     assert_allclose(regions.logits, logits, rtol=1e-5)
-    assert_allclose(regions.features, features, rtol=1e-5)
-    assert_allclose(regions.latent, inner[0].mean((2, 3)), rtol=1e-5)
+    assert_allclose(regions.features, features, rtol=1e-4, atol=1e-5)
+    assert_allclose(regions.latent, inner[0].mean((2, 3)), rtol=1e-4, atol=1e-5)
     assert_allclose(regions.score, logits.softmax(1).amax(1), rtol=1e-6)
     assert_array_equal(regions.label, logits.argmax(1))
     assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, atol=1e-4)

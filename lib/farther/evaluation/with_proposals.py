@@ -23,7 +23,7 @@ from farther.metrics.errors import error_budget
 from farther.metrics.open_set.open_world import MAX_DETECTIONS
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import beside, finders
-from farther.metrics.open_set.with_proposals import WithProposals, u_recall
+from farther.metrics.open_set.with_proposals import WithProposals, any_class, u_recall
 from farther.metrics.weighting import plain
 from farther.tables import Regions
 from farther.tables.called import CalledProposals
@@ -106,7 +106,7 @@ class CalledIn:
             region_id=np.arange(len(table)),
             box=table.box,
             score=table.objectness,
-            label=np.zeros(len(table), dtype=np.int16),
+            label=np.full(len(table), any_class(split.folder.header), dtype=np.int16),
         )
         rows = {number: row for row, number in enumerate(split.objects.object_id.tolist())}
         return cls(proposals, np.array([rows.get(number, -1) for number in table.object_id.tolist()], dtype=np.int64))

@@ -16,7 +16,7 @@ from farther.metrics.matching import ranks_within
 from farther.metrics.matching.boxes import image_numbers
 from farther.metrics.open_set.outcomes import FOUND, NOT_COUNTED, MatchingRules, OpenSetSplit, Outcome
 from farther.metrics.weighting import ImageWeights, ratio, row_weights
-from farther.tables import Objects, Regions
+from farther.tables import Header, Objects, Regions
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,14 @@ def u_recall(outcomes: Sequence[Outcome], weights: Sequence[ImageWeights | None]
     return ratio(np.sum(found, axis=0), np.sum(unknown, axis=0))
 
 
+def any_class(header: Header) -> int:
+    """The index of a class, for regions whose class is not asked for."""
+    return next((k for k in range(len(header.classes)) if k != header.background_index), 0)
+
+
 def _stacked(detections: Regions, proposals: Regions) -> Regions:
     """Both as one table of the detections' classes; a proposal has none, so its label says nothing."""
-    header = detections.header
-    label = next((k for k in range(len(header.classes)) if k != header.background_index), 0)
+    header, label = detections.header, any_class(detections.header)
     columns = {name: np.concatenate([getattr(t, name) for t in (detections, proposals)]) for name in ("box", "score")}
     count = len(detections), len(proposals)
     return Regions(
