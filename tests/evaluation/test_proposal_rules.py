@@ -9,7 +9,7 @@ from tests.evaluation.test_evaluate import write_json, write_split
 
 from farther.detectors.proposals import read_sources
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposal_rules import Combination, Rejecting, on_unknown
+from farther.evaluation.proposal_rules import Rejecting, Rule, method_of, on_unknown, pixels_of
 from farther.evaluation.proposals import evaluate_proposals
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.methods.base import METHODS
@@ -53,8 +53,8 @@ def test_a_combination_is_scikit_learns_logistic_regression(energy):
     random, sizes = np.random.default_rng(1), images([str(k) for k in range(7)])
     unknown = some(random, 50, low=0.4, side=70, logit=-1)
     alarms = some(random, 90, low=0.1, side=20, logit=2)
-    learnt = Combination.fit((unknown, sizes), (alarms, sizes), energy)
-    probability = learnt.rescored(alarms, sizes).score
+    learnt = Rule.learnt((unknown, sizes), (alarms, sizes), energy)
+    probability = learnt.applied(alarms, pixels_of(alarms, sizes)).score
 
     def inputs(rows):
         share = np.prod(rows.box[:, 2:] - rows.box[:, :2], axis=1) / 100**2
@@ -64,8 +64,9 @@ def test_a_combination_is_scikit_learns_logistic_regression(energy):
     peer = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced"))
     peer.fit(np.vstack([inputs(unknown), inputs(alarms)]), [1] * 50 + [0] * 90)
     np.testing.assert_allclose(probability, peer.predict_proba(inputs(alarms))[:, 1], atol=1e-4)
-    assert learnt.rescored(unknown, sizes).score.mean() > 0.7 > 0.3 > probability.mean()
-    assert Combination.fit((unknown[:0], sizes), (alarms, sizes), None) is None
+    assert learnt.applied(unknown, np.full(50, 100**2)).score.mean() > 0.7 > 0.3 > probability.mean()
+    assert Rule.learnt((unknown[:0], sizes), (alarms, sizes)) is None
+    assert [method_of(rule.name) for rule in (Rule(), Rule(energy), learnt)] == [None, "energy", "energy"]
 
 
 def test_the_best_proposal_on_each_unknown_object_is_learnt_from():

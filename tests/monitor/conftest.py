@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,18 +63,19 @@ class Deployed:
     def source(self, method: str) -> BundleSource:
         return BundleSource(self.files, self.entry, read_entry(method, self.methods[method]), INFERENCE)
 
-    def bundle(self, method: str, **options: Any) -> Path:
-        return write_bundle(self.source(method), self.folder / "bundles" / method, **options)
+    def bundle(self, method: str, proposals: str | None = None, **options: Any) -> Path:
+        source = replace(self.source(method), asked_proposals=proposals)
+        return write_bundle(source, self.folder / "bundles" / method, **options)
 
-    def monitor(self, method: str) -> Monitor:
-        return Monitor.load(self.bundle(method), device="cpu")
+    def monitor(self, method: str, **options: Any) -> Monitor:
+        return Monitor.load(self.bundle(method, **options), device="cpu")
 
     def images(self) -> Images:
         return Images.read(self.files.images("val"))
 
-    def batches(self) -> list[tuple[list[str], list[Path]]]:
-        """Names and files of the pipeline's batches of the validation split."""
-        plan = Plan(self.images(), {"drawn": self.folder}, INFERENCE)
+    def batches(self, split: str = "val") -> list[tuple[list[str], list[Path]]]:
+        """Names and files of the pipeline's batches of a split."""
+        plan = Plan(Images.read(self.files.images(split)), {"drawn": self.folder}, INFERENCE)
         return [(batch.image_ids, batch.files) for batch in plan.batches(0)]
 
     def stored(self, method: str) -> tuple[Regions, np.ndarray]:
@@ -86,13 +87,19 @@ class Deployed:
         return regions[rows], scores.score[rows]
 
 
-def make(folder: Path, entry: dict[str, Any], methods: dict[str, dict[str, Any]], operating: float) -> Deployed:
-    """Draws images, and runs the pipeline's stages on them."""
+def make(
+    folder: Path,
+    entry: dict[str, Any],
+    methods: dict[str, dict[str, Any]],
+    operating: float,
+    further: tuple[str, ...] = (),
+) -> Deployed:
+    """Draws images, and runs the pipeline's stages on them; `further` are splits beside those for training and ID."""
     deployed = Deployed(folder, entry, methods, operating)
     splits = folder / "artifacts/splits/drawn"
-    for first, split in ((0, "train"), (100, "val")):
+    for first, split in enumerate(("train", "val", *further)):
         rows = []
-        for number in range(first, first + 10):
+        for number in range(100 * first, 100 * first + 10):
             pixels = scene(number)
             (folder / split).mkdir(exist_ok=True)
             Image.fromarray(pixels).save(folder / split / f"{number}.png")

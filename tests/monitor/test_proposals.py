@@ -11,13 +11,19 @@ from tests.monitor.conftest import DEMO, INFERENCE, make
 from farther import detectors
 from farther.detectors.inference import infer_splits
 from farther.detectors.proposals import read_sources, selections
-from farther.evaluation.proposals import RecoveredRun, SourceResults
+from farther.errors import DataError, ParameterError
+from farther.evaluation.proposals import RecoveredRun, SourceResults, evaluate_proposals
 from farther.evaluation.results import write_results
-from farther.metrics.open_set.proposals import beside
+from farther.evaluation.settings import EvaluationSettings, ProposalSettings
+from farther.methods import load
+from farther.metrics.open_set.outcomes import MatchingRules
+from farther.metrics.open_set.proposals import Recovery, beside
+from farther.monitor import Bundle
 from farther.monitor.drawing import PROPOSED, draw
 from farther.monitor.predict import PredictSettings, predict
 from farther.monitor.sources import open_source
-from farther.tables import Regions
+from farther.tables import Objects, Regions
+from farther.tables.documents import write_json
 
 #: Objectness above which a proposal is called unknown.
 THRESHOLD = 1e-4
@@ -31,7 +37,7 @@ def deployed(tmp_path_factory):
         "params": {"score_threshold": 0.005},
         "proposals": {"boxes": {"kind": "anchors", "most": 20}},
     }
-    made = make(tmp_path_factory.mktemp("run"), entry, {"energy": {}}, 0.01)
+    made = make(tmp_path_factory.mktemp("run"), entry, {"energy": {}, "msp": {}}, 0.01, ("test", "near", "pasted"))
     artifacts = made.folder / "artifacts"
     detector = detectors.create("yolo", weights=entry["weights"], **entry["params"])
     wanted = selections("run", read_sources("run", entry["proposals"]), detector)
@@ -39,6 +45,7 @@ def deployed(tmp_path_factory):
     infer_splits(
         detector, *folders, INFERENCE, proposals=(artifacts / "proposals/run", wanted), progress=False, log=str
     )
+    entry["proposals"]["other"] = {"kind": "second_detector", "run": "x"}
     source = SourceResults(kind="anchors", threshold=THRESHOLD, alarms=0.2, proposals=1, splits={}, distances={})
     write_results(made.files.recovered, RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source}))
     return made
@@ -84,3 +91,86 @@ def test_a_bundle_without_them_gives_none(deployed, tmp_path):
     finally:
         (tmp_path / "kept.json").rename(deployed.files.recovered)
     assert monitor(deployed.folder / "val/100.png").proposals is None
+
+
+@pytest.fixture(scope="module")
+def measured(deployed):
+    """The run with all rules measured: unknown objects are where every other proposal on no detection is."""
+    files, splits = deployed.files, {"near": "near", "pasted": "far"}
+    for split in splits:
+        found = Regions.read(files.proposals("boxes", split))
+        detections = Regions.read(files.regions(split)).above(deployed.operating)
+        yaks = found[beside(found, detections)][::2]
+        columns = {"image_id": yaks.image_id, "object_id": np.arange(len(yaks)), "box": yaks.box}
+        Objects(**columns, category=["yak"] * len(yaks)).write(files.objects(split))
+    write_json(deployed.folder / "artifacts/splits/drawn/roles.json", {"test": list(splits), "distance": splits})
+    # A τ that half of the proposals are below.
+    tau, val = files.fitted("energy") / "threshold.json", Regions.read(files.proposals("boxes", "val"))
+    half = float(np.median(load(files.fitted("energy")).score(val)))
+    write_json(tau, {**json.loads(tau.read_text()), "threshold": half})
+    asked = ProposalSettings(alarms=2, rates=(2.0,), methods=("energy",), learn_from="pasted")
+    sources = read_sources("run", {"boxes": deployed.entry["proposals"]["boxes"]})
+    found = evaluate_proposals(files, sources, EvaluationSettings(replicates=0, proposals=asked))
+    before = files.recovered.read_bytes()
+    write_results(files.recovered, found)
+    yield found
+    files.recovered.write_bytes(before)
+
+
+@pytest.mark.parametrize("rule", ["", ", energy", ", logistic", ", logistic with energy"])
+def test_the_monitor_calls_what_the_pipeline_called_by_the_same_rule(rule, deployed, measured):
+    monitor = deployed.monitor("energy", proposals=f"boxes{rule}")
+    results = measured.sources[f"boxes{rule}"]
+    found = {
+        split: [one for ids, files in deployed.batches(split) for one in monitor(files, ids, batch_size=len(ids))]
+        for split in ("test", "near")
+    }
+    assert 0 < sum(len(one.proposals) for one in found["test"]) == pytest.approx(10 * results.alarms)
+    objects, rules = Objects.read(deployed.files.objects("near")), MatchingRules(known_classes=["cat"])
+    detections, proposals = (
+        Regions.concatenate([getattr(one, name) for one in found["near"]]) for name in ("regions", "proposals")
+    )
+    shares = Recovery.of(objects, detections, proposals, rules).found(-np.inf)
+    values = results.splits["near"].values
+    assert shares["still_missed"][0] == pytest.approx(values["still_missed"])
+    assert 0 < values["still_missed"] < values["missed"]
+    # Those of the validation split, which drift is compared with, are as many as τ_o was chosen for.
+    assert 20 * 0.9 <= sum(monitor.bundle.validation.proposals.counts) <= 20
+    for one in found["test"]:
+        assert (np.diff(one.proposals.score) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "message"),
+    [
+        ("msp", "boxes, energy", "cannot be bundled: the rule needs the method 'energy', and the bundle holds 'msp'"),
+        ("msp", "boxes, logistic with energy", "cannot be bundled: the rule needs the method 'energy'"),
+        ("msp", "other", "'other' cannot be bundled: their kind is 'second_detector', and a bundle runs its own"),
+        ("msp", "boxes, reviewed", "'reviewed' changes what is measured"),
+        ("msp", "boxes, logistik", "unknown rule of proposals 'boxes, logistik'. Did you mean 'boxes, logistic'"),
+        ("msp", "rpn", "unknown source of proposals 'rpn'"),
+    ],
+)
+def test_rules_that_a_bundle_cannot_hold_are_refused_by_name(method, asked, message, deployed, measured):
+    with pytest.raises(ParameterError, match=message):
+        deployed.bundle(method, proposals=asked)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"combination": None}, "the rule 'logistic' needs a combination of 2 weights"),
+        ({"tau": 1.0}, "tau must be given if the rule has a method, and else be null"),
+        ({"rule": "objectness"}, "needs a combination of 0 weights"),
+        ({"spread": [0.0, 1.0]}, "field 'proposals.combination.spread.0'"),
+        ({"centre": [0.0]}, "must have as many numbers each"),
+    ],
+)
+def test_a_rule_that_was_changed_is_not_loaded(change, message, deployed, measured):
+    file = deployed.bundle("msp", proposals="boxes, logistic") / "bundle.json"
+    info = json.loads(file.read_text())
+    said = info["proposals"]
+    (said["combination"] if set(change) & set(said["combination"]) else said).update(change)
+    file.write_text(json.dumps(info))
+    with pytest.raises(DataError, match=message):
+        Bundle.load(file.parent)

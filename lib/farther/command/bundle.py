@@ -38,6 +38,14 @@ def bundle(
     reference_checkpoint: Annotated[
         bool, typer.Option("--reference-checkpoint", help="Refer to the checkpoint instead of copying it.")
     ] = False,
+    proposals: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE[, RULE]",
+            help="Proposals that are called unknown, as on the report's page Proposals; by default the network's first "
+            "source, by objectness.",
+        ),
+    ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write detector and method as an ONNX graph.")] = False,
     params: Params = PARAMS,
 ) -> None:
@@ -54,6 +62,7 @@ def bundle(
       farther bundle voc-vos knn deployed
       farther bundle voc-vos deployed --max-false-alarms 2
       farther bundle voc-vos knn deployed --reference-checkpoint
+      farther bundle voc-vos knn deployed --proposals "rpn, logistic"
       farther bundle voc-vos knn deployed --onnx
     """
     from farther.evaluation.files import RunFiles
@@ -83,7 +92,8 @@ def bundle(
     asked = read_entry(method, methods[method] or {})
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
-    write_bundle(BundleSource(files, entry, asked, inference, chosen), out, copy=not reference_checkpoint, onnx=onnx)
+    source = BundleSource(files, entry, asked, inference, chosen, proposals)
+    write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
     written = Bundle.load(out)
     info, seen = written.info, written.validation
     say(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
@@ -91,9 +101,9 @@ def bundle(
         f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "
         f"and rejects {seen.rejected} images."
     )
-    if (proposals := info.proposals) is not None:
+    if (bundled := info.proposals) is not None:
         say(
-            f"Proposals ({proposals.source}) on no detection are called unknown, too: {proposals.alarms:.2g} false "
+            f"Proposals ({bundled.title}) on no detection are called unknown, too: {bundled.alarms:.2g} false "
             f"alarms per ID test image.{' The ONNX graph gives none.' if onnx else ''}"
         )
     next_step(f"farther predict {shlex.quote(out)} IMAGES")

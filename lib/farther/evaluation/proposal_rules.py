@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Self
 
 import numpy as np
 import polars as pl
+from pydantic import Field, PositiveFloat, model_validator
 
 from farther.curation.decisions import DecisionsFile
 from farther.evaluation.files import RunFiles
+from farther.evaluation.results import Stored
 from farther.evaluation.threshold import read_threshold
 from farther.methods.base import Method
 from farther.methods.loading import load, not_applicable
@@ -23,6 +26,9 @@ from farther.tables import Images, Objects, Regions
 
 #: Of each ID validation image, the number of false alarms that a combination learns from: its best ones.
 ALARMS = 5
+
+#: Names of rules: a combination, and results without ID images in which reviewers saw objects that are not labelled.
+LOGISTIC, REVIEWED = "logistic", "reviewed"
 
 
 @dataclass(frozen=True)
@@ -62,67 +68,116 @@ class Rejecting:
         return proposals[self.scores(proposals) < self.tau]
 
 
-@dataclass(frozen=True)
-class Combination:
+class Combination(Stored):
     """p = 1 / (1 + exp(−b − w·x)): x is the log-odds of the objectness, log √(share of the image), and a score.
 
     Args:
         intercept: b.
         weights: w, of the log-odds, the size, and the method's score in standard deviations, if there is one.
         centre, spread: Mean and standard deviation of each x.
-        method: Gives the score.
     """
 
     intercept: float
-    weights: tuple[float, ...]
+    weights: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)]
     centre: tuple[float, ...]
-    spread: tuple[float, ...]
-    method: Rejecting | None = None
+    spread: tuple[PositiveFloat, ...]
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if not len(self.weights) == len(self.centre) == len(self.spread):
+            raise ValueError("weights, centre and spread must have as many numbers each")
+        return self
 
     @classmethod
-    def fit(
-        cls, unknown: tuple[Regions, Images], alarms: tuple[Regions, Images], method: Rejecting | None
-    ) -> Combination | None:
-        """Learns from proposals and the images they are in; both groups weigh the same. None where one is empty.
+    def fit(cls, unknown: np.ndarray, alarms: np.ndarray) -> Combination | None:
+        """Learns from x of proposals on unknown objects, shape (U, 2 or 3), and of false alarms, shape (F, 2 or 3).
 
-        Args:
-            unknown: Proposals on unknown objects; see `on_unknown`.
-            alarms: False alarms.
-            method: Whose score is weighed, too.
+        Both groups weigh the same. None where one is empty.
         """
         from sklearn.linear_model import LogisticRegression
 
-        if not len(unknown[0]) or not len(alarms[0]):
+        if not len(unknown) or not len(alarms):
             return None
-        x = np.concatenate([_inputs(*unknown, method), _inputs(*alarms, method)])
-        y = np.repeat([1, 0], [len(unknown[0]), len(alarms[0])])
+        x, y = np.concatenate([unknown, alarms]), np.repeat([1, 0], [len(unknown), len(alarms)])
         centre, spread = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
         learnt = LogisticRegression(class_weight="balanced").fit((x - centre) / spread, y)
         weights, centres, spreads = (tuple(each.tolist()) for each in (learnt.coef_[0], centre, spread))
-        return cls(float(learnt.intercept_[0]), weights, centres, spreads, method)
+        return cls(intercept=float(learnt.intercept_[0]), weights=weights, centre=centres, spread=spreads)
 
-    def rescored(self, proposals: Regions, images: Images) -> Regions:
-        """Proposals whose score is the probability p in place of the objectness.
+    def probabilities(self, x: np.ndarray) -> np.ndarray:
+        """p, ndarray of shape (P,), of x, ndarray of shape (P, 2 or 3)."""
+        from scipy.special import expit
+
+        return expit(self.intercept + ((x - self.centre) / self.spread) @ self.weights)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which proposals take part, and what their score is: objectness, or the probability of a combination.
+
+    Args:
+        method: Proposals that it does not reject take no part; beside a combination it only gives a score.
+        combination: Weighs objectness, size and the score of `method`, if there is one.
+    """
+
+    method: Rejecting | None = None
+    combination: Combination | None = None
+
+    @classmethod
+    def learnt(
+        cls, unknown: tuple[Regions, Images], alarms: tuple[Regions, Images], method: Rejecting | None = None
+    ) -> Rule | None:
+        """With a combination that is learnt; None where there is nothing to learn from.
+
+        Args:
+            unknown: Proposals on unknown objects, see `on_unknown`, and the images that they are in.
+            alarms: False alarms, and the images that they are in.
+            method: Whose score is weighed, too.
+        """
+        asked = cls(method)
+        x = [asked._inputs(found, pixels_of(found, images)) for found, images in (unknown, alarms)]
+        combination = Combination.fit(*x)
+        return None if combination is None else cls(method, combination)
+
+    @property
+    def name(self) -> str:
+        """As in `recovered/<run>.json`: "objectness", a method, "logistic", or that "with" a method."""
+        names = [] if self.method is None else [self.method.name]
+        if self.combination is not None:
+            return " with ".join([LOGISTIC, *names])
+        return names[0] if names else "objectness"
+
+    def applied(self, proposals: Regions, pixels: np.ndarray) -> Regions:
+        """The proposals that take part, with their score under this rule.
 
         Args:
             proposals: Their score is the objectness.
-            images: Has the sizes of their images.
+            pixels: Of each one's image, ndarray of shape (P,).
         """
-        from scipy.special import expit
+        if self.combination is not None:
+            p = self.combination.probabilities(self._inputs(proposals, pixels))
+            return proposals.with_columns(score=p.astype(np.float32))
+        return proposals if self.method is None else self.method.rejected(proposals)
 
-        x = (_inputs(proposals, images, self.method) - self.centre) / self.spread
-        return proposals.with_columns(score=expit(self.intercept + x @ self.weights).astype(np.float32))
+    def _inputs(self, proposals: Regions, pixels: np.ndarray) -> np.ndarray:
+        """What a combination weighs, ndarray of shape (P, 2 or 3)."""
+        inside = np.clip(proposals.score.astype(np.float64), 1e-6, 1 - 1e-6)
+        share = np.clip(areas(proposals.box) / pixels, 1e-9, 1)
+        scores = [] if self.method is None else [self.method.scores(proposals)]
+        return np.stack([np.log(inside / (1 - inside)), np.log(share) / 2, *scores], axis=1)
 
 
-def _inputs(proposals: Regions, images: Images, method: Rejecting | None) -> np.ndarray:
-    """What a combination weighs, ndarray of shape (P, 2 or 3)."""
+def method_of(rule: str) -> str | None:
+    """The method that a rule's name has, see `Rule.name`; None where it has none."""
+    return None if rule in ("objectness", LOGISTIC, REVIEWED) else rule.removeprefix(f"{LOGISTIC} with ")
+
+
+def pixels_of(proposals: Regions, images: Images) -> np.ndarray:
+    """Number of pixels of each proposal's image, ndarray of shape (P,)."""
     _, (image, of_table) = image_numbers(proposals.image_id, images.image_id)
-    size = np.ones(int(of_table.max(initial=-1)) + 1)
-    size[of_table] = images.width.astype(np.float64) * images.height
-    inside = np.clip(proposals.score.astype(np.float64), 1e-6, 1 - 1e-6)
-    share = np.clip(areas(proposals.box) / size[image], 1e-9, 1)
-    x = [np.log(inside / (1 - inside)), np.log(share) / 2]
-    return np.stack([*x, *([] if method is None else [method.scores(proposals)])], axis=1)
+    pixels = np.ones(int(of_table.max(initial=-1)) + 1)
+    pixels[of_table] = images.width.astype(np.float64) * images.height
+    return pixels[image]
 
 
 def reviewed_file(benchmark: str, root: str | Path = ".") -> Path:

@@ -15,7 +15,17 @@ from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.proposal_rules import ALARMS, Combination, Rejecting, on_unknown, reviewed_file, with_unlabelled
+from farther.evaluation.proposal_rules import (
+    ALARMS,
+    REVIEWED,
+    Combination,
+    Rejecting,
+    Rule,
+    on_unknown,
+    pixels_of,
+    reviewed_file,
+    with_unlabelled,
+)
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.with_proposals import CalledIn, KeptMethod, MethodWithProposals
@@ -72,6 +82,7 @@ class SourceResults(Stored):
         distances: By distance: near, far, farther.
         methods: Method → OOD split → metrics of detections and proposals together, which are stored apart
             (`farther.evaluation.with_proposals.KeptMethod`); {} for rules but "objectness".
+        combination: What a "logistic" rule learnt.
     """
 
     kind: str
@@ -83,6 +94,7 @@ class SourceResults(Stored):
     splits: dict[str, RecoveredObjects]
     distances: dict[str, RecoveredObjects]
     methods: dict[str, dict[str, MethodWithProposals]] = Field(default_factory=dict)
+    combination: Combination | None = None
 
 
 class RecoveredRun(Stored):
@@ -149,6 +161,10 @@ class Proposed:
         rules = MatchingRules(self.iou, known_classes=self.split.known_classes)
         return Recovery.of(self.split.objects, self.detections, self.proposals, rules)
 
+    def under(self, rule: Rule, images: Images) -> Proposed:
+        """With the proposals that take part under a rule, and their score under it."""
+        return replace(self, proposals=rule.applied(self.proposals, pixels_of(self.proposals, images)))
+
     def called(self, tau: float) -> CalledIn:
         """The proposals on no detection that are above τ_o."""
         return CalledIn.of(self.split, self.detections, self.proposals, tau, self.iou)
@@ -193,44 +209,32 @@ def evaluate_proposals(
             for split in (inputs.id_split, *inputs.tested):
                 if split.has_boxes:
                     proposed[split.name].called(tau).table(split).write(tables / name / f"{split.name}.parquet")
-        for rule, by_rule in _by_rules(proposed, source, files, settings):
+        for rule, learnt, by_rule in _by_rules(proposed, source, files, settings):
             results = _source(source.name, by_rule, files, settings)
-            found[f"{name}, {rule}"] = results.model_copy(update={"rule": rule})
+            found[f"{name}, {rule}"] = results.model_copy(update={"rule": rule, "combination": learnt})
     return RecoveredRun(asked_alarms=settings.proposals.alarms, iou=settings.iou, sources=found)
 
 
 def _by_rules(
     tables: Mapping[str, Proposed], source: Source, files: RunFiles, settings: EvaluationSettings
-) -> Iterator[tuple[str, dict[str, Proposed]]]:
-    """The tables under each further rule that applies to the source, and its name."""
+) -> Iterator[tuple[str, Combination | None, dict[str, Proposed]]]:
+    """Name of each further rule that applies to the source, what it learnt, and the tables under it."""
     calibration = tables[settings.calibration_split].proposals
     methods: list[Rejecting] = []
     if isinstance(source, NetworkSource):
         asked = (Rejecting.read(files, name, calibration) for name in settings.proposals.methods)
         methods = [method for method in asked if method is not None]
-    for method in methods:
-        yield (
-            method.name,
-            {split: replace(one, proposals=method.rejected(one.proposals)) for split, one in tables.items()},
-        )
+    rules, learn_from = [Rule(method) for method in methods], settings.proposals.learn_from
+    images = {split: Images.read(files.images(split)) for split in tables}
+    if learn_from in tables:
+        learnt = (_learnt(tables, images, weighed, settings) for weighed in (None, *methods))
+        rules += [rule for rule in learnt if rule is not None]
+    for rule in rules:
+        names = [split for split in tables if rule.combination is None or split != learn_from]
+        yield rule.name, rule.combination, {split: tables[split].under(rule, images[split]) for split in names}
     ids = (settings.calibration_split, settings.id_split)
     if seen := with_unlabelled(reviewed_file(files.benchmark, files.root.parent), ids):
-        yield "reviewed", {split: replace(one, left_out=seen.get(split, ())) for split, one in tables.items()}
-    learn_from = settings.proposals.learn_from
-    if learn_from not in tables:
-        return
-    images = {split: Images.read(files.images(split)) for split in tables}
-    for weighed in (None, *methods):
-        learnt = _learnt(tables, images, weighed, settings)
-        if learnt is not None:
-            yield (
-                "logistic" if weighed is None else f"logistic with {weighed.name}",
-                {
-                    split: replace(one, proposals=learnt.rescored(one.proposals, images[split]))
-                    for split, one in tables.items()
-                    if split != learn_from
-                },
-            )
+        yield REVIEWED, None, {split: replace(one, left_out=seen.get(split, ())) for split, one in tables.items()}
 
 
 def _learnt(
@@ -238,13 +242,13 @@ def _learnt(
     images: Mapping[str, Images],
     method: Rejecting | None,
     settings: EvaluationSettings,
-) -> Combination | None:
-    """What a combination learns; None where there is nothing to learn from."""
+) -> Rule | None:
+    """A rule that learns; None where there is nothing to learn from."""
     calibration, learn_from = settings.calibration_split, str(settings.proposals.learn_from)
     seen, alarms = tables[learn_from], tables[calibration].alarms
     unknown = on_unknown(seen.alarms, seen.split.objects, seen.split.known_classes, settings.iou)
     alarms = alarms[best_of_each_image(alarms, ALARMS)]
-    return Combination.fit((unknown, images[learn_from]), (alarms, images[calibration]), method)
+    return Rule.learnt((unknown, images[learn_from]), (alarms, images[calibration]), method)
 
 
 def read_proposals(

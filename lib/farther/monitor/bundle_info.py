@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import NonNegativeInt
 from pydantic.dataclasses import dataclass
 
-from farther.metrics.open_set.proposals import beside
 from farther.metrics.self_awareness.detector import SelfAwareDetector
+from farther.monitor.bundle_proposals import BundledProposals
 from farther.monitor.drift import Rates
-from farther.tables import Regions
 from farther.tables.schema import Schema
 
 
@@ -81,25 +79,6 @@ class BundledGraph(Schema):
     inputs: list[GraphPort]
     outputs: list[GraphPort]
     preprocessing: GraphPreprocessing
-
-
-class BundledProposals(Schema):
-    """Proposals of the network: name and parameters of their source, with its `kind`.
-
-    `threshold` is τ_o, above which a proposal that lies on no detection is called unknown, None where all are; `iou` is
-    that from which on it lies on one; `alarms` is the number of false alarms per ID test image.
-    """
-
-    source: str
-    params: dict[str, Any]
-    threshold: float | None
-    iou: float
-    alarms: float
-
-    def are_called(self, proposals: Regions, detections: Regions) -> np.ndarray:
-        """Proposals that are called unknown beside these detections, ndarray of shape (P,), bool."""
-        rows = beside(proposals, detections, self.iou)
-        return rows if self.threshold is None else rows & (proposals.score > self.threshold)
 
 
 class BundleInfo(Schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from farther.detectors import Detector
 from farther.detectors.known_classes import renamed
 from farther.detectors.passes import read_passes
 from farther.detectors.passes.crops import Crops
-from farther.detectors.proposals import NetworkSource, read_sources
+from farther.detectors.proposals import read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
-from farther.evaluation.proposals import read_recovered
+from farther.evaluation.proposal_rules import pixels_of
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
@@ -30,16 +30,16 @@ from farther.monitor.bundle_info import (
     BundledDetector,
     BundledGraph,
     BundledMethod,
-    BundledProposals,
     BundleInfo,
     Digests,
     Reading,
     Validation,
 )
+from farther.monitor.bundle_proposals import BundledProposals, bundled_proposals
 from farther.monitor.drift import Rates
 from farther.scoring.entries import MethodEntry
 from farther.scoring.inputs import folder_digest
-from farther.tables import Header, Regions, RegionsFolder
+from farther.tables import Header, Images, Regions, RegionsFolder
 from farther.tables.documents import write_json
 from farther.tables.files import write_aside
 from farther.tables.folders import resolved
@@ -74,6 +74,7 @@ class BundleSource:
         method: The entry in the section `methods`.
         inference: The section `inference`: how the run read image files.
         chosen: Thresholds in place of those of the stage `evaluate`.
+        asked_proposals: Source and rule of the proposals, see `bundled_proposals`.
     """
 
     files: RunFiles
@@ -81,6 +82,7 @@ class BundleSource:
     method: MethodEntry
     inference: StreamParams = field(default_factory=StreamParams)
     chosen: Chosen | None = None
+    asked_proposals: str | None = None
 
     @cached_property
     def adapter(self) -> Detector:
@@ -174,21 +176,15 @@ class BundleSource:
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
         return {"kind": made.name, **(entry or {})}
 
+    @cached_property
     def proposals(self) -> BundledProposals | None:
-        """The first source of the network's own proposals; None where there is none, or a pass is scored."""
+        """The network's proposals that are called unknown; None for none.
+
+        Raises:
+            DataError, ParameterError: see `bundled_proposals`.
+        """
         sources = read_sources(self.files.run, self.detector.get("proposals"))
-        own = {name: source for name, source in sources.items() if isinstance(source, NetworkSource)}
-        found = read_recovered(self.files.recovered)
-        if not own or found is None or self.method.pass_name is not None:
-            return None
-        name, source = next(iter(own.items()))
-        if name not in found.sources:
-            return None
-        results = found.sources[name]
-        params = {"kind": source.name, **asdict(source)}
-        return BundledProposals(
-            source=name, params=params, threshold=results.threshold, iou=found.iou, alarms=results.alarms
-        )
+        return bundled_proposals(self.files, sources, self.method, self.asked_proposals)
 
     def validation(self) -> Validation:
         """What the method did on the ID validation split."""
@@ -203,13 +199,13 @@ class BundleSource:
         return Validation(**rates.to_json(), split=split.name)
 
     def _called(self, detections: Regions) -> tuple[np.ndarray, np.ndarray] | None:
-        """Image and objectness of the validation split's proposals that are called unknown; None without proposals."""
-        said = self.proposals()
-        if said is None:
+        """Image and score of the validation split's proposals that are called unknown; None without proposals."""
+        if self.proposals is None:
             return None
-        found = Regions.read(self.files.proposals(said.source, self.calibration_split))
-        found = found[said.are_called(found, detections)]
-        return found.image_id, found.score
+        found = Regions.read(self.files.proposals(self.proposals.source, self.calibration_split))
+        pixels = pixels_of(found, Images.read(self.files.images(self.calibration_split)))
+        called = self.proposals.called(found, detections, pixels, self.fitted)
+        return called.image_id, called.score
 
 
 def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, onnx: bool = False) -> Path:
@@ -264,7 +260,7 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
             measured=None if chosen is None else chosen.measured,
             self_aware=source.self_aware,
             validation=source.validation(),
-            proposals=source.proposals(),
+            proposals=source.proposals,
             reading=Reading(max_pixels=source.inference.max_pixels),
             header=source.header.to_json(),
             detector=BundledDetector(

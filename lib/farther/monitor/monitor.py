@@ -36,8 +36,8 @@ class Monitored:
         uncertainty: The image's, from all of the detector's regions, those below t* included; 1e12 without a region;
             None where the run was not made self-aware.
         accepted: Whether the image is accepted: its uncertainty is at most the bundle's image threshold.
-        proposals: Class-agnostic proposals on no detection that are called unknown, the highest objectness (their
-            `score`) first; None where the bundle has none.
+        proposals: Class-agnostic proposals on no detection that are called unknown, the highest `score` (objectness, or
+            the probability of the bundle's rule) first; None where the bundle has none.
     """
 
     image_id: str
@@ -197,10 +197,12 @@ class Monitor:
                     failed(name, error)
             yield from self._detect(prepared, ids, failed)
 
-    def _prepare(self, image: Picture, name: str) -> Any:
+    def _prepare(self, image: Picture, name: str) -> tuple[Any, int]:
+        """The image as the network takes it, and its number of pixels."""
         reading = self.bundle.info.reading
         pixels = load(image, reading.max_pixels) if isinstance(image, (str, Path)) else as_pixels(image, name)
-        return self._detector.prepare(pixels) if self._pass is None else self._pass.prepare(self._detector, pixels)
+        made = self._detector.prepare(pixels) if self._pass is None else self._pass.prepare(self._detector, pixels)
+        return made, pixels.shape[0] * pixels.shape[1]
 
     def _detect(
         self, prepared: list, ids: list[str], failed: Callable[[str, DataError], None] | None
@@ -222,7 +224,7 @@ class Monitor:
         yield from found
 
     def _monitored(self, prepared: list, ids: list[str]) -> list[Monitored]:
-        regions, proposals = self._regions(prepared, ids)
+        regions, proposals = self._regions([image for image, _ in prepared], ids)
         info, self_aware = self.bundle.info, self.bundle.self_aware
         found = regions.above(info.operating)
         score = self.bundle.method.score(found)
@@ -234,7 +236,7 @@ class Monitor:
             confidence = calibration.confidences(self_aware.calibrators, found)
             doubt, level = self_aware.uncertainty(regions, ids).tolist(), self_aware.image_threshold
         starts = _starts(found, ids)
-        unseen = [None] * len(ids) if proposals is None else self._unknown(proposals, found, ids)
+        unseen = [None] * len(ids) if proposals is None else self._unknown(proposals, found, prepared, ids)
         return [
             Monitored(
                 name,
@@ -249,12 +251,14 @@ class Monitor:
             for name, of_image, boxes, (first, end) in zip(ids, doubt, unseen, pairwise(starts), strict=True)
         ]
 
-    def _unknown(self, proposals: Regions, detections: Regions, ids: list[str]) -> list[Regions]:
+    def _unknown(self, proposals: Regions, detections: Regions, prepared: list, ids: list[str]) -> list[Regions]:
         """The proposals of each image that are called unknown."""
         said = self.bundle.info.proposals
         assert said is not None
-        found = proposals[said.are_called(proposals, detections)]
-        return [found[first:end] for first, end in pairwise(_starts(found, ids))]
+        pixels = np.repeat([pixels for _, pixels in prepared], np.diff(_starts(proposals, ids)))
+        found = said.called(proposals, detections, pixels, self.bundle.method)
+        of_images = [found[first:end] for first, end in pairwise(_starts(found, ids))]
+        return [one[np.argsort(-one.score, kind="stable")] for one in of_images]
 
     def _regions(self, prepared: list, ids: list[str]) -> tuple[Regions, Regions | None]:
         """All regions of the detector, or of the pass, numbered within each image; and the network's proposals."""
@@ -265,6 +269,7 @@ class Monitor:
                     regions = self._detector.forward(prepared, ids)
                 else:
                     regions, proposals = self._detector.forward_proposals(prepared, ids, {"": self._selection})
+                    proposals.header = renamed(proposals.header, self.bundle.info.detector.classes)
         else:
             with nullcontext() if self._pass.needs_gradients else inference_mode():
                 regions = self._pass.forward(self._detector, prepared, ids)
