@@ -141,7 +141,7 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """As in `recovered/<run>.json`: "objectness", a method, "logistic", or that "with" a method."""
+        """As in `recovered/<run>/results.json`: "objectness", a method, "logistic", or that "with" a method."""
         names = [] if self.method is None else [self.method.name]
         if self.combination is not None:
             return " with ".join([LOGISTIC, *names])

@@ -55,7 +55,7 @@ class BundledProposals(Schema):
 
     @property
     def title(self) -> str:
-        """The source, and the rule unless it is objectness alone, as in `recovered/<run>.json`."""
+        """The source, and the rule unless it is objectness alone, as in `recovered/<run>/results.json`."""
         return self.source if self.rule == "objectness" else f"{self.source}, {self.rule}"
 
     def called(self, proposals: Regions, detections: Regions, pixels: np.ndarray, method: Method) -> Regions:
@@ -82,7 +82,7 @@ def bundled_proposals(
         files: Paths of the run's files.
         sources: Its sources, by name.
         method: The bundle's.
-        asked: "SOURCE" or "SOURCE, RULE", as `recovered/<run>.json` names it. None is the first source of the network,
+        asked: "SOURCE" or "SOURCE, RULE", as `recovered/<run>/results.json` names it. None is the first source of the network,
             by objectness; there is then none where the method scores a pass, or no source was measured.
 
     Raises:
@@ -97,9 +97,9 @@ def bundled_proposals(
         asked = own[0]
     name, _, rule = (part.strip() for part in asked.partition(","))
     source = sources[choose("source of proposals", name, sources)]
+    refused, advice = f"{files.run}: proposals {asked!r} cannot be bundled", f"run `dvc repro proposals@{files.run}`"
     if found is None:
-        raise DataError("the file does not exist: run `dvc repro proposals`, or `dvc pull`", file=files.recovered)
-    refused = f"{files.run}: proposals {asked!r} cannot be bundled"
+        raise DataError(f"the file does not exist: {advice}, or `dvc pull`", file=files.recovered)
     if not isinstance(source, NetworkSource):
         problem = f"their kind is {source.name!r}, and a bundle runs its own network alone: {', '.join(own) or 'none'}"
         raise ParameterError(f"{refused}: {problem}")
@@ -116,7 +116,7 @@ def bundled_proposals(
             raise ParameterError(f"{refused}: {problem}")
         tau = read_threshold(files.fitted(of_rule) / "threshold.json")
     if results.combination is None and results.rule.startswith(LOGISTIC):
-        raise DataError("has no coefficients of the rule: run `dvc repro proposals`", file=files.recovered)
+        raise DataError(f"the coefficients of the rule are missing: {advice}", file=files.recovered)
     return BundledProposals(
         source=name,
         params={"kind": source.name, **asdict(source)},
