@@ -82,8 +82,8 @@ def bundled_proposals(
         files: Paths of the run's files.
         sources: Its sources, by name.
         method: The bundle's.
-        asked: "SOURCE" or "SOURCE, RULE", as `recovered/<run>/results.json` names it. None is the first source of the network,
-            by objectness; there is then none where the method scores a pass, or no source was measured.
+        asked: "SOURCE" or "SOURCE, RULE", as `recovered/<run>/results.json` names it. None is the first source of the
+            network, by objectness; there is then none where the method scores a pass, or no source was measured.
 
     Raises:
         ParameterError: what is asked for is unknown, or a bundle cannot hold it.
