@@ -15,7 +15,9 @@ from tests.support.evaluations import evaluation_of
 from farther import detectors
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.passes import infer_passes, read_passes
+from farther.detectors.proposals import read_sources, selections
 from farther.evaluation.files import RunFiles
+from farther.evaluation.proposals import RecoveredRun, SourceResults
 from farther.evaluation.results import write_results
 from farther.images.plan import Plan
 from farther.metrics.self_awareness import image_uncertainty
@@ -136,6 +138,19 @@ def make(
     self_aware = SelfAwareDetector(dict.fromkeys(known, 0.3), calibrators, float(np.sort(doubt)[len(doubt) // 2]))
     write_results(files.evaluation, evaluation_of(self_awareness={"detector": self_aware}))
     return deployed
+
+
+def propose(deployed: Deployed, name: str, threshold: float) -> None:
+    """Infers the proposals of a source, and says which threshold was found for them."""
+    artifacts, entry = deployed.folder / "artifacts", deployed.entry
+    detector = detectors.create(entry["adapter"], weights=entry["weights"], **entry["params"])
+    source = read_sources("run", {name: entry["proposals"][name]})
+    folders = artifacts / "splits/drawn", {"drawn": deployed.folder}, artifacts / "regions/run", artifacts / ".work/r"
+    into = artifacts / "proposals/run", selections("run", source, detector)
+    names = entry.get("classes")
+    infer_splits(detector, *folders, INFERENCE, classes=names, proposals=into, progress=False, log=str)
+    found = SourceResults(kind=source[name].name, threshold=threshold, alarms=0.2, proposals=1, splits={}, distances={})
+    write_results(deployed.files.recovered, RecoveredRun(asked_alarms=0.2, iou=0.5, sources={name: found}))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 import torch
 from tests.detectors.test_detr import save_folder
-from tests.monitor.conftest import Deployed, make, scene
+from tests.monitor.conftest import Deployed, make, propose, scene
 from tests.monitor.test_monitor import CLASSES, KINDS, one_stage
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -50,10 +50,23 @@ def small(kind: type, **_: Any) -> torch.nn.Module:
     sizes = ((8,), (16,), (32,)) if kind is FCOS else ((8, 12, 16), (16, 24, 32), (32, 48, 64))
     anchors = AnchorGenerator(sizes, ((1.0,) if kind is FCOS else (0.5, 1.0, 2.0),) * 3)
     network = kind(pyramid, len(CLASSES), min_size=64, max_size=96, anchor_generator=anchors)
+    if kind is FCOS:
+        torch.nn.init.constant_(network.head.regression_head.bbox_reg.bias, 1.5)  # else boxes have no area
     for layer in network.head.classification_head.conv.modules():
         if isinstance(layer, torch.nn.Conv2d):
             torch.nn.init.kaiming_normal_(layer.weight)  # else nothing of the image reaches the logits
     return network
+
+
+#: Source of proposals of each adapter that has one, τ_o, and a t* that leaves some beside the detections.
+PROPOSED = {
+    "faster_rcnn": ("rpn", 0.02, 0.2),
+    "mask_rcnn": ("rpn", 0.02, 0.2),
+    "yolo": ("anchors", 1e-4, 0.01),
+    "detr": ("queries", 1e-6, 0.15),
+    "retinanet": ("anchors", 0.1, 0.4),
+    "fcos": ("anchors", 0.1, 0.7),
+}
 
 
 def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
@@ -68,7 +81,12 @@ def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     method = EXPORTED[kind]
     entry = {"adapter": kind, "weights": weights(folder), "params": {**case.params, "device": "cpu"}, **case.more}
     entry.pop("passes", None)
-    return make(folder, entry, {method: case.methods[method]}, case.operating)
+    source, threshold, operating = PROPOSED.get(kind, (None, None, case.operating))
+    made = make(folder, entry, {method: case.methods[method]}, operating)
+    if source is not None:
+        entry["proposals"] = {source: {}}
+        propose(made, source, threshold)
+    return made
 
 
 @pytest.mark.parametrize("kind", sorted(EXPORTED))
@@ -85,6 +103,11 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(kind, t
     assert found.detections > 5
     assert found.unmatched == 0
     assert found.unknown == 0
+    if kind in PROPOSED:
+        assert found.proposals > 5
+        assert found.other_proposals <= 0.05 * found.proposals
+        assert found.largest["proposal_box"] < 1e-3
+        assert found.largest["proposal_objectness"] < 1e-5
     assert found.largest["relative"] < 1e-4
     assert found.largest["box"] < 1e-3
     assert found.largest["confidence"] < 1e-5

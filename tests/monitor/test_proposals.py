@@ -6,13 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from tests.monitor.conftest import DEMO, INFERENCE, make
+from tests.monitor.conftest import DEMO, make, propose
 
-from farther import detectors
-from farther.detectors.inference import infer_splits
-from farther.detectors.proposals import read_sources, selections
+from farther.detectors.proposals import read_sources
 from farther.errors import DataError, ParameterError
-from farther.evaluation.proposals import RecoveredRun, SourceResults, evaluate_proposals
+from farther.evaluation.proposals import evaluate_proposals
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.methods import load
@@ -38,16 +36,8 @@ def deployed(tmp_path_factory):
         "proposals": {"boxes": {"kind": "anchors", "most": 20}},
     }
     made = make(tmp_path_factory.mktemp("run"), entry, {"energy": {}, "msp": {}}, 0.01, ("test", "near", "pasted"))
-    artifacts = made.folder / "artifacts"
-    detector = detectors.create("yolo", weights=entry["weights"], **entry["params"])
-    wanted = selections("run", read_sources("run", entry["proposals"]), detector)
-    folders = artifacts / "splits/drawn", {"drawn": made.folder}, artifacts / "regions/run", artifacts / ".work/r"
-    infer_splits(
-        detector, *folders, INFERENCE, proposals=(artifacts / "proposals/run", wanted), progress=False, log=str
-    )
+    propose(made, "boxes", THRESHOLD)
     entry["proposals"]["other"] = {"kind": "second_detector", "run": "x"}
-    source = SourceResults(kind="anchors", threshold=THRESHOLD, alarms=0.2, proposals=1, splits={}, distances={})
-    write_results(made.files.recovered, RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source}))
     return made
 
 
@@ -174,3 +164,15 @@ def test_a_rule_that_was_changed_is_not_loaded(change, message, deployed, measur
     file.write_text(json.dumps(info))
     with pytest.raises(DataError, match=message):
         Bundle.load(file.parent)
+
+
+def test_a_graph_gives_only_proposals_that_it_computes_by_objectness(deployed, measured):
+    outputs = {}
+    for asked in ("boxes", "boxes, logistic"):
+        info = Bundle.load(deployed.bundle("msp", proposals=asked, onnx=True)).info
+        outputs[asked] = {port.name for port in info.onnx.outputs}
+        assert info.proposals.title == asked
+    assert outputs["boxes"] - outputs["boxes, logistic"] == {"proposal_box", "proposal_objectness"}
+    assert info.proposals.not_in_graphs == "the rule 'logistic' is not written as a graph"
+    salient = info.proposals.model_copy(update={"rule": "objectness", "params": {"kind": "feature_map"}})
+    assert salient.not_in_graphs == "'feature_map' is no part of the graph"

@@ -102,9 +102,10 @@ def bundle(
         f"and rejects {seen.rejected} images."
     )
     if (bundled := info.proposals) is not None:
+        absent = bundled.not_in_graphs
         say(
             f"Proposals ({bundled.title}) on no detection are called unknown, too: {bundled.alarms:.2g} false "
-            f"alarms per ID test image.{' The ONNX graph gives none.' if onnx else ''}"
+            f"alarms per ID test image.{f' The ONNX graph gives none: {absent}.' if onnx and absent else ''}"
         )
     next_step(f"farther predict {shlex.quote(out)} IMAGES")
 

@@ -19,7 +19,6 @@ from farther import detectors
 from farther.code import digest_of
 from farther.detectors import Detector
 from farther.detectors.passes import Pass, read_passes
-from farther.detectors.proposals import NetworkSource, read_sources
 from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError
 from farther.methods import Method, load
@@ -107,9 +106,7 @@ class Bundle:
         Raises:
             ParameterError: a parameter of their source is not known here.
         """
-        said = self.info.proposals
-        source = None if said is None else read_sources(self.info.run, {said.source: said.params})[said.source]
-        return source.selection() if isinstance(source, NetworkSource) else None
+        return None if self.info.proposals is None else self.info.proposals.selection()
 
     def scored_pass(self) -> Pass | None:
         """The pass whose regions the method scores; None where it scores the detections themselves."""

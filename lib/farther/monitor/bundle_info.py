@@ -92,7 +92,7 @@ class BundleInfo(Schema):
         self_aware: What makes the run self-aware; None where nothing does.
         header: What `Header.to_json` gives.
         proposals: Proposals of the network that are called unknown; None where the run has none.
-        onnx: The ONNX graph, which gives no proposals; None without one.
+        onnx: The ONNX graph; None without one. See `BundledProposals.not_in_graphs`.
         farther: Version of farther that wrote the bundle.
     """
 

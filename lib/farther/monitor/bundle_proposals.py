@@ -9,17 +9,21 @@ from typing import Any, Self
 import numpy as np
 from pydantic import model_validator
 
-from farther.detectors.proposals import NetworkSource, Source
+from farther.detectors.proposals import NetworkSource, Source, read_sources
+from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError, ParameterError, choose
 from farther.evaluation.files import RunFiles
 from farther.evaluation.proposal_rules import LOGISTIC, REVIEWED, Combination, Rejecting, Rule, method_of
-from farther.evaluation.proposals import RecoveredRun, SourceResults, read_recovered
+from farther.evaluation.proposals import read_recovered
 from farther.evaluation.threshold import read_threshold
 from farther.methods import Method
 from farther.metrics.open_set.proposals import beside
 from farther.scoring.entries import MethodEntry
 from farther.tables import Regions
 from farther.tables.schema import Schema
+
+#: Kinds whose candidates an ONNX graph computes for the detections, too.
+IN_GRAPHS = ("rpn", "anchors", "queries")
 
 
 class BundledProposals(Schema):
@@ -57,6 +61,24 @@ class BundledProposals(Schema):
     def title(self) -> str:
         """The source, and the rule unless it is objectness alone, as in `recovered/<run>/results.json`."""
         return self.source if self.rule == "objectness" else f"{self.source}, {self.rule}"
+
+    @property
+    def not_in_graphs(self) -> str | None:
+        """Why an ONNX graph gives none of them; None where it does."""
+        if self.rule != "objectness":
+            return f"the rule {self.rule!r} is not written as a graph"
+        return None if self.params["kind"] in IN_GRAPHS else f"{self.params['kind']!r} is no part of the graph"
+
+    def selection(self) -> ProposalSelection:
+        """Which proposals the network gives.
+
+        Raises:
+            ParameterError: a parameter of their source is not known here.
+        """
+        made = read_sources("bundle", {self.source: self.params})[self.source]
+        if not isinstance(made, NetworkSource):
+            raise ParameterError(f"proposals of kind {made.name!r}: they do not come of the bundle's network")
+        return made.selection()
 
     def called(self, proposals: Regions, detections: Regions, pixels: np.ndarray, method: Method) -> Regions:
         """The proposals that are called unknown beside these detections, with their score under the rule.
@@ -108,7 +130,10 @@ def bundled_proposals(
     if rule == REVIEWED:
         problem = f"{rule!r} changes what is measured, not which proposals are called unknown: name {name!r}"
         raise ParameterError(f"{refused}: {problem}")
-    results = _results(found, name, rule)
+    known = [one for one in found.sources if one == name or one.startswith(f"{name}, ")]
+    if not known:
+        raise DataError(f"has no results of the source {name!r}: {advice}", file=files.recovered)
+    results = found.sources[choose("rule of proposals", f"{name}, {rule}" if rule else name, known)]
     tau = None
     if (of_rule := method_of(results.rule)) is not None:
         if of_rule != method.name:
@@ -127,9 +152,3 @@ def bundled_proposals(
         tau=tau,
         combination=results.combination,
     )
-
-
-def _results(found: RecoveredRun, source: str, rule: str) -> SourceResults:
-    """Those of a source under a rule; "" is objectness."""
-    known = [name for name in found.sources if name == source or name.startswith(f"{source}, ")]
-    return found.sources[choose("rule of proposals", f"{source}, {rule}" if rule else source, known)]

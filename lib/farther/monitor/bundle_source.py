@@ -290,10 +290,12 @@ def _graph(source: BundleSource, folder: Path) -> BundledGraph:
         problem = f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
         raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
     try:
-        from farther.monitor.onnx import write_graph
+        from farther.monitor.onnx import Decisions, write_graph
     except ImportError as error:
         raise ParameterError(f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'") from None
-    return write_graph(source.adapter, source.fitted, source.header, source.thresholds, folder)
+    proposals = source.proposals if source.proposals is None or source.proposals.not_in_graphs is None else None
+    decisions = Decisions(*source.thresholds, proposals)
+    return write_graph(source.adapter, source.fitted, source.header, decisions, folder)
 
 
 def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:

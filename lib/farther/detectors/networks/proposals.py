@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torchvision.models.detection._utils import _topk_min
 from torchvision.ops import nms
 
 from farther.detectors.settings import ProposalSelection, to_numpy
@@ -65,7 +66,7 @@ def propose(
     boxes: Tensor,
     scores: Tensor,
     own: Tensor | None,
-    image: tuple[int, ...],
+    image: tuple[int, ...] | Tensor,
     selection: ProposalSelection,
     whole: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -99,7 +100,7 @@ def propose(
 
 def best(values: Tensor, selection: ProposalSelection) -> Tensor:
     """Rows of the candidates that take part in the suppression: those of the highest values."""
-    return values.topk(min(selection.candidates, len(values))).indices
+    return values.topk(_topk_min(values, selection.candidates, 0)).indices
 
 
 def as_regions(header: Header, found: Sequence[ImageProposals], image_ids: Sequence[str], dtype: str) -> Regions:

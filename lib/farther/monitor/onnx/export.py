@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,18 @@ from farther.detectors.yolo import Yolo
 from farther.errors import ParameterError, shorten
 from farther.methods.base import LABELLED_UNKNOWN, Method
 from farther.monitor.bundle_info import BundledGraph, GraphPort
-from farther.monitor.onnx.networks import ClassifierGraph, DenseGraph, DetrGraph, FasterRCNNGraph, Graph, YoloGraph
+from farther.monitor.bundle_proposals import BundledProposals
+from farther.monitor.onnx.networks import (
+    ClassifierGraph,
+    Columns,
+    DenseGraph,
+    DetrGraph,
+    FasterRCNNGraph,
+    Graph,
+    YoloGraph,
+)
 from farther.monitor.onnx.preprocessing import described
+from farther.monitor.onnx.proposals import OF_PROPOSALS, SYMBOLICS, beside
 from farther.monitor.onnx.rows import Rows, number
 from farther.monitor.onnx.scores import scorer
 from farther.tables import Header
@@ -63,28 +73,44 @@ POOLED = "ImagePoolingAttn"
 SAMPLES = (np.full((64, 96, 3), 90, np.uint8), np.full((96, 80, 3), 90, np.uint8))
 
 
+@dataclass(frozen=True)
+class Decisions:
+    """What a graph decides: which boxes are detections, which of them are unknown, and which proposals.
+
+    Args:
+        operating, tau: t* and τ.
+        proposals: None for none.
+    """
+
+    operating: float
+    tau: float
+    proposals: BundledProposals | None = None
+
+
 class Scored(nn.Module):
-    """A detector's graph, the score of a method, and its threshold.
+    """A detector's graph, the score of a method, and thresholds.
 
     Args:
         graph: The detector.
         method: Fitted.
         header: Header of the detector's regions.
-        tau: τ.
+        decisions: Thresholds.
     """
 
-    def __init__(self, graph: Graph, method: Method, header: Header, tau: float):
+    def __init__(self, graph: Graph, method: Method, header: Header, decisions: Decisions):
         super().__init__()
-        self.graph, self.method, self.header, self.tau = graph, method, header, tau
+        self.graph, self.method, self.header = graph, method, header
+        self.tau, self.proposals = decisions.tau, decisions.proposals
         self.dtype = getattr(torch, graph.detector.features_dtype)
 
     @property
     def outputs(self) -> list[str]:
         """Names of the outputs, in order."""
-        return ["box", "label", "confidence", "logits", *self.method.columns, "score", "unknown"]
+        of_detections = ["box", "label", "confidence", "logits", *self.method.columns, "score", "unknown"]
+        return [*of_detections, *([] if self.proposals is None else OF_PROPOSALS)]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The outputs of one image, N rows each."""
+        """The outputs of one image: N rows each, and of proposals P."""
         columns = self.graph(*inputs)
         for name in self.method.columns:
             columns[name] = columns[name].to(self.dtype).float()
@@ -93,19 +119,29 @@ class Scored(nn.Module):
             labelled = (columns["label"][:, None] == torch.tensor(self.header.unknown_columns)).any(dim=1)
             score = torch.where(labelled, -LABELLED_UNKNOWN * (1 + columns["confidence"].double()), score)
         columns |= {"score": score, "unknown": score < number(self.tau)}
+        if self.proposals is not None:
+            called = self._called(self.proposals, columns)
+            columns |= {name: columns[name][called] for name in OF_PROPOSALS}
         return tuple(columns[name] for name in self.outputs)
 
+    @staticmethod
+    def _called(proposals: BundledProposals, columns: Columns) -> Tensor:
+        """Rows of the proposals that are called unknown; see `BundledProposals.called`."""
+        boxes, objectness = (columns[name].double() for name in OF_PROPOSALS)
+        called = beside(boxes, columns["box"].double(), proposals.iou)
+        if proposals.threshold is not None:
+            called = called & (objectness > number(proposals.threshold))
+        return torch.where(called)[0]
 
-def write_graph(
-    detector: Detector, method: Method, header: Header, thresholds: tuple[float, float], folder: Path
-) -> BundledGraph:
+
+def write_graph(detector: Detector, method: Method, header: Header, decisions: Decisions, folder: Path) -> BundledGraph:
     """Writes `model.onnx` into a folder.
 
     Args:
         detector: Any device; the graph is traced on the CPU.
         method: Fitted.
         header: Of the detector's regions.
-        thresholds: t* and τ.
+        decisions: Their proposals are by objectness alone; see `BundledProposals.not_in_graphs`.
         folder: Exists.
 
     Returns:
@@ -115,7 +151,7 @@ def write_graph(
         ParameterError: the detector or the method cannot be exported; says why.
     """
     scorer(method)
-    operating, tau = thresholds
+    proposed = None if decisions.proposals is None else decisions.proposals.selection()
     detector = replace(detector, device="cpu")
     kind = _kind(detector)
     sample = inputs_of(detector, SAMPLES[0])
@@ -124,10 +160,10 @@ def write_graph(
     if shapes[0] != shapes[1] and not kind.any_shape:
         problem = f"its images have many shapes, such as {shapes[0]} and {shapes[1]}, and its network is traced for one"
         raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
-    module = Scored(kind(detector, method.columns, operating), method, header, tau).eval()
+    module = Scored(kind(detector, method.columns, decisions.operating, proposed), method, header, decisions).eval()
     _check_size(module, method)
     axes = {"image": dict(zip(free, ("height", "width"), strict=True))} if free else {}
-    axes |= {name: {0: "detections"} for name in module.outputs}
+    axes |= {name: {0: "proposals" if name in OF_PROPOSALS else "detections"} for name in module.outputs}
     file = folder / FILE
     with torch.no_grad(), _tracing():
         torch.onnx.export(
@@ -141,7 +177,8 @@ def write_graph(
             dynamic_axes=axes,
         )
     model = onnx.load(file, load_external_data=False)
-    facts = {"classes": list(header.classes), "operating": operating, "tau": tau, "method": method.name}
+    thresholds = {"operating": decisions.operating, "tau": decisions.tau}
+    facts = {"classes": list(header.classes), **thresholds, "method": method.name}
     for name, value in facts.items():
         model.metadata_props.add(key=f"farther.{name}", value=json.dumps(value))
     onnx.save(model, file)
@@ -215,12 +252,16 @@ def _tracing() -> Iterator[None]:
     """Lets layers compute in the steps that ONNX has, and the tracer not warn of sizes that all images share."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    for name, steps in SYMBOLICS.items():
+        torch.onnx.register_custom_op_symbolic(name, steps, OPSET)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+        for name in SYMBOLICS:
+            torch.onnx.unregister_custom_op_symbolic(name, OPSET)
 
 
 def _port(value: Any) -> GraphPort:

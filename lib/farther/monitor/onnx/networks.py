@@ -19,20 +19,23 @@ from torchvision.ops import batched_nms, nms, roi_align
 
 from farther.detectors import yolo
 from farther.detectors.base import Detector
-from farther.detectors.dense import DenseDetector, scores_of, select
+from farther.detectors.dense import DenseDetector, decode, scores_of, select
 from farther.detectors.detr import Detr
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.networks import detr_inference
 from farther.detectors.networks.faster_rcnn import propose, select_detections
 from farther.detectors.networks.pooling import fitting_levels
+from farther.detectors.networks.proposals import best, class_scores
+from farther.detectors.networks.proposals import propose as propose_boxes
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.yolo_text import last_layer
-from farther.detectors.settings import BoxSelection, StoredColumns
+from farther.detectors.settings import BoxSelection, ProposalSelection, StoredColumns
 from farther.detectors.whole_images import ImageClassifier
 from farther.detectors.yolo import Yolo
 from farther.tables.regions import LAYER
 
-#: Columns of one image's N detections: `box`, `label`, `confidence`, `logits`, and those that the method reads.
+#: Columns of one image's N detections: `box`, `label`, `confidence`, `logits`, and those that the method reads; and of
+#: its P proposals, the highest objectness first: `proposal_box` and `proposal_objectness`.
 Columns = dict[str, Tensor]
 
 
@@ -43,14 +46,21 @@ class Graph(nn.Module, ABC):
         detector: The adapter, on the CPU.
         columns: Names of the optional columns that are computed.
         operating: t*: detections of less confidence are left out.
+        proposed: Which candidates are proposals; None for none.
     """
 
     #: True if images may have any height and width; else the graph takes those of the adapter's only.
     any_shape: ClassVar[bool] = False
 
-    def __init__(self, detector: Detector, columns: Sequence[str], operating: float):
+    def __init__(
+        self,
+        detector: Detector,
+        columns: Sequence[str],
+        operating: float,
+        proposed: ProposalSelection | None = None,
+    ):
         super().__init__()
-        self.detector, self.wanted, self.operating = detector, frozenset(columns), operating
+        self.detector, self.wanted, self.operating, self.proposed = detector, frozenset(columns), operating, proposed
 
     @abstractmethod
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
@@ -71,8 +81,8 @@ class ClassifierGraph(Graph):
 
     detector: ImageClassifier
 
-    def __init__(self, detector: ImageClassifier, columns: Sequence[str], operating: float):
-        super().__init__(detector, columns, operating)
+    def __init__(self, detector: ImageClassifier, columns: Sequence[str], *settings: Any):
+        super().__init__(detector, columns, *settings)
         self.classifier = detector.only(columns).network
         self.network = self.classifier.network
 
@@ -98,6 +108,19 @@ class BoxGraph(Graph):
     stored: StoredColumns
     #: True if maps have whole strides; else boxes are placed by their share of the network's input.
     strided = True
+
+    def proposals(
+        self, boxes: Tensor, scores: Tensor, own: Tensor | None, given: Tensor, whole: Tensor | None = None
+    ) -> Columns:
+        """The columns of the proposals; see `farther.detectors.networks.proposals.propose` for the arguments."""
+        if self.proposed is None:
+            return {}
+        rows, values = propose_boxes(boxes, scores, own, given, self.proposed, whole)
+        return {"proposal_box": boxes[rows], "proposal_objectness": values}
+
+    def best_anchors(self, scores: Tensor) -> Tensor:
+        """Rows of the anchors that may become proposals, of scores (A, K)."""
+        return scores.new_zeros(0, dtype=torch.long) if self.proposed is None else best(scores.amax(1), self.proposed)
 
     def tapped(self, network: nn.Module) -> Taps:
         """Hooks on the inner modules whose activations are wanted."""
@@ -148,8 +171,8 @@ class YoloGraph(BoxGraph):
     #: Offset of the boxes of different classes, as Ultralytics has it.
     OFFSET = 7680
 
-    def __init__(self, detector: Yolo, columns: Sequence[str], operating: float):
-        super().__init__(detector, columns, operating)
+    def __init__(self, detector: Yolo, columns: Sequence[str], *settings: Any):
+        super().__init__(detector, columns, *settings)
         self.stored = detector.only(columns).stored_columns(log_scores=detector.log_scores)
         self.selection = BoxSelection(detector.score_threshold, detector.nms_iou, detector.max_detections)
         self.network = detector.network
@@ -163,9 +186,9 @@ class YoloGraph(BoxGraph):
             seen = yolo.run(self.network, batch)
         decoded = seen.decoded[0].T
         confidence, label = self.confident(decoded[:, 4:]).max(1)
+        anchors = self.best_anchors(decoded[:, 4:])
         rows = torch.where(confidence > self.selection.score_threshold)[0]
-        centre, half = decoded[rows, :2], decoded[rows, 2:4] / 2
-        boxes = torch.cat([centre - half, centre + half], dim=1)
+        boxes, whole = self._corners(decoded[rows]), self._corners(decoded[anchors])
         apart = boxes + label[rows, None].float() * self.OFFSET
         kept = nms(apart, confidence[rows], self.selection.iou)[: self.selection.max_detections]
         kept = kept[(boxes[kept, 2:] >= boxes[kept, :2]).all(dim=1)]
@@ -177,9 +200,16 @@ class YoloGraph(BoxGraph):
             "label": label[rows],
             "confidence": confidence[rows],
             "logits": logsigmoid(logits) if self.stored.log_scores else logits,
+            **self.proposals(self._in_image(whole, size, original), decoded[anchors, 4:], None, original, whole),
             **self._features(seen, rows),
             **self.latents(lambda: [seen.backbone], boxes, size, taps),
         }
+
+    @staticmethod
+    def _corners(decoded: Tensor) -> Tensor:
+        """Boxes from centre and size."""
+        centre, half = decoded[:, :2], decoded[:, 2:4] / 2
+        return torch.cat([centre - half, centre + half], dim=1)
 
     def _features(self, seen: yolo.YoloOutput, rows: Tensor) -> Columns:
         """The column `features`, where all levels share a last layer."""
@@ -204,8 +234,8 @@ class DetrGraph(BoxGraph):
 
     strided = False
 
-    def __init__(self, detector: Detr, columns: Sequence[str], operating: float):
-        super().__init__(detector, columns, operating)
+    def __init__(self, detector: Detr, columns: Sequence[str], *settings: Any):
+        super().__init__(detector, columns, *settings)
         self.stored = detector.only(columns).stored_columns()
         self.selection = detector.selection()
         self.network = detector.network
@@ -232,6 +262,7 @@ class DetrGraph(BoxGraph):
             "confidence": found.scores,
             "logits": seen.logits[0][found.queries],
             "features": seen.features[0][found.queries],
+            **self.proposals(boxes * edges, seen.scores[0], None, original),
             **self.latents(lambda: maps, shown * size.flip(0).repeat(2), size, taps),
         }
 
@@ -264,10 +295,14 @@ class TorchvisionGraph(BoxGraph):
         return ImageList(made, [(scaled[0], scaled[1])]), given, scaled, padded
 
     @staticmethod
-    def columns(found: Any, logits: Tensor, scaled: Tensor, given: Tensor) -> Columns:
+    def in_image(boxes: Tensor, scaled: Tensor, given: Tensor) -> Tensor:
+        """Boxes in pixels of the scaled image → in pixels of the image as given."""
+        return boxes * (given.float() / scaled.float()).flip(0).repeat(2)
+
+    def columns(self, found: Any, logits: Tensor, scaled: Tensor, given: Tensor) -> Columns:
         """The columns of the network's detections, their boxes in pixels of the image as given."""
         return {
-            "box": found.boxes * (given.float() / scaled.float()).flip(0).repeat(2),
+            "box": self.in_image(found.boxes, scaled, given),
             "label": found.labels,
             "confidence": found.scores,
             "logits": logits[found.rows],
@@ -277,8 +312,8 @@ class TorchvisionGraph(BoxGraph):
 class FasterRCNNGraph(TorchvisionGraph):
     """Faster R-CNN, and Mask R-CNN without its masks."""
 
-    def __init__(self, detector: FasterRCNN, columns: Sequence[str], operating: float):
-        super().__init__(detector, columns, operating)
+    def __init__(self, detector: FasterRCNN, columns: Sequence[str], *settings: Any):
+        super().__init__(detector, columns, *settings)
         self.stored = detector.only(columns).stored_columns(all_levels=detector.all_levels)
         self.network = detector.network
 
@@ -293,8 +328,10 @@ class FasterRCNNGraph(TorchvisionGraph):
         logits, deltas = heads.box_predictor(features)
         boxes = heads.box_coder.decode(deltas, seen.proposals)
         found = select_detections(network, boxes, self.confident(logits.softmax(-1)), batch.image_sizes[0])
+        proposed = self.in_image(seen.proposals[0], scaled, given)
         return {
             **self.columns(found, logits, scaled, given),
+            **self.proposals(proposed, class_scores(logits, self.detector.header()), seen.scores[0], given),
             "features": features[found.rows],
             **self.latents(lambda: seen.shared, found.boxes, padded, taps),
         }
@@ -303,8 +340,8 @@ class FasterRCNNGraph(TorchvisionGraph):
 class DenseGraph(TorchvisionGraph):
     """RetinaNet and FCOS."""
 
-    def __init__(self, detector: DenseDetector, columns: Sequence[str], operating: float):
-        super().__init__(detector, columns, operating)
+    def __init__(self, detector: DenseDetector, columns: Sequence[str], *settings: Any):
+        super().__init__(detector, columns, *settings)
         self.stored = detector.only(columns).stored_columns()
         self.selection = detector.selection()
         self.network, self.background = detector.network, detector.header().background_index
@@ -317,12 +354,15 @@ class DenseGraph(TorchvisionGraph):
             levels = list(network.backbone(batch.tensors).values())
         answers = network.head(levels)
         logits, deltas = answers["cls_logits"][0], answers["bbox_regression"][0]
-        scores = self.confident(scores_of(answers, self.background)[0])
+        scores = scores_of(answers, self.background)[0]
         per_cell = network.anchor_generator.num_anchors_per_location()[0]
         counts = [level.shape[2] * level.shape[3] * per_cell for level in levels]
         anchors = network.anchor_generator(batch, levels)[0]
-        found = select(network, scores, deltas, anchors, batch.image_sizes[0], counts, self.selection)
+        size, best_rows = batch.image_sizes[0], self.best_anchors(scores)
+        found = select(network, self.confident(scores), deltas, anchors, size, counts, self.selection)
+        proposed = self.in_image(decode(network, deltas[best_rows], anchors[best_rows], size), scaled, given)
         return {
             **self.columns(found, logits, scaled, given),
+            **self.proposals(proposed, scores[best_rows], None, given),
             **self.latents(lambda: levels, found.boxes, padded, taps),
         }
