@@ -25,7 +25,7 @@ from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
 from farther.monitor import Bundle
 from farther.monitor.onnx.compare import compare
-from farther.monitor.onnx.export import OPSET, write_graph
+from farther.monitor.onnx.export import OPSET, Decisions, write_graph
 from farther.monitor.onnx.rows import Rows
 from farther.monitor.onnx.scores import SCORERS, scorer
 from farther.tables import Header, Regions
@@ -274,7 +274,7 @@ def test_detectron2s_networks_are_refused_by_name(tmp_path):
     detector = detectors.create("faster_rcnn", weights=weights, classes=CLASSES, architecture="resnet50_fpn_msra")
     header = Header(classes=("background", *CLASSES), background_index=0)
     with pytest.raises(ParameterError, match="'faster_rcnn' cannot be exported: resnet50_fpn_msra computes anchors"):
-        write_graph(detector, methods.create("msp"), header, (0.5, 0.5), tmp_path)
+        write_graph(detector, methods.create("msp"), header, Decisions(0.5, 0.5), tmp_path)
 
 
 def test_a_graph_that_was_changed_is_not_loaded(tmp_path):
