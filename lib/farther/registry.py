@@ -119,6 +119,8 @@ class Registry(Generic[T]):
 
 #: Most bytes of a file's name, as file systems have it.
 LONGEST_NAME = 255
+#: Most bytes of a path, as file systems have them.
+LONGEST_PATH = 3_000
 
 
 def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
@@ -135,7 +137,8 @@ def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
     except ValidationError as error:
         raise ParameterError(_explain(cls, what, error)) from None
     for name, path in _paths(vars(made)):
-        if any(len(part.encode(errors="replace")) > LONGEST_NAME for part in path.parts):
+        sizes = [len(part.encode(errors="replace")) for part in path.parts]
+        if max(sizes, default=0) > LONGEST_NAME or sum(sizes) + len(sizes) > LONGEST_PATH:
             raise ParameterError(f"{what}: parameter {name!r}: the path is too long: {shorten(str(path))}")
     return made
 

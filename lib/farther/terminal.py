@@ -1,4 +1,4 @@
-"""Text for terminals: nothing that a file holds may move the cursor, change a title or hide what follows."""
+"""Text for terminals and pages: nothing that a file holds may move the cursor, change a title or hide what follows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import re
 import sys
 import unicodedata
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 #: Colours that `say` lets through: those of `farther.command.output`.
 _COLOURS = re.compile("(\033\\[(?:0|1|3[1-3])m)")
@@ -51,6 +52,15 @@ def _is_written(text: str, at: int) -> bool:
 def printable_line(text: str) -> str:
     """The same in one line: line breaks are escaped, too."""
     return printable(text).replace("\n", "\\n")
+
+
+def printable_texts(value: Any) -> Any:
+    """The same of all texts of a value: of lists, and of keys and values of mappings. Markup is left as it is."""
+    if isinstance(value, str):
+        return value if hasattr(value, "__html__") else printable(value)
+    if isinstance(value, Mapping):
+        return {printable_texts(name): printable_texts(of) for name, of in value.items()}
+    return [printable_texts(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def say(*texts: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:

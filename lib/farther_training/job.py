@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from farther.errors import DataError, ParameterError
+from farther.escaping import markdown
 from farther.images.device import torch_device
 from farther.registry import build
 from farther.tables import Images, Objects
@@ -154,7 +155,7 @@ def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
         "first": titles[first],
         "left_out": f"; left out: {left_out}" if left_out else "",
         "test": test,
-        "classes": ", ".join(f"{name} {_percent(per_class.get(name))}" for name in card["classes"]),
+        "classes": ", ".join(f"{markdown(name)} {_percent(per_class.get(name))}" for name in card["classes"]),
         "sections": "\n\n".join("\n".join([f"## {title}\n", *_lines(card[name])]) for title, name in sections.items()),
     }
     return TEMPLATE.format_map(values)

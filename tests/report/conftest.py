@@ -136,30 +136,34 @@ class Project:
     #: Shifted splits, and the confidence of what is detected in their images.
     shifted: ClassVar[dict[str, Any]] = {}
     detected: ClassVar[dict[str, dict[str, float]]] = {}
+    #: ID classes, what each photo shows and how sure the detector is, and the rules.
+    classes: tuple[str, ...] = ("cat", "dog")
+    photos: ClassVar[dict[str, tuple[str, float | None]]] = PHOTOS
+    rules = RULES
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.artifacts = root / "artifacts"
 
     def make(self) -> None:
-        (self.root / "rules.yaml").write_text(RULES)
-        pets = {subset: {f"{subset}{i}": ("dog" if i % 2 else "cat") for i in range(20)} for subset in SUBSETS}
+        (self.root / "rules.yaml").write_text(self.rules)
+        pets = {subset: {f"{subset}{i}": self.classes[i % len(self.classes)] for i in range(20)} for subset in SUBSETS}
         for subset, shown in pets.items():
             self._ingest("pets", subset, shown)
-        self._ingest("photos", "val", {name: category for name, (category, _) in PHOTOS.items()})
+        self._ingest("photos", "val", {name: category for name, (category, _) in self.photos.items()})
         self._curate()
         for subset, shown in pets.items():
             confidence = {name: 0.90 + 0.004 * i for i, name in enumerate(shown)}
             self._detect(subset, confidence)
         for split, start in (("photos_near", "n"), ("photos_far", "f")):
-            self._detect(split, {name: p for name, (_, p) in PHOTOS.items() if name.startswith(start) and p})
+            self._detect(split, {name: p for name, (_, p) in self.photos.items() if name.startswith(start) and p})
         for split, confidence in self.detected.items():
             self._detect(split, confidence)
         self._evaluate()
 
     def _ingest(self, dataset: str, subset: str, shown: dict[str, str]) -> None:
         names, n = list(shown), len(shown)
-        files = [self.root / dataset / f"{name}.jpg" for name in names]
+        files = [self.root / dataset / f"{self.stem(name)}.jpg" for name in names]
         for place, file in enumerate(files):
             file.parent.mkdir(exist_ok=True)
             Image.new("RGB", SIZE, (40 + 7 * place, 120, 90)).save(file)
@@ -180,6 +184,10 @@ class Project:
         file = self.artifacts / "counts" / "ingest" / f"{dataset}.json"
         write_json(file, {**(read_json(file) if file.exists() else {}), subset: counts})
 
+    def stem(self, image: str) -> str:
+        """What the file of an image is called."""
+        return image
+
     @property
     def benchmark(self) -> curation.Benchmark:
         params = {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml", "shifted": self.shifted}
@@ -193,9 +201,10 @@ class Project:
     def _detect(self, split: str, confidence: dict[str, float]) -> None:
         n = len(confidence)
         p = np.array(list(confidence.values()))
-        label = np.array([int(name[-1]) % 2 if name.startswith(SUBSETS) else 0 for name in confidence])
-        other = np.log1p(-p)
-        logits = np.where(label[:, None] == [0, 1], np.log(p)[:, None], other[:, None])
+        known = len(self.classes)
+        label = np.array([n % known if split in SUBSETS else 0 for n in range(n)])
+        other = np.log1p(-p) - np.log(known - 1)
+        logits = np.where(label[:, None] == np.arange(known), np.log(p)[:, None], other[:, None])
         Regions(
             image_id=list(confidence),
             region_id=np.arange(n),
@@ -204,7 +213,7 @@ class Project:
             label=label,
             logits=logits,
             features=np.stack([p, label, np.ones(n)], axis=1),
-            header=Header(classes=("cat", "dog"), detector={"name": "faster_rcnn", "weights_digest": "abc123"}),
+            header=Header(classes=self.classes, detector={"name": "faster_rcnn", "weights_digest": "abc123"}),
         ).write(self.artifacts / "regions" / "pets-net" / split)
 
     def _evaluate(self) -> None:

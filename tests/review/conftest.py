@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def write_subset(folder: Path, dataset: str, shown: dict[str, list[str]]) -> Non
     write_tables(folder, source)
 
 
-def seen(*rows: tuple[str, list[int], float, int]) -> Regions:
+def seen(*rows: tuple[str, list[int], float, int], classes: Sequence[str] = ("cat", "dog", "person")) -> Regions:
     """Regions of (image, box, score, class)."""
     image, box, score, label = zip(*rows, strict=True)
     return Regions(
@@ -68,8 +68,8 @@ def seen(*rows: tuple[str, list[int], float, int]) -> Regions:
         box=np.array(box),
         score=np.array(score),
         label=np.array(label),
-        logits=np.zeros((len(rows), 3)),
-        classes=("cat", "dog", "person"),
+        logits=np.zeros((len(rows), len(classes))),
+        classes=tuple(classes),
     )
 
 

@@ -10,6 +10,7 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
+from farther.escaping import spreadsheet
 from farther.terminal import printable, say
 
 
@@ -56,12 +57,6 @@ def duplicates(
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(columns)
     for *names, value, same_file in zip(*columns.values(), strict=True):
-        rows.writerow((*map(_guarded, names), f"{value:.4f}", "yes" if same_file else "no"))
+        rows.writerow((*(spreadsheet(printable(name)) for name in names), f"{value:.4f}", "yes" if same_file else "no"))
     say(f"{count} pairs with a cosine of at least {least:g}, {len(pairs)} listed", file=sys.stderr)
     next_step(f"farther benchmark review {benchmark}")
-
-
-def _guarded(text: str) -> str:
-    """The text as terminals may show it, with an apostrophe before what a spreadsheet would take for a formula."""
-    text = printable(text)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from farther import escaping
 from farther.terminal import has_colours, printable_line, say
 
 #: Escape codes of the colours; the words alone carry the meaning, too.
@@ -80,7 +81,7 @@ def next_step(*steps: str) -> None:
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """The same table in Markdown."""
     rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
-    lines = [heads, rule, *([printable_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    lines = [heads, rule, *([escaping.markdown(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -6,7 +6,8 @@
     2026-11-21T09:30:07.002Z,ann,coco,val2017,000000000009,undo,,
 
 A line is never changed or taken out: `undo` takes back the reviewer's last decision on that image. So a line is one
-`write`, two writers cannot destroy each other's lines, and git joins two branches by keeping the lines of both.
+`write`, two writers cannot destroy each other's lines, and git joins two branches by keeping the lines of both. An
+apostrophe stands before a value that a spreadsheet would take for a formula.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import polars as pl
 
 from farther.errors import DataError, FartherError
+from farther.escaping import of_spreadsheet, spreadsheet
 from farther.tables.files import read_text
 
 Choice = Literal["keep", "remove", "near", "far"]
@@ -125,7 +127,8 @@ class Decision:
         """Its line of the file, with the line end."""
         written = io.StringIO()
         time = self.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        csv.writer(written, lineterminator="\n").writerow({**asdict(self), "time": time}.values())
+        values = {**asdict(self), "time": time}.values()
+        csv.writer(written, lineterminator="\n").writerow(map(spreadsheet, values))
         return written.getvalue()
 
 
@@ -278,7 +281,7 @@ def _lines(path: Path) -> pl.DataFrame:
                 problem = f"expected {len(COLUMNS)} values, found {len(values)}"
                 advice = "complete the line, or delete it if it was cut off"
                 raise DataError(f"{problem}: {advice}", file=path, row=reader.line_num)
-            rows.append({"row": reader.line_num, **dict(zip(COLUMNS, values, strict=True))})
+            rows.append({"row": reader.line_num, **dict(zip(COLUMNS, map(of_spreadsheet, values), strict=True))})
     except csv.Error as error:
         raise DataError(f"not CSV: {error}", file=path, row=reader.line_num) from None
     written = pl.DataFrame(rows, schema={**LINES, "time": pl.String})

@@ -211,8 +211,8 @@ def read_folder(path: Path) -> OpenVocabularyFolder:
         if "auto_map" in content:
             problem = "names code of the checkpoint, which is never run: use a model that transformers itself has"
             raise DataError(problem, file=file, field="auto_map")
-    if config.get("model_type") not in CLASSES:
-        problem = f"{shorten(config.get('model_type'))} is none of {', '.join(CLASSES)}"
+    if not isinstance(model_type := config.get("model_type"), str) or model_type not in CLASSES:
+        problem = f"{shorten(model_type)} is none of {', '.join(CLASSES)}"
         raise DataError(problem, file=path / CONFIG, field="model_type")
     files = (*weight_files(path), path / CONFIG, described, *(path / name for name in names))
     return OpenVocabularyFolder(path, config, processor, files)

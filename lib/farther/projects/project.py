@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from farther.curation import Rules
 from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import check_classes
-from farther.errors import DataError, ParameterError, choose
+from farther.errors import DataError, ParameterError, choose, shorten
 from farther.projects.assumptions import PARAMS, Assumption, of_categories, of_dataset, of_detector, shown
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
 from farther.projects.proposals import Lookup, propose
@@ -23,11 +23,13 @@ from farther.tables.documents import read_yaml
 from farther.tables.files import read_text
 from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
-from farther.terminal import printable_line
+from farther.terminal import printable, printable_line
 
 SUBSETS = ("train", "val", "test")
 #: Parts of an only subset.
 PARTS = {"train": 0.6, "val": 0.2, "test": 0.2}
+#: Most characters of a key of YAML.
+LONGEST_KEY = 1024
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ def _template(name: str) -> Template:
     texts = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    texts.filters |= {"flow": _flow, "line": printable_line}
+    texts.filters |= {"flow": _flow, "key": _key, "line": printable_line}
     return texts.get_template(f"{name}.jinja")
 
 
@@ -223,5 +225,16 @@ def _names_of(id_class: str, sources: Sequence[ProjectDataset]) -> tuple[dict[st
 
 def _flow(value: Any) -> str:
     """A value as YAML in one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
+    options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10**6}
+    text = str(yaml.safe_dump(value, allow_unicode=True, **options))
+    if printable(text) != text:  # such as a direction of writing
+        text = str(yaml.safe_dump(value, **options))
     return text.removesuffix("\n").removesuffix("\n...").strip()
+
+
+def _key(name: str) -> str:
+    """A class name as a key of YAML."""
+    if len(text := _flow(name)) > LONGEST_KEY:
+        problem = f"the class {shorten(name)} has {len(name):,} characters: give it a shorter name"
+        raise ParameterError(f"{problem}; a key of YAML has at most {LONGEST_KEY:,}")
+    return text

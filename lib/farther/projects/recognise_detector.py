@@ -168,9 +168,10 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict):
         raise DataError(f"expected the object that transformers writes, found {shorten(config)}", file=folder / CONFIG)
-    if config.get("model_type") in CLASSES:
+    if str(config.get("model_type")) in CLASSES:
         return {"adapter": "open_vocabulary", "params": {"classes": dataset.categories}}
-    named = str(next(iter(config.get("architectures") or ()), ""))
+    listed = config.get("architectures")
+    named = str(listed[0]) if isinstance(listed, list) and listed else ""
     for ending, adapter in {"ForObjectDetection": "detr", "ForImageClassification": "transformers_classifier"}.items():
         if named.endswith(ending):
             return {"adapter": adapter}

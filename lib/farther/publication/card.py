@@ -15,6 +15,7 @@ from jinja2 import Environment, StrictUndefined
 
 import farther
 from farther.curation.fates import category_counts, fate_counts
+from farther.escaping import markdown
 from farther.publication.contents import Publication, PublishedSplit
 from farther.publication.datasheet import Question, Words, datasheet
 from farther.publication.parquet import described, split_name
@@ -45,7 +46,7 @@ COLUMNS = {
 def card(publication: Publication) -> str:
     """The text of `README.md`: metadata and the template `card.md`. The Parquet files' schema describes the columns."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    environment.filters |= {"cell": _cell, "images": _images, "split_name": split_name}
+    environment.filters |= {"images": _images, "split_name": split_name}
     values = _values(publication)
     answers = {one.key: environment.from_string(one.answer).render(values) for one in datasheet()}
     answered = [one._replace(answer=_answer(one, answers, publication.words)) for one in datasheet()]
@@ -72,18 +73,19 @@ def _values(publication: Publication) -> dict[str, Any]:
     decided = [names for names in fates.decided_by if names]
     columns = dict.fromkeys(name for split in splits for name in described(split).names)
     return {
-        "title": publication.title,
+        "title": markdown(publication.title),
         "words": words,
+        "fence": "`" * (1 + max(2, *map(len, re.findall("`+", words.citation)), 2)),
         "published": "" if words.published is None else words.published.isoformat(),
         "version": farther.__version__,
         "id_dataset": benchmark.id,
-        "id_classes": publication.id_classes,
-        "rules": benchmark.rules.name,
-        "protocol": benchmark.protocol,
+        "id_classes": [markdown(name) for name in publication.id_classes],
+        "rules": markdown(benchmark.rules.name),
+        "protocol": markdown(benchmark.protocol),
         "splits": splits,
         "first": splits[0],
         "ood": [split.name for split in splits if split.distance != "ID"],
-        "sources": " and ".join(dict.fromkeys(f"{split.dataset} ({split.subset})" for split in splits)),
+        "sources": " and ".join(dict.fromkeys(markdown(f"{one.dataset} ({one.subset})") for one in splits)),
         "origins": "; ".join(f"{name}: {origin}" for name, origin in publication.origins.items()),
         "total": len(credits),
         "objects": sum(int((~split.objects.is_unlabelled).sum()) for split in splits),
@@ -97,13 +99,13 @@ def _values(publication: Publication) -> dict[str, Any]:
         "reviewers": {name.strip() for names in decided for name in names.split(",")},
         "authors": sum(bool(credit.author) for credit in credits),
         "unlicensed": licences.pop("", 0),
-        "licences": sorted(licences.items()),
+        "licences": [(markdown(name), count) for name, count in sorted(licences.items())],
         "columns": [(f"`{name}`", COLUMNS[name]) for name in columns],
         "split_rows": [_split_row(split) for split in splits],
         "categories": [(split.name, _categories(split)) for split in splits],
         "similarity": _similarity(publication),
         "fates": [
-            (f"{one['dataset']} ({one['subset']})", one["fate"], one["reason"], f"{one['images']:,}")
+            (*map(markdown, (f"{one['dataset']} ({one['subset']})", one["fate"], one["reason"])), f"{one['images']:,}")
             for one in counts.iter_rows(named=True)
         ],
     }
@@ -143,13 +145,16 @@ def _size_category(images: int) -> str:
 def _split_row(split: PublishedSplit) -> tuple[str, ...]:
     labelled = split.objects[~split.objects.is_unlabelled]
     counts = (len(split.images), len(labelled), len(set(labelled.category)))
-    return f"`{split.name}`", f"{split.dataset} ({split.subset})", split.distance, *(f"{count:,}" for count in counts)
+    source = markdown(f"{split.dataset} ({split.subset})")
+    return f"`{split.name}`", source, split.distance, *(f"{count:,}" for count in counts)
 
 
 def _categories(split: PublishedSplit) -> list[tuple[str, ...]]:
     counts = category_counts(split.objects)
     top = counts.head(SHOWN).iter_rows(named=True)
-    rows: list[tuple[str, ...]] = [(one["category"], f"{one['objects']:,}", f"{one['images']:,}") for one in top]
+    rows: list[tuple[str, ...]] = [
+        (markdown(one["category"]), f"{one['objects']:,}", f"{one['images']:,}") for one in top
+    ]
     rest = counts[SHOWN:]
     return [*rows, (f"{len(rest)} others", f"{rest['objects'].sum():,}", "")] if len(rest) else rows
 
@@ -160,11 +165,6 @@ def _similarity(publication: Publication) -> list[tuple[str, ...]]:
         (f"`{name}`", *(f"{values[key]:.3f}" if key in values else "" for key in keys))
         for name, values in publication.similarity.items()
     ]
-
-
-def _cell(text: str) -> str:
-    """Text from a dataset, escaped so that it neither ends a cell nor becomes markup."""
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 def _images(count: int) -> str:

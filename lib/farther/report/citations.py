@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 import farther
+from farther import escaping
 
 #: `Authors, "Title", year, … arXiv:1234.56789`, as references of methods are written.
 REFERENCE = re.compile(
@@ -14,7 +15,7 @@ REFERENCE = re.compile(
 
 #: `Authors, year: Title. arXiv:1234.56789` or a DOI's address, as papers are cited.
 CITATION = re.compile(
-    r"(?P<authors>.+), (?P<year>\d{4}): (?P<title>.+)\. (?:arXiv:(?P<arxiv>[\d.]+\d)|https://doi\.org/(?P<doi>\S+))"
+    r"(?P<authors>.+), (?P<year>\d{4}): (?P<title>.+)\. (?:arXiv:(?P<arxiv>[\d.]+\d)|https://doi\.org/(?P<doi>[^\s{}]+))"
 )
 
 
@@ -44,13 +45,13 @@ def bibtex(citations: Iterable[str], references: Iterable[str]) -> str:
 
 
 def _key(parts: dict[str, str]) -> str:
-    author, word = re.findall(r"\w+", parts["authors"])[0], re.findall(r"\w{3,}", parts["title"])[0]
-    return f"{author}{parts['year']}{word}".lower()
+    author, word = re.search(r"\w*", parts["authors"]), re.search(r"\w{3,}|$", parts["title"])
+    return f"{author[0]}{parts['year']}{word[0]}".lower()  # type: ignore[index]
 
 
 def _fields(parts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    yield "author", re.sub(r",? et al\.?", " and others", parts["authors"]).replace(", ", " and ")
-    yield "title", f"{{{parts['title']}}}"
+    yield "author", re.sub(r",? et al\.?", " and others", escaping.bibtex(parts["authors"])).replace(", ", " and ")
+    yield "title", f"{{{escaping.bibtex(parts['title'])}}}"
     yield "year", parts["year"]
     if parts.get("arxiv"):
         yield from (("eprint", parts["arxiv"]), ("archivePrefix", "arXiv"))

@@ -22,6 +22,7 @@ from farther.report.charts.vega import FIGURES
 from farther.report.navigation import Link, Navigation
 from farther.tables.documents import write_json
 from farther.tables.files import inside
+from farther.terminal import printable_texts
 
 #: Folder of the styles, scripts and plotting library that all pages share.
 ASSETS = "assets"
@@ -140,6 +141,7 @@ def _environment() -> Environment:
         loader=PackageLoader("farther.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=printable_texts,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -154,7 +156,7 @@ def _environment() -> Environment:
 
 def as_script(value: Any) -> Markup:
     """JSON for a script element: no `<` in it can end the element or start a comment."""
-    return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
+    return Markup(json.dumps(printable_texts(value), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _subscript(text: str) -> Markup:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from farther.escaping import latex, markdown, spreadsheet
 from farther.evaluation.groups import GROUPS
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.documented import note_on
@@ -171,17 +172,19 @@ def _tables(
 
 def to_markdown(table: ResultTable) -> str:
     """The table in GitHub's Markdown; the best of a column in bold, the second best underlined."""
-    heads = [f"{split} {metric.title} {metric.arrow}" for split, metric in table.columns]
+    heads = [markdown(f"{split} {metric.title} {metric.arrow}") for split, metric in table.columns]
     lines = [[*table.labels, *heads], [*("---" for _ in table.labels), *("---:" for _ in heads)]]
-    lines += [[*row["labels"], *(_marked(cell, *MARKDOWN) for cell in row["cells"])] for row in table.rows]
-    body = "\n".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |" for line in lines)
+    lines += [
+        [*map(markdown, row["labels"]), *(_marked(cell, *MARKDOWN) for cell in row["cells"])] for row in table.rows
+    ]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     counts = "; ".join(f"{split}: {text}" for split, text in table.counts.items() if text)
     notes = [
         part
         for part in (_legend(table, "in brackets"), counts and f"From {counts}.", table.note, table.instead)
         if part
     ]
-    return f"{table.caption}\n\n{body}\n\n{' '.join(notes)}\n"
+    return f"{markdown(table.caption)}\n\n{body}\n\n{markdown(' '.join(notes))}\n"
 
 
 #: Formats of values from few detections or objects, of the best and of the second best.
@@ -241,21 +244,12 @@ def to_latex(table: ResultTable) -> str:
 """
 
 
-#: Characters that TeX does not print as they are.
-_LATEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " ", ABSENT: "--"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "†": r"$^\dagger$"}
-    | {"τ": r"$\tau$", "≥": r"$\geq$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "…": r"\dots{}", "→": r"$\to$"}
-)
-
-
 def _latex_cell(cell: Mapping[str, Any]) -> str:
     return _marked({**cell, "text": _latex(cell["text"])}, *LATEX).replace("†", r"$^\dagger$")
 
 
 def _latex(text: str) -> str:
-    return text.translate(_LATEX)
+    return latex(text).replace(ABSENT, "--")
 
 
 #: Width of a column of numbers in a terminal.
@@ -304,7 +298,7 @@ def to_csv(runs: Sequence[Run]) -> str:
     ranked = [metric for metric in METRICS.values() if metric.ranked and metric not in SHOWN]
     frames = [run.with_kind(frame) for run in runs for frame in (run.values, run.values_of(ranked))]
     values = pl.concat([pl.DataFrame(schema={**VALUES, "kind": pl.String}), *frames]).select(columns)
-    return values.with_columns(pl.col(pl.String).str.replace(r"^([=+\-@\t\r])", "'$1")).write_csv()
+    return values.with_columns(pl.col(pl.String).map_elements(spreadsheet, return_dtype=pl.String)).write_csv()
 
 
 def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:

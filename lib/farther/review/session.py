@@ -28,6 +28,7 @@ from farther.registry import STRICT
 from farther.review.agreement import agreements
 from farther.review.catalogue import Catalogue
 from farther.tables.annotations import label_of
+from farther.terminal import printable_texts
 
 #: Least suspicion of suspicious images.
 SUSPICIOUS = 0.3
@@ -124,7 +125,7 @@ class Session:
             joint = self._decided.row(by_predicate=pl.col("image") == row, named=True) if mine else None
             shown = joint or by_rules
             others = [_shown(vote) for vote in current if vote is not mine]
-            return {
+            about = {
                 "row": row,
                 **key._asdict(),
                 "file": images.file[row],
@@ -144,6 +145,7 @@ class Session:
                 "hidden": 0 if mine else len(others),
                 "disagree": bool(joint and joint["disagree"]),
             }
+        return dict(printable_texts(about))
 
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
         """Writes a decision, unless it repeats the reviewer's last one on the image: a page may send it twice."""

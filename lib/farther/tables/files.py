@@ -14,11 +14,9 @@ from typing import Any
 import polars as pl
 
 from farther.errors import DataError, shorten
-from farther.registry import LONGEST_NAME
+from farther.registry import LONGEST_NAME, LONGEST_PATH
 from farther.tables.writing import write_aside
 
-#: Most bytes of a path below a folder, as file systems have them.
-LONGEST_PATH = 3_000
 #: Most bytes of another text that is read at once: a list of millions of files has fewer.
 TEXT_BYTES = 2**29
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from farther.command.output import as_json, coloured, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
+from farther.escaping import of_spreadsheet
+from farther.tables.files import csv_rows
 from farther.terminal import printable_line, say
 
 if TYPE_CHECKING:
@@ -190,13 +191,9 @@ def _decisions(file: Path | None, project: Project, place: tuple[str, str], imag
     path = None if file is None else project.folder / file
     if path is None or not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as text:
-        wanted = (*place, image_id)
-        return [
-            {key: str(value) for key, value in row.items() if key is not None}
-            for row in csv.DictReader(text)
-            if (row.get("dataset"), row.get("subset"), row.get("image_id")) == wanted
-        ]
+    header, *lines = [*csv_rows(path)] or [[]]
+    rows = [dict(zip(header, map(of_spreadsheet, line), strict=False)) for line in lines]
+    return [row for row in rows if (row.get("dataset"), row.get("subset"), row.get("image_id")) == (*place, image_id)]
 
 
 def _similarity(folder: Path, drawing: list[str], image_id: str, dataset: str) -> dict[str, Any] | None:

@@ -112,7 +112,10 @@ def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
     """
     line = next(iter(read_text(path).splitlines()), "")
     separator = max(",;\t", key=line.count)
-    names = header or [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
+    try:
+        names = header or [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
+    except csv.Error as error:
+        raise DataError(f"not readable CSV: {error}", file=path, row=1) from None
     if any(map(_is_number, names)):
         problem = f"its first line names no columns (found: {shorten(line)}). Write one like {EXAMPLE}"
         raise DataError(problem, file=path)

@@ -226,7 +226,7 @@ class _Lookup:
     def __init__(self, images: Images):
         self._by_id = {image_id: row for row, image_id in enumerate(images.image_id)}
         self._files = list(images.file)
-        self._stems = [str(PurePosixPath(file).with_suffix("")) for file in images.file]
+        self._stems = [str(path.parent / path.stem) for path in map(PurePosixPath, images.file)]
         self._numbered = any(image_id.isdecimal() for image_id in self._by_id)
         self._by_name: dict[str, list[int]] = {}
         self._by_stem: dict[str, list[int]] = {}

@@ -17,7 +17,9 @@ from typing import Any
 from tqdm import tqdm
 
 from farther.errors import DataError
+from farther.escaping import spreadsheet
 from farther.report.charts.vega import FIGURES
+from farther.terminal import printable_texts
 
 FORMATS = ("svg", "pdf", "png")
 
@@ -32,9 +34,6 @@ SPEC = re.compile(r'<script type="application/json" id="([^"]+)">(.*?)</script>'
 
 #: Width and height of a drawing in pixels.
 SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
-
-#: A text that a spreadsheet would take for a formula; numbers are none.
-FORMULA = re.compile(r"(?![+-]?[\d.]+(e[+-]?\d+)?$)[=+\-@\t\r]")
 
 
 def export_charts(report: Path, out: Path) -> int:
@@ -91,7 +90,8 @@ def as_files(spec: Mapping[str, Any]) -> dict[str, bytes]:
     """A figure as a file of each of `FORMATS`, `vega.FIGURES` says how many pixels are an inch."""
     import vl_convert
 
-    drawn = vl_convert.vegalite_to_svg(dict(spec))
+    # SVG has no control characters: one of them would end this process.
+    drawn = vl_convert.vegalite_to_svg(printable_texts(spec))
     svg, in_points = _sized(drawn, 1, "in"), _sized(drawn, POINTS)
     one_weight = re.sub(r' font-weight="\w+"', "", in_points)  # the order of two fonts in a PDF is random
     png = vl_convert.svg_to_png(svg, scale=POINTS / CSS_PIXELS, ppi=FIGURES["dpi"])
@@ -122,4 +122,4 @@ def numbers(spec: Mapping[str, Any]) -> str:
 
 
 def _guarded(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+    return spreadsheet(value) if isinstance(value, str) else value

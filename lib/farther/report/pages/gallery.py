@@ -23,6 +23,7 @@ from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables.files import digest
+from farther.terminal import printable_texts
 
 
 def write(site: Site, results: AllResults) -> None:
@@ -107,7 +108,7 @@ class Gallery:
         """
 
         def text() -> str:
-            arguments = (*Path(name).with_suffix("").parts[1:], data())
+            arguments = (*Path(name).with_suffix("").parts[1:], printable_texts(data()))
             written = ",".join(json.dumps(one, separators=(",", ":"), allow_nan=False) for one in arguments)
             return f"gallery.{function}({written});\n"
 

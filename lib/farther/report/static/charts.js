@@ -19,12 +19,11 @@
   let waiting = [...places];
 
   // Lines of `series,point,x,y`. Vega's own reader of CSV makes a function of the heading, which the page's policy forbids.
+  const ROW = /^(?:"((?:[^"]|"")*)"|([^,\n]*)),([^,\n]*),([^,\n]*),([^,\n]*)$/gm;
   const rows = (csv) =>
-    csv.trimEnd().split("\n").slice(1).map((line) => {
-      const [, name, ...numbers] = /^(.*),([^,]*),([^,]*),([^,]*)$/.exec(line);
+    [...csv.matchAll(ROW)].slice(1).map(([, quoted, plain, ...numbers]) => {
       const [point, x, y] = numbers.map((text) => (text === "" ? null : Number(text)));
-      const series = name.startsWith('"') ? name.slice(1, -1).replaceAll('""', '"') : name;
-      return { series, point, x, y };
+      return { series: quoted?.replaceAll('""', '"') ?? plain, point, x, y };
     });
 
   const specOf = (text) => {

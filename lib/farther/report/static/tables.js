@@ -27,16 +27,16 @@
 
   const toMarkdown = ({ caption, columns, rows, withIntervals }) => {
     const one = (cell) => {
-      const value = written(cell, withIntervals).replaceAll("|", "\\|");
+      const value = saving.markdown(written(cell, withIntervals));
       if (cell.classList.contains("few")) return `(${value})`;
       if (cell.querySelector("strong")) return `**${value}**`;
       return cell.querySelector("u") ? `<ins>${value}</ins>` : value;
     };
-    const heads = columns.map(({ name, arrow }) => (arrow ? `${name} ${arrow}` : name));
+    const heads = columns.map(({ name, arrow }) => saving.markdown(arrow ? `${name} ${arrow}` : name));
     const rule = columns.map(({ isLabel }) => (isLabel ? "---" : "---:"));
     const body = [heads, rule, ...rows.map((cells) => cells.map(one))];
     const table = body.map((line) => `| ${line.join(" | ")} |\n`).join("");
-    return `${caption}\n\n${table}\n${LEGEND}in brackets: from too few to compare.\n`;
+    return `${saving.markdown(caption)}\n\n${table}\n${LEGEND}in brackets: from too few to compare.\n`;
   };
 
   const toLatex = ({ name, caption, columns, groups, rows, withIntervals }) => {
