@@ -23,7 +23,9 @@ from farther.detectors import dense
 from farther.detectors.networks.architectures import CompactPyramid
 from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
+from farther.metrics import open_set
 from farther.monitor import Bundle
+from farther.monitor.onnx import proposals
 from farther.monitor.onnx.compare import compare
 from farther.monitor.onnx.export import OPSET, Decisions, write_graph
 from farther.monitor.onnx.rows import Rows
@@ -111,6 +113,24 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(kind, t
     assert found.largest["relative"] < 1e-4
     assert found.largest["box"] < 1e-3
     assert found.largest["confidence"] < 1e-5
+
+
+@pytest.mark.parametrize("iou", [0.3, 0.5])
+def test_the_graph_drops_the_proposals_on_detections_that_the_pipeline_drops(iou):
+    random = np.random.default_rng(0)
+    corners = [random.integers(0, 30, (count, 2)) for count in (2000, 12)]  # whole numbers: some are at a threshold
+    boxes = [np.hstack([corner, corner + random.integers(0, 16, corner.shape)]) for corner in corners]
+    tables = [
+        Regions(
+            image_id=["image"] * len(box), region_id=np.arange(len(box)), box=box, score=np.ones(len(box)),
+            label=np.zeros(len(box), int), logits=np.zeros((len(box), 1)), classes=("a",),
+        )
+        for box in boxes
+    ]  # fmt: skip
+    expected = open_set.proposals.beside(*tables, iou)
+    assert 200 < expected.sum() < 1800
+    found = proposals.beside(*(torch.from_numpy(box.astype(float)) for box in boxes), iou)
+    np.testing.assert_array_equal(found.numpy(), expected)
 
 
 @pytest.fixture(scope="module")

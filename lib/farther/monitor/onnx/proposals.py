@@ -26,8 +26,8 @@ def beside(proposals: Tensor, detections: Tensor, iou: float) -> Tensor:
     high = torch.minimum(proposals[:, None, 2:], detections[None, :, 2:])
     shared = (high - low).clamp(min=0).prod(dim=2)
     union = of_proposal[:, None] + of_detection[None] - shared
-    on = (shared >= iou * union) | (shared > INSIDE * of_proposal[:, None])
-    return ~(on & (shared > 0)).any(dim=1)
+    on = (shared / union >= iou) | (shared / of_proposal[:, None] > INSIDE)
+    return ~on.any(dim=1)
 
 
 def _expm1(graph: Any, x: Any) -> Any:
