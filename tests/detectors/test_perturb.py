@@ -21,7 +21,7 @@ from farther.detectors.passes.perturb import Perturb, class_gaussians
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ClassifierNetwork, ClassifierReplay
 from farther.errors import ParameterError
-from farther.evaluation.cost import CostParams, RunFolders, count, time_network
+from farther.evaluation.cost import CostParams, RunFolders, count_passes, time_network
 from farther.tables import Header, Images, Regions, RegionsFolder
 
 CLASSES = ("red", "green", "blue")
@@ -193,7 +193,7 @@ def test_a_pass_that_learns_has_a_cost(run):
         run.detector, passes, {}, images, run.places[1], folders, CostParams(images=4), InferenceParams()
     )
     assert times["passes"]["nearer"] > 0
-    assert count(passes, [], folders, "test")["passes"]["nearer"] == {"forward": 1, "backward": 1}
+    assert count_passes(passes)["nearer"] == {"forward": 1, "backward": 1}
 
 
 def test_dropout_of_a_classifier_masks_the_input_of_its_last_layer(run):

@@ -11,7 +11,15 @@ from farther import methods
 from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.settings import ProposalSelection
-from farther.evaluation.cost import CostParams, RunFolders, count, time_methods, time_network, update
+from farther.evaluation.cost import (
+    CostParams,
+    RunFolders,
+    count_methods,
+    count_passes,
+    time_methods,
+    time_network,
+    update,
+)
 from farther.scoring.entries import read_entry
 from farther.tables import Images
 from farther.tables.documents import write_json
@@ -21,7 +29,7 @@ ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "pass
 
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory):
-    """`time_network`, `time_methods` and `count` of a run with a pass, `doubled`; and the folder of the run."""
+    """Functions that time a run with a pass, `doubled`; what is counted of it; and its folder."""
     folder = tmp_path_factory.mktemp("costs")
     roots = {"drawn": folder / "drawn"}
     draw(roots["drawn"], 13).write(folder / "splits/test/images.parquet")
@@ -40,7 +48,8 @@ def costs(tmp_path_factory):
     def of(detector, params, proposals=None):
         return time_network(detector, passes, proposals or {}, images, roots, folders, params, SMALL)
 
-    return of, partial(time_methods, ENTRIES, folders, "test"), count(passes, ENTRIES, folders, "test"), folder
+    counted = {"passes": count_passes(passes), "methods": count_methods(ENTRIES, folders, "test")}
+    return of, partial(time_methods, ENTRIES, folders, "test"), counted, folder
 
 
 def test_detector_passes_and_methods_have_times(costs):

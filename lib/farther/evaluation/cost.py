@@ -1,7 +1,7 @@
 """What each method of a run costs per image: further passes and stored bytes, and milliseconds on this machine.
 
-What is the same on every machine is counted (`count`), for a file under version control; times (`time_network`,
-`time_methods`) are for one that is not.
+What is the same on every machine is counted (`count_passes`, `count_methods`), for a file under version control; times
+(`time_network`, `time_methods`) are for one that is not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from farther.registry import STRICT
 from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
-from farther.tables.stored import NetworkTimes, RunCost, RunTimes
+from farther.tables.stored import MethodCost, NetworkTimes, PassCost, RunTimes
 
 T = TypeVar("T")
 
@@ -85,21 +85,22 @@ def _processor() -> str:
     return str(names[0]) if names else platform.processor() or platform.machine()
 
 
-def count(passes: Mapping[str, Pass], entries: Sequence[MethodEntry], folders: RunFolders, split: str) -> RunCost:
-    """Passes per image, and bytes per image of the columns that each method reads.
+def count_passes(passes: Mapping[str, Pass]) -> dict[str, PassCost]:
+    """Passes of the network per image, of each pass of a run."""
+    return {n: {"forward": one.forward_passes, "backward": one.backward_passes} for n, one in passes.items()}
+
+
+def count_methods(entries: Sequence[MethodEntry], folders: RunFolders, split: str) -> dict[str, MethodCost]:
+    """The pass that each method reads, and bytes per image of its columns.
 
     Args:
-        passes: Of the run.
         entries: Of the section `methods`; those that do not apply are left out.
         folders: The run's files.
         split: The split whose bytes are counted.
     """
     return {
-        "passes": {n: {"forward": one.forward_passes, "backward": one.backward_passes} for n, one in passes.items()},
-        "methods": {
-            entry.name: {"pass": entry.pass_name, "bytes": _stored(read_method(state), folder) / _images(folder)}
-            for entry, state, folder in _fitted(entries, folders, split)
-        },
+        entry.name: {"pass": entry.pass_name, "bytes": _stored(read_method(state), folder) / _images(folder)}
+        for entry, state, folder in _fitted(entries, folders, split)
     }
 
 

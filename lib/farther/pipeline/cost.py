@@ -7,8 +7,8 @@ whose fitted state is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,16 @@ from farther.detectors.passes import Pass, read_passes
 from farther.detectors.proposals import read_sources, selections
 from farther.detectors.settings import ProposalSelection
 from farther.errors import Finding, refused
-from farther.evaluation.cost import CostParams, RunFolders, count, machine, time_methods, time_network, update
+from farther.evaluation.cost import (
+    CostParams,
+    RunFolders,
+    count_methods,
+    count_passes,
+    machine,
+    time_methods,
+    time_network,
+    update,
+)
 from farther.keyed import KEYS, Keyed
 from farther.params import section
 from farther.registry import build
@@ -29,7 +38,7 @@ from farther.stage import run_stage
 from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import digest
-from farther.tables.stored import NetworkTimes, RunCost, RunTimes, read_times
+from farther.tables.stored import NetworkTimes, RunCost, RunTimes, read_cost, read_times
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -51,16 +60,20 @@ def main() -> None:
     here = machine()
     earlier = read_times(TIMES)
     known = earlier["runs"] if earlier["machine"] == here else {}
+    before = read_cost(Path(OUTPUT))["runs"]
     counted: dict[str, RunCost] = {}
     times: dict[str, RunTimes] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
-        passes = read_passes(run, entry.get("passes"), encoder)
-        counted[run] = count(passes, entries, folders, params.split)
-        measured = partial(_network, run, entry, passes, roots, folders, params, inference)
-        scored = partial(time_methods, entries, folders, params.split)
         keys = _keys(folders, entries, json.dumps([entry, section("cost"), encoder]))
-        times[run] = update(known.get(run), keys, measured, scored)
+        passes = cache(partial(read_passes, run, entry.get("passes"), encoder))  # takes seconds: it imports PyTorch
+        as_before = run in before and run in known and known[run].get("keys", {}).get("") == keys[""]
+        counted[run] = {
+            "passes": before[run]["passes"] if as_before else count_passes(passes()),
+            "methods": count_methods(entries, folders, params.split),
+        }
+        measured = partial(_network, run, entry, passes, roots, folders, params, inference)
+        times[run] = update(known.get(run), keys, measured, partial(time_methods, entries, folders, params.split))
         if times[run] != known.get(run):
             say(f"{run}: {_summary(times[run])}", flush=True)
     write_json(TIMES, {"machine": here, "runs": times})
@@ -68,13 +81,13 @@ def main() -> None:
 
 
 def _network(
-    run: str, entry: Mapping[str, Any], passes: Mapping[str, Pass], roots: Mapping[str, Path], *rest: Any
+    run: str, entry: Mapping[str, Any], passes: Callable[[], Mapping[str, Pass]], roots: Mapping[str, Path], *rest: Any
 ) -> NetworkTimes:
     """Times of a run's network."""
     detector = detectors.of_entry(entry)
     images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / rest[1].split / "images.parquet")
     network = detector if isinstance(detector, Detector) else None
-    return time_network(network, passes, _selections(run, entry, detector), images, roots, *rest)
+    return time_network(network, passes(), _selections(run, entry, detector), images, roots, *rest)
 
 
 def _keys(folders: RunFolders, entries: Sequence[MethodEntry], asked: str) -> dict[str, str]:
