@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from farther.cores import count_cores
 from farther.errors import Finding, choose, refused
 from farther.params import code_digest, section
 from farther.report import build
@@ -21,7 +22,8 @@ SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fi
 
 def main() -> None:
     """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
-    say(f"Report: {build({name: section(name) for name in SECTIONS}, code=code_digest('report'))}")
+    params, code = {name: section(name) for name in SECTIONS}, code_digest("report")
+    say(f"Report: {build(params, code=code, processes=min(2, count_cores()))}")
 
 
 def check(project: Inspection) -> Iterator[Finding]:

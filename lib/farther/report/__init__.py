@@ -19,14 +19,14 @@ from farther.report.tables import summary
 __all__ = ["build", "export_charts", "headline", "overview", "summary"]
 
 
-def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
+def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1) -> Path:
     """Writes the report; see `farther.report.write.build`.
 
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
-        code: Digest of the report's code; computed when None.
+        code, processes: See there.
     """
     from farther.report import write
 
-    return write.build(params, root, code)
+    return write.build(params, root, code, processes)

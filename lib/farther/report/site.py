@@ -29,34 +29,35 @@ ASSETS = "assets"
 
 
 class Site:
-    """Writes pages into a folder. Use it in a `with` block, at the end of which the plotting library is written.
+    """Writes pages into a folder. Use it in a `with` block, which writes styles, scripts and the plotting library.
 
     Args:
-        folder: It must not exist yet.
+        folder: Where it is written.
         navigation: The pages and their order; None for a site of one page.
         earlier: The folder of an earlier site, whose files are taken where `keep` finds their key unchanged.
 
     Attributes:
         runs: Title of each detector with a page → the name of its run. Tables link the titles.
+        keys: File → the key that `keep` was called with.
     """
 
     def __init__(self, folder: Path, navigation: Navigation | None = None, earlier: Keyed | None = None):
         self.folder = folder
         self._navigation = navigation or Navigation({})
         self._earlier = earlier
-        self._keys: dict[str, str] = {}
+        self.keys: dict[str, str] = {}
         self._environment = _environment()
         self.runs: Mapping[str, str] = {}
-        for file in files("farther.report").joinpath("static").iterdir():
-            self.write_text(f"{ASSETS}/{file.name}", file.read_text(encoding="utf-8"))
 
     def __enter__(self) -> Site:
+        for file in files("farther.report").joinpath("static").iterdir():
+            self.write_text(f"{ASSETS}/{file.name}", file.read_text(encoding="utf-8"))
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None:
             self.keep(f"{ASSETS}/vega.js", version("vl-convert-python"), _plotting_library)
-            write_json(self.folder / KEYS, dict(sorted(self._keys.items())))
+            write_json(self.folder / KEYS, dict(sorted(self.keys.items())))
 
     def write(
         self, name: str, template: str | None = None, siblings: Mapping[str, str] | None = None, **content: Any
@@ -114,7 +115,7 @@ class Site:
             key: Digest of all that it is made from.
             content: Makes its content.
         """
-        self._keys[name] = key
+        self.keys[name] = key
         if self._earlier is not None and self._earlier.is_current(name, key):
             shutil.copy2(self._earlier.path(name), self._place(name))
         elif isinstance(made := content(), str):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from functools import cache, partial
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,10 @@ from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
+GALLERY = "gallery.html"
 
-def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
+
+def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1) -> Path:
     """Writes the report: its pages, and its tables as Markdown, LaTeX and CSV beside them.
 
     Args:
@@ -35,6 +40,8 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
         code: Digest of the code of reports. With it, files of an earlier report stay where nothing that they are made
             from has changed; None writes all files.
+        processes: With 2, another process writes the gallery and the pages of detectors, half of the work; then the
+            program that calls this must be importable without effects.
 
     Returns:
         The first page, `artifacts/report/index.html`. `artifacts/seeds.json` has means over seeds.
@@ -45,23 +52,42 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     """
     root = Path(root)
     artifacts = root / "artifacts"
-    settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
     earlier = None if code is None else Keyed(artifacts / "report")
     with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site:
-        # This also loads user-defined methods, whose titles the runs need.
-        texts = {name: texts_of(name, values or {}) for name, values in (params.get("methods") or {}).items()}
-        runs = read_runs(params, artifacts)
-        _refuse_unknown_runs(settings, [run.name for run in runs])
-        roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
-        results = AllResults(params, settings, runs, root, roots, texts, code or "")
+        results = _read(params, root, code)
         site.runs = {run.full_title: run.name for run in results.measured}
-        for page in PAGES:
-            page.write(site, results)
-        _write_tables(site, results.evaluated)
-        if results.evaluated:
-            _write_figure(site, distances.figure(results.distances.rows), results.code)
-        write_json(artifacts / "seeds.json", seeds.statistics(runs, settings.seeds))
+        beside = ProcessPoolExecutor(1, get_context("spawn")) if results.evaluated and processes > 1 else None
+        with beside or nullcontext():
+            gallery = None if beside is None else beside.submit(_write_gallery, params, root, code, aside)
+            for page in PAGES:
+                if gallery is None or page.file != GALLERY:
+                    page.write(site, results)
+            _write_tables(site, results.evaluated)
+            if results.evaluated:
+                _write_figure(site, distances.figure(results.distances.rows), results.code)
+            write_json(artifacts / "seeds.json", seeds.statistics(results.runs, results.settings.seeds))
+            if gallery is not None:
+                site.keys |= gallery.result()
     return artifacts / "report" / "index.html"
+
+
+def _read(params: Mapping[str, Any], root: Path, code: str | None) -> AllResults:
+    settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
+    # This also loads user-defined methods, whose titles the runs need.
+    texts = {name: texts_of(name, values or {}) for name, values in (params.get("methods") or {}).items()}
+    runs = read_runs(params, root / "artifacts")
+    _refuse_unknown_runs(settings, [run.name for run in runs])
+    roots = image_roots(params.get("datasets") or {}, root / "artifacts/tables", root)
+    return AllResults(params, settings, runs, root, roots, texts, code or "")
+
+
+def _write_gallery(params: Mapping[str, Any], root: Path, code: str | None, aside: Path) -> dict[str, str]:
+    """Writes the pages of `GALLERY` in a process of its own; returns the keys of its files."""
+    results = _read(params, root, code)
+    site = Site(aside, NAVIGATION, None if code is None else Keyed(root / "artifacts/report"))
+    site.runs = {run.full_title: run.name for run in results.measured}
+    next(page for page in PAGES if page.file == GALLERY).write(site, results)
+    return site.keys
 
 
 def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:

@@ -171,10 +171,10 @@ class Project:
     def write_gallery(self, images: int = 5000) -> Path:
         """The page of a report that holds nothing else."""
         report = self.artifacts / "report"
-        site = Site(report)
-        gallery = Gallery(site, self.roots, report, GallerySettings(images=images))
-        gallery.add(self.run, read_run_outcomes(self.run, self.artifacts), "one")
-        gallery.write()
+        with Site(report) as site:
+            gallery = Gallery(site, self.roots, report, GallerySettings(images=images))
+            gallery.add(self.run, read_run_outcomes(self.run, self.artifacts), "one")
+            gallery.write()
         return report / "gallery.html"
 
 
