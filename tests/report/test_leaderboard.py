@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -87,12 +88,15 @@ def test_runs_with_other_inputs_are_not_ranked_together_and_the_difference_is_na
 
 def test_a_revision_and_an_address_are_read_from_the_commit_and_nothing_is_executed(tmp_path):
     project = write_project(tmp_path / "project", {"msp": BEST})
+    mark = tmp_path / "executed"
     hook = project / ".hook"
-    hook.write_text("#!/bin/sh\ntouch executed\n")
+    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
     hook.chmod(0o755)
     (project / ".gitattributes").write_text("*.json filter=harm\n")
     commit(project, "one")
-    for key in ("core.fsmonitor", "filter.harm.smudge", "filter.harm.clean", "core.sshCommand"):
+    for name in ("post-checkout", "post-index-change", "pre-auto-gc", "reference-transaction", "fsmonitor-watchman"):
+        shutil.copy(hook, project / ".git/hooks" / name)
+    for key in ("core.fsmonitor", "filter.harm.smudge", "filter.harm.clean", "core.sshCommand", *RUN_BY_GIT):
         subprocess.run(["git", "-C", project, "config", key, str(hook)], check=True)
     write_project(project, {"msp": WORSE})
     (then,), (now,) = entries(f"{project}@HEAD"), entries(project)
@@ -105,7 +109,14 @@ def test_a_revision_and_an_address_are_read_from_the_commit_and_nothing_is_execu
     assert not list(tmp_path.rglob("executed"))
 
 
-@pytest.mark.parametrize("name", ["ext::sh -c 'touch executed'", "--upload-pack=x", "absent", "absent@main"])
+#: What git may start by itself: when it shows a commit, packs one, or looks for the refs of another repository.
+RUN_BY_GIT = ("gpg.program", "core.pager", "diff.external", "uploadpack.packObjectsHook", "core.alternateRefsCommand")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ext::sh -c 'touch executed'", "ext::sh -c 'touch executed'@main", "--upload-pack=x", "absent", "absent@main"],
+)
 def test_what_is_neither_a_folder_nor_a_repository_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParameterError, match="not a folder, FOLDER@REVISION, or the address of a git repository"):
@@ -113,9 +124,46 @@ def test_what_is_neither_a_folder_nor_a_repository_is_refused(tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_revision_that_is_an_option_is_refused(tmp_path):
+@pytest.mark.parametrize("address", ["ssh://-oProxyCommand=touch executed/x", "-oProxyCommand@-x:y"])
+def test_an_address_whose_host_is_an_option_is_refused(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=r"strange hostname '.*' blocked"):
+        read_committed(address)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_revision_that_is_an_option_is_refused(tmp_path, scheme):
     with pytest.raises(ParameterError, match="'--output=x' is not a revision"):
-        read_committed(f"{write_project(tmp_path, {})}@--output=x")
+        read_committed(f"{scheme}{write_project(tmp_path, {})}@--output=x")
+    assert not list(tmp_path.rglob("x"))
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("160000", "a submodule"), ("120000", "a link")])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("path", ["artifacts/metrics/voc-b", "artifacts/metrics"])
+def test_a_commit_that_leads_elsewhere_is_refused(tmp_path, scheme, path, mode, kind):
+    """Neither a submodule nor a link is followed, wherever it leads: to a program, to files outside of the project."""
+    project = write_project(tmp_path / "project", {"msp": BEST})
+    submodule = (
+        f'[submodule "s"]\n\tpath = {path}\n\turl = ext::sh -c "touch {tmp_path}/executed"\n\tupdate = !touch x\n'
+    )
+    (project / ".gitmodules").write_text(submodule)
+    commit(project, "one")
+    git = ["git", "-C", project]
+    commit_ = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    where = subprocess.run(
+        [*git, "hash-object", "-w", "--stdin"], input="/etc", capture_output=True, text=True, check=True
+    )
+    points_to = commit_ if mode == "160000" else where.stdout.strip()
+    subprocess.run([*git, "rm", "-q", "-r", "--cached", "--ignore-unmatch", path], check=True)
+    subprocess.run([*git, "update-index", "--add", "--cacheinfo", f"{mode},{points_to},{path}"], check=True)
+    subprocess.run(
+        [*git, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "two"], check=True
+    )
+    with pytest.raises(DataError, match=rf"{path}: {kind}: only files that the commit itself holds are read"):
+        entries(f"{scheme}{project}@main")
+    assert not list(tmp_path.rglob("executed"))
 
 
 @pytest.mark.parametrize(

@@ -120,19 +120,23 @@ def read_folder(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_commit(folder: Path, revision: str, paths: Sequence[str]) -> dict[str, bytes]:
-    """Path → content of the files of a commit at some paths, and of the JSON files below them; no links.
+    """Path → content of the files of a commit at some paths, and of the JSON files below them.
 
     Raises:
         ParameterError: git knows no such revision here.
-        DataError: a file is too large.
+        DataError: a file is too large, a link or a submodule.
     """
     lines = git(folder, "ls-tree", "-r", "-l", "-z", _checked(revision), *paths).split(b"\0")
     blobs: dict[str, str] = {}
     for line in filter(None, lines):
         about, _, path = line.decode(errors="replace").partition("\t")
         mode, _, blob, size = about.split()
-        if mode in ("100644", "100755") and (path in paths or path.endswith(".json")):  # neither links nor submodules
-            _check_size(f"{folder}@{revision}: {path}", int(size), len(blobs))
+        place = f"{folder}@{revision}: {path}"
+        if mode not in ("100644", "100755"):
+            kind = "a submodule" if mode == "160000" else "a link"
+            raise DataError(f"{kind}: only files that the commit itself holds are read", file=place)
+        if path in paths or path.endswith(".json"):
+            _check_size(place, int(size), len(blobs))
             blobs[path] = blob
     answer = git(folder, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in blobs.values()).encode())
     files, start = {}, 0
