@@ -1,6 +1,7 @@
 """Proposals where a detector is deployed: those of the pipeline, on no detection and above the threshold."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -144,6 +145,19 @@ def test_the_monitor_calls_what_the_pipeline_called_by_the_same_rule(rule, deplo
 def test_rules_that_a_bundle_cannot_hold_are_refused_by_name(method, asked, message, deployed, measured):
     with pytest.raises(ParameterError, match=message):
         deployed.bundle(method, proposals=asked)
+
+
+def test_what_was_not_measured_or_scores_a_pass_is_bundled_without_proposals_unless_they_are_asked_for(deployed):
+    source = deployed.source("energy")
+    of_pass = replace(source, method=replace(source.method, pass_name="dropout"))
+    assert source.proposals is not None
+    assert of_pass.proposals is None
+    with pytest.raises(ParameterError, match="'energy' scores the pass 'dropout', which gives none"):
+        _ = replace(of_pass, asked_proposals="boxes").proposals
+    further = replace(source, detector={**source.detector, "proposals": {"feature_map": {}}})
+    assert further.proposals is None
+    with pytest.raises(DataError, match="no results of the source 'feature_map': run `dvc repro proposals@run`"):
+        _ = replace(further, asked_proposals="feature_map").proposals
 
 
 @pytest.mark.parametrize(
