@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 STAGES = (
     "demo", "ingest voc", "ingest coco", "derive blank voc_blank", "derive paste voc_pasted",
     "derive corrupt voc_shifted", "curate", "embed", "stratify", "infer voc-faster_rcnn", "evaluate voc-faster_rcnn",
-    "proposals", "cost", "report",
+    "proposals voc-faster_rcnn", "cost", "report",
 )  # fmt: skip
 #: Stages that do all of their work again, in seconds: they are run twice only where they are killed.
 SLOW = ("demo", "derive corrupt voc_shifted")
