@@ -89,10 +89,10 @@ class BundledProposals(Schema):
             pixels: Of each proposal's image, ndarray of shape (P,).
             method: The bundle's.
         """
-        rows = beside(proposals, detections, self.iou)
         rejecting = None if self.tau is None else Rejecting(self.rule, method, self.tau)
-        found = Rule(rejecting, self.combination).applied(proposals[rows], pixels[rows])
-        return found if self.threshold is None else found[found.score > self.threshold]
+        found = Rule(rejecting, self.combination).applied(proposals, pixels)
+        above = found if self.threshold is None else found[found.score > self.threshold]
+        return above[beside(above, detections, self.iou)]
 
 
 def bundled_proposals(
