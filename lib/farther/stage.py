@@ -10,7 +10,7 @@ from pathlib import Path
 from farther import extensions
 from farther.errors import FartherError
 from farther.extras import missing
-from farther.tables.writing import disk_errors, locked
+from farther.tables.writing import DISK, disk_errors, locked
 from farther.terminal import printable
 
 #: Set to anything but 0, this variable brings the traceback of an expected error.
@@ -40,11 +40,13 @@ def run_stage(main: Callable[..., None], output: str) -> None:
 
 
 def explained(error: Exception) -> str | None:
-    """The message for an error that is expected: bad input, an absent package, an extension's own; None for others."""
+    """The message for an error that is expected: of input, the disk, an absent package, an extension; else None."""
     if isinstance(error, FartherError):
         return str(error)
     if (found := extensions.failure(error)) is not None:
         return found
+    if isinstance(error, OSError) and error.errno in DISK and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {os.strerror(error.errno).lower()}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farther":
         return missing(error)
     return None

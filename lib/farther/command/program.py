@@ -120,8 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         from farther.stage import explained
 
-        problem = f"{error.filename}: permission denied" if isinstance(error, PermissionError) else explained(error)
-        if problem is None or "--traceback" in given:
+        if (problem := explained(error)) is None or "--traceback" in given:
             raise
         name = " ".join(words[: 2 if words[0] in GROUPS else 1])
         say(f"farther {name}: {problem}", file=sys.stderr)
