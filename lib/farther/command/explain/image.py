@@ -11,7 +11,6 @@ from farther.command.output import as_json, coloured, next_step, paragraph, tabl
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
 from farther.escaping import of_spreadsheet
-from farther.tables.files import csv_rows
 from farther.terminal import printable_line, say
 
 if TYPE_CHECKING:
@@ -188,6 +187,8 @@ def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, s
 
 def _decisions(file: Path | None, project: Project, place: tuple[str, str], image_id: str) -> list[dict[str, str]]:
     """The rows of the decisions file about the image."""
+    from farther.tables.files import csv_rows
+
     path = None if file is None else project.folder / file
     if path is None or not path.is_file():
         return []
