@@ -49,6 +49,7 @@ def params(**changes):
         ({"subsets": {"train": {"of": "all", "part": 0.5, "together": "a"}}}, "together: expected one group .*found 0"),
         ({"subsets": {"test": {"dataset": "x"}}}, "parameter 'subsets.test.subset' is missing"),
         ({"splits": {"x": {**NEAR, "candidates": "c" * 300}}}, "'splits.x.candidates': the path is too long:"),
+        ({"decisions": "a/" * 2000}, "'decisions': the path is too long:"),
         (
             {"splits": {"x": {**NEAR, "pairs": {"of": "x"}}}},
             "pairs: of: no other split is called 'x'. Known: train, val",

@@ -290,6 +290,7 @@ def test_the_check_of_doctor_counts_detections_of_no_split(world):
 HEAD = "file,xmin,ymin,xmax,ymax,class,score\n"
 WRONG = {
     "no header": ("f.csv", "1.jpg,0,0,1,1,cat,0.5", r"first line names no columns \(found: '1\.jpg.* Write one like f"),
+    "long head": ("f.csv", "x" * 200_000, r"f\.csv: row 1: not readable CSV: field larger than field limit"),
     "no score": ("f.csv", "file,x1,y1,x2,y2,label\n", r"no column is known as score \(found: 'file', 'x1'.* line"),
     "no image": ("f.json", '[{"x_min": 0, "y_min": 0, "x_max": 1, "y_max": 1, "class_id": 0, "confidence": 1}]',
                  r"no column is known as image .*custom_data=\{'file': path\}"),

@@ -252,6 +252,7 @@ def test_a_missing_file_is_named(name, folders, tmp_path):
     ("name", "change", "message"),
     [
         ("config.json", {"model_type": "vit"}, "'model_type': 'vit' is none of owlv2, grounding-dino"),
+        ("config.json", {"model_type": ["owlv2"]}, r"'model_type': \['owlv2'\] is none of owlv2, grounding-dino"),
         ("config.json", {"auto_map": {"AutoModel": "code.Model"}}, "'auto_map': names code of the checkpoint"),
         ("tokenizer_config.json", {"auto_map": {}}, "tokenizer_config.json: field 'auto_map'"),
         ("config.json", {"vision_config": {"num_hidden_layers": 1_000_000}}, "expected at most 256, found 1000000"),

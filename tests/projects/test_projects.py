@@ -254,6 +254,9 @@ def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_pa
     (tmp_path / "bert/config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(DataError, match="'BertModel' is not a transformers network for detection or classification"):
         recognise_detector(tmp_path / "bert", recognise(pets))
+    (tmp_path / "bert/config.json").write_text('{"model_type": {"a": 1}, "architectures": 5}')
+    with pytest.raises(DataError, match="'' is not a transformers network for detection or classification"):
+        recognise_detector(tmp_path / "bert", recognise(pets))
 
 
 def test_results_with_names_have_the_classes_of_the_id_dataset_and_all_names_of_the_file(pets, tmp_path):
