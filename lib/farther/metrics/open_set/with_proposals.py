@@ -93,7 +93,11 @@ def u_recall(outcomes: Sequence[Outcome], weights: Sequence[ImageWeights | None]
 
 
 def any_class(header: Header) -> int:
-    """The index of a class, for regions whose class is not asked for."""
+    """The index of a class, for regions whose class is not asked for.
+
+    Args:
+        header: Of the regions.
+    """
     return next((k for k in range(len(header.classes)) if k != header.background_index), 0)
 
 
