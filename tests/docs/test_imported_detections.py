@@ -112,8 +112,8 @@ def params_of(heading: str) -> dict:
         return yaml.safe_load(blocks[-1])["params"]
     params = params_of("ORE, OpenDet")
     if heading == "YOLO-UniOW":
-        categories = params["categories"]
-        return {"match": "file_name", "categories": {**categories, 20: categories.pop(80)}}
+        params["match"] = "file_name"
+        params["categories"][20] = params["categories"].pop(80)
     return params
 
 

@@ -177,11 +177,11 @@ def test_rules_change_the_digests_of_what_they_select_and_comments_none(tmp_path
     assert changed(names, "cat: {coco: [cat]}\n") == {("benchmarks", "a"), ("paste", "p")}
 
 
-def test_no_two_stages_write_one_path_and_there_are_at_most_forty_for_the_demo():
+def test_no_two_stages_write_one_path_and_there_are_at_most_fifty_for_the_demo():
     made = Repo(str(ROOT)).index.stages
     paths = [out.fs_path for stage in made for out in stage.outs]
     assert len(paths) == len(set(paths))
-    assert len(made) <= 40  # DVC writes dvc.lock anew after each
+    assert len(made) <= 50  # DVC writes dvc.lock anew after each
 
 
 @pytest.mark.parametrize("name", ["ingest", "evaluate", "report", "infer"])

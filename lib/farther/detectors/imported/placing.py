@@ -308,7 +308,7 @@ def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Import
     Args:
         spool: All detections.
         place: Row of `images` of each of its names, -1 for none; see `places`.
-        images: Images of a split, with their sizes.
+        images: Images of a split, with their sizes; boxes in those without a size are not looked at.
         adapter: Where the detections are from.
 
     Returns:
@@ -318,6 +318,7 @@ def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Import
         DataError: more than `OUTSIDE` of the boxes lie outside of their images, or all of them within the first pixel.
     """
     placed = np.flatnonzero(place[spool.image] >= 0)
+    placed = placed[images.width[place[spool.image[placed]]] > 0]
     sizes = np.stack([images.width, images.height] * 2, axis=1).astype(np.float64)
     counts, examples = np.zeros(2, np.int64), dict[int, int]()
     for start in range(0, len(placed), BOXES):
