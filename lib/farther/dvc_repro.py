@@ -9,9 +9,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from farther.cores import has_gpu, keep_to_share
@@ -24,6 +24,8 @@ ON_GPU = ("infer", "embed")
 ALONE = ("cost",)
 #: Seconds between two versions of dvc.lock: DVC takes half a second for each.
 PAUSE = 5.0
+#: Seconds that stages have for their end after an interruption, before the next.
+PATIENCE = 5.0
 
 
 class Watcher(Protocol):
@@ -137,9 +139,7 @@ class Pipeline:
                         self._begin(watcher, jobs)
                     failure = self._finish() or failure
             except KeyboardInterrupt:
-                watcher.stop()
-                for thread in self._threads:
-                    thread.join()
+                self._stop(watcher)
                 raise
             finally:
                 self._turns.lock()
@@ -168,7 +168,11 @@ class Pipeline:
         """Waits until a stage ended; the error of one that failed."""
         from dvc.exceptions import ReproductionError
 
-        stage, error = self._ended.get()
+        ended = None
+        while ended is None:
+            with suppress(Empty):  # Polars, which a table imports, has waits without an end go on after Ctrl-C
+                ended = self._ended.get(timeout=1.0)
+        stage, error = ended
         del self._running[stage]
         for others in self._waiting.values():
             others.discard(stage)
@@ -177,6 +181,16 @@ class Pipeline:
         failure = ReproductionError(f"failed to reproduce '{stage.addressing}'")
         failure.__cause__ = error
         return failure
+
+    def _stop(self, watcher: Watcher) -> None:
+        """Stops the stages that run, and asks again those that did not hear: Python loses a signal while it starts."""
+        running = self._threads
+        while running:
+            watcher.stop()
+            end = time.monotonic() + PATIENCE
+            for thread in running:
+                thread.join(max(0.0, end - time.monotonic()))
+            running = [thread for thread in running if thread.is_alive()]
 
     def _work(self, stage: Any, watcher: Watcher, number: int, parts: int) -> None:
         """Reproduces a stage on some of the cores."""

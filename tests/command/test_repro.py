@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -114,13 +115,13 @@ def repro(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
     done = repro(project)
     assert done.returncode == 0, done.stderr
-    *lines, end, more = re.sub(r"\d+:\d\d", "0:00", re.sub(r" +\d+ s", " 0 s", done.stdout)).splitlines()
-    assert lines == [
-        "  1/3   0:00  letters@a 0 s  one line",
-        "  2/3   0:00  letters@b 0 s",
-        "    b: warning: a second line",
-        "  3/3   0:00  sum@word 0 s  one line",
-    ]
+    shown = re.sub(r" +\d/3 +\d+:\d\d +", "", re.sub(r" +\d+ s", " 0 s", done.stdout))
+    *lines, last, end, more = re.sub(r" \d+:\d\d;", " 0:00;", shown).splitlines()
+    of_b = lines.index("letters@b 0 s")
+    assert lines[of_b + 1] == "    b: warning: a second line"
+    assert sorted(lines) == ["    b: warning: a second line", "letters@a 0 s  one line", "letters@b 0 s"]
+    assert last == "sum@word 0 s  one line"
+    assert re.findall(r"^ +(\d)/3 +\d:\d\d ", done.stdout, re.M) == ["1", "2", "3"]
     assert end == "3 stages ran in 0:00; 0 were up to date."
     assert more.startswith("`farther doctor` has the warnings in full")
     assert done.stderr == "a message\nNext: farther summary\n"  # and no progress bar
@@ -190,6 +191,35 @@ def test_ctrl_c_ends_the_stage_and_the_command(project):
     assert errors.endswith("Stopped. Finished stages are kept: run it again to continue.\n")
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # no process of its group is left
+
+
+class Deaf:
+    """A watcher whose stages end when they were interrupted a second time."""
+
+    def __init__(self):
+        self.stops = []
+
+    def execute(self, stage, command, options):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        while len(self.stops) < 2:
+            time.sleep(0.01)
+        return 130
+
+    def stop(self):
+        self.stops.append(time.monotonic())
+
+    def end(self, stage, outcome):
+        pass
+
+
+def test_ctrl_c_asks_a_stage_again_that_did_not_hear(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr(dvc_repro, "PATIENCE", 0.1)
+    deaf = Deaf()
+    with pytest.raises(KeyboardInterrupt):
+        dvc_repro.Pipeline().run(deaf, jobs=1)
+    first, second = deaf.stops
+    assert second - first >= 0.1
 
 
 def test_runs_are_evaluated_at_the_same_time_each_on_its_share_of_the_cores(runs):
