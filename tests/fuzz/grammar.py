@@ -103,11 +103,13 @@ def _xml(text: str) -> Iterator[Span]:
 
 def _yaml(text: str) -> Iterator[Span]:
     """Lines with all that is indented below them, and their words."""
-    lines = list(re.finditer(r"^( *)(\S[^\n]*)(?:\n|\Z)", text, re.MULTILINE))
-    for number, line in enumerate(lines):
-        below = next((one for one in lines[number + 1 :] if len(one[1]) <= len(line[1])), None)
-        yield line.start(2), below.start() if below else len(text)
+    opened: list[tuple[int, int]] = []  # indentation and start of the lines above that go on
+    for line in re.finditer(r"^( *)(\S[^\n]*)(?:\n|\Z)", text, re.MULTILINE):
+        while opened and opened[-1][0] >= len(line[1]):
+            yield opened.pop()[1], line.start()
+        opened.append((len(line[1]), line.start(2)))
         yield from ((line.start(2) + word.start(), line.start(2) + word.end()) for word in _WORD.finditer(line[2]))
+    yield from ((start, len(text)) for _, start in opened)
 
 
 def _rows(text: str) -> Iterator[Span]:
