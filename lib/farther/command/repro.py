@@ -7,7 +7,6 @@ import os
 import re
 import selectors
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Annotated, Any
 
 from farther.command.doctor.machine import dvc_locks
 from farther.command.output import coloured, next_step, width
+from farther.command.processes import Processes, Started
 from farther.command.project import Project, argument, option
 from farther.cores import count_cores, free_memory
 from farther.dvc_repro import FAILED, UNCHANGED, Pipeline
@@ -106,7 +106,7 @@ def _first_result(project: Project, run: str) -> str:
 class _Running:
     """The process of a stage that runs, what it has printed, and its last progress bar."""
 
-    process: subprocess.Popen[bytes] | None = None
+    started: Started | None = None
     start: float = field(default_factory=time.monotonic)
     printed: list[str] = field(default_factory=list)
     bar: str = ""
@@ -134,6 +134,7 @@ class Progress:
     on_terminal: bool = field(default_factory=lambda: sys.stderr.isatty())
     warnings: list[str] = field(default_factory=list)
     _running: dict[str, _Running] = field(default_factory=dict)
+    _processes: Processes = field(default_factory=Processes)
     _stopped: bool = False
     _turn: Lock = field(default_factory=Lock)
 
@@ -155,6 +156,8 @@ class Progress:
         except Exception:
             self._clear()
             log.exception("")  # in DVC's form: without a traceback, unless DVC_SHOW_TRACEBACK is set
+        finally:
+            self._processes.close()
         damaged = [found for found in dvc_locks(Path()) if found.state == "wrong"]
         for found in damaged:
             say(found.text, file=sys.stderr)
@@ -175,31 +178,37 @@ class Progress:
         path = os.pathsep.join([str(Path(sys.executable).parent), options["env"]["PATH"]])
         options = {**options, "env": {**options["env"], "PATH": path}}
         read, write = _terminal() if self.on_terminal else os.pipe()
+        printed, out = os.pipe()
         LOGS.mkdir(parents=True, exist_ok=True)
         _log_of(stage).write_text("")
+        try:
+            with self._turn:
+                if self._stopped:
+                    raise KeyboardInterrupt
+                started = self._processes.start(stage, command, options, out, write)
+                self._running[stage] = _Running(started)
+        finally:
+            os.close(out)
+            os.close(write)
+        try:
+            for source, line in _lines({printed: "out", read: "err"}, started.ended):
+                with self._turn:
+                    self._take(stage, source, line)
+            status = started.wait()
+        finally:
+            os.close(printed)
+            os.close(read)
         with self._turn:
-            if self._stopped:
-                raise KeyboardInterrupt
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, **options)
-            self._running[stage] = _Running(process)
-        os.close(write)
-        with process:
-            assert process.stdout is not None
-            try:
-                for source, line in _lines({process.stdout.fileno(): "out", read: "err"}):
-                    with self._turn:
-                        self._take(stage, source, line)
-            finally:
-                os.close(read)
-        return process.returncode
+            self._processes.give_back(started)
+        return status
 
     def stop(self) -> None:
         """See `farther.dvc_repro.Watcher`."""
         with self._turn:
             self._stopped = True
             for running in self._running.values():
-                if running.process is not None:  # one that has just been started did not get the terminal's signal
-                    running.process.send_signal(signal.SIGINT)
+                if running.started is not None:  # one that has just been started did not get the terminal's signal
+                    running.started.process.send_signal(signal.SIGINT)
 
     def end(self, stage: str, outcome: str) -> None:
         """See `farther.dvc_repro.Watcher`."""
@@ -293,15 +302,26 @@ def _terminal() -> tuple[int, int]:
     return read, write
 
 
-def _lines(sources: dict[int, str]) -> Iterator[tuple[str, str]]:
-    """Lines from several files, with the name of each; ("bar", text) for a bar, ("", "") where a second passed."""
+def _lines(sources: dict[int, str], ended: int | None = None) -> Iterator[tuple[str, str]]:
+    """Lines from several files, with the name of each; ("bar", text) for a bar, ("", "") where a second passed.
+
+    They end where all files do, or once nothing more is to be read after `ended` can be: processes that a stage has
+    started may keep its files open.
+    """
     rest = dict.fromkeys(sources, b"")
     with selectors.SelectSelector() as selector:  # the default of macOS, kqueue, does not take every pseudo-terminal
-        for number in sources:
+        for number in (*sources, *([] if ended is None else [ended])):
             selector.register(number, selectors.EVENT_READ)
-        while selector.get_map():
-            ready = selector.select(timeout=1)
+        is_over = False
+        while set(selector.get_map()) - {ended}:
+            ready = selector.select(timeout=0 if is_over else 1)
+            if is_over and not ready:
+                break
             for key, _ in ready:
+                if key.fd == ended:
+                    selector.unregister(ended)
+                    is_over = True
+                    continue
                 try:
                     found = os.read(key.fd, 65536)
                 except OSError:  # the end of a pseudo-terminal

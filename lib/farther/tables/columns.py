@@ -187,10 +187,11 @@ def _dense(values: pl.Series) -> pl.Series:
 
 def first_repeated(values: pl.Series | np.ndarray) -> int | None:
     """The first row whose value occurs before."""
-    array = np.asarray(values)
-    if array.dtype.kind == "i" and np.all(array[1:] > array[:-1]):  # as they are numbered
-        return None
-    listed = array.tolist()
+    if isinstance(values, pl.Series) and values.dtype != pl.String:  # an array of texts has as many bytes for each
+        values = values.to_numpy()
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i" and np.all(values[1:] > values[:-1]):
+        return None  # as they are numbered
+    listed = values.to_list() if isinstance(values, pl.Series) else values.tolist()
     if len(set(listed)) == len(listed):  # `n_unique` never returns in a forked process
         return None
     return int(pl.Series(listed).is_first_distinct().to_numpy().argmin())

@@ -1,0 +1,102 @@
+"""A process that runs stages one after the other: imports take most of the time of a stage that finds little to do.
+
+`python -m farther.pipeline.in_turn FD` serves requests of its parent, which come through a socket with descriptors of
+the streams that a stage prints to, until the parent closes it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import socket
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from farther.cores import give_back_memory
+from farther.terminal import say
+
+
+def ask(
+    server: socket.socket, arguments: Sequence[str], folder: str, variables: Mapping[str, str], out: int, err: int
+) -> None:
+    """Asks for a stage.
+
+    Args:
+        server: Leads to the process.
+        arguments: What `python` is given.
+        folder: The working directory.
+        variables: The environment.
+        out, err: Descriptors of the files to print to.
+    """
+    said = json.dumps((arguments, folder, dict(variables))).encode()
+    socket.send_fds(server, [len(said).to_bytes(8, "big")], [out, err])
+    server.sendall(said)
+
+
+def serve(parent: socket.socket) -> None:
+    """Runs what the parent asks for; answers each request with the exit status, in one byte.
+
+    Args:
+        parent: Leads to it.
+    """
+    with parent.makefile("rb") as reading, Path(os.devnull).open("wb") as nowhere:
+        while True:
+            size, streams, *_ = socket.recv_fds(parent, 8, 2)
+            if not size:
+                return
+            arguments, folder, variables = json.loads(reading.read(int.from_bytes(size, "big")))
+            _print_to(*streams)
+            for stream in streams:
+                os.close(stream)
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(variables)
+            status = _run(arguments)
+            gc.collect()
+            give_back_memory()
+            if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
+                sys.modules["torch"].cuda.empty_cache()
+            _print_to(nowhere.fileno(), nowhere.fileno())
+            parent.sendall(bytes([status & 255]))
+
+
+def _print_to(out: int, err: int) -> None:
+    """Has this process, and those that it starts, print to other files."""
+    for stream, number in ((sys.stdout, out), (sys.stderr, err)):
+        stream.flush()
+        os.dup2(number, stream.fileno())
+
+
+def _run(arguments: list[str]) -> int:
+    """Exit status of a script, or of a module after `-m`, as the main program."""
+    try:
+        if arguments[0] == "-m":
+            sys.path[0] = str(Path.cwd())
+            sys.argv = arguments[1:]
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(arguments[0]).resolve().parent)
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as end:
+        return _status(end.code)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _status(code: Any) -> int:
+    """Exit status for what `sys.exit` was given; a text is printed."""
+    if isinstance(code, str):
+        say(code, file=sys.stderr)
+    return code if isinstance(code, int) else int(code is not None)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
