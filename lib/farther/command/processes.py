@@ -113,5 +113,5 @@ def _arguments(command: str | list[str]) -> list[str] | None:
         python, *arguments = list(words)
     except ValueError:  # a quotation without an end, or nothing
         return None
-    is_plain = python == "python" and arguments and not set(text) & set("$`\\\\|&;<>(){}*?[]~#!\\n")
+    is_plain = python == "python" and arguments and not set(text) & set("$`\\|&;<>(){}*?[]~#!\n")
     return arguments if is_plain and arguments[0] != "-c" else None

@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import traceback
@@ -85,6 +86,8 @@ def _run(arguments: list[str]) -> int:
             runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as end:
         return _status(end.code)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc()
         return 1

@@ -1,0 +1,123 @@
+"""Stages of a kind that run in one process, one after the other: what they see and leave is that of a process each."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from farther.command.processes import Processes, _arguments
+from farther.command.repro import _lines
+
+
+@pytest.fixture
+def processes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = Processes()
+    yield found
+    found.close()
+
+
+def run(processes: Processes, code: str, stage: str = "evaluate@a", argument: str = "a") -> tuple[int, str, str]:
+    """Exit status of a stage, and what it printed on stdout and stderr."""
+    Path("step.py").write_text(code)
+    (printed, out), (said, err) = os.pipe(), os.pipe()
+    environment = {**os.environ, "OF_STAGE": stage, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    options = {"cwd": str(Path.cwd()), "env": environment}
+    started = processes.start(stage, ["/bin/sh", "-c", f"python step.py '{argument}'"], options, out, err)
+    os.close(out)
+    os.close(err)
+    lines = list(_lines({printed: "out", said: "err"}, started.ended))
+    status = started.wait()
+    os.close(printed)
+    os.close(said)
+    processes.give_back(started)
+    return status, *("".join(f"{text}\n" for source, text in lines if source == name) for name in ("out", "err"))
+
+
+SEEN = "import os, sys; print(__name__, sys.argv, os.getcwd(), os.environ['OF_STAGE'], sys.path[0])"
+
+
+def test_a_stage_sees_what_it_sees_in_a_process_of_its_own(processes):
+    for stage, argument in (("evaluate@a", "a"), ("proposals@b c", "b c")):
+        of_group, (status, alone, _) = run(processes, SEEN, stage, argument), run(processes, SEEN, "other", argument)
+        assert status == 0
+        assert of_group[:2] == (0, alone.replace("other", stage))
+
+
+def test_stages_of_a_group_share_a_process_and_others_do_not(processes):
+    pid = "import os; print(os.getpid())"
+    first, second, of_other, alone = (
+        run(processes, pid, s)[1] for s in ("evaluate@a", "proposals@b", "infer@a", "cost")
+    )
+    assert first == second
+    assert len({first, of_other, alone}) == 3
+
+
+def test_nothing_of_a_stage_is_left_to_the_next(processes):
+    before = (
+        "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); print('a', end='')"
+    )
+    assert run(processes, before)[:2] == (0, "a\n")
+    after = "import os, sys; print('LEFT' in os.environ, 'left' in globals(), sys.argv, os.getcwd())"
+    assert run(processes, after)[:2] == (0, f"False False ['step.py', 'a'] {Path.cwd()}\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("import sys; sys.exit('bad input')", 1, "bad input\n"),
+        ("import sys; sys.exit(3)", 3, ""),
+        ("import sys; sys.exit()", 0, ""),
+        ("1 / 0", 1, "(?s)Traceback.*ZeroDivisionError: division by zero\n"),
+        ("raise KeyboardInterrupt", 130, ""),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
+    ],
+)
+def test_the_exit_status_is_that_of_the_stage(processes, code, status, said):
+    found = run(processes, code)
+    assert found[0] == status
+    assert re.fullmatch(said, found[2])
+    assert run(processes, "print('next')") == (0, "next\n", "")
+
+
+def test_a_process_that_a_stage_leaves_behind_does_not_hold_up_the_next(processes):
+    code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
+    start = time.monotonic()
+    status, printed, _ = run(processes, code)
+    assert (status, time.monotonic() - start < 30) == (0, True)
+    os.kill(int(printed), signal.SIGKILL)
+
+
+def test_the_process_ends_with_its_parent(tmp_path):
+    (tmp_path / "step.py").write_text("import os; print(os.getpid(), flush=True)")
+    code = (
+        "import os, sys, time; from farther.command.processes import Processes\n"
+        "options = {'cwd': os.getcwd(), 'env': dict(os.environ)}\n"
+        "Processes().start('evaluate@a', ['sh', '-c', 'python step.py'], options, 1, 2)\n"
+        "time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    end = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("python stages/evaluate.py 'voc-vos'", ["stages/evaluate.py", "voc-vos"]),
+        ("python -m farther.pipeline.evaluate 'a b'", ["-m", "farther.pipeline.evaluate", "a b"]),
+        *((text, None) for text in ("python", "", "bash a.py", "python -c 'a'", "python 'a", "python a.py | tail")),
+        *((f"python a.py {text}", None) for text in ("> a", "&& b", "; b", "$A", "`b`", "*.py", "a\nb", "# b")),
+    ],
+)
+def test_only_commands_that_start_python_and_nothing_else_are_taken(command, arguments):
+    assert _arguments(["/bin/sh", "-c", command]) == arguments
