@@ -62,6 +62,14 @@ def test_tau_keeps_its_fraction_of_the_calibration_split(run, fitted):
     }
 
 
+def test_a_fixed_tau_is_taken_from_no_region(make, tmp_path):
+    for split in ("train", "val"):
+        make(60, unknown_columns=(4,)).write(tmp_path / "regions" / split)
+    assert fit(tmp_path / "regions", tmp_path / "fitted", "native") is None
+    found = json.loads((tmp_path / "fitted" / "threshold.json").read_text())
+    assert found == {"threshold": 0.0, "rule": "fixed", "keep": None, "regions": 0}
+
+
 def test_a_method_that_cannot_be_fitted_leaves_its_reason(run, tmp_path):
     reason = fit(run, tmp_path / "fitted", "knn", k=1000)
     assert "k is 1000" in reason

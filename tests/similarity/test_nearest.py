@@ -48,6 +48,11 @@ def test_no_reference_and_embeddings_of_two_models_are_refused(reference, found)
         nearest(np.eye(2), reference)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_of_no_query_nothing_is_found(engine):
+    assert [of.shape for of in vars(nearest(np.zeros((0, 2)), np.eye(2), engine)).values()] == [(0,), (0,)]
+
+
 def test_every_pair_of_one_set_comes_once_and_none_with_itself():
     rng = np.random.default_rng(2)
     vectors = unit(rng, BLOCK + 30, 3)

@@ -3,7 +3,7 @@ import pytest
 
 from farther.errors import DataError, ParameterError
 from farther.registry import build
-from farther.similarity.categories import prototypes
+from farther.similarity.categories import IdClasses, category_similarities, prototypes
 from farther.similarity.duplicates import near_duplicates
 from farther.similarity.sources import EmbeddedSplit, SplitSource
 from farther.similarity.stratify import (
@@ -87,6 +87,17 @@ def test_the_best_cut_has_the_highest_balanced_accuracy():
     assert ((low < cut).mean() + (high >= cut).mean()) / 2 == max(tried)
 
 
+def test_the_best_cut_of_drawn_groups_is_that_of_a_search_through_all_cuts():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        low, high = (rng.normal(mean, 1, rng.integers(1, 9)).round(1) for mean in (0.0, 0.8))
+        values = np.unique([*low, *high])
+        cuts = (values[1:] + values[:-1]) / 2
+        right = [((low < cut).mean() + (high >= cut).mean()) / 2 for cut in cuts]
+        expected = cuts[np.argmax(right)] if len(cuts) and max(right) > 0.5 else None
+        assert best_cut(low, high) == (None if expected is None else pytest.approx(expected))
+
+
 @pytest.mark.parametrize(("low", "high"), [([0.5], [0.5]), ([0.9], [0.1]), ([], [0.3])])
 def test_groups_that_do_not_differ_as_they_should_have_no_cut(low, high):
     assert best_cut(np.array(low), np.array(high)) is None
@@ -113,6 +124,23 @@ def test_prototypes_are_mean_directions_and_name_the_nearest_class():
     images, _ = stratify(REFERENCE, [split("n", "near", [80, 50])], known)
     assert images.id_class.tolist() == ["dog", "cat"]
     np.testing.assert_allclose(images.class_similarity, np.cos(np.deg2rad([10, 5])), atol=1e-6)
+
+
+def test_categories_are_compared_with_id_classes_by_name_and_by_image():
+    names = {"dog": np.array([1, 0], np.float32), "cat": np.array([0, 1], np.float32)}
+    known = prototypes([(REFERENCE, objects([("train 0", "dog"), ("train 1", "cat")]))], names)
+    shown = prototypes([(split("n", "near", [80, 70]), objects([("n 0", "wolf"), ("n 1", "wolf")]))])
+    categories = {"wolf": np.array([0.8, 0.6], np.float32), "yak": np.array([0.6, 0.8], np.float32)}
+    found = category_similarities("coco", categories, shown, IdClasses(names, known)).frame
+    assert found.select("category", "images", "name_class", "image_class").rows() == [
+        ("wolf", 2, "dog", "cat"),
+        ("yak", 0, "cat", ""),
+    ]
+    np.testing.assert_allclose(found["name_similarity"], [0.8, 0.8], atol=1e-6)
+    np.testing.assert_allclose(found["image_similarity"], [np.cos(np.deg2rad(15)), -1], atol=1e-6)
+    of_another_model = {name: np.ones(3, np.float32) for name in categories}
+    with pytest.raises(DataError, match="embeddings of 3 and of 2 dimensions are from two models"):
+        category_similarities("coco", of_another_model, shown, IdClasses(names, known))
 
 
 def test_figures_and_histograms_say_how_near_each_split_is():

@@ -13,7 +13,7 @@ import pytest
 from farther.errors import DataError
 from farther.tables import Images, Regions
 from farther.tables.files import digest
-from farther.tables.parquet import arrow_rows, scan_parquet
+from farther.tables.parquet import arrow_rows, read_batches, read_parquet, scan_parquet
 from farther.tables.regions import RegionsFolder
 
 
@@ -92,6 +92,19 @@ def test_a_compressed_arrow_file_that_would_fill_the_memory_is_refused_before_it
         file.write_bytes(whole.replace(size, wrong.to_bytes(8, "little", signed=True)))
         with pytest.raises(DataError, match=rf"a\.arrow: not a readable Arrow file: '{named}"):
             list(arrow_rows(file, 64))
+
+
+def test_texts_that_are_stored_once_and_would_fill_the_memory_are_refused_before_they_are_decoded(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": range(10), "long": ["a", "é" * 500] * 5}), file)
+    monkeypatch.setattr("farther.tables.parquet.TEXT_BYTES", 5005)
+    assert read_parquet(file)["long"].str.len_bytes().sum() == 5005
+    monkeypatch.setattr("farther.tables.parquet.TEXT_BYTES", 5004)
+    for read in (read_parquet, lambda path: list(read_batches(path, ["x"], 2))):
+        with pytest.raises(DataError, match=r"a\.parquet: field 'long': texts of 5,005 bytes; at most 5,004 are"):
+            read(file)
 
 
 def test_an_arrow_stream_without_its_end_is_refused(tmp_path):

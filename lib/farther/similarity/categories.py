@@ -10,6 +10,7 @@ import polars as pl
 
 from farther.datasets.hierarchy import NameSimilarity
 from farther.datasets.wordnet import WordNet, WordNetParams, distance_of
+from farther.similarity.nearest import check_widths
 from farther.similarity.sources import EmbeddedSplit
 from farther.tables import Column, Objects, Table
 
@@ -42,7 +43,11 @@ class Prototypes:
 
         Returns:
             Class names, object array (N,), and cosines, float32 (N,).
+
+        Raises:
+            DataError: the vectors have another length than the prototypes.
         """
+        check_widths(vectors, self.vectors)
         cosines = vectors.astype(np.float32) @ self.vectors.T
         best = cosines.argmax(axis=1)
         return np.array(self.classes, dtype=object)[best], cosines[np.arange(len(best)), best]

@@ -43,7 +43,7 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
         DataError: there is no reference, or the widths differ: the embeddings are of two models.
         FartherError: engine "faiss" is not installed.
     """
-    _check_widths(queries, reference)
+    check_widths(queries, reference)
     if not len(reference):
         raise DataError("no reference image has an embedding, so similarity to ID is undefined")
     if engine == "faiss" and not has_faiss():
@@ -70,7 +70,7 @@ def pairs_above(
     Raises:
         DataError: the widths differ.
     """
-    _check_widths(one, other)
+    check_widths(one, other)
     for a in range(0, len(one), BLOCK):
         left = _single(one[a : a + BLOCK])
         start = 0 if first_row is None else first_row + a
@@ -116,7 +116,15 @@ def _single(vectors: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def _check_widths(one: np.ndarray, other: np.ndarray) -> None:
+def check_widths(one: np.ndarray, other: np.ndarray) -> None:
+    """Refuses embeddings of two models.
+
+    Args:
+        one, other: Rows.
+
+    Raises:
+        DataError: their rows have different lengths.
+    """
     if len(one) and len(other) and one.shape[1] != other.shape[1]:
         raise DataError(
             f"embeddings of {one.shape[1]} and of {other.shape[1]} dimensions are from two models: run `embed` again"

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
@@ -22,6 +23,8 @@ from farther.tables.files import regular_file
 
 #: Rows per Parquet row group and per batch of a reader that streams.
 ROW_GROUP = 16_384
+#: Most bytes of the texts of a column in a row group.
+TEXT_BYTES = 2**30
 #: First bytes of Arrow's file format, and last ones of its stream format.
 MAGIC, STREAM_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
@@ -192,7 +195,25 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
         if len(set(names)) < len(names):
             again = next(name for name in names if names.count(name) > 1)
             raise DataError("the column occurs twice", file=path, field=again)
+        with parquet_errors(path):
+            _check_texts(path, source, file)
         yield file
+
+
+def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) -> None:
+    """Refuses a row group in which a text that is stored once stands for more than `TEXT_BYTES`."""
+    for group in range(file.num_row_groups):
+        row_group = file.metadata.row_group(group)
+        for number, field in enumerate(file.schema_arrow) if row_group.num_columns == len(file.schema_arrow) else ():
+            stored = row_group.column(number)
+            if not pa.types.is_string(field.type) or stored.num_values * stored.total_uncompressed_size <= TEXT_BYTES:
+                continue
+            compact = pq.ParquetFile(source, read_dictionary=[field.name], page_checksum_verification=True)
+            column = compact.read_row_group(group, [field.name]).column(0)
+            if pa.types.is_dictionary(column.type):
+                lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks)
+                if (size := sum(pc.sum(of).as_py() or 0 for of in lengths)) > TEXT_BYTES:
+                    raise DataError(f"texts of {size:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=field.name)
 
 
 def _leaves(file: pq.ParquetFile, wanted: Sequence[str]) -> list[str]:
