@@ -14,7 +14,7 @@ import polars as pl
 from farther.evaluation.files import RunFiles
 from farther.metrics.statistics.bootstrap import interval
 from farther.report.results import DISTANCES, Run, read_runs, title_of
-from farther.tables.table import read_parquet
+from farther.tables.parquet import read_batches
 
 #: Counts of an evaluation → outcome of an unknown object, in the order in which bars stack them.
 OUTCOMES = {"tp_u": "found", "fn_missed": "missed", "fn_misclassified": "misclassified"}
@@ -71,7 +71,8 @@ class Distances:
     def _drawn(self, run: Run, method: str, splits: Sequence[str]) -> dict[str, np.ndarray]:
         files = RunFiles(run.name, run.benchmark, self.artifacts)
         paths = [files.replicates(method, split) for split in splits]
-        tables = [read_parquet(path) for path in paths if path.exists()]
+        names = ("unknown_objects", *OUTCOMES)
+        tables = [pl.concat(read_batches(path, names)) for path in paths if path.exists()]
         if len(tables) < len(paths) or not all("unknown_objects" in table.columns for table in tables):
             return {}
         total = np.sum([table["unknown_objects"].to_numpy() for table in tables], axis=0)

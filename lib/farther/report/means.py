@@ -111,7 +111,7 @@ class RunMeans:
     def _tied(self) -> set[tuple[str, str, str]]:
         """Method, distance and metric of the means that are not significantly different from the best."""
         found: set[tuple[str, str, str]] = set()
-        tables = {split.name: replicates(self.run, split.name, self.artifacts) for split in self.run.splits}
+        tables = {split.name: replicates(self.run, split.name, self.artifacts, SHOWN) for split in self.run.splits}
         for distance in self.distances:
             for name in SHOWN:
                 values, drawn = {}, {}

@@ -15,7 +15,7 @@ from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of_split
-from farther.tables.parquet import read_parquet
+from farther.tables.parquet import read_batches
 
 #: The metrics: separation, and unknown objects that are found.
 SHOWN = ("auroc", "r_u")
@@ -48,11 +48,17 @@ def images_to_halve(images: int) -> int:
     return int(float(f"{HALVING * images:.2g}"))
 
 
-def replicates(run: Run, split: str, artifacts: Path) -> dict[str, pl.DataFrame]:
-    """Bootstrap replicates of each method of a run in a split, one column per metric; {} where there are none."""
+def replicates(run: Run, split: str, artifacts: Path, metrics: Sequence[str]) -> dict[str, pl.DataFrame]:
+    """Bootstrap replicates of each method of a run in a split; {} where there are none.
+
+    Args:
+        run, split: The run and the split.
+        artifacts: Folder of the artifacts.
+        metrics: Columns to read, where they are.
+    """
     files = RunFiles(run.name, run.benchmark, artifacts)
     paths = {method: files.replicates(method, split) for method in run.methods}
-    return {method: read_parquet(path) for method, path in paths.items() if path.exists()}
+    return {method: pl.concat(read_batches(path, metrics)) for method, path in paths.items() if path.exists()}
 
 
 def told_apart(
@@ -83,7 +89,7 @@ def sizes(runs: Sequence[Run], artifacts: Path) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for run in runs:
         for split in run.splits:
-            tables = replicates(run, split.name, artifacts)
+            tables = replicates(run, split.name, artifacts, SHOWN)
             for metric in SHOWN:
                 found = {name: run.details(split.name, name).value(METRICS[metric]) for name in tables}
                 values = {n: v for n, v in found.items() if v is not None and metric in tables[n].columns}
