@@ -1,8 +1,12 @@
 """Parameters of a benchmark: what is refused, and in which words."""
 
+import re
+
 import pytest
 
 from farther.curation import benchmark, subsets_used
+from farther.curation.check import check_benchmark
+from farther.curation.decisions import HEADER
 from farther.errors import ParameterError
 
 NEAR = {"dataset": "coco", "subset": "val", "distance": "near"}
@@ -102,3 +106,45 @@ def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
     assert list(found.derived_splits) == ["c3", "c5", "pseudo_ood"]
     assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {"blank"}
     assert benchmark("voc", params()).roles == {**found.roles, "shifted": {}, "pseudo_ood": None, "pairs": {}}
+
+
+SMALL_RULES = "{id_classes: {cat: {voc: [cat]}}, protocols: {paper: {overlap: {coco: {}}}}}"
+ELSEWHERE = {**NEAR, "candidates": "c.csv"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        ({}, []),
+        ({"splits": {"x": {**NEAR, "candidates": "here.csv"}}, "decisions": "data/decisions/voc.csv"}, []),
+        ({"most": {"trian": 5}}, ["are not ID splits"]),
+        ({"id": "lvis"}, ["unknown dataset 'lvis'"]),
+        ({"shifted": {"c3": C3}}, ["'voc_shifted'"]),
+        ({"rules": "voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),
+        ({"rules": "data/benchmarks/none.yaml"}, ["none.yaml: the file does not exist"]),
+        ({"splits": {"x": {**NEAR, "vocabulary": "lvis"}}}, ["no rules for the vocabulary 'lvis'"]),
+        ({"splits": {"x": {**NEAR, "vocabulary": "lvis", "assigned": "as published"}}}, []),
+        ({"splits": {"x": ELSEWHERE}}, ["c.csv: the file does not exist; `farther benchmark enrich` writes it"]),
+        ({"decisions": "here.csv"}, ["here.csv: decisions belong in data/decisions"]),
+        ({"decisions": "data/decisions/none.csv"}, ["none.csv: the file does not exist: leave `decisions` out"]),
+        ({"decisions": "data/decisions/cut.csv"}, ["cut.csv: row 2: expected 8 values, found 2"]),
+        (
+            {"rules": "voc.yaml", "decisions": "here.csv", "splits": {"x": ELSEWHERE}},
+            ["rules files belong", "decisions belong", "c.csv: the file does not exist"],
+        ),
+    ],
+)
+def test_all_that_curate_would_refuse_is_found_before_it_runs(tmp_path, monkeypatch, changes, problems):
+    monkeypatch.chdir(tmp_path)
+    for file, text in {
+        "data/benchmarks/voc.yaml": SMALL_RULES,
+        "voc.yaml": SMALL_RULES,
+        "data/decisions/voc.csv": HEADER,
+        "data/decisions/cut.csv": f"{HEADER}2026-11-21T09:00:00Z,ann\n",
+        "here.csv": "dataset,subset,image_id\n",
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    found = check_benchmark("voc", params(rules="data/benchmarks/voc.yaml") | changes, ["voc", "coco"])
+    assert [(one.name, one.state) for one in found] == [("benchmarks.voc", "wrong")] * len(problems)
+    assert all(re.search(problem, one.text) for problem, one in zip(problems, found, strict=True)), found

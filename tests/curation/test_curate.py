@@ -1,13 +1,14 @@
 """What `curate` does with images, on tables small enough to work out by hand."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.labelled import labelled, write_tables
 
-from farther.curation import Categories, LabelledImages, TablesFolder, benchmark, curate, explain
-from farther.curation.fates import PUBLISHED, as_published
+from farther.curation import Categories, LabelledImages, TablesFolder, benchmark, curate, explain, splits
+from farther.curation.fates import PUBLISHED, as_published, category_counts
 from farther.curation.sources import smallest
 from farther.errors import DataError, ParameterError
 from farther.tables.documents import read_json, write_json
@@ -327,6 +328,53 @@ def test_an_id_split_may_be_made_of_another_dataset(rules):
     assert split.objects.category.tolist() == ["cat", "person", "person"]
 
 
+def test_an_id_split_may_leave_out_images_that_show_other_classes_too(rules):
+    shown = {"a": ["Cat", "Leopard"], "b": ["Kite"], "c": ["Cat", "Cat"], "d": [], "e": ["Person"]}
+    split = {"dataset": "photos", "subset": "val", "others": "remove"}
+    for empty, expected in (("remove", ["c", "e"]), ("keep", ["c", "d", "e"])):
+        subsets = {"val": "val", "test": {**split, "empty": empty}}
+        found = made(rules, shown, subsets=subsets).splits["test"]
+        assert found.images.image_id.tolist() == expected
+        assert found.objects.category.tolist() == ["cat", "cat", "person"]
+
+
+def test_an_id_split_of_images_that_nobody_annotated_is_refused(rules):
+    tables = InMemory(id={"a": ["cat"], "b": ["unlabelled*"], "c": ["unlabelled*"]}, photos={"x": ["Kite"]})
+    splits = {"kites": {"dataset": "photos", "subset": "val", "distance": "far"}}
+    params = {"id": "id", "rules": rules, "splits": splits, "subsets": {"held-out": "all"}}
+    with pytest.raises(DataError, match="ID split 'held-out': 2 images of id all have no boxes, which the ID classes"):
+        curate(benchmark("b", params), tables)
+
+
+def test_names_that_the_hierarchy_of_classes_lacks_are_warnings(tmp_path):
+    (tmp_path / "kinds.yaml").write_text("entity: {animal: {canine: [dog, wolf], feline: [cat]}}\n")
+    (tmp_path / "rules.yaml").write_text(
+        "{id_classes: {dog: {}, unicorn: {}}, protocols: {paper: {classes_by: {similarity: path, near_above: 0.3, "
+        "hierarchy: kinds.yaml}}}}"
+    )
+    splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
+    params = benchmark("b", {"id": "photos", "rules": tmp_path / "rules.yaml", "splits": splits, "subsets": {}})
+    tables = InMemory(photos={"a": ["Wolf"], "b": ["Kite"]})
+    tables.categories = lambda dataset: Categories(("dog", "unicorn", "Wolf", "Cat", "Kite"))
+    curation = curate(params, tables)
+    assert fates(curation) == {"a": "near", "b": "far"}
+    lacking = [text.removeprefix(f"{tmp_path}/kinds.yaml: ") for text in curation.warnings if "no kind" in text]
+    assert lacking == ["no kind is called 'unicorn'", "no kind is called 'Kite'"]
+    assert set(curation.pairs.category) == {"dog", "Wolf", "Cat"}
+
+
+def test_categories_are_counted_the_most_frequent_first():
+    random = np.random.default_rng(4)
+    names = [*CATEGORIES, "unlabelled*"]
+    shown = {f"{i}": [str(name) for name in random.choice(names, random.integers(0, 5))] for i in range(60)}
+    counts = Counter(name for categories in shown.values() for name in categories)
+    images = Counter(name for categories in shown.values() for name in set(categories))
+    ordered = sorted(set(CATEGORIES) & set(counts), key=lambda name: (-counts[name], name))
+    found = category_counts(labelled("photos", shown).objects)
+    assert list(found.iter_rows()) == [(name, counts[name], images[name]) for name in ordered]
+    assert len(set(counts.values())) < len(counts)  # some are equally frequent
+
+
 def test_how_far_out_each_class_is_is_listed(rules):
     classes = made(rules, {"a": ["Kite"]}).classes
     assert dict(zip(classes.category, classes.oodness, strict=True)) == {
@@ -428,6 +476,22 @@ def test_parts_of_a_subset_share_no_image_and_keep_theirs_when_images_are_added(
         assert {image.removesuffix("_copy") for image in parts[name]} <= parts[name]  # equal bytes stay together
     more = divided(rules, 500)
     assert all(parts[name] <= more[name] for name in parts)
+
+
+def test_an_image_between_two_parts_belongs_to_one_of_them(rules, monkeypatch):
+    monkeypatch.setattr(splits, "digest", lambda group: group)
+    shares = {"train": 0.5, "val": 0.25, "test": 0.25}
+    params = {
+        "id": "id",
+        "rules": rules,
+        "splits": {},
+        "subsets": {n: {"of": "all", "part": p} for n, p in shares.items()},
+    }
+    places = [0, 0.5, 0.75, 0.5 - 2**-50, 0.75 - 2**-50, 1 - 2**-50]
+    tables = InMemory(id={f"{int(place * 16**13):013x}": ["cat"] for place in places})
+    found = curate(benchmark("b", params), tables).splits
+    parts = {name: [int(image, 16) / 16**13 for image in found[name].images.image_id] for name in shares}
+    assert parts == {"train": [0, 0.5 - 2**-50], "val": [0.5, 0.75 - 2**-50], "test": [0.75, 1 - 2**-50]}
 
 
 def test_frames_of_a_video_stay_together(rules):

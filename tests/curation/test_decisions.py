@@ -23,7 +23,8 @@ from farther.curation import (
     time_after,
 )
 from farther.curation.decisions import LINES
-from farther.curation.overruling import joint_decisions
+from farther.curation.fates import decide
+from farther.curation.overruling import joint_decisions, overrule
 from farther.errors import DataError, FartherError
 
 RULES = """
@@ -141,6 +142,22 @@ def test_without_a_majority_the_rules_decide_and_the_image_is_listed(bench, said
     assert curation.fates.decided_by[1] == ""
 
 
+def test_images_without_a_majority_are_listed_in_the_order_of_the_images():
+    names = [f"{n:02d}" for n in random.Random(5).sample(range(60), 60)]
+    fates = decide(
+        labelled("photos", {name: ["Kite"] for name in names}), {}, subset="val", farther=False, empty="keep"
+    )
+    frame = [
+        asdict(at(n, who, name, said))
+        for n, name in enumerate(names)
+        for who, said in (("ann", "far"), ("bob", "near"))
+    ]
+    lines = pl.DataFrame([{"row": row, **line} for row, line in enumerate(frame[::-1])], schema=LINES)
+    _, undecided = overrule(fates, fates.fate, Decisions(lines))
+    problem = "no majority (ann: far, bob: near), so the rules decide: far"
+    assert undecided == [f"photos val {name}: {problem}" for name in names]
+
+
 def test_reviewers_who_name_different_classes_agree_to_remove(bench):
     curation = bench.write("ann b remove dog", "bob b remove cat").curate()
     assert curation.fates.rule[1] == "decision: removed → cat, dog"
@@ -231,6 +248,17 @@ def test_what_is_appended_is_read_back_whatever_a_note_holds(bench):
     assert [read.latest(name) for name in ("ann", "bob c")] == decisions
     assert read.current["reviewer"].to_list() == ["ann", "bob c"]
     assert bench.file.path.read_text().count("\n") == 3
+    assert str(decisions[0].image) == "photos val b"
+
+
+def test_the_first_decision_makes_the_file_and_its_folders(tmp_path):
+    file = DecisionsFile(tmp_path / "data" / "decisions" / "pets.csv")
+    assert len(file.read()) == 0 and file.state() == ()
+    append(file, at(0))
+    states = [file.state()]
+    append(file, at(1, image="c"))
+    assert file.path.read_text() == HEADER + at(0).to_line() + at(1, image="c").to_line()
+    assert states != [file.state()]
 
 
 def test_an_appended_line_is_not_glued_to_one_that_a_person_left_unfinished(bench):

@@ -110,6 +110,20 @@ def test_the_category_that_the_fewest_images_show_comes_first(folder):
     ]
 
 
+def test_only_categories_with_new_candidates_are_described_the_rarest_first(folder):
+    val = {f"v{n}": ["Kite"] for n in range(1200)}
+    pool = {"k": ["Kite"], "m1": ["Moon"], "m2": ["Moon"], "l": ["Lynx"], "o": ["Otter"]}
+    tables = InMemory(val=val, pool=pool)
+    tables.digests = {"o": "v1"}  # the benchmark has this file
+    assert describe(search(folder, tables)).splitlines() == [
+        "5 images in the pools, 5 qualify; excluded: 0 already in the benchmark, 1 duplicates",
+        "4 new candidates, 0 with earlier decisions",
+        "  far     moon                             0 + 2",
+        "  far     kite                         1,200 + 1",
+        "  near    lynx                             0 + 1",
+    ]
+
+
 def test_images_that_show_two_categories_count_for_both(folder):
     pool = {"both": ["Kite", "Moon"], "kite": ["Kite"]}
     found = search(folder, InMemory(val={"v": ["Moon"]}, pool=pool), distances=["far"], most=1)

@@ -215,6 +215,16 @@ def test_a_misspelt_or_otherwise_named_id_class_is_reported_unless_it_is_listed_
     ]
 
 
+def test_a_category_resembles_an_id_class_by_all_its_names_but_by_no_other_category(tmp_path):
+    (tmp_path / "rules.yaml").write_text(
+        "id_classes: {table: {photos: [Dining table], mine: [Esstisch]}}\n"
+        "protocols: {paper: {near: {photos: {table: [Hassock]}}, overlap: {photos: {table: [Crockery]}}}}\n"
+    )
+    names = ("dining-tables", "Esstisch", "TABLES", "Hassocks", "Crokery", "Hassock")
+    found = Rules(tmp_path / "rules.yaml").doubtful("photos", Categories(names))
+    assert [re.search(r"photos: '([\w-]+)' has no rule .* 'table'", text)[1] for text in found] == list(names[:3])
+
+
 def test_categories_that_a_vocabulary_does_not_have_are_told_from_those_that_it_has():
     rules = Rules(BENCHMARKS / "voc.yaml")
     names = Categories(("person", "zebra", "forklift pallet", "spoon", "laptop"))

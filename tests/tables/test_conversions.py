@@ -105,6 +105,13 @@ def test_dicts_of_arrays_name_or_number_their_labels():
         Regions.from_dicts(numbers, ["cat"])
 
 
+def test_images_without_detections_name_no_classes():
+    nothing = {"boxes": [], "scores": [], "labels": []}
+    assert Regions.from_dicts([nothing]).classes == ()
+    assert Regions.from_dicts([nothing], ["cat", "dog"]).classes == ("cat", "dog")
+    assert Regions.from_dicts([nothing, {"boxes": BOXES, "scores": [0.9, 0.4], "labels": [2, 0]}]).classes == (*"012",)
+
+
 def test_objects_are_made_of_the_same_dicts():
     objects = Objects.from_dicts(
         [

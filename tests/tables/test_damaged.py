@@ -51,6 +51,25 @@ def test_a_header_field_of_another_type_is_named(folder, field, value, named):
         RegionsFolder(folder)
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"background_index": 2}, "field 'background_index': expected 0 … 1, found 2"),
+        (
+            {"background_index": 0, "unknown_columns": [0]},
+            "field 'unknown_columns': expected different columns from 0 to 1",
+        ),
+        ({"classes": ["a", "a"]}, "field 'classes': a class is listed twice"),
+        ({"classes": ["a", "b", "c"]}, r"field 'weight': expected 3, one per class, found shape \(2, 3\)"),
+    ],
+)
+def test_fields_of_a_header_that_contradict_each_other_are_named_with_the_file(folder, changes, problem):
+    info = json.loads((folder / "regions.json").read_text())
+    (folder / "regions.json").write_text(json.dumps({**info, **changes}))
+    with pytest.raises(DataError, match=rf"regions\.json: {problem}"):
+        RegionsFolder(folder)
+
+
 def twice(file):
     column = pa.array(["a"])
     pq.write_table(pa.Table.from_arrays([column, column], names=["image_id", "image_id"]), file)
@@ -72,10 +91,10 @@ def test_what_is_not_a_table_is_refused_by_name(tmp_path, make, problem):
         Images.read(tmp_path / "images.parquet")
 
 
-def arrow(make, **columns):
+def arrow(make, compression="zstd", **columns):
     sink = io.BytesIO()
     table = pa.table(columns)
-    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_table(table)
     return sink.getvalue()
 
@@ -105,6 +124,17 @@ def test_texts_that_are_stored_once_and_would_fill_the_memory_are_refused_before
     for read in (read_parquet, lambda path: list(read_batches(path, ["x"], 2))):
         with pytest.raises(DataError, match=r"a\.parquet: field 'long': texts of 5,005 bytes; at most 5,004 are"):
             read(file)
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize("first", [2**40, -7, -1, 0])
+def test_numbers_of_an_arrow_file_that_is_not_compressed_are_no_sizes(tmp_path, make, first):
+    file, numbers = tmp_path / "a.arrow", [first, *range(20)]
+    texts = pa.array(["a", None, "b"] * 7).dictionary_encode()
+    file.write_bytes(arrow(make, None, x=numbers, y=texts, z=pa.array([numbers] * 21)))
+    rows = list(arrow_rows(file, 8))
+    assert [row["x"] for row in rows] == rows[3]["z"] == numbers
+    assert [row["y"] for row in rows] == ["a", None, "b"] * 7
 
 
 def test_an_arrow_stream_without_its_end_is_refused(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from polars.testing import assert_frame_equal
 
 from farther.errors import DataError
 from farther.tables import Header, Regions, RegionsFolder, RegionsWriter, scan_regions
@@ -185,6 +186,38 @@ def test_a_folder_streams_what_the_whole_table_holds(tmp_path: Path, monkeypatch
     assert len(folder) == 7
     kept = Regions.concatenate(list(folder.above(0.5).batches()))
     assert_same(kept, table[table.score >= 0.5])
+
+
+@pytest.mark.parametrize("least", [0.0, 0.1, 0.42, 0.9, 1.0])
+def test_batches_of_a_table_and_of_a_folder_and_its_lazy_frame_have_the_same_rows(tmp_path, monkeypatch, least):
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 4)
+    table = regions(11)
+    table.write(tmp_path / "regions")
+    folder = RegionsFolder(tmp_path / "regions").above(least)
+    expected = [row for row, score in enumerate(table.score) if score >= np.float32(least)]
+    for batches in (table.above(least).batches(), folder.batches()):
+        assert [row for batch in batches for row in batch.region_id] == expected
+    assert_frame_equal(folder.scan().collect(), table.frame[expected])
+    assert_frame_equal(scan_regions(tmp_path / "regions", least, ["score"]).collect(), table.frame[expected, ["score"]])
+
+
+def test_a_folder_without_rows_is_scanned_as_an_empty_table(tmp_path: Path):
+    writer = RegionsWriter(tmp_path / "regions", Header(classes=("cat", "dog")))
+    writer.write_shard(0, Regions.empty(writer.header))
+    writer.close(shards=1)
+    found = scan_regions(tmp_path / "regions", columns=["image_id", "box", "score"]).collect()
+    assert found.shape == (0, 3)
+    assert found.schema == regions().frame.select("image_id", "box", "score").schema
+    assert [len(batch) for batch in RegionsFolder(tmp_path / "regions").batches()] == [0]
+
+
+def test_features_of_half_and_of_single_precision_are_joined_in_single(tmp_path: Path):
+    half, single = regions(3), regions(300, features=np.linspace(0, 1, 1200).reshape(300, 4).astype(np.float32))
+    for tables in ((half, single), (single, half), (half, half)):
+        joined = Regions.concatenate(tables)
+        np.testing.assert_array_equal(joined.features, np.concatenate([table.features for table in tables]))
+        assert joined.region_id.tolist() == [row for table in tables for row in table.region_id]
+    assert (joined.features.dtype, Regions.concatenate([half, single]).features.dtype) == (np.float16, np.float32)
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path: Path):

@@ -1,19 +1,24 @@
 """Claims about tables, files and registered names."""
 
+import hashlib
 import multiprocessing
+import struct
 import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, Registry, build
 from farther.tables import Images, Objects, Regions, Scores, stored, table
+from farther.tables.columns import FEW, first_repeated
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
+from farther.tables.parquet import scan_parquet, write_parquet
 
 
 def objects(**changes) -> Objects:
@@ -71,6 +76,34 @@ def test_absent_flags_are_false():
     assert objects(is_crowd=[True, False, False]).is_crowd.sum() == 1
 
 
+def test_only_a_crowd_of_that_name_stands_for_what_nobody_annotated():
+    table = objects(category=["unlabelled", "unlabelled", "cat"], is_crowd=[True, False, True])
+    assert table.is_unlabelled.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (FEW, FEW + 1, 2), (0, 4, 0, 300), (400, 300), (0, 0)])
+def test_tables_are_joined_in_order_whether_they_have_few_rows_or_many(sizes):
+    random = np.random.default_rng(1)
+    parts = [
+        {
+            "image_id": [f"image {n}" for n in random.integers(0, 9, size)],
+            "region_id": random.integers(0, 99, size),
+            "score": random.normal(size=size),
+        }
+        for size in sizes
+    ]
+    joined = Scores.concatenate([Scores(**part) for part in parts])
+    assert len(joined) == sum(sizes)
+    for name, values in joined.columns().items():
+        assert values.tolist() == [value for part in parts for value in part[name]]
+    assert_frame_equal(joined.frame, pl.concat(Scores(**part).frame for part in parts))
+
+
+def test_no_tables_cannot_be_joined():
+    with pytest.raises(ValueError, match="nothing to concatenate"):
+        Scores.concatenate([])
+
+
 def test_vectors_in_place_of_texts_are_refused_before_they_become_objects():
     vectors = pl.Series("category", np.zeros((3, 5), np.float32))
     with pytest.raises(DataError, match=r"row 0: field 'category': expected text, found Array\(Float32"):
@@ -91,6 +124,20 @@ def test_a_value_that_must_be_unique_is_refused_twice():
         objects(object_id=[1, 2, 1])
     with pytest.raises(DataError, match="row 1: field 'image_id'"):
         Images(image_id=["a", "a"], dataset=["x"] * 2, file=["f"] * 2, width=[1, 1], height=[1, 1], digest=["", ""])
+
+
+def test_the_first_repeated_value_is_that_which_a_loop_finds():
+    random = np.random.default_rng(2)
+    drawn = [random.integers(0, 3 * n + 1, n).tolist() for n in range(12) for _ in range(10)]
+    found = []
+    for numbers in (*drawn, *map(sorted, drawn), list(range(9))):
+        first = next((row for row, number in enumerate(numbers) if number in numbers[:row]), None)
+        texts = [f"{number}" for number in numbers]
+        series = pl.Series(numbers, dtype=pl.Int64), pl.Series(texts, dtype=pl.String)
+        for given in (np.array(numbers, np.int64), np.array(texts, object), *series):
+            assert first_repeated(given) == first
+        found.append(first)
+    assert None in found and len(set(found)) > 5
 
 
 def test_a_score_is_never_nan():
@@ -123,6 +170,33 @@ def test_a_digest_frames_its_parts(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"ab")
     assert digest("ab", "c") != digest("a", "bc")
     assert digest(tmp_path / "file") == digest(tmp_path / "file") != digest("ab")
+
+
+def test_a_digest_is_that_of_earlier_versions(tmp_path: Path):
+    def framed(*parts: bytes) -> str:
+        return hashlib.blake2b(b"".join(struct.pack("<Q", len(p)) + p for p in parts), digest_size=16).hexdigest()
+
+    (tmp_path / "file").write_bytes(b"ab" * 99_999)
+    content = hashlib.sha256(b"ab" * 99_999).digest()
+    assert digest("é", b"", b"\0" * 70_000, tmp_path / "file") == framed("é".encode(), b"", b"\0" * 70_000, content)
+    assert digest() == framed()
+
+
+def test_the_first_rows_of_several_files_are_read_and_no_more(tmp_path: Path):
+    whole, files = pl.DataFrame({"x": range(10), "y": [f"{n % 3}" for n in range(10)]}), []
+    for first, count in ((0, 5), (5, 1), (6, 4)):
+        files.append(tmp_path / f"{first}.parquet")
+        write_parquet(whole[first : first + count], files[-1])
+    is_even = pl.col("x") % 2 == 0
+    for count in range(12):
+        assert_frame_equal(scan_parquet(files).head(count).collect(), whole.head(count))
+        assert_frame_equal(scan_parquet(files).filter(is_even).head(count).collect(), whole.filter(is_even).head(count))
+        some = scan_parquet(files).head(count).filter(is_even).select("y").collect()
+        assert_frame_equal(some, whole.head(count).filter(is_even).select("y"))
+    files[2].write_text("damaged")
+    assert scan_parquet(files).head(6).collect().height == 6
+    with pytest.raises(DataError, match=r"6\.parquet: not a readable Parquet file"):
+        scan_parquet(files).head(7).collect()
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -169,6 +243,7 @@ def test_what_no_stage_has_written_is_empty_and_what_one_wrote_is_read(tmp_path)
     assert stored.curate_warnings(tmp_path) == []
     assert stored.read_times(tmp_path / "times.json") == {"machine": {}, "runs": {}}
     assert stored.read_cost(tmp_path / "cost.json") == {"images": 0, "runs": {}}
+    assert stored.similarities(tmp_path / "similarity.json") == stored.Similarities()
     write_json(tmp_path / stored.WARNINGS, {"warnings": ["one"]})
     assert stored.curate_warnings(tmp_path) == ["one"]
     times = {"machine": {"processor": "x"}, "runs": {}}

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,43 @@ def test_what_has_the_same_bytes_already_is_not_written_again(tmp_path):
     (tmp_path / "file.json").symlink_to(tmp_path / "other.json")  # as links to DVC's cache
     written("new")
     assert not (tmp_path / "file.json").is_symlink()
+
+
+def test_equal_sizes_and_times_are_not_equal_bytes(tmp_path):
+    for text in ("old", "new", "now"):
+        with write_aside(tmp_path / "file") as aside:
+            aside.write_text(text)
+            os.utime(aside, (1e9, 1e9))
+        assert (tmp_path / "file").read_text() == text
+
+
+def test_an_output_that_is_written_leaves_no_file_open(tmp_path):
+    def free() -> int:
+        os.close(lowest := os.open(os.devnull, os.O_RDONLY))
+        return lowest
+
+    write_json(tmp_path / "a.json", 1)
+    before = free()
+    for value in range(3):
+        write_json(tmp_path / "a.json", value)
+    with pytest.raises(RuntimeError), write_aside(tmp_path / "a.json"):
+        raise RuntimeError
+    assert free() == before
+
+
+def test_a_lock_that_another_process_holds_for_a_moment_is_waited_for(tmp_path, monkeypatch):
+    with locked(tmp_path / "a.json") as lock:
+        pass
+    lock.parent.mkdir()
+    lock.write_text("1 on another machine")
+    other = os.open(lock, os.O_RDWR)  # locks of two descriptors exclude each other, as those of two processes
+    fcntl.flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr("farther.tables.writing.PATIENCE", 60)
+    waited = []
+    monkeypatch.setattr(time, "sleep", lambda seconds: waited.append(seconds) or (len(waited) == 3 and os.close(other)))
+    write_json(tmp_path / "a.json", 1)
+    assert len(waited) == 3 and read_json(tmp_path / "a.json") == 1
+    assert not hidden(tmp_path)
 
 
 def hidden(folder: Path) -> list[Path]:
