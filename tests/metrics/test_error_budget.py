@@ -57,6 +57,14 @@ def test_gains_and_counts_of_known_objects_are_those_of_tidecv(world, seed):
     assert min(counts.values()) > 0
 
 
+def test_detections_without_an_annotated_object_are_errors_that_cost_nothing(world):
+    objects, regions = world(1, classes=CLASSES)
+    known = ClosedSet.of(objects[np.zeros(len(objects), bool)], regions, CLASSES)
+    counts = error_budget.of_known(known)[0].counts
+    assert sum(counts.values()) == counts["background"] > 0
+    assert all(np.isnan(gain).all() or not gain.any() for gain in error_budget.known_gains(known).values())
+
+
 def test_drawing_an_image_twice_is_writing_it_twice(world):
     objects, regions = world(1, images=12, classes=CLASSES)
     names = sorted({*objects.image_id, *regions.image_id})

@@ -166,6 +166,25 @@ def test_a_damaged_file_is_named_as_damage(tmp_path, write_wordnet):
         WordNet(folder)
 
 
+def test_a_damaged_line_is_named_as_damage_where_it_is_read(tmp_path, write_wordnet):
+    folder = write_wordnet(tmp_path / "dict")
+    found = WordNet(folder)
+    data = (folder / "data.noun").read_bytes()
+    (folder / "data.noun").write_bytes(data.replace(b" n ", b" \xff ", 1))
+    for read in (found.nouns, lambda: found.depth):
+        with pytest.raises(DataError, match=r"dict: WordNet's files are damaged"):
+            read()
+
+
+def test_a_file_that_is_too_large_for_wordnet_is_not_read(tmp_path, write_wordnet, monkeypatch):
+    folder = write_wordnet(tmp_path / "dict")
+    monkeypatch.setattr("farther.datasets.wordnet.LARGEST", 2**20)
+    with (folder / "index.verb").open("ab") as file:
+        file.truncate(2**40)
+    with pytest.raises(DataError, match=r"index\.verb: 1,099,511,627,776 bytes; a file of WordNet has fewer than"):
+        WordNet(folder)
+
+
 def test_a_mapping_to_what_is_not_there_is_an_error(folder):
     with pytest.raises(DataError, match=r"'rider' names 'rider\.n\.03'"):
         WordNet(folder, {"rider": ["rider.n.03"]}).synsets("rider")

@@ -110,7 +110,7 @@ def test_a_file_that_only_farther_writes_is_read_as_it_was_written_and_not_after
     ("element", "problem"),
     [
         ('"' + "a" * 1_100_000 + '"', "row 1: not JSON: an element of more than 1 MB"),
-        ("9" * 300_000, "row 1: not JSON: a number of more than 10,000 characters"),
+        ("9" * 300_000, "not JSON: a number of more than 4,300 characters"),
         ("[" + "1, " * 400_000 + "1]", "row 1: not JSON: an element of more than 1 MB"),
         ("[" * DEPTH + "1" + "]" * DEPTH, f"nested more than {DEPTH} levels deep"),
     ],
@@ -123,6 +123,18 @@ def test_one_element_of_a_list_is_bounded(tmp_path, element, problem, monkeypatc
     (tmp_path / "keyed.json").write_text(f'{{"info": [{{}}], "rows": ["{"b" * 1000}", {element}]}}')
     with pytest.raises(DataError, match=problem.replace("row 1", r"row rows\[1\] or later")):
         list(list_elements(tmp_path / "keyed.json", "rows"))
+
+
+@pytest.mark.parametrize("at", range(65_536 - 4302, 65_536 + 4, 717))
+def test_a_number_that_python_does_not_read_is_found_wherever_a_block_ends(tmp_path, at):
+    for digits in (4300, 4301):
+        text = f'["{"b" * (at - 6)}", 0.{"3" * (digits - 2)}]'
+        (tmp_path / "a.json").write_text(text)
+        if digits == 4300:
+            assert list(list_elements(tmp_path / "a.json")) == json.loads(text)
+        else:
+            with pytest.raises(DataError, match="a number of more than 4,300 characters"):
+                list(list_elements(tmp_path / "a.json"))
 
 
 def test_brackets_within_texts_are_no_levels(tmp_path):

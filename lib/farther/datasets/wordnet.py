@@ -24,10 +24,12 @@ from pydantic.dataclasses import dataclass as checked
 from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
 from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.registry import STRICT
-from farther.tables.folders import resolved
+from farther.tables.folders import listed, resolved
 
 #: Files that say that a folder is WordNet's.
 NEEDED = ("index.noun", "data.noun")
+#: Most bytes of one of its files, whose lines NLTK reads whole.
+LARGEST = 2**27
 
 #: The nodes above all physical things, and above all people.
 PHYSICAL, PERSON = "physical_entity.n.01", "person.n.01"
@@ -100,11 +102,17 @@ class WordNet(ClassHierarchy):
     @cached_property
     def depth(self) -> int:
         """Edges of the longest path from the root, over all nouns."""
+        return _undamaged(self._depth, self.path)
+
+    def _depth(self) -> int:
         root = next(self._reader.all_synsets("n"))
         return round(math.exp(root.lch_similarity(root)) / 2)  # log 2D, which NLTK computes D for
 
     def nouns(self) -> list[str]:
         """See `ClassHierarchy.nouns`: the words of all synsets, in WordNet's order."""
+        return _undamaged(self._nouns, self.path)
+
+    def _nouns(self) -> list[str]:
         synsets = (synset for synset in self._reader.all_synsets("n") if synset.lexname() not in NO_THINGS)
         return list(dict.fromkeys(word.replace("_", " ") for synset in synsets for word in synset.lemma_names()))
 
@@ -192,6 +200,9 @@ def _open(folder: Path) -> Any:
     if missing:
         problem = f"WordNet is not here, {missing[0]} is missing: unpack WordNet 3.0 or 3.1 and name its 'dict' folder"
         raise DataError(problem, file=folder)
+    for file in listed(folder, "*.*"):
+        if (size := file.stat().st_size) > LARGEST:
+            raise DataError(f"{size:,} bytes; a file of WordNet has fewer than {LARGEST:,}", file=file)
     root = str(resolved(folder))
     if root not in nltk.data.path:
         nltk.data.path.append(root)  # NLTK reads only from folders in this list

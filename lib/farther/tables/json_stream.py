@@ -15,12 +15,15 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import DEPTH
 from farther.tables.files import open_binary
 
-#: Most bytes of one element, which ijson keeps whole, and of a number, which takes it quadratic time.
-ELEMENT_BYTES, NUMBER_BYTES = 16_000_000, 10_000
+#: Most bytes of one element, which ijson keeps whole, and of a number: Python reads none that has more digits, and ijson
+#: crashes where it cannot.
+ELEMENT_BYTES, NUMBER_BYTES = 16_000_000, 4_300
 
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 #: All bytes but those that begin or end something outside of texts, and what these add to the depth.
 _OTHERS = bytes({*range(256)} - {*b"[]{},"})
+#: "0" for all bytes that numbers have, and " " for others.
+_OF_NUMBERS = bytes(ord("0") if byte in b"0123456789+-.eE" else ord(" ") for byte in range(256))
 _STEPS = np.zeros(256, dtype=np.int32)
 _STEPS[[*b"[{"]], _STEPS[[*b"]}"]] = 1, -1
 
@@ -66,6 +69,7 @@ class Bounded:
         self._depth = 0  # where what was read ends
         self._since = 0  # bytes from the beginning of the last part that had an end of an element
         self._open = b""  # the beginning of a text that does not end there
+        self._number = b""  # zeros for the beginning of a number that does not end there
 
     def read(self, size: int) -> bytes:
         """The next bytes."""
@@ -76,7 +80,9 @@ class Bounded:
         depth = self._depth + np.cumsum(steps)
         if depth.max(initial=0) > DEPTH:
             raise ijson.JSONError(f"nested more than {DEPTH} levels deep")
-        if not len(steps) and len(bare.strip()) > NUMBER_BYTES:
+        numbers = self._number + bare.translate(_OF_NUMBERS)
+        self._number = b"" if quote else numbers[len(numbers.rstrip(b"0")) :]
+        if b"0" * (NUMBER_BYTES + 1) in numbers:
             raise ijson.JSONError(f"a number of more than {NUMBER_BYTES:,} characters")
         self._since = len(data) + (0 if depth.min(initial=DEPTH) <= self._level else self._since)
         if self._since > ELEMENT_BYTES:

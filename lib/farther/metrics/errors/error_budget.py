@@ -158,7 +158,8 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
             matching, removed = errors.of(name)
             kind = matched.kind[0].copy()
             kind[matching], kind[removed] = TRUE, LEFT_OUT
-            now = np.where(matching, known.object_class[errors.target], of_detection)
+            now = of_detection.copy()
+            now[matching] = known.object_class[errors.target[matching]]
             order = np.lexsort((matched.image, -matched.score, now))
             left = counted & ~errors.missed if name == "missed" else counted
             yield (
