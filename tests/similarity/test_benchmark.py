@@ -102,6 +102,12 @@ def test_datasets_that_two_models_embedded_are_refused(files):
         stratify_benchmark(files, ID, OOD)
 
 
+def test_names_that_another_model_embedded_are_refused(files):
+    NameEmbeddings(name=["fox"], embedding=np.eye(1, 3)).write(files.embeddings / "coco" / "names.parquet")
+    with pytest.raises(DataError, match="embeddings: embeddings of 3 and of 2 dimensions are from two models"):
+        stratify_benchmark(files, ID, OOD)
+
+
 def test_an_image_without_an_embedding_is_named(files):
     folder = files.embeddings / "coco" / "val"
     write_embeddings(folder, ["coco_near-0"], on_circle([0]))

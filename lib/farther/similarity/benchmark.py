@@ -134,7 +134,10 @@ def _categories(
     for dataset in dict.fromkeys(split.source.dataset for split in oods):
         of_dataset = [split for split in oods if split.source.dataset == dataset]
         shown = prototypes([(split, files.objects(split.source)) for split in of_dataset])
-        parts.append(category_similarities(dataset, files.names(dataset), shown, id_classes, wordnet))
+        try:
+            parts.append(category_similarities(dataset, files.names(dataset), shown, id_classes, wordnet))
+        except DataError as error:
+            raise error.within(files.embeddings) from None
     return CategorySimilarity.concatenate(parts) if parts else CategorySimilarity.empty()
 
 
