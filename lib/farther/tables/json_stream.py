@@ -15,8 +15,8 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import DEPTH
 from farther.tables.files import open_binary
 
-#: Most bytes of one element, which ijson keeps whole, and of a number: Python reads none that has more digits, and there
-#: ijson crashes.
+#: Most bytes of one element, which ijson keeps whole, and of a number: Python reads none that has more digits, and
+#: there ijson crashes.
 ELEMENT_BYTES, NUMBER_BYTES = 16_000_000, 4_300
 
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
