@@ -10,6 +10,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import recall_score
 
 from farther.errors import ParameterError
 from farther.metrics import self_awareness
@@ -156,6 +157,16 @@ def test_a_confidence_of_exactly_one_lies_in_no_bin(objects, regions):
 def test_nothing_at_all_gives_none(objects, regions):
     metrics = self_awareness.evaluate(objects(), regions())
     assert [metrics[name] for name in ("lrp", "laece", "idq", "lrp_loc")] == [None] * 4
+
+
+def test_images_at_a_threshold_are_accepted_as_scikit_learn_counts_them():
+    rng = np.random.default_rng(0)
+    for threshold in (0.0, 0.3, 0.5, 1.0):
+        scores, is_id = rng.integers(0, 11, 60) / 10, rng.random(60) < 0.4
+        found = self_awareness.balanced_accuracy(scores[is_id], scores[~is_id], threshold)
+        accepted = scores >= threshold
+        assert found["tpr"] == pytest.approx(recall_score(is_id, accepted))
+        assert found["tnr"] == pytest.approx(recall_score(is_id, accepted, pos_label=False))
 
 
 def test_balanced_accuracy_is_the_harmonic_mean_of_accepting_and_rejecting_rightly():
