@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import socket
@@ -11,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farther.pipeline import in_turn
-
+#: Serves what is asked for: not imported here, as that takes a third of a second.
+SERVER = "farther.pipeline.in_turn"
 #: Stages of which there are many, by what they import: those of one group share processes.
 GROUPS = {"infer": "networks", "evaluate": "tables", "proposals": "tables"}
 
@@ -77,7 +78,9 @@ class Processes:
         idle = self._idle.get(kind)
         started = idle.pop() if idle else _serving(kind, options["env"], out, err)
         assert started.parent is not None
-        in_turn.ask(started.parent, arguments, options["cwd"], options["env"], out, err)
+        said = json.dumps((arguments, options["cwd"], dict(options["env"]))).encode()
+        socket.send_fds(started.parent, [len(said).to_bytes(8, "big")], [out, err])
+        started.parent.sendall(said)
         return started
 
     def give_back(self, started: Started) -> None:
@@ -99,7 +102,7 @@ def _serving(kind: Kind, environment: Mapping[str, str], out: int, err: int) -> 
     parent, child = socket.socketpair()
     with child:
         number = child.fileno()
-        command = [sys.executable, "-m", in_turn.__name__, str(number)]
+        command = [sys.executable, "-m", SERVER, str(number)]
         process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, pass_fds=[number])
     return Started(process, kind, parent)
 

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +21,11 @@ from farther.cores import give_back_memory
 from farther.terminal import say
 
 
-def ask(
-    server: socket.socket, arguments: Sequence[str], folder: str, variables: Mapping[str, str], out: int, err: int
-) -> None:
-    """Asks for a stage.
-
-    Args:
-        server: Leads to the process.
-        arguments: What `python` is given.
-        folder: The working directory.
-        variables: The environment.
-        out, err: Descriptors of the files to print to.
-    """
-    said = json.dumps((arguments, folder, dict(variables))).encode()
-    socket.send_fds(server, [len(said).to_bytes(8, "big")], [out, err])
-    server.sendall(said)
-
-
 def serve(parent: socket.socket) -> None:
     """Runs what the parent asks for; answers each request with the exit status, in one byte.
+
+    A request is the size of a text (8 bytes) with descriptors of two files to print to, then the text: in JSON, what
+    `python` is given, the working directory and the environment.
 
     Args:
         parent: Leads to it.
