@@ -85,6 +85,16 @@ def test_the_exit_status_is_that_of_the_stage(processes, code, status, said):
     assert run(processes, "print('next')") == (0, "next\n", "")
 
 
+def test_a_process_that_was_killed_while_it_was_idle_is_not_asked(processes):
+    pid = "import os; print(os.getpid())"
+    killed = int(run(processes, pid)[1])
+    os.kill(killed, signal.SIGKILL)
+    os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)
+    status, printed, _ = run(processes, pid)
+    assert status == 0
+    assert int(printed) != killed
+
+
 def test_a_process_that_a_stage_leaves_behind_does_not_hold_up_the_next(processes):
     code = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid)"
     start = time.monotonic()

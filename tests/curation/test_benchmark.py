@@ -121,11 +121,13 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
         ({"id": "lvis"}, ["unknown dataset 'lvis'"]),
         ({"shifted": {"c3": C3}}, ["'voc_shifted'"]),
         ({"rules": "voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),
+        ({"rules": "data/benchmarks/../../voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),
         ({"rules": "data/benchmarks/none.yaml"}, ["none.yaml: the file does not exist"]),
         ({"splits": {"x": {**NEAR, "vocabulary": "lvis"}}}, ["no rules for the vocabulary 'lvis'"]),
         ({"splits": {"x": {**NEAR, "vocabulary": "lvis", "assigned": "as published"}}}, []),
         ({"splits": {"x": ELSEWHERE}}, ["c.csv: the file does not exist; `farther benchmark enrich` writes it"]),
         ({"decisions": "here.csv"}, ["here.csv: decisions belong in data/decisions"]),
+        ({"decisions": "data/decisions/../../here.csv"}, ["here.csv: decisions belong in data/decisions"]),
         ({"decisions": "data/decisions/none.csv"}, ["none.csv: the file does not exist: leave `decisions` out"]),
         ({"decisions": "data/decisions/cut.csv"}, ["cut.csv: row 2: expected 8 values, found 2"]),
         (

@@ -176,11 +176,11 @@ class Baseline:
                 recorder.write(Path(file.name))
                 return status
 
-            _, status = os.waitpid(fork(run, 3600), 0)
+            printed = Path(f"{file.name}.txt")
+            _, status = os.waitpid(fork(run, 3600, printed), 0)
             if status:
-                sys.exit(
-                    f"the tests of {package} fail without a mutant: python -m pytest {' '.join(tests_of(package))}"
-                )
+                sys.exit(f"{printed.read_text()}\nthe tests of {package} fail without a mutant")
+            printed.unlink()
             noted = json.loads(Path(file.name).read_text())
         for name in noted["loaded"]:
             with contextlib.suppress(Exception):
@@ -199,8 +199,8 @@ class Baseline:
         return [*files, *(f"--deselect={test}" for test in slow)] if files else []
 
 
-def fork(run: Callable[[], int], seconds: float) -> int:
-    """Starts something in a silent fork that ends after some seconds; returns the number of the process."""
+def fork(run: Callable[[], int], seconds: float, printed: Path = Path(os.devnull)) -> int:
+    """Starts something in a fork that prints to a file and ends after some seconds; returns the process's number."""
     if child := os.fork():
         return child
     status = 1
@@ -209,7 +209,7 @@ def fork(run: Callable[[], int], seconds: float) -> int:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         sys.dont_write_bytecode = True
         for stream in () if os.environ.get("MUTANTS_LOUD") else (1, 2):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+            os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
         with tempfile.TemporaryDirectory(prefix="farther-mutants-") as folder:
             os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
             Path(folder).chmod(0o755)  # as a test that gives up root's rights expects

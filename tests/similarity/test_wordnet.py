@@ -179,6 +179,8 @@ def test_a_damaged_line_is_named_as_damage_where_it_is_read(tmp_path, write_word
 def test_a_file_that_is_too_large_for_wordnet_is_not_read(tmp_path, write_wordnet, monkeypatch):
     folder = write_wordnet(tmp_path / "dict")
     monkeypatch.setattr("farther.datasets.wordnet.LARGEST", 2**20)
+    (folder / "a.link").symlink_to("nowhere")
+    WordNet(folder)
     with (folder / "index.verb").open("ab") as file:
         file.truncate(2**40)
     with pytest.raises(DataError, match=r"index\.verb: 1,099,511,627,776 bytes; a file of WordNet has fewer than"):

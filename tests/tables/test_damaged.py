@@ -116,14 +116,15 @@ def test_a_compressed_arrow_file_that_would_fill_the_memory_is_refused_before_it
 def test_texts_that_are_stored_once_and_would_fill_the_memory_are_refused_before_they_are_decoded(
     tmp_path, monkeypatch
 ):
-    file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": range(10), "long": ["a", "é" * 500] * 5}), file)
-    monkeypatch.setattr("farther.tables.parquet.TEXT_BYTES", 5005)
-    assert read_parquet(file)["long"].str.len_bytes().sum() == 5005
-    monkeypatch.setattr("farther.tables.parquet.TEXT_BYTES", 5004)
-    for read in (read_parquet, lambda path: list(read_batches(path, ["x"], 2))):
-        with pytest.raises(DataError, match=r"a\.parquet: field 'long': texts of 5,005 bytes; at most 5,004 are"):
-            read(file)
+    file, texts = tmp_path / "a.parquet", ["a", "é" * 500] * 5
+    for kind in (pa.string(), pa.large_string()):
+        pq.write_table(pa.table({"x": [{"y": 1}] * 10, "long": pa.array(texts, kind)}), file)
+        monkeypatch.setattr("farther.tables.parquet.TEXT_BYTES", 5005)
+        assert read_parquet(file)["long"].len() == 10
+        monkeypatch.setattr("farther.tables.parquet.TEXT_BYTES", 5004)
+        for read in (read_parquet, lambda path: list(read_batches(path, ["x"], 2))):
+            with pytest.raises(DataError, match=r"a\.parquet: field 'long': texts of 5,005 bytes; at most 5,004 are"):
+                read(file)
 
 
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])

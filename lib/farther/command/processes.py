@@ -75,8 +75,9 @@ class Processes:
         if group is None or arguments is None or not hasattr(os, "sched_getaffinity"):
             return Started(subprocess.Popen(command, stdout=out, stderr=err, **options))
         kind = group, tuple(sorted(os.sched_getaffinity(0)))
-        idle = self._idle.get(kind)
+        idle = [one for one in self._idle.pop(kind, []) if one.process.poll() is None]  # memory may have run out
         started = idle.pop() if idle else _serving(kind, options["env"], out, err)
+        self._idle[kind] = idle
         assert started.parent is not None
         said = json.dumps((arguments, options["cwd"], dict(options["env"]))).encode()
         socket.send_fds(started.parent, [len(said).to_bytes(8, "big")], [out, err])
@@ -93,8 +94,9 @@ class Processes:
 
     def close(self) -> None:
         """Ends those that are idle."""
-        for started in (one for idle in self._idle.values() for one in idle):
-            started.close()
+        for idle in self._idle.values():
+            for started in idle:
+                started.close()
         self._idle.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -32,9 +33,14 @@ def _check_datasets(made: Benchmark, known: Iterable[str]) -> None:
         choose("dataset", dataset, known)
 
 
+def _is_within(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder, whatever `..` it has."""
+    return Path(os.path.normpath(path)).is_relative_to(folder)
+
+
 def _check_rules(made: Benchmark) -> None:
     """The rules file, the names in it, and the vocabulary of each split."""
-    if not made.rules.is_relative_to(RULES):
+    if not _is_within(made.rules, RULES):
         raise DataError(f"rules files belong in {RULES}, which stage `code` depends on", file=made.rules)
     rules = Rules(made.rules, made.protocol)
     _ = rules.similarity  # opens WordNet where the rules use it
@@ -49,7 +55,7 @@ def _check_decisions(made: Benchmark) -> None:
     path = made.decisions
     if path is None:
         return
-    if not path.is_relative_to(DECISIONS):
+    if not _is_within(path, DECISIONS):
         raise DataError(f"decisions belong in {DECISIONS}, which `curate` depends on", file=path)
     if not path.is_file():
         problem = f"the file does not exist: leave `decisions` out, or write a file with the line {HEADER.strip()}"

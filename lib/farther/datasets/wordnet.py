@@ -201,7 +201,7 @@ def _open(folder: Path) -> Any:
         problem = f"WordNet is not here, {missing[0]} is missing: unpack WordNet 3.0 or 3.1 and name its 'dict' folder"
         raise DataError(problem, file=folder)
     for file in listed(folder, "*.*"):
-        if (size := file.stat().st_size) > LARGEST:
+        if file.is_file() and (size := file.stat().st_size) > LARGEST:
             raise DataError(f"{size:,} bytes; a file of WordNet has fewer than {LARGEST:,}", file=file)
     root = str(resolved(folder))
     if root not in nltk.data.path:

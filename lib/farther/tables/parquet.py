@@ -201,19 +201,23 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
 
 
 def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) -> None:
-    """Refuses a row group in which a text that is stored once stands for more than `TEXT_BYTES`."""
-    for group in range(file.num_row_groups):
-        row_group = file.metadata.row_group(group)
-        for number, field in enumerate(file.schema_arrow) if row_group.num_columns == len(file.schema_arrow) else ():
-            stored = row_group.column(number)
-            if not pa.types.is_string(field.type) or stored.num_values * stored.total_uncompressed_size <= TEXT_BYTES:
+    """Refuses a row group in which the texts of a column have more than `TEXT_BYTES`; equal ones may be stored once."""
+    is_text = {
+        field.name: pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+        for field in file.schema_arrow
+    }
+    groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
+    for group, columns in enumerate(groups):
+        for stored in map(columns.column, range(columns.num_columns)):
+            name, size = stored.path_in_schema, stored.total_uncompressed_size
+            if not is_text.get(name) or stored.num_values * size <= TEXT_BYTES:
                 continue
-            compact = pq.ParquetFile(source, read_dictionary=[field.name], page_checksum_verification=True)
-            column = compact.read_row_group(group, [field.name]).column(0)
-            if pa.types.is_dictionary(column.type):
-                lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks)
-                if (size := sum(pc.sum(of).as_py() or 0 for of in lengths)) > TEXT_BYTES:
-                    raise DataError(f"texts of {size:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=field.name)
+            compact = pq.ParquetFile(source, read_dictionary=[name], page_checksum_verification=True)
+            parts = compact.read_row_group(group, [name]).column(0).chunks
+            lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in parts)
+            decoded = sum(pc.sum(of).as_py() or 0 for of in lengths)
+            if decoded > TEXT_BYTES:
+                raise DataError(f"texts of {decoded:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=name)
 
 
 def _leaves(file: pq.ParquetFile, wanted: Sequence[str]) -> list[str]:
