@@ -8,6 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from farther.evaluation import classes
+from farther.evaluation.files import RunFiles
 from farther.tables import ClassPairs
 
 
@@ -47,16 +48,17 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
     assert classes.evaluate_classes(inputs, ["msp"]) is None
 
 
-def test_similarity_is_the_mean_of_both_measures_over_objects(tmp_path, monkeypatch):
+def test_similarity_is_the_mean_of_both_measures_over_objects(tmp_path):
     pairs = {"category": ["fox", "elk", "fox"], "id_class": ["dog", "cow", "cow"]}
     measures = {"path": [0.5, 0.25, 0.1], "wu_palmer": [0.9, 0.75, 0.3], "leacock_chodorow": [9.0] * 3}
-    ClassPairs(**pairs, **measures).write(tmp_path / "similarities.parquet")
-    monkeypatch.setattr(classes, "_of_benchmark", lambda _, name: tmp_path / name)
+    inputs = SimpleNamespace(files=RunFiles("r", "b", tmp_path), id_split=SimpleNamespace(name="test"))
+    stored = tmp_path / "splits/b/similarities.parquet"
+    ClassPairs(**pairs, **measures).write(stored)
     edges = pl.DataFrame({**pairs, "objects": [3, 4, 1]})
-    found = classes._similarity(None, edges)
+    found = classes._similarity(inputs, edges)
     by_class = {side: {one.name: (one.similarity, one.objects) for one in rows} for side, rows in found.items()}
     assert by_class["category"] == {"fox": (pytest.approx((3 * 0.7 + 0.2) / 4), 4), "elk": (pytest.approx(0.5), 4)}
     assert by_class["id_class"] == {"dog": (pytest.approx(0.7), 3), "cow": (pytest.approx((4 * 0.5 + 0.2) / 5), 5)}
     assert [one.name for one in found["category"]] == ["fox", "elk"]
-    (tmp_path / "similarities.parquet").unlink()
-    assert classes._similarity(None, edges) == {}
+    stored.unlink()
+    assert classes._similarity(inputs, edges) == {}

@@ -14,12 +14,13 @@ from tests.support.evaluations import SEARCH
 from farther.errors import DataError, ParameterError
 from farther.evaluation.deploy import choose
 from farther.evaluation.deploy.choose import _Chooser, choose_deployment, store_choice
-from farther.evaluation.deploy.results import Budget, DeployChoices
+from farther.evaluation.deploy.results import LIMITS, Budget, DeployChoices
 from farther.evaluation.deploy.search import NOTHING_FLAGGED, Part, Point, best_setting, best_tau
 from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, halves
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
+from farther.registry import build
 from farther.tables.documents import write_json
 
 
@@ -63,6 +64,14 @@ def test_what_the_detector_labels_as_unknown_is_flagged_at_every_threshold(tmp_p
     assert -1.9e30 < NOTHING_FLAGGED < -9e29
 
 
+def test_an_object_whose_score_is_tau_is_misclassified(tmp_path):
+    artifacts = lay(tmp_path, {"near": [("elk", 0.9, 0.6, 0), ("elk", 0.9, 0.5, 0)]}, test=("far", "near"))
+    found = chosen(artifacts, max_misclassified=0.25, choose_on="far").choice
+    assert found.tau == 0.6
+    counts = {name: found.measured[name].count for name in ("misclassified", "found", "missed")}
+    assert counts == {"misclassified": 1, "found": 1, "missed": 0}
+
+
 def test_misclassified_objects_are_limited_at_the_fewest_false_alarms(tmp_path):
     artifacts = lay(tmp_path, test=("far", "near"))
     found = chosen(artifacts, max_misclassified=0.25, choose_on="far").choice
@@ -95,6 +104,7 @@ def test_what_no_setting_reaches_is_said_and_the_nearest_is_within_the_other_lim
     assert found.choice.chosen_on["misclassified"].value == 0.75
     assert set(found.alone) == {"misclassified", "false_alarms"}
     assert all(choice.reached for choice in found.alone.values())
+    assert chosen(artifacts, max_false_alarms=0).alone == {}
     assert found.choice.status("misclassified", 0.1) in ("exceeded", "open")
 
 
@@ -111,9 +121,11 @@ def test_each_half_is_measured_with_what_was_chosen_on_the_other(tmp_path):
     assert first.sum() == images / 2
     kept = 0
     for setting, on in zip(found.folds, (first, ~first), strict=True):
-        assert np.mean(by_name[on] >= setting.tau) <= 0.5
+        # Of the scores of that half and of the validation images, the smallest that keeps no more than half of it.
+        tried = {*by_name[on], *(row[2] for row in SPLITS["val"])}
+        assert setting.tau == min(tau for tau in tried if np.mean(by_name[on] >= tau) <= 0.5)
         kept += np.sum(by_name[~on] >= setting.tau)
-    assert found.measured["misclassified"].count == kept
+    assert (found.measured["misclassified"].count, found.measured["misclassified"].of) == (kept, images)
     assert np.mean(scores >= found.tau) <= 0.5
 
 
@@ -133,6 +145,13 @@ def test_a_larger_t_is_chosen_where_a_limit_on_recall_allows_it(tmp_path):
     assert chosen(artifacts, max_false_alarms=25).choice.operating == 0.5  # without that limit t* is the run's own
 
 
+def test_no_t_that_is_tried_by_default_discards_every_detection(tmp_path):
+    artifacts = lay(tmp_path, splits={"val": [("cat", 0.97, 0.2, 0)] * 4, "far": [("fox", 0.97, 0.9, 0)] * 4})
+    # All known objects may be lost: a t* of 1 would leave no unknown object misclassified, and raise no false alarm.
+    found = chosen(artifacts, max_recall_loss=1.0, max_false_alarms=0).choice
+    assert (found.chosen_on["misclassified"].value, found.operating < 0.97) == (1, True)
+
+
 def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
     artifacts = lay(tmp_path, test=("far", "near"))
     found = chosen(artifacts, max_misclassified=1.0, choose_on="far").choice
@@ -140,6 +159,15 @@ def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
     assert found.measured["false_alarms"].interval == pytest.approx((0, 100 * (1 - 0.05 ** (1 / 4))))
     assert found.status("false_alarms", 2) == "open"
     assert found.status("false_alarms", 60) == "met"
+
+
+@pytest.mark.parametrize("replicates", [0, 20])
+def test_a_setting_that_flags_nothing_loses_no_precision_in_any_replicate(tmp_path, replicates):
+    artifacts = lay(tmp_path, test=("far", "near"))
+    budget = Budget(max_misclassified=1.0, choose_on="far")
+    found = choose_deployment(inputs(artifacts, replicates=replicates), ["one"], budget).choice
+    lost = found.measured["map50_lost"]
+    assert (lost.value, lost.interval) == (0, (0, 0) if replicates else None)
 
 
 def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not_apply_are_left_out(tmp_path):
@@ -165,6 +193,7 @@ def test_without_unknown_objects_nothing_is_chosen(tmp_path):
 def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted(tmp_path):
     artifacts = lay(tmp_path)
     assert "One of the 4 unknown objects is 25.0%" in chosen(artifacts, max_misclassified=0.01).notes[0]
+    assert chosen(artifacts, max_misclassified=0.25).notes == []
     found = chosen(artifacts, max_false_alarms=10, guarantee="conformal")
     assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; there are 4."]
     assert (found.choice.tau, found.choice.measured["false_alarms"].count) == (NOTHING_FLAGGED, 0)
@@ -194,6 +223,12 @@ def test_the_curve_of_a_method_ends_where_nothing_and_where_everything_is_flagge
     assert (curve.false_alarms[0], curve.false_alarms[-1]) == (0, 75)
     assert curve.misclassified[0] > curve.misclassified[-1] == 0
     assert curve.misclassified == sorted(curve.misclassified, reverse=True)
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+def test_false_alarms_of_a_curve_are_per_100_images_however_few_there_are(tmp_path, images):
+    artifacts = lay(tmp_path, splits={"test": SPLITS["test"][:images]})
+    assert chosen(artifacts, max_false_alarms=25).curves["one"].false_alarms[-1] == 100  # one detection in each
 
 
 def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_path):
@@ -283,6 +318,13 @@ def test_after_an_interruption_nothing_is_missing(tmp_path, monkeypatch):
 def test_a_budget_without_a_limit_or_a_guarantee_of_zero_is_refused(budget, problem):
     with pytest.raises(ParameterError, match=problem):
         Budget(**budget)
+
+
+@pytest.mark.parametrize("limit", LIMITS.values())
+@pytest.mark.parametrize("value", [-0.1, np.inf, np.nan])
+def test_a_limit_is_a_finite_number_from_0_on(limit, value):
+    with pytest.raises(ParameterError, match=f"section 'deploy': parameter '{limit}': Input should be"):
+        build(Budget, "section 'deploy'", {limit: value})
 
 
 def test_an_unknown_split_to_choose_on_is_refused(tmp_path):

@@ -25,6 +25,14 @@ def test_scores_are_joined_by_image_and_region_whatever_their_order_and_numbers(
     assert run.aligned_scores(table[2:], tmp_path / "scores.parquet", stored=4).tolist() == [3, 4]
 
 
+def test_a_region_that_is_scored_twice_is_named_with_the_row_of_its_second_score(regions, tmp_path):
+    table = regions(("a", BOX, 0.1), ("a", BOX, 0.2), ("b", BOX, 0.3))
+    Scores(image_id=["b", "a", "a"], region_id=[2, 1, 1], score=np.zeros(3)).write(tmp_path / "scores.parquet")
+    with pytest.raises(DataError, match="region 1 of 'a' is scored twice") as error:
+        run.aligned_scores(table, tmp_path / "scores.parquet", stored=3)
+    assert (error.value.row, error.value.field) == (2, "region_id")
+
+
 @pytest.mark.parametrize("name", ["../up", "/root", ""])
 def test_names_do_not_lead_out_of_the_artifacts(name, tmp_path):
     with pytest.raises(DataError):
