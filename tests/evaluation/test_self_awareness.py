@@ -1,6 +1,7 @@
 """Self-awareness of a run: what is chosen on validation images, and what DAQ is made of."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from farther.errors import ParameterError
 from farther.evaluation.files import Roles, RunFiles
+from farther.evaluation.image_uncertainties import of_detections
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_aware_run import SelfAwareRun
 from farther.evaluation.self_awareness import evaluate_self_awareness
@@ -18,9 +20,16 @@ from farther.metrics import closed_set, self_awareness
 from farther.metrics.matching import above_of_class
 from farther.metrics.self_awareness.image_uncertainty import of_confidence
 from farther.metrics.self_awareness.images import DetectedImages
-from farther.tables import Images, Objects, Regions
+from farther.tables import Images, Objects, Regions, RegionsFolder
 
 FIRST, SECOND, NOWHERE = (0, 0, 100, 100), (200, 0, 300, 100), (700, 700, 800, 800)
+
+#: Uncertainties of detectors that give each class a probability of its own, and of those that give boxes a variance.
+OF_SIGMOIDS = ("entropy, mean of sigmoids", "entropy, largest sigmoid")
+OF_BOXES = (
+    "box determinant", "box trace", "box entropy", "entropy + box entropy", "4 · entropy + box entropy",
+    "both entropies, normalised",
+)  # fmt: skip
 
 
 def write(files: RunFiles, split: str, objects: Objects, regions: Regions, names: list[str]) -> None:
@@ -210,6 +219,41 @@ def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(who
         assert row["detections_per_image"] == pytest.approx(len(both) / len(names))
 
 
+@pytest.mark.parametrize("protocol", ["paper", "published-code"])
+def test_classes_without_detections_or_without_objects_count_beside_dummies_as_everywhere(
+    small, objects, regions, protocol
+):
+    shown = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
+    rows = ("i1", FIRST, 0.75, "cat"), ("i2", NOWHERE, 0.4, "emu")
+    found = regions(*rows, classes=("cat", "dog", "emu"))
+    write(small, "val", shown, found, ["i1", "i2"])
+    settings = EvaluationSettings(replicates=0, protocol=protocol)
+    result = evaluate_self_awareness(RunInputs(small, Roles(["far"]), settings))
+    rows = {row["k"]: (row["lrp"], row["laece"]) for row in result.top_k}
+    assert result.detector.confidence_thresholds == {"cat": 0.75, "dog": None, "emu": None}
+    expected = self_awareness.evaluate(shown, found[:1], protocol=protocol)
+    assert rows[None] == pytest.approx((expected["lrp"], expected["laece"]))
+    # Six dummies of each class. The cat has an error of 0.25 in one of seven detections, the emu one of 0.4.
+    assert rows[10] == pytest.approx(((6 / 7 + 1) / 2, (0.25 + 0.4) / 7 / 3))
+
+
+def test_metrics_of_a_split_are_those_of_the_library_in_the_images_that_are_accepted(whole):
+    run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole)).images
+    for name, images in {"test": run.clean, **run.shifted}.items():
+        rejected = run.detector.rejected(images.regions, images.names)
+        assert found[name].rejected_images == len(rejected)
+        expected = self_awareness.evaluate(
+            images.objects,
+            run.detector.detections(images.regions),
+            rejected=rejected,
+            may_reject=images.names if name == "c5" else (),
+        )
+        assert {part: found[name].metrics[part] for part in ("lrp", "laece", "idq")} == pytest.approx(
+            {part: expected[part] for part in ("lrp", "laece", "idq")}
+        )
+    assert found["far"].metrics == {}
+
+
 def test_what_is_said_of_images_is_what_a_loop_over_them_counts(whole):
     run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
     level = found.detector.image_threshold
@@ -316,6 +360,27 @@ def test_uncertainties_are_those_of_a_loop_over_images(with_variance):
         assert lower <= expected <= upper
     assert list(found["box determinant"].values) == ["sum", "mean", "top-5", "top-3", "top-2", "min"]
     assert list(found["box trace"].values) == ["top-3"]
+
+
+@pytest.mark.parametrize(
+    ("activation", "variance", "expected"),
+    [
+        ("softmax", False, {"entropy", "Dempster–Shafer"}),
+        ("sigmoid", False, {"entropy", "Dempster–Shafer", *OF_SIGMOIDS}),
+        ("softmax", True, {"entropy", "Dempster–Shafer", *OF_BOXES}),
+        ("sigmoid", True, {"entropy", "Dempster–Shafer", *OF_SIGMOIDS, *OF_BOXES}),
+    ],
+)
+def test_uncertainties_are_those_of_the_stored_columns_and_of_the_head(
+    tmp_path, regions, activation, variance, expected
+):
+    found = regions(("a", FIRST, 0.9), ("b", FIRST, 0.6))
+    columns = {**found.columns(), **({"box_variance": np.ones((2, 4), np.float32)} if variance else {})}
+    Regions(**columns, classes=found.classes, activation=activation).write(tmp_path / "r")
+    split = SimpleNamespace(folder=RegionsFolder(tmp_path / "r"), regions=lambda: found)
+    doubts = dict(of_detections([split], lambda: split))
+    assert set(doubts) == {"1 − confidence", *expected}
+    assert all(len(of_split) == 2 for (of_split,) in doubts.values())
 
 
 def test_accuracy_is_coco_s_ap_on_each_split_and_lrp_above_the_thresholds(whole):

@@ -245,16 +245,16 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
         dummies = 0.0 if k is None else (k * len(images.names) - count) / len(matched)
         lrp, laece = [], []
         for one in matched.values():
-            if not one.positives:
-                continue
-            true = int(one.is_true.sum())
-            misplaced = float((1 - one.quality[one.is_true]).sum()) / (1 - iou)
-            wrong = len(one.score) - true + dummies + one.positives - true
-            lrp.append((wrong + misplaced) / (wrong + true))
-            binned = one.score < 1  # as everywhere: a confidence of 1 lies in no bin
-            score, gap = one.score[binned], (one.score - one.quality)[binned]
-            gaps = np.bincount(self_awareness.bin_of(score), gap, self_awareness.BINS)
-            laece.append(float(np.abs(gaps).sum()) / max(len(one.score) + dummies, 1))
+            detected, true = len(one.score) + dummies, int(one.is_true.sum())
+            if one.positives:
+                misplaced = float((1 - one.quality[one.is_true]).sum()) / (1 - iou)
+                wrong = detected - true + one.positives - true
+                lrp.append((wrong + misplaced) / (wrong + true))
+            if detected or run.settings.protocol == "published-code":  # see `farther.metrics.self_awareness.evaluate`
+                binned = one.score < 1  # as everywhere: a confidence of 1 lies in no bin
+                score, gap = one.score[binned], (one.score - one.quality)[binned]
+                gaps = np.bincount(self_awareness.bin_of(score), gap, self_awareness.BINS)
+                laece.append(float(np.abs(gaps).sum()) / max(detected, 1))
         ap = average_precision(images, draws, kept)
         low, high = ap.intervals.get("ap") or (None, None)
         rows.append(
