@@ -1,5 +1,7 @@
 """Rules of proposals: a method that rejects them, and a combination, beside scikit-learn's pipeline of the same."""
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -7,9 +9,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tests.evaluation.test_evaluate import write_json, write_split
 
+from farther.curation.decisions import Decision, DecisionsFile
 from farther.detectors.proposals import read_sources
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposal_rules import Rejecting, Rule, method_of, on_unknown, pixels_of
+from farther.evaluation.proposal_rules import Rejecting, Rule, method_of, on_unknown, pixels_of, with_unlabelled
 from farther.evaluation.proposals import evaluate_proposals
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.methods.base import METHODS
@@ -77,6 +80,22 @@ def test_the_best_proposal_on_each_unknown_object_is_learnt_from():
         category=["yak", "fox", "yak"], is_crowd=[False, False, True],
     )  # fmt: skip
     assert on_unknown(proposals, objects, CLASSES, 0.5).region_id.tolist() == [1]
+
+
+def test_an_image_has_unlabelled_objects_where_most_of_its_reviewers_saw_one(tmp_path):
+    file = tmp_path / "b.id.csv"
+    assert with_unlabelled(file, ["test"]) is None
+    decisions = [
+        ("ann", "test", "most", "remove"), ("bob", "test", "most", "remove"), ("eve", "test", "most", "keep"),
+        ("ann", "test", "half", "remove"), ("bob", "test", "half", "keep"), ("ann", "test", "none", "keep"),
+        ("ann", "val", "alone", "remove"),
+    ]  # fmt: skip
+    with DecisionsFile(file).locked() as opened:
+        for second, (reviewer, split, image, choice) in enumerate(decisions):
+            time, note = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC), "a sofa" if choice == "remove" else ""
+            DecisionsFile(file).append(opened, Decision(time, reviewer, "d", split, image, choice, note=note))
+    assert with_unlabelled(file, ["val", "test", "other"]) == {"val": {"alone"}, "test": {"most"}, "other": set()}
+    assert with_unlabelled(file, ["other"]) is None
 
 
 @pytest.fixture

@@ -1,19 +1,21 @@
 """What a run's proposals find: results of stored tables, of a second detector and of imported boxes."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from tests.evaluation.test_evaluate import write_json, write_scores, write_split
 from torchvision.ops import nms
 
-from farther.detectors.proposals import SecondDetector, read_sources
+from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sources
 from farther.errors import ParameterError
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.methods import read_methods
-from farther.evaluation.proposals import evaluate_proposals, read_recovered, suppressed
+from farther.evaluation.proposals import evaluate_proposals, read_proposals, read_recovered, suppressed
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
-from farther.evaluation.with_proposals import measure_methods
+from farther.evaluation.with_proposals import CalledIn, measure_methods
 from farther.pipeline.proposals import check_others
 from farther.tables import Objects, Regions
 from farther.tables.called import CalledProposals
@@ -75,9 +77,18 @@ def test_results_are_those_counted_by_hand(files, tmp_path):
     assert read_recovered(tmp_path / "none.json") is None
 
 
-def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_path):
+@pytest.mark.parametrize(("images", "tau"), [("abcd", 0.8), ("abcde", 0.6)])
+def test_by_default_one_false_alarm_in_five_validation_images_is_allowed(files, images, tau):
+    known = objects(*((image, FOX, "fox") for image in images))
+    write_split(files, "val", known, regions(*((image, FOX, 0.9) for image in images)))
+    found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), EvaluationSettings(replicates=0))
+    assert found.sources["rpn"].threshold == pytest.approx(tau)  # alarms at 0.8, 0.6 and 0.2
+
+
+@pytest.mark.parametrize("tau", [0.5, 0.9])  # a detection whose score is τ is kept
+def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_path, tau):
     write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
-    write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.5})
+    write_json(files.fitted("msp") / "threshold.json", {"threshold": tau})
     write_scores(files, "msp", "test", Regions.read(files.regions("test")), [0.9, 0.9, 0.1, 0.9])
     write_scores(files, "msp", "near", Regions.read(files.regions("near")), [0.9, 0.2])
     settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.25))
@@ -98,6 +109,26 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
     assert budget == {"found by proposals": (1, pytest.approx(1 / 3)), "missed": (1, pytest.approx(1 / 3))}
     called = CalledProposals.read(files.called("rpn", "near"))
     assert called.frame.select("image_id", "object_id").rows() == [("y", 1)]
+
+
+def test_which_object_each_called_proposal_finds_is_stored(files, tmp_path):
+    unknown = objects(("x", YAK, "yak"), ("y", YAK, "yak"), ("y", ELSE, "emu")).with_columns(object_id=[30, 10, 20])
+    write_split(files, "near", unknown, regions(("x", YAK, 0.8)))
+    split = RunSplit(files, "near")
+    # The first lies on a detection, the second on nothing.
+    rows = [("x", YAK, 0.95), ("x", HILL, 0.9), ("y", ELSE, 0.7), ("y", YAK, 0.5)]
+    called = CalledIn.of(split, split.regions(), regions(*rows), tau=-np.inf, iou=0.5)
+    table = called.table(split)
+    assert table.object_id.tolist() == [-1, 20, 10]
+    table.write(tmp_path / "called.parquet")
+    assert CalledIn.read(split, tmp_path / "called.parquet").finds.tolist() == called.finds.tolist() == [-1, 2, 1]
+
+
+def test_of_imported_boxes_the_best_of_each_image_that_are_large_enough_are_proposals(files):
+    source = ImportedBoxes(file=Path("boxes.csv"), most=1, smallest=30)
+    found = read_proposals(files, "rpn", source, "val")
+    assert found.image_id.tolist() == ["a", "b", "c"]
+    assert found.score == pytest.approx([0.99, 0.6, 0.2])
 
 
 def test_a_second_detector_s_proposals_are_its_detections_without_classes(files, tmp_path):
