@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from tests.detectors.test_inference import SMALL, Speckles, draw
@@ -45,7 +46,7 @@ def costs(tmp_path_factory):
     write_json(folders.fitted / "vos/method.json", refused)
     images = Images.read(folder / "splits/test/images.parquet")
 
-    def of(detector, params, proposals=None):
+    def of(detector, params, proposals=None, passes=passes):
         return time_network(detector, passes, proposals or {}, images, roots, folders, params, SMALL)
 
     counted = {"passes": count_passes(passes), "methods": count_methods(ENTRIES, folders, "test")}
@@ -67,14 +68,16 @@ def test_passes_are_counted_and_methods_name_theirs(costs):
     assert {name: of["pass"] for name, of in counted["methods"].items()} == {"msp": None, "again": "doubled"}
 
 
-def test_bytes_are_those_of_the_columns_that_a_method_reads(costs):
-    *_, counted, folder = costs
-    stored = 0
-    for shard in (folder / "regions/test").glob("*.parquet"):
+@pytest.mark.parametrize(("split", "images"), [("test", 13), ("one", 1)])
+def test_bytes_are_those_of_the_columns_that_a_method_reads(costs, split, images):
+    folder, stored = costs[-1], 0
+    Speckles().answer(np.array([3.0, 100, 50]), "image 3").write(folder / "regions/one")
+    counted = count_methods(ENTRIES[:1], RunFolders(folder / "regions", folder / "passes", folder / "fitted"), split)
+    for shard in (folder / "regions" / split).glob("*.parquet"):
         group = pq.read_metadata(shard).row_group(0)
         columns = [group.column(n) for n in range(group.num_columns)]
         stored += sum(column.total_compressed_size for column in columns if "logits" in column.path_in_schema)
-    assert counted["methods"]["msp"]["bytes"] == pytest.approx(stored / 13)
+    assert counted["msp"]["bytes"] == pytest.approx(stored / images)
 
 
 def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs):
@@ -109,6 +112,18 @@ def test_imported_detections_have_no_times(costs):
     found = costs[0](None, CostParams())
     assert found["detector"] is None
     assert found["passes"] == {"doubled": None}
+
+
+def test_the_time_of_a_detector_is_that_of_detecting_in_every_image(costs):
+    seen = []
+
+    class Watched(Speckles):
+        def forward(self, prepared, image_ids):
+            seen.extend(image_ids)
+            return super().forward(prepared, image_ids)
+
+    costs[0](Watched(), CostParams(images=3), passes={})
+    assert set(seen) == {"0", "1", "2"}
 
 
 def test_images_are_spread_over_the_split(costs):
