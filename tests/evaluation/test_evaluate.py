@@ -2,15 +2,16 @@
 
 import csv
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.evaluation import evaluate as evaluation
 from farther.evaluation import files as run
-from farther.evaluation import methods
+from farther.evaluation import methods, paired
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import FittedMethod, FromBest
 from farther.evaluation.settings import EvaluationSettings
@@ -23,6 +24,7 @@ from farther.metrics.errors import error_diagnosis
 from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics import bootstrap
+from farther.registry import build
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
@@ -183,6 +185,18 @@ def test_a_threshold_that_is_no_number_is_refused(files):
     files.threshold.write_text('{"threshold": null}')
     with pytest.raises(DataError, match=r"r\.json: field 'threshold': Input should be a valid number, found None"):
         evaluate(files)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "right"),
+    [("iou", [0, 1.1], [0.01, 1]), ("replicates", [-1], [0]), ("drawn_images", [0], [1]), ("memory", [0], [0.5])],
+)
+def test_settings_have_a_range(field, wrong, right):
+    for value in wrong:
+        with pytest.raises(ParameterError, match=f"parameter '{field}': Input should be"):
+            build(EvaluationSettings, "section 'evaluate'", {field: value})
+    for value in right:
+        assert getattr(build(EvaluationSettings, "section 'evaluate'", {field: value}), field) == value
 
 
 def test_the_operating_threshold_is_written_with_its_rule_and_inputs(files):
@@ -441,6 +455,20 @@ def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
         assert found.intervals[name] == [bootstrap.interval(at) for at in shares]
 
 
+def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files):
+    settings = EvaluationSettings(replicates=50, confidences=(), kept=())
+    far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
+    found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
+    for name in ("nose", "r_u", "auroc"):
+        assert bootstrap.interval(found.metrics[name]) == far.interval(METRICS[name])
+    more = replace(found, metrics={name: of + 0.25 for name, of in found.metrics.items()})
+    low, high = paired.compare(found, more)["r_u"]["interval"]
+    assert (low, high) == pytest.approx((0.25, 0.25))  # paired: images make no difference
+    other = replace(found, draws={**found.draws, "seed": 1, "number of replicates": 20})
+    with pytest.raises(DataError, match="differ in number of replicates and seed, so they are not paired"):
+        paired.compare(found, other)
+
+
 def test_without_replicates_there_are_no_intervals(files):
     settings = EvaluationSettings(replicates=0, confidences=(), kept=())
     report = evaluated(files, ["msp"], ["far"], settings)
@@ -479,6 +507,7 @@ def test_metrics_over_both_thresholds_are_plotted(files):
     assert [row["r_u"] for row in rows][:2] == ["0.666667", "0.333333"]
     with (files.plots / "confidence.csv").open() as file:
         rows = {row["t"]: row for row in csv.DictReader(file)}
+    assert list(rows) == [f"0.{tenth}" for tenth in range(1, 10)]
     assert rows["0.5"]["auroc"] == "0.75"
     assert rows["0.1"]["no_detection"] == "0.333333"
     assert rows["0.9"]["no_detection"] == "1.0"

@@ -1,6 +1,7 @@
 """Parts of an evaluation that are kept: only what changed is computed again, with the same result."""
 
 import json
+import shutil
 from dataclasses import asdict
 
 import numpy as np
@@ -14,6 +15,9 @@ from farther.evaluation.settings import EvaluationSettings
 from farther.tables import Images, Scores
 
 METHODS = ("msp", "knn")
+
+#: Settings of a short evaluation.
+FEW = {"replicates": 0, "confidences": (), "kept": ()}
 
 
 @pytest.fixture
@@ -103,8 +107,34 @@ def test_a_method_that_is_no_longer_asked_for_leaves_nothing(files):
     assert report["settings"] == json.loads(json.dumps(asdict(EvaluationSettings(replicates=5))))
 
 
-def test_the_part_of_another_in_place_of_the_detectors_is_refused(files):
-    evaluated(files)
+@pytest.mark.parametrize("part", ["evaluation/r/methods/msp", "outcomes/r/msp"])
+def test_a_part_that_was_deleted_is_made_again(files, part):
+    evaluated(files, ["msp"], **FEW)
+    kept = content(files)
+    shutil.rmtree(files.root / part)
+    assert evaluated(files, ["msp"], **FEW) == ["msp"]
+    assert content(files) == kept
+
+
+def test_the_order_of_a_detectors_parameters_and_of_settings_is_no_change(files):
+    def described(*names):
+        for split in ("test", "far"):
+            file = files.regions(split) / "regions.json"
+            content = json.loads(file.read_text())
+            write(file, {**content, "detector": dict.fromkeys(names, 1)})
+        return dict.fromkeys(names, "animal")
+
+    assert evaluated(files, ["msp"], **FEW, supercategories=described("fox", "elk")) == ["the detector", "msp"]
+    assert evaluated(files, ["msp"], **FEW, supercategories=described("elk", "fox")) == []
+
+
+def test_the_part_of_another_in_place_of_its_own_is_refused(files):
+    evaluated(files, **FEW)
+    own = (files.parts / "methods/knn/roc.parquet").read_bytes()
+    shutil.copy(files.parts / "methods/msp/roc.parquet", files.parts / "methods/knn")
+    with pytest.raises(DataError, match=r"methods/knn/roc\.parquet: damaged or replaced.*delete .*methods/knn$"):
+        evaluated(files, **FEW)
+    (files.parts / "methods/knn/roc.parquet").write_bytes(own)
     (files.parts / "detector.json").write_bytes(files.evaluation.read_bytes())
     with pytest.raises(DataError, match=r"detector\.json: field 'run': written by another version: delete "):
-        evaluated(files)
+        evaluated(files, **FEW)
