@@ -206,6 +206,7 @@ def fork(run: Callable[[], int], seconds: float, printed: Path = Path(os.devnull
     status = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background has ignored
         signal.setitimer(signal.ITIMER_REAL, seconds)
         sys.dont_write_bytecode = True
         for stream in () if os.environ.get("MUTANTS_LOUD") else (1, 2):
