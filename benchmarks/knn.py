@@ -3,10 +3,10 @@
     python benchmarks/knn.py DIR                            10⁶ × 256 stored; 2.5 GB of disk in DIR, deleted
     python benchmarks/knn.py DIR --stored 100000 --width 1024
 
-Both sides get the same vectors, farther as tables of regions, FAISS as a file of float32, read in parts. Each is a
-process of its own, which fits (FAISS: normalises, trains and adds) and then scores a sample of queries; its seconds are
-multiplied to 10⁶ queries, as the time of a query does not depend on the others. FAISS alone gives the distance to the
-k-th neighbour by `IndexFlatL2`, or by `IndexIVFFlat` with √M cells of which 16 are searched, as farther's index.
+Both sides read the same tables of regions, FAISS by PyArrow. Each is a process of its own, which fits (FAISS:
+normalises, trains and adds) and then scores a sample of queries; its seconds are multiplied to 10⁶ queries, as the time
+of a query does not depend on the others. FAISS alone gives the distance to the k-th neighbour by `IndexFlatL2`, or by
+`IndexIVFFlat` with √M cells of which 16 are searched, as farther's index.
 """
 
 from __future__ import annotations
@@ -42,16 +42,14 @@ def vectors(count: int, width: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def write(folder: Path, stored: int, width: int) -> None:
-    """The stored vectors and the queries, as tables and as arrays."""
+    """The stored vectors and the queries."""
     from farther.tables import Header, Regions, RegionsWriter
 
     header = Header(tuple(f"class {k}" for k in range(CLASSES)), detector={"name": "drawn", "width": width})
     for name, count in (("stored", stored), ("queries", max(SAMPLE.values()))):
-        array = np.memmap(folder / f"{name}.f32", np.float32, "w+", shape=(count, width))
-        writer, first = RegionsWriter(folder / name, header), 0
+        writer = RegionsWriter(folder / name, header)
         for number, features in enumerate(vectors(count, width, seed=len(name))):
             rows = len(features)
-            array[first : first + rows] = features
             regions = Regions(
                 header=header,
                 image_id=np.full(rows, f"shard {number}", dtype=object),
@@ -62,7 +60,6 @@ def write(folder: Path, stored: int, width: int) -> None:
                 features=features,
             )
             writer.write_shard(number, regions, 1)
-            first += rows
         writer.close(-(-count // SHARD))
 
 
@@ -90,36 +87,33 @@ def farther(folder: Path, index: str) -> np.ndarray:
 def faiss_alone(folder: Path, index: str) -> np.ndarray:
     """The same by FAISS."""
     import faiss
+    import pyarrow.parquet as pq
 
-    from farther.tables import Header
-    from farther.tables.documents import read_json
+    def parts_of(name: str, most: int) -> Iterator[np.ndarray]:
+        """The first rows of a table, some thousand at a time, with norm 1."""
+        for path in sorted((folder / name).glob("*.parquet")):
+            for batch in pq.ParquetFile(path).iter_batches(16_384, columns=["features"]):
+                array = np.array(batch.column(0).flatten()).reshape(len(batch), -1)[:most]
+                faiss.normalize_L2(array)
+                most -= len(array)
+                yield array
+                if not most:
+                    return
 
-    def normalised(array: np.ndarray) -> np.ndarray:
-        array = np.ascontiguousarray(array, dtype=np.float32)
-        faiss.normalize_L2(array)
-        return array
-
-    width = Header.read(folder / "stored", read_json(folder / "stored/regions.json")).detector["width"]
-    count, start = (folder / "stored.f32").stat().st_size // (4 * width), time.monotonic()
-
-    def rows(name: str, first: int, end: int) -> np.ndarray:
-        part = np.fromfile(folder / f"{name}.f32", np.float32, (end - first) * width, offset=4 * width * first)
-        return normalised(part.reshape(-1, width))
-
+    start = time.monotonic()
+    files = [pq.ParquetFile(path) for path in sorted((folder / "stored").glob("*.parquet"))]
+    count, width = sum(f.metadata.num_rows for f in files), files[0].schema_arrow.field("features").type.list_size
     found: faiss.Index = faiss.IndexFlatL2(width)
     if index == "approximate":
         cells = round(count**0.5)
         flat = found  # must outlive the index that searches its cells by it
         found = faiss.IndexIVFFlat(flat, width, cells)
         found.cp.niter, found.cp.max_points_per_centroid, found.nprobe = 5, 64, PROBES
-        found.train(rows("stored", 0, 64 * cells))  # they are in random order
-    for first in range(0, count, SHARD):
-        found.add(rows("stored", first, min(first + SHARD, count)))
+        found.train(np.concatenate(list(parts_of("stored", 64 * cells))))  # they are in random order
+    for part in parts_of("stored", count):
+        found.add(part)
     fitted = time.monotonic()
-    parts = [
-        found.search(rows("queries", first, min(first + 4096, SAMPLE[index])), K)[0][:, -1]
-        for first in range(0, SAMPLE[index], 4096)
-    ]
+    parts = [found.search(part, K)[0][:, -1] for part in parts_of("queries", SAMPLE[index])]
     report(fitted - start, time.monotonic() - fitted, None)
     return -np.sqrt(np.concatenate(parts))
 

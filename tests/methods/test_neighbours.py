@@ -152,7 +152,7 @@ def test_recall_grows_with_the_cells_searched(make):
 
 
 def test_the_recall_is_the_share_of_the_true_neighbours_that_are_found(make):
-    fitted = methods.create("knn", k=5, index="approximate", probes=2).fit(make(600, seed=1))
+    fitted = methods.create("knn", k=5, index="approximate", probes=2).fit(make(250, seed=1))
     distances = np.linalg.norm(fitted.stored_[:, None] - fitted.stored_, axis=2)
     true = distances.argsort(axis=1)[:, 1:6]  # the first is the vector itself
     found = Cells(fitted.centroids_, fitted.stored_, fitted.first_).nearest(fitted.stored_, 6, probes=2)

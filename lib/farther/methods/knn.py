@@ -23,8 +23,8 @@ from farther.methods.neighbours import (
 )
 from farther.tables import Regions
 
-#: Stored vectors that the recall of an approximate index is measured on.
-RECALL_SAMPLE = 1000
+#: Stored vectors that the recall of an approximate index is measured on: more would take as long as the index.
+RECALL_SAMPLE = 256
 
 #: float32 may exchange neighbours that are as near: exact distances decide among this many on either side of the k-th.
 SPARE = 2
@@ -38,7 +38,7 @@ class KNN(Method):
 
     The search compares float32; among the neighbours about the k-th, distances in float64 decide. It is exact unless
     `index="approximate"`, which needs FAISS; then `recall_` is the share of the k nearest that the index finds, over
-    1,000 training regions drawn at random, and the report shows it.
+    256 training regions drawn at random, and the report shows it.
 
     Formula:
         score = − ‖u − u_(k)‖, u = h / ‖h‖, u_(k) the k-th nearest training vector

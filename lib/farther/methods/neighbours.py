@@ -17,7 +17,7 @@ from farther.methods.linear_algebra import eigenvectors, squared_norms
 PRODUCTS = 4 * 1024 * 1024
 #: Products with the vectors of a cell that are held at once: few enough to stay in the processor's cache.
 COMPARED = 2 * 1024 * 1024
-#: At most this number of queries are searched in cells one by one, and multiplied with a cell one by one.
+#: At most this number of queries are searched in cells one by one, and fewer than this are multiplied one by one.
 ALONE, SEPARATE = 16, 6
 #: Rounds of k-means for an approximate index; its cells need only be roughly even.
 ROUNDS = 5
@@ -55,15 +55,21 @@ def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
         ndarray of shape (N, k), int64.
     """
     if has_faiss():
-        import faiss
-
-        return faiss.knn(queries, stored, k)[1]
+        return _by_faiss(stored, queries, k)
     squares = squared_norms(stored)
     found = np.empty((len(queries), k), np.int64)
     for rows in row_blocks(len(queries), len(stored)):
         distances = squares - 2 * (queries[rows] @ stored.T)  # without ‖query‖², which does not change the order
         found[rows] = in_order(*smallest(distances, k))
     return found
+
+
+def _by_faiss(stored: np.ndarray, queries: np.ndarray, k: int, is_product: bool = False) -> np.ndarray:
+    import faiss
+
+    # By default it multiplies no fewer than 128,000 values of queries: 2,000 of 64 values would take 6 times as long.
+    faiss.cvar.distance_compute_blas_threshold = SEPARATE * queries.shape[1]
+    return faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2)[1]
 
 
 class Bounded:
@@ -163,9 +169,7 @@ def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndar
         stored, queries, k: As in `nearest`.
     """
     if has_faiss():
-        import faiss
-
-        found = faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        found = _by_faiss(stored, queries, k, is_product=True)
     else:
         found = np.empty((len(queries), k), np.int64)
         for rows in row_blocks(len(queries), len(stored)):
@@ -289,7 +293,7 @@ class Cells:
 
 def products(stored: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """Inner products of n queries with m stored vectors, which the cache need not hold: shape (n, m)."""
-    if len(queries) <= SEPARATE:
+    if len(queries) < SEPARATE:
         return np.vecdot(stored, queries[:, None])
     if 4 * len(queries) < len(stored):  # BLAS rearranges both factors, the left one faster
         return (stored @ queries.T).T
