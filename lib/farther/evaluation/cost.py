@@ -67,7 +67,7 @@ class RunFolders:
     fitted: Path
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Machine:
     """The device that times are of."""
     return {"processor": _processor(), "gpu": _gpu() if has_gpu() else None}
 

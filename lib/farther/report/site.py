@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -157,7 +157,11 @@ def _environment() -> Environment:
 
 def as_script(value: Any) -> Markup:
     """JSON for a script element: no `<` in it can end the element or start a comment."""
-    return Markup(json.dumps(printable_texts(value), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
+    to_json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+    text = to_json(value)
+    if "\\" in text or not text.isprintable():  # what has no glyph, JSON escapes some of
+        text = to_json(printable_texts(value))
+    return Markup(text.replace("<", "\\u003c"))
 
 
 def _subscript(text: str) -> Markup:

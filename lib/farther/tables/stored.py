@@ -118,15 +118,22 @@ class RunTimes(NetworkTimes):
     methods: dict[str, float]
 
 
+class Machine(TypedDict):
+    """Names of the processor and of the GPU; None where there is none, or it is not known."""
+
+    processor: str | None
+    gpu: str | None
+
+
 class Times(TypedDict):
     """The content of `artifacts/times.json`, which neither git nor DVC tracks: times of this machine only."""
 
-    machine: dict[str, str | None]
+    machine: Machine | None
     runs: dict[str, RunTimes]
 
 
 #: What another machine than that of the stage `cost` knows.
-NO_TIMES: Times = {"machine": {}, "runs": {}}
+NO_TIMES: Times = {"machine": None, "runs": {}}
 
 
 def ingest_warnings(folder: Path) -> IngestWarnings:
