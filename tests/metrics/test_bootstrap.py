@@ -5,8 +5,10 @@ import pytest
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import closed_set, ood, open_set, self_awareness, weighting
+from farther.metrics.ood import two_sides
 from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
+from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, average_precision
 from farther.metrics.self_awareness.matches import match
 from farther.metrics.statistics import bootstrap
 
@@ -180,6 +182,36 @@ def test_separation_with_weights_of_one_of_groups_and_in_blocks_is_the_same(case
     for name, values in each[1].items():
         assert each[0][name] == pytest.approx(values)
         np.testing.assert_allclose(each[2][name], values, rtol=1e-12, atol=1e-12)
+
+
+def test_a_few_levels_give_fractions_near_those_of_all_regions(monkeypatch):
+    monkeypatch.setattr(two_sides, "LEVELS", 8)
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        inside, outside = random.normal(4, 1, 300), random.normal(0, 1, 300)  # an FPR95 of nearly 0
+        drawn_groups = np.concatenate([weighting.once(6), random.multinomial(6, [1 / 6] * 6, 20)])
+        groups, image = weighting.GroupWeights(drawn_groups, np.arange(6)), np.arange(300) % 6
+        rows = (weighting.row_weights(of, image, 6) for of in (groups, groups.of_groups))
+        found, expected = (ood.evaluate(inside, outside, of, of) for of in rows)
+        for name, values in found.items():
+            assert ((values >= 0) & (values <= 1)).all()
+            np.testing.assert_allclose(values, expected[name], atol=0.1)
+            assert values[0] == pytest.approx(expected[name][0])  # each image once
+
+
+@pytest.mark.parametrize(("points", "near"), [(None, 1e-4), (11, 5e-4), (101, 1e-4)])
+def test_many_true_regions_in_groups_have_nearly_the_average_precision_of_their_images(points, near):
+    random = np.random.default_rng(0)
+    kind = np.where(random.random(4000) < np.linspace(0.9, 0.1, 4000), TRUE, FALSE)  # more true ones than levels
+    kind[random.random(4000) < 0.1] = IGNORED
+    groups = weighting.GroupWeights(random.multinomial(20, [1 / 20] * 20, 6), np.arange(200) % 20)
+    image, positives = random.integers(0, 200, 4000), np.full(6, 2500)
+    found, expected = (
+        average_precision(kind, positives, points, weighting.row_weights(of, image, 200))
+        for of in (groups, groups.of_groups[:, groups.group])
+    )
+    assert np.sum(kind == TRUE) > weighting.LEVELS
+    np.testing.assert_allclose(found, expected, atol=near)
 
 
 def test_many_regions_of_equal_score_are_counted_exactly():

@@ -56,7 +56,7 @@ def test_the_calibration_error_adds_the_gaps_of_the_bins_by_their_share_of_image
 def test_a_replicate_equals_the_metrics_of_the_drawn_images():
     objects, regions, _ = images(40)
     classified = classification.Classified.of(objects, regions)
-    times = np.random.default_rng(3).multinomial(40, np.full(40, 1 / 40), size=3).astype(np.int32)
+    times = np.random.default_rng(3).multinomial(40, np.full(40, 1 / 40), size=50).astype(np.int32)
     found = classification.metrics(classified, times)
     for replicate, of in enumerate(times):
         rows = np.repeat(np.arange(40), of)
@@ -71,6 +71,12 @@ def test_labels_that_are_not_classes_of_the_classifier_are_left_out():
     kept = classification.Classified.of(renamed, regions)
     assert len(kept.images) == 9
     assert kept.is_correct.tolist() == (regions.label[1:] == true[1:]).tolist()
+
+
+def test_without_labelled_images_nothing_is_defined():
+    objects, regions, _ = images(5)
+    assert set(measured(objects[:0], regions)) == {"accuracy", "nll", "ece"}
+    assert np.isnan(list(measured(objects[:0], regions).values())).all()
 
 
 def test_two_regions_of_one_image_are_refused():

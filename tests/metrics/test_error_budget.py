@@ -98,6 +98,7 @@ def test_each_error_on_unknown_objects_is_worth_what_it_keeps_from_being_found(o
     scores = [0.2, 0.1, 0.9, 0.3, 0.4]
     _, errors, gains = unknown(truth, found, [True, True, False, True, True], scores)
     assert errors.counts == {kind: kind != "both" for kind in error_budget.KINDS}
+    assert errors.target.tolist() == [-1, -1, 1, 3, -1]  # the bear, the owl
     # Ranked: duplicate, found, localisation, background, and, once it is flagged, bear. AP_U is 1/4 · 1/2 before.
     assert gains["duplicate"] == pytest.approx({"ap_u": 1 / 4 - 1 / 8, "r_u": 0, "nose": 0})
     assert gains["background"] == pytest.approx({"ap_u": 0, "r_u": 0, "nose": 0})

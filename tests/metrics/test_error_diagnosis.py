@@ -8,6 +8,7 @@ from farther.metrics import wilderness
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.errors import error_diagnosis
 from farther.metrics.statistics.bootstrap import ImageDraws
+from farther.metrics.weighting import GroupWeights
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 
@@ -120,9 +121,22 @@ def test_a_replicate_is_the_value_on_the_images_drawn(diagnosed):
         np.testing.assert_array_equal(classes[:, replicate], plain[1][:, 0])
 
 
+def test_groups_that_are_drawn_give_what_their_images_give(diagnosed):
+    images = len(diagnosed[0].images)
+    groups = GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(images) % 4)
+    recalls = [0.1, 0.4, 0.8, 1.0]
+    (found, classes), (expected, reached) = (
+        counts(diagnosed, recalls, weights) for weights in (groups, groups.of_groups[:, groups.group])
+    )
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(classes, reached)
+    assert 0 < np.mean(classes > 0) < 1
+
+
 def test_a_recall_that_is_not_reached_has_no_detections(diagnosed):
     found, classes = counts(diagnosed, [1.0])
     assert classes.item() == 0 and not found.any()
     assert all(np.isnan(of).all() for of in error_diagnosis.shares(found).values())
-    with pytest.raises(ParameterError, match="recall"):
-        counts(diagnosed, [0.0])
+    for recall in (0.0, 1.01):
+        with pytest.raises(ParameterError, match=f"recall above 0 and at most 1, found {recall}"):
+            counts(diagnosed, [0.5, recall])

@@ -76,6 +76,6 @@ def test_scenes_are_drawn_with_both_of_their_images():
 
 def test_several_images_of_one_scene_have_one_partner_and_others_none():
     images = {"1": "b1-dog.png", "2": "b1-boar.png", "3": "c2-dog.png", "4": "note"}
-    assert image_pairs.base_images(images, {"b": "b1.jpg", "d": "d4.jpg"}, "^([a-z][0-9])") == {"1": "b", "2": "b"}
+    assert image_pairs.base_images(images, {"b": "b1.jpg", "d": "d4.jpg"}, "^([a-z][0-9])[-.]") == {"1": "b", "2": "b"}
     with pytest.raises(DataError, match=r"'b' and 'c' have the same part 'b1'"):
         image_pairs.base_images(images, {"b": "b1", "c": "b1-2"}, "^([a-z][0-9])")

@@ -138,9 +138,10 @@ def test_nothing_to_compare_gives_none_not_nan(inside, outside):
     assert ood.auroc(inside, outside) is None
 
 
-def test_nan_is_refused_with_its_row():
-    with pytest.raises(DataError, match="row 1: field 'ood_scores': the score is NaN"):
-        ood.evaluate([1.0], [1.0, np.nan])
+@pytest.mark.parametrize("side", ["id_scores", "ood_scores"])
+def test_nan_is_refused_with_its_row(side):
+    with pytest.raises(DataError, match=f"row 1: field '{side}': the score is NaN"):
+        ood.evaluate(**{"id_scores": [1.0], "ood_scores": [1.0], side: [1.0, np.nan]})
 
 
 @pytest.mark.parametrize("rate", [0, -0.1, 1.01])

@@ -135,6 +135,17 @@ def test_best_thresholds_are_those_of_all_thresholds_tried_one_by_one(world):
         assert tried[threshold] == pytest.approx(best)
 
 
+def test_classes_of_which_no_object_is_found_have_no_best_threshold(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "dog"))
+    on_nothing, wild = ("a", NOWHERE, 0.8, "dog"), regions(("w", FIRST, 0.7, "dog"))
+    found = wilderness.Wilderness(truth, regions(("a", FIRST, 0.9, "cat"), on_nothing), ["a"], wild, ["w"])
+    best = found.best_thresholds(betas=[1])["betas"]["1"]
+    assert best == {"mean": best["classes"]["cat"], "classes": {"cat": best["mean"]}}
+    assert best["mean"]["f"] == [1] * 5
+    blind = wilderness.Wilderness(truth, regions(on_nothing), ["a"], wild, ["w"])
+    assert blind.best_thresholds(betas=[1])["betas"]["1"] == {"mean": None, "classes": {}}
+
+
 def test_wild_images_are_added_in_one_order(case):
     wild = wilderness.Wilderness(*case)
     half, all_of_them = wild.wild_images(1), wild.wild_images(9)
