@@ -50,9 +50,37 @@ def test_d_ece_compares_confidence_with_precision_over_all_classes(detected):
     assert calibration_errors.d_ece(match(*detected, iou=0.5), bins=2) == pytest.approx(expected, abs=1e-6)
 
 
+def gap(score, target, bins):
+    """Bin by bin: the distance of the two means, by the bin's share of the detections."""
+    total = 0.0
+    for k in range(bins):
+        inside = (score >= k / bins) & ((score < (k + 1) / bins) | (k == bins - 1))
+        total += np.mean(inside) * abs(score[inside].mean() - target[inside].mean()) if inside.any() else 0
+    return total
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_binned_errors_are_those_of_a_loop_over_the_bins(world, seed):
+    objects, regions = world(seed)
+    score = np.random.default_rng(seed).random(len(regions))
+    score[::9] = 1
+    regions = regions.with_columns(score=score)
+    found = calibration_errors.evaluate(objects, regions)
+    anywhere, at_half = match(objects, regions, iou=ANY_OVERLAP), match(objects, regions, iou=0.5)
+    assert found["laece_0"] == pytest.approx(np.mean([gap(one.score, one.quality, 25) for one in anywhere.values()]))
+    score, is_true = (np.concatenate([getattr(of, part) for of in at_half.values()]) for part in ("score", "is_true"))
+    assert found["d_ece"] == pytest.approx(gap(score, is_true, 20))
+
+
 def test_a_confidence_of_1_falls_into_the_last_bin(objects, regions):
     truth, found = objects(("a", FIRST, "cat")), regions(("a", FIRST, 1.0, "cat"))
     assert calibration_errors.evaluate(truth, found) == {"laece_0": 0, "laace_0": 0, "d_ece": 0}
+    truth = objects(("a", FIRST, "cat"), ("b", FIRST, "cat"))
+    found = regions(("a", FIRST, 0.97, "cat"), ("a", FAR, 1.0, "cat"), ("b", FIRST, 0.93, "cat"))
+    # Of the last bin 0.97 + 1 against one cat, of the one before 0.93 against one.
+    expected = pytest.approx((abs(0.97 + 1 - 1) + abs(0.93 - 1)) / 3, abs=1e-6)
+    assert calibration_errors.laece_0(match(truth, found, iou=ANY_OVERLAP)) == expected
+    assert calibration_errors.d_ece(match(truth, found, iou=0.5)) == expected
 
 
 def test_without_detections_there_is_no_error(objects, regions):

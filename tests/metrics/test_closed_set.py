@@ -40,6 +40,7 @@ def test_only_the_hundred_best_detections_of_an_image_and_class_count(world, coc
     found = closed_set.evaluate(objects, regions)
     assert {name: found[name] for name in STATS} == pytest.approx(twelve(coco(objects, regions)), abs=1e-6)
     assert closed_set.evaluate(objects, regions, max_detections=10)["ar"] == found["ar_10"]
+    assert closed_set.Matches.of(closed_set.ClosedSet.of(objects, regions)).evaluate() == found
 
 
 def test_many_pairs_are_compared_in_blocks_with_the_same_result(world, monkeypatch):

@@ -21,8 +21,16 @@ def test_correlations_equal_scipys_over_the_rows_that_have_both(kind):
     assert found["auroc"]["auroc"] == pytest.approx(1)
 
 
+def test_two_rows_are_enough_and_one_is_not():
+    rows = [{"a": 1, "b": 3}, {"a": 2, "b": 2}]
+    found = correlation.matrix(rows, ["a", "b"])
+    assert found["a"]["b"] == pytest.approx(-1) and found["b"]["a"] == pytest.approx(-1)
+    assert correlation.matrix(rows[:1], ["a", "b"])["a"]["b"] is None
+
+
 def test_what_does_not_vary_has_no_correlation():
-    assert correlation.matrix([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a", "b"])["a"]["b"] is None
+    found = correlation.matrix([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a", "b"])
+    assert found["a"]["b"] is found["b"]["a"] is None
     assert correlation.matrix([], ["a"]) == {"a": {"a": None}}
     with pytest.raises(ParameterError, match="kendall"):
         correlation.matrix([], ["a"], "kendall")

@@ -64,10 +64,12 @@ def test_detections_of_known_objects_are_told_from_all_others():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("lowest", [-3, 0])
-def test_ranks_are_those_of_sorting_one_by_one(dtype, lowest):
+@pytest.mark.parametrize("in_order", [False, True])
+def test_ranks_are_those_of_sorting_one_by_one(dtype, lowest, in_order):
     random = np.random.default_rng(0)
-    score = random.integers(lowest, 4, 200).astype(dtype)  # many ties
-    group, number = random.integers(0, 5, 200), random.permutation(200)
+    score = random.integers(lowest, 4, 200).astype(dtype) * dtype(1e-9)  # many ties, and differences that are small
+    score[(score == 0) & (random.random(200) < 0.5)] = -0.0
+    group, number = random.integers(0, 5, 200), np.arange(200) if in_order else random.permutation(200)
     expected = sorted(range(200), key=lambda row: (group[row], -score[row], number[row]))
     assert falling_in_groups(score, group, number).tolist() == expected
     place = ranks_within(score, group, number)

@@ -188,6 +188,26 @@ def test_metrics_by_category_size_and_supercategory(objects, regions):
     assert open_set.by_group(outcome, animals)["animal"]["unknown_objects"] == 3
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_each_object_has_the_region_that_found_it_or_the_most_confident_one_that_misclassifies_it(world, seed):
+    objects, regions = world(seed)
+    split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=("cat",)))
+    of_regions, of_objects = split.match(np.random.default_rng(seed).random(len(regions)) < 0.3).tables(regions)
+    boxes = regions.box.astype(float)
+    for row, outcome in enumerate(of_objects.outcome):
+        near = np.flatnonzero(regions.image_id == objects.image_id[row])
+        if outcome == "found":
+            chosen = near[
+                (of_regions.outcome[near] == "found") & (of_regions.object_id[near] == objects.object_id[row])
+            ]
+        else:
+            wrong = near[(of_regions.outcome[near] == "misclassified") & (outcome == "misclassified")]
+            on_it = [k for k in wrong if iou(boxes[k], objects.box[row].astype(float)) >= 0.5]
+            chosen = sorted(on_it, key=lambda k: (-regions.score[k], regions.region_id[k]))
+        assert of_objects.region_id[row] == (regions.region_id[chosen[0]] if len(chosen) else -1)
+    assert set(of_objects.outcome) == {"found", "misclassified", "missed", "not_counted"}
+
+
 def test_over_several_ious_the_mean_is_taken(objects, regions):
     truth = objects(("a", FIRST, "fox"))
     found = regions(("a", [0, 0, 100, 72], 0.9))

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from farther.metrics.open_set.open_world import MAX_DETECTIONS, MixedImages
+from farther.metrics.open_set.open_world import MixedImages
 from farther.tables import Objects, Regions
 
 CLASSES = ("cat", "dog", "unknown")
@@ -65,13 +65,16 @@ def test_flagging_raises_the_precision_of_known_classes_and_the_recall_of_unknow
 
 
 def test_images_that_show_both_kinds_are_task_one():
-    assert measured([False] * 6, truth=objects(("ood", LEFT, "fox"), ("ood", RIGHT, "cat")))[2]["task"] == "T1"
+    truth = objects(("ood", LEFT, "fox"), ("ood", RIGHT, "cat"), ("id", LEFT, "dog"))
+    found = measured([False] * 6, truth=truth)[2]
+    assert (found["unknown_objects"], found["task"]) == (1, "T1")
 
 
-def test_only_the_most_confident_detections_of_an_image_count():
-    many = [("ood", RIGHT, 0.5, "cat")] * MAX_DETECTIONS
-    _, _, found = measured([False] * (MAX_DETECTIONS + 1), found=regions(*many, ("ood", LEFT, 0.4, "unknown")))
-    assert (found["u_recall"], found["a_ose"]) == (0, 0)
+@pytest.mark.parametrize(("better", "u_recall"), [(99, 0.5), (100, 0)])
+def test_only_the_100_most_confident_detections_of_an_image_count(better, u_recall):
+    many = [("ood", RIGHT, 0.5, "cat")] * better
+    _, _, found = measured([False] * (better + 1), found=regions(*many, ("ood", LEFT, 0.4, "unknown")))
+    assert (found["u_recall"], found["a_ose"]) == (u_recall, 0)
 
 
 def test_a_replicate_counts_each_image_as_often_as_it_was_drawn():
@@ -81,10 +84,14 @@ def test_a_replicate_counts_each_image_as_often_as_it_was_drawn():
     np.testing.assert_array_equal(drawn["u_recall"], [0.5, 0.5, np.nan])
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_joined_images_are_those_of_joined_tables(world, seed):
-    """Two sets that share names of images and confidences, in an order in which their names interleave."""
-    parts = [world(seed, images=30), world(seed + 10, images=20)]
+@pytest.mark.parametrize(("seed", "side"), [(0, 10), (1, 10), (2, 2e5), (3, 2e5)])
+def test_joined_images_are_those_of_joined_tables(world, seed, side):
+    """Two sets that share names of images and confidences, in an order in which their names interleave; of detections
+    of 10¹⁰ square pixels and more, which are ignored, too."""
+    tables = [world(seed, images=30), world(seed + 10, images=20)]
+    is_square = [np.arange(len(made))[:, None] % 50 == 0 for _, made in tables]
+    boxes = [np.where(of, [0, 0, side, side], made.box) for of, (_, made) in zip(is_square, tables, strict=True)]
+    parts = [(truth, made.with_columns(box=box)) for box, (truth, made) in zip(boxes, tables, strict=True)]
     classes = list(parts[0][1].header.known_classes)
     made = [MixedImages.of(*part, classes) for part in parts]
     longer = pl.lit("img/") + pl.col("image_id")

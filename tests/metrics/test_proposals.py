@@ -2,13 +2,17 @@
 
 import contextlib
 import io
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from farther.errors import DataError
+from farther.evaluation.settings import ProposalSettings
 from farther.metrics.matching.boxes import overlaps
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, average_recall, beside, thresholds
@@ -156,6 +160,36 @@ def test_average_recall_equals_pycocotools():
     for k, size in enumerate(("small", "medium", "large"), start=1):
         expected = recall[0, k, 2]
         assert ours[f"ar@10_{size}"] == (None if expected < 0 else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(("better", "found"), [(9, (1, 1)), (10, (0, 1)), (99, (0, 1)), (100, (0, 0))])
+def test_the_10_and_the_100_best_proposals_of_an_image_count(better, found):
+    fox = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["fox"])
+    score = np.linspace(0.9, 0.1, better + 1)
+    box = np.array([[50, 50, 60, 60]] * better + [[0, 0, 10, 10]])
+    columns = {"image_id": ["a"] * len(box), "region_id": np.arange(len(box)), "label": np.zeros(len(box), int)}
+    proposals = Regions(box=box, score=score, logits=np.zeros((len(box), 1)), classes=("cat",), **columns)
+    recall = average_recall(fox, proposals)
+    assert (recall["ar@10"], recall["ar@100"]) == found
+    assert recall["ar@100_small"] == recall["ar@100"]
+
+
+def test_objects_of_several_splits_keep_what_finds_them_though_they_share_names_of_images():
+    splits = {}
+    for name in ("near", "far"):
+        objects = ground_truth()
+        splits[name] = Recovery.of(objects, table(8, 30, objects), table(8, 80, objects))
+    both = Recovery.joined(list(splits.items()))
+    assert both.image_id.tolist() == [f"{name}/{image}" for name, of in splits.items() for image in of.image_id]
+    for column in ("missed", "objectness", "size", "category"):
+        expected = np.concatenate([getattr(of, column) for of in splits.values()])
+        np.testing.assert_array_equal(getattr(both, column), expected)
+
+
+def test_settings_that_are_not_given_are_those_of_the_docs():
+    page = (Path(__file__).parents[2] / "docs/proposals.md").read_text(encoding="utf-8")
+    written = yaml.safe_load(re.search(r"`evaluate.proposals` has [^`]*`({[^`]*})`", page)[1])
+    assert {name: getattr(ProposalSettings(), name) for name in written} == written | {"rates": tuple(written["rates"])}
 
 
 def test_a_proposal_on_a_detection_or_inside_of_one_says_nothing_new():

@@ -75,10 +75,11 @@ def test_pseudo_ood_without_images_is_refused(validation):
         SelfAwareDetector.fit(validation, image_threshold="keep")
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed):
-    """Confidences with ties, at two overlaps, with images that are rejected and may be, or may not be."""
-    objects, regions = world(seed, images=60)
+@pytest.mark.parametrize(("seed", "images", "each"), [(0, 60, 20), (1, 60, 20), (2, 60, 20), (3, 3, 600)])
+def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed, images, each):
+    """Confidences with ties, at two overlaps, with images that are rejected and may be, or may not be; of 600 regions
+    of an image more than the 100 of a class that count."""
+    objects, regions = world(seed, images=images, regions=each)
     names = tuple(sorted(set(objects.image_id) | set(regions.image_id)))
     rng = np.random.default_rng(seed)
     images = DetectedImages(objects, regions, names, names, frozenset(names[::2]))
@@ -96,3 +97,20 @@ def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed):
             np.testing.assert_array_equal(of_image, expected.images[of_class.image])
             assert found[name].positives == of_class.positives
     assert images.lrp_thresholds(0.1) == self_awareness.lrp_thresholds(objects, regions)
+
+
+def test_several_splits_together_have_the_matches_of_each_though_they_share_names_of_images(world):
+    names, random = tuple(f"{number:03d}" for number in range(10)), np.random.default_rng(0)
+    splits = [DetectedImages(*world(seed, images=10), names, names, frozenset(names[seed::3])) for seed in (0, 1)]
+    both = DetectedImages.pooled(dict(zip(("clean", "fog"), splits, strict=True)))
+    assert both.names == (*(f"clean/{name}" for name in names), *(f"fog/{name}" for name in names))
+    assert both.original == names * 2
+    assert both.may_reject == {*(f"clean/{name}" for name in names[::3]), *(f"fog/{name}" for name in names[1::3])}
+    rejected = random.random((2, 10)) < 0.4
+    found = both.match(0.5, rejected=rejected.ravel())
+    each = [split.match(0.5, rejected=of) for split, of in zip(splits, rejected, strict=True)]
+    for name, of_class in found.items():
+        for part in ("score", "quality"):
+            expected = np.concatenate([getattr(one[name], part) for one in each])
+            np.testing.assert_allclose(np.sort(getattr(of_class, part)), np.sort(expected))
+        assert of_class.positives == sum(one[name].positives for one in each)

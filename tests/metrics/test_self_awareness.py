@@ -148,6 +148,18 @@ def test_a_rejected_image_costs_its_objects_unless_it_may_be_rejected(case, obje
     assert self_awareness.evaluate(truth, found[:1], may_reject=["b"])["lrp"] == 0.5
 
 
+def test_bins_are_equally_wide(objects, regions):
+    edges = np.arange(25) / 25
+    near_both_ends = np.concatenate([edges + 1e-4, edges + 1 / 25 - 1e-4])
+    diagram = self_awareness.evaluate(objects(), regions(*(("a", NOWHERE, one) for one in near_both_ends)))[
+        "reliability"
+    ]
+    assert diagram["lower"] == pytest.approx(edges)
+    assert diagram["detections"] == [2] * 25
+    assert diagram["confidence"] == pytest.approx(edges + 1 / 50, abs=1e-6)
+    assert self_awareness.bin_of(np.array([0.0, 1.0])).tolist() == [0, 24]
+
+
 def test_a_confidence_of_exactly_one_lies_in_no_bin(objects, regions):
     metrics = self_awareness.evaluate(objects(), regions(("a", NOWHERE, 1.0), ("a", NOWHERE, 0.0)))
     assert metrics["laece"] == 0
