@@ -33,7 +33,7 @@ COST = {
 }
 #: A source of the network, and one that takes another run's detections.
 SOURCES = lambda run: [TimedSource(run, "rpn", "rpn", None), TimedSource(run, "more", "second_detector", "net")]  # noqa: E731
-NO_TIMES = {"machine": {}, "runs": {}}
+NO_TIMES = {"machine": None, "runs": {}}
 TIMES = {
     "machine": {"processor": "Some CPU", "gpu": None},
     "runs": {

@@ -34,7 +34,7 @@ from farther.registry import STRICT
 from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
-from farther.tables.stored import MethodCost, NetworkTimes, PassCost, RunTimes
+from farther.tables.stored import Machine, MethodCost, NetworkTimes, PassCost, RunTimes
 
 T = TypeVar("T")
 

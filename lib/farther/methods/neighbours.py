@@ -64,7 +64,7 @@ def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     return found
 
 
-def _by_faiss(stored: np.ndarray, queries: np.ndarray, k: int, is_product: bool = False) -> np.ndarray:
+def _by_faiss(stored: np.ndarray, queries: np.ndarray, k: int, *, is_product: bool = False) -> np.ndarray:
     import faiss
 
     # By default it multiplies no fewer than 128,000 values of queries: 2,000 of 64 values would take 6 times as long.
