@@ -328,6 +328,15 @@ def params(**more):
     return derived("paste", "s", {"images": {"dataset": "id", "subset": "test"}, **PASTE, **more})
 
 
+def test_an_image_that_is_too_large_for_jpeg_is_refused_and_written_as_png(tmp_path):
+    wide = white(65_501, 1)
+    params().save(wide[:, :-1], tmp_path / "1.jpg")
+    with pytest.raises(DataError, match=r"1\.jpg: 65501 × 1 pixels: .*; write file_type: png"):
+        params().save(wide, tmp_path / "1.jpg")
+    params(file_type="png").save(wide, tmp_path / "1.png")
+    assert Image.open(tmp_path / "1.png").size == (65_501, 1)
+
+
 def test_id_classes_and_overlaps_are_never_pasted(rules):
     found = unknowns(cutouts("Cat", "Lynx", "Plate", "Kite", "Lynx"), rules, "photos")
     assert found.categories == ("Kite", "Lynx")

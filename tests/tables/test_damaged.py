@@ -127,6 +127,16 @@ def test_texts_that_are_stored_once_and_would_fill_the_memory_are_refused_before
                 read(file)
 
 
+def test_texts_whose_type_was_exchanged_for_that_of_numbers_are_refused(tmp_path):
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": ["a", "b"] * 5}), file)
+    whole = file.read_bytes()
+    place = whole.index(b"\x15\x0c", len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"))  # the schema's type: bytes
+    file.write_bytes(whole[: place + 1] + b"\x08" + whole[place + 2 :])  # float
+    with pytest.raises(DataError, match=r"a\.parquet: not a readable Parquet file"):
+        read_parquet(file)
+
+
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
 @pytest.mark.parametrize("first", [2**40, -7, -1, 0])
 def test_numbers_of_an_arrow_file_that_is_not_compressed_are_no_sizes(tmp_path, make, first):

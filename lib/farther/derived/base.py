@@ -24,6 +24,8 @@ from farther.tables.files import inside
 
 #: Most characters of a line about a file that cannot be read.
 LINE = 400
+#: Most pixels of a side of a JPEG, by libjpeg.
+JPEG_SIDE = 65_500
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -137,8 +139,16 @@ class Derived(ABC):
         """
 
     def save(self, pixels: np.ndarray, path: Path) -> None:
-        """Writes one image."""
+        """Writes one image.
+
+        Raises:
+            DataError: it is larger than the type of file can be.
+        """
         options: dict[str, Any] = {"quality": self.quality} if self.file_type == "jpeg" else {}
+        height, width = pixels.shape[:2]
+        if self.file_type == "jpeg" and max(height, width) > JPEG_SIDE:
+            problem = f"{width} × {height} pixels: a JPEG has at most {JPEG_SIDE:,} a side; write file_type: png"
+            raise DataError(problem, file=path.name)
         Image.fromarray(pixels).save(path, **options)
 
     def finish(

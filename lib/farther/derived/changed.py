@@ -101,7 +101,7 @@ def _one(work: Work) -> tuple[int, int] | str:
     params, source, function, out = work
     try:
         pixels = function(load(source))
+        params.save(pixels, out)
     except DataError as error:
         return error.problem
-    params.save(pixels, out)
     return pixels.shape[1], pixels.shape[0]

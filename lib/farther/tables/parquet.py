@@ -202,15 +202,15 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
 
 def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) -> None:
     """Refuses a row group in which the texts of a column have more than `TEXT_BYTES`; equal ones may be stored once."""
-    is_text = {
-        field.name: pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-        for field in file.schema_arrow
-    }
+    types = {field.name: field.type for field in file.schema_arrow}
+    paths = [file.schema.column(number).path for number in range(len(file.schema))]
+    texts = [number for number, path in enumerate(paths) if path in types and _is_text(types[path])]
     groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
     for group, columns in enumerate(groups):
-        for stored in map(columns.column, range(columns.num_columns)):
+        # Of texts only: for a column whose type was exchanged for that of numbers, Arrow ends the process.
+        for stored in map(columns.column, texts):
             name, size = stored.path_in_schema, stored.total_uncompressed_size
-            if not is_text.get(name) or stored.num_values * size <= TEXT_BYTES:
+            if stored.num_values * size <= TEXT_BYTES:
                 continue
             compact = pq.ParquetFile(source, read_dictionary=[name], page_checksum_verification=True)
             parts = compact.read_row_group(group, [name]).column(0).chunks
@@ -218,6 +218,10 @@ def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) 
             decoded = sum(pc.sum(of).as_py() or 0 for of in lengths)
             if decoded > TEXT_BYTES:
                 raise DataError(f"texts of {decoded:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=name)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _leaves(file: pq.ParquetFile, wanted: Sequence[str]) -> list[str]:
