@@ -131,7 +131,8 @@ def test_texts_whose_type_was_exchanged_for_that_of_numbers_are_refused(tmp_path
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": ["a", "b"] * 5}), file)
     whole = file.read_bytes()
-    place = whole.index(b"\x15\x0c", len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"))  # the schema's type: bytes
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    place = whole.index(b"\x15\x0c", footer)  # the schema's type, of bytes
     file.write_bytes(whole[: place + 1] + b"\x08" + whole[place + 2 :])  # float
     with pytest.raises(DataError, match=r"a\.parquet: not a readable Parquet file"):
         read_parquet(file)
