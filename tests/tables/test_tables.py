@@ -241,11 +241,11 @@ def test_lists_of_different_lengths_are_refused_with_the_row():
 def test_what_no_stage_has_written_is_empty_and_what_one_wrote_is_read(tmp_path):
     assert stored.ingest_warnings(tmp_path) == {"counts": {}, "warnings": []}
     assert stored.curate_warnings(tmp_path) == []
-    assert stored.read_times(tmp_path / "times.json") == {"machine": {}, "runs": {}}
+    assert stored.read_times(tmp_path / "times.json") == {"machine": None, "runs": {}}
     assert stored.read_cost(tmp_path / "cost.json") == {"images": 0, "runs": {}}
     assert stored.similarities(tmp_path / "similarity.json") == stored.Similarities()
     write_json(tmp_path / stored.WARNINGS, {"warnings": ["one"]})
     assert stored.curate_warnings(tmp_path) == ["one"]
-    times = {"machine": {"processor": "x"}, "runs": {}}
+    times = {"machine": {"processor": "x", "gpu": None}, "runs": {}}
     write_json(tmp_path / "times.json", times)
     assert stored.read_times(tmp_path / "times.json") == times
