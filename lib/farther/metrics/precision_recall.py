@@ -128,7 +128,7 @@ def _areas(
     precision = np.divide(found, ranked, out=np.zeros(ranked.shape), where=ranked > 0)
     best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     if single is not None and single < best.shape[1]:
-        best[:, max(single, 1) :] = (best[:, max(single, 1) :] + best[:, max(single, 1) - 1 : -1]) / 2
+        best[:, single:] = (best[:, single:] + best[:, single - 1 : -1]) / 2
     recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
     areas = (_integral(recall, best) if one is None else _mean_at(recall, best, one) for one in points)
     return [np.where(positives > 0, area, np.nan) for area in areas]

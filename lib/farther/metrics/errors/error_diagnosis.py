@@ -103,7 +103,7 @@ def diagnose(
         cause[near.region[fits]] = claim
 
     rows = np.flatnonzero(above)
-    of_known = ClosedSet.of(objects, regions[above], tuple(points), max_detections=len(rows) + 1)
+    of_known = ClosedSet.of(objects, regions[above], tuple(points), max_detections=len(rows))
     is_true = of_known.match([settings.iou]).kind[0] == TRUE
     cause[rows[of_known.detections.row[is_true]]] = "correct"
     return cause

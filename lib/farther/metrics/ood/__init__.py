@@ -264,7 +264,7 @@ def _trapezoid_area(at: Reached) -> np.ndarray:
 
 def _detection_error(at: Reached) -> np.ndarray:
     errors = (1 - at.own / at.total[..., None] + at.other / at.other_total[..., None]) / 2
-    return np.minimum(0.5, np.min(errors, axis=-1))
+    return np.min(errors, axis=-1)
 
 
 #: Each metric of ID regions, the positive side, and OOD regions.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farther.metrics.closed_set import COCO_IOUS, ClosedSet
+from farther.metrics.closed_set import ClosedSet
 from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, OpenSetSplit
 
 
@@ -88,7 +88,7 @@ def known_objects(closed: ClosedSet, scores: np.ndarray, iou: float = 0.5) -> Kn
         scores: A method's score of each region, ndarray of shape (N,).
         iou: Smallest IoU of a detection and its object.
     """
-    pairs = closed.pairs if iou >= COCO_IOUS[0] else closed.pairs_over(iou)
+    pairs = closed.pairs if iou >= closed.least else closed.pairs_over(iou)
     near = np.zeros(len(scores), dtype=bool)
     near[closed.detections.row[pairs.region]] = True
     rows = closed.detections.row[near[closed.detections.row]]

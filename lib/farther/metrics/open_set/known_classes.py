@@ -83,7 +83,7 @@ def closed_set(split: OpenSetSplit, regions: Regions) -> ClosedSet:
     if not classes:
         raise DataError("expected names of known classes, found none", field="known_classes")
     least = split.settings.iou
-    return ClosedSet.of(split.objects, regions, classes, max_detections=len(regions) + 1, least=least)
+    return ClosedSet.of(split.objects, regions, classes, max_detections=len(regions), least=least)
 
 
 def of_kept(

@@ -159,8 +159,6 @@ class OpenSetSplit:
         """
         settings = settings or MatchingRules()
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-        known_classes = list(settings.known_classes)
-        is_known = is_among(objects.category, known_classes) if known_classes else np.zeros(0, bool)
         is_crowd = objects.is_crowd | objects.is_difficult
         region_box, object_box = regions.box, objects.box
         if settings.protocol == "paper":
@@ -191,7 +189,7 @@ class OpenSetSplit:
             object_image=object_image,
             object_class=places_among(objects.category, regions.classes),
             is_crowd=is_crowd,
-            is_known=is_known if known_classes else np.zeros(len(objects), dtype=bool),
+            is_known=is_among(objects.category, settings.known_classes),
             detections=detections,
             candidates=overlapping,
         )

@@ -84,7 +84,7 @@ class DetectedImages:
 
     @cached_property
     def _known(self) -> ClosedSet:
-        return ClosedSet.of(self.objects, self.regions, max_detections=len(self.regions) + 1, least=ANY_OVERLAP)
+        return ClosedSet.of(self.objects, self.regions, max_detections=len(self.regions), least=ANY_OVERLAP)
 
     def _of_known(self, images: np.ndarray) -> np.ndarray:
         """What is said of each image (I,), in the order of those that have detections or objects."""

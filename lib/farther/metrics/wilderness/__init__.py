@@ -125,7 +125,7 @@ class Wilderness:
         self.ratios = np.arange(steps + 1) / 10
 
         if protocol == "paper":
-            matched = ClosedSet.of(objects, regions, self.classes, max_detections=len(regions) + 1).match([iou])
+            matched = ClosedSet.of(objects, regions, self.classes, max_detections=len(regions)).match([iou])
             self._positives = matched.positives.tolist()
             closed = [(matched.scores(0, k), matched.is_true(0, k)) for k in range(len(self.classes))]
         else:
