@@ -56,6 +56,14 @@ def test_a_lower_iou_detects_more_known_objects(world):
     assert detected[0] > detected[1] > detected[2] > 0
 
 
+def test_known_objects_are_looked_up_below_the_overlap_of_a_closed_set_too(world):
+    objects, regions = world(0)
+    expected, found = (
+        known_objects(ClosedSet.of(objects, regions, least=least), regions.score) for least in (0.5, 0.8)
+    )
+    assert found.detected_to.tolist() == expected.detected_to.tolist()
+
+
 def test_without_regions_no_object_is_misclassified_found_or_detected(objects, regions):
     tables = objects(("a", FOX, "fox"), ("b", CAT, "cat")), regions(("a", FOX, 0.9))[:0]
     found = unknown_objects(OpenSetSplit.of(*tables), np.zeros(0))
