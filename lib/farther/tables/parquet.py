@@ -202,9 +202,9 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
 
 def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) -> None:
     """Refuses a row group in which the texts of a column have more than `TEXT_BYTES`; equal ones may be stored once."""
-    types = {field.name: field.type for field in file.schema_arrow}
-    paths = [file.schema.column(number).path for number in range(len(file.schema))]
-    texts = [number for number, path in enumerate(paths) if path in types and _is_text(types[path])]
+    kinds = pa.types.is_string, pa.types.is_large_string
+    names = {field.name for field in file.schema_arrow if any(is_kind(field.type) for is_kind in kinds)}
+    texts = [number for number, path in enumerate(_paths(file)) if path in names]
     groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
     for group, columns in enumerate(groups):
         # Of texts only: for a column whose type was exchanged for that of numbers, Arrow ends the process.
@@ -220,13 +220,13 @@ def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) 
                 raise DataError(f"texts of {decoded:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=name)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+def _paths(file: pq.ParquetFile) -> list[str]:
+    return [file.schema.column(number).path for number in range(len(file.schema))]
 
 
 def _leaves(file: pq.ParquetFile, wanted: Sequence[str]) -> list[str]:
     """Paths of the values of columns; a path belongs to the longest name that it begins with."""
-    paths = [file.schema.column(number).path for number in range(len(file.schema))]
+    paths = _paths(file)
     names = sorted(file.schema_arrow.names, key=len, reverse=True)
     owners = {path: next((n for n in names if path == n or path.startswith(f"{n}.")), None) for path in paths}
     return [path for path in paths if owners[path] in wanted]
