@@ -3,7 +3,7 @@
     python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images artifacts/demo/voc
     python benchmarks/infer.py yolo --weights data/demo/voc-yolov8.safetensors --images artifacts/demo/voc
     python benchmarks/infer.py classifier --images /data/imagenet/val --device cuda
-    python benchmarks/infer.py detr --weights data/demo/voc-rtdetr.safetensors --images artifacts/demo/voc --device cuda
+    python benchmarks/infer.py detr --full-size --score-threshold 0 --device cuda
 
 Four ways to get detections from image files, in images per second:
 
@@ -15,8 +15,9 @@ Four ways to get detections from image files, in images per second:
     torch.save    the same numbers, one image at a time, one file per image: what published code writes
 
 All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for each of these numbers
-of images, measured in separate processes. Without --weights the network is untrained (classifier: ResNet-50; not for
-detr): then take --score-threshold 0, so that every image gets the maximum number of detections.
+of images, measured in separate processes. Without --weights the network is untrained, as small as the demo's or with
+--full-size as large as the published ones (`full_size` of each class below): then take --score-threshold 0, so that
+every image gets the maximum number of detections.
 """
 
 from __future__ import annotations
@@ -52,16 +53,22 @@ from farther.detectors.networks.architectures import (
     read_blueprint,
     save_checkpoint,
 )
+from farther.detectors.networks.detection import autocast
 from farther.images import read as pictures
+from farther.images.device import float32_products
 from farther.tables import Images
 
 Way = Callable[[], None]
+
+#: Of untrained networks.
+CLASSES = tuple(f"class {n}" for n in range(20))
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adapter", nargs="?", choices=sorted(LOOPS), default="faster_rcnn")
     parser.add_argument("--weights", type=Path, help="a checkpoint that the adapter reads; untrained when left out")
+    parser.add_argument("--full-size", action="store_true", help="an untrained network of the published size")
     parser.add_argument("--images", type=Path, help="folder of images; drawn noise when left out")
     parser.add_argument("--width", type=int, default=224, help="of the drawn images")
     parser.add_argument("--height", type=int, default=168, help="of the drawn images")
@@ -135,8 +142,8 @@ class Loops(ABC):
 
     @staticmethod
     @abstractmethod
-    def untrained(folder: Path) -> Path:
-        """A checkpoint of an untrained network."""
+    def untrained(path: Path, *, full_size: bool) -> None:
+        """Writes a checkpoint of an untrained network."""
 
     @abstractmethod
     def bare_loop(self) -> Way: ...
@@ -144,15 +151,11 @@ class Loops(ABC):
     @abstractmethod
     def framework(self) -> Way: ...
 
-    def autocast(self) -> torch.autocast:
-        kind = torch.bfloat16 if self.detector.precision == "bfloat16" else torch.float16
-        return torch.autocast(self.device.type, kind, enabled=self.detector.precision != "float32")
-
     def over(self, ready: list[Any], call: Callable[[Any], Any]) -> Way:
         """Calls the network with one batch after the other."""
 
         def run() -> None:
-            with torch.inference_mode(), self.autocast():
+            with torch.inference_mode(), autocast(self.device, self.detector.precision):
                 for batch in ready:
                     call(batch)
 
@@ -161,11 +164,10 @@ class Loops(ABC):
 
 class FasterRCNNLoops(Loops):
     @staticmethod
-    def untrained(folder: Path) -> Path:
-        blueprint = FasterRCNNBlueprint("small", tuple(f"class {n}" for n in range(20)), 192, 256)
-        path = folder / "untrained.safetensors"
+    def untrained(path: Path, *, full_size: bool) -> None:
+        size = ("resnet50_fpn", CLASSES, 800, 1333) if full_size else ("small", CLASSES, 192, 256)
+        blueprint = FasterRCNNBlueprint(*size)
         save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
-        return path
 
     def network(self) -> torch.nn.Module:
         """torchvision's own model, with the detector's thresholds."""
@@ -191,13 +193,12 @@ class FasterRCNNLoops(Loops):
 
 class YoloLoops(Loops):
     @staticmethod
-    def untrained(folder: Path) -> Path:
+    def untrained(path: Path, *, full_size: bool) -> None:
         from farther.detectors.networks.yolo import YoloBlueprint, build_network, save_checkpoint
 
-        blueprint = YoloBlueprint.shipped("yolov8n", [f"class {n}" for n in range(20)], 224)
-        path = folder / "untrained.safetensors"
+        name, side = ("yolov8l", 640) if full_size else ("yolov8n", 224)
+        blueprint = YoloBlueprint.shipped(name, CLASSES, side)
         save_checkpoint(path, build_network(blueprint), blueprint)
-        return path
 
     def bare_loop(self) -> Way:
         """Images of one shape share a batch, as in the stage."""
@@ -233,16 +234,24 @@ class YoloLoops(Loops):
         }
 
         def run() -> None:
-            for _ in model.predict(self.scratch / "files.txt", stream=True, verbose=False, **asked):
-                pass
+            with float32_products(tf32=self.detector.precision == "tf32"):
+                for _ in model.predict(self.scratch / "files.txt", stream=True, verbose=False, **asked):
+                    pass
 
         return run
 
 
 class DetrLoops(Loops):
     @staticmethod
-    def untrained(folder: Path) -> Path:
-        raise SystemExit("detr: --weights is needed")
+    def untrained(path: Path, *, full_size: bool) -> None:
+        """RT-DETR: the configuration that transformers takes for itself is that of ResNet-50."""
+        from farther.detectors.networks.detr import DetrBlueprint, build_network, save_checkpoint
+
+        side = 640 if full_size else 192
+        processor = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": side, "width": side}}
+        config = {"model_type": "rt_detr", **({} if full_size else {"decoder_layers": 3, "num_queries": 40})}
+        blueprint = DetrBlueprint(config, processor, CLASSES)
+        save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
 
     def inputs(self, files: list[Path]) -> tuple[dict[str, torch.Tensor], list[tuple[int, int]]]:
         """What the network takes, by the checkpoint's own processor, and height and width of each image."""
@@ -268,10 +277,10 @@ class DetrLoops(Loops):
 
 class ClassifierLoops(Loops):
     @staticmethod
-    def untrained(folder: Path) -> Path:
-        blueprint = classifiers.ClassifierBlueprint("resnet50", **classifiers.describe("resnet50"))
-        classifiers.save_checkpoint(folder / "untrained.safetensors", models.resnet50().state_dict(), blueprint)
-        return folder / "untrained.safetensors"
+    def untrained(path: Path, *, full_size: bool) -> None:
+        name = "resnet50" if full_size else "resnet18"
+        blueprint = classifiers.ClassifierBlueprint(name, **classifiers.describe(name))
+        classifiers.save_checkpoint(path, models.get_model(name).state_dict(), blueprint)
 
     def bare_loop(self) -> Way:
         classifier, size = self.detector.network, self.batch_size
@@ -364,6 +373,15 @@ def measured_memory(contest: Contest, count: int) -> dict[str, float]:
     return {name: resource.getrusage(kind).ru_maxrss / 1024 for name, kind in kinds.items()}
 
 
+def checkpoint(options: argparse.Namespace, scratch: Path) -> Path:
+    """The one that was asked for, or one of an untrained network."""
+    if options.weights:
+        return options.weights
+    path = scratch / f"{options.adapter}.safetensors"
+    LOOPS[options.adapter].untrained(path, full_size=options.full_size)
+    return path
+
+
 def report(result: dict[str, dict[Any, Any]]) -> None:
     speed = result["images_per_second"]
     print("| way | images/s | of the bare loop | of torch.save |\n| --- | --- | --- | --- |")
@@ -383,7 +401,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        weights = options.weights or LOOPS[options.adapter].untrained(scratch)
+        weights = checkpoint(options, scratch)
         files = found(options.images, options.count) if options.images else drawn(scratch, options)
         contest = Contest(options, weights, files, scratch)
         if options.measure_memory:

@@ -2,7 +2,7 @@
 
     python benchmarks/parts.py --device cuda
     python benchmarks/parts.py yolo faster_rcnn --batch-size 1 8 16 32 --precision float32 bfloat16 --device cuda
-    python benchmarks/parts.py detr --weights data/demo/voc-rtdetr.safetensors --images artifacts/demo/voc --count 32
+    python benchmarks/parts.py detr --full-size --score-threshold 0 --images artifacts/demo/voc --count 32
 
 Two tables in Markdown. The first has the milliseconds per image of each part of the stage `infer`, each alone:
 
@@ -33,18 +33,17 @@ import torch
 
 from farther.images import read as pictures
 from farther.tables import Regions, RegionsWriter
-from infer import LOOPS, Contest, FasterRCNNLoops, batches, drawn, found, seconds
+from infer import LOOPS, Contest, FasterRCNNLoops, batches, checkpoint, drawn, found, seconds
 
 #: Images of FMIYC's two ID datasets and six OOD splits, four detectors each.
 FMIYC = 4 * (16_551 + 4_952 + 20_000 + 10_000 + 2 * (1_174 + 938 + 1_873 + 908 + 1_179 + 1_695))
-#: Checkpoints of the demo; the others start untrained.
-WEIGHTS = {"detr": Path("data/demo/voc-rtdetr.safetensors")}
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adapters", nargs="*", help=f"of {', '.join(sorted(LOOPS))}; all by default")
     parser.add_argument("--weights", type=Path, help="a checkpoint; for one adapter only")
+    parser.add_argument("--full-size", action="store_true", help="untrained networks of the published size")
     parser.add_argument("--images", type=Path, help="folder of images; drawn noise when left out")
     parser.add_argument("--width", type=int, default=1280, help="of the drawn images")
     parser.add_argument("--height", type=int, default=720, help="of the drawn images")
@@ -128,7 +127,7 @@ def rows(options: argparse.Namespace, files: list[Path], scratch: Path) -> Itera
     """Name of the setting, its parts and its layouts, for each adapter, precision and batch size."""
     timer = Timer(len(files), options.rounds)
     for adapter in options.adapters:
-        weights = options.weights or WEIGHTS.get(adapter) or LOOPS[adapter].untrained(scratch)
+        weights = checkpoint(argparse.Namespace(**{**vars(options), "adapter": adapter}), scratch)
         for precision in options.precision:
             for size in options.batch_size:
                 one = argparse.Namespace(

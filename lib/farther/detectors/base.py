@@ -35,7 +35,7 @@ register = registry.register
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
-Precision = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 Protocol = Literal["paper", "published-code"]
 #: An image: pixels, a file, or a PIL image.
 Picture = np.ndarray | str | Path | Image
@@ -80,7 +80,8 @@ class Detector(Adapter):
     Args:
         weights: The checkpoint's file.
         device: "cpu", "cuda", "cuda:1", "mps", …; "auto" is the first GPU, or else the CPU.
-        precision: Type of the network's activations; boxes, scores and logits are always computed in float32.
+        precision: Type of the network's activations; boxes, scores and logits are always computed in float32. "tf32" is
+            what PyTorch takes of itself for the convolutions of a GPU: float32 with 10 bits of mantissa.
         features_dtype: Type of the columns `features` and `latent`.
     """
 

@@ -28,6 +28,7 @@ from farther.detectors.networks.weights import fill, read_weights
 from farther.detectors.settings import BoxSelection, MapSelection, ProposalSelection, to_numpy
 from farther.errors import DataError
 from farther.images.bounds import network_errors
+from farther.images.device import inference_mode
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
@@ -129,7 +130,7 @@ class DenseDetector(LatentDetector):
     ) -> tuple[Regions, ...]:
         """See `Detector.forward_proposals`."""
         network, header, selection, stored = self.network, self._header, self.selection(), self.stored_columns()
-        with network_errors(self.weights), torch.inference_mode():
+        with network_errors(self.weights), inference_mode():
             batch = network_input(network.transform, prepared, self.torch_device())
             taps = Taps(network, stored.layers)
             with taps, autocast(batch.tensors.device, self.precision):

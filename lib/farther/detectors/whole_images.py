@@ -25,7 +25,7 @@ from farther.detectors.networks.taps import Taps, kept_calls
 from farther.detectors.scaling import Scaled
 from farther.detectors.settings import NO_LAYERS, Layers, to_numpy
 from farther.errors import DataError, ParameterError
-from farther.images.device import ordinary_tensors
+from farther.images.device import inference_mode, ordinary_tensors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
@@ -161,7 +161,7 @@ class ClassifierNetwork:
         """Change of the network's input for a change of 1 in pixels from 0 to 1, shape (3, 1, 1)."""
         return 1 / torch.tensor(self.normalisation[1], device=self.device)[:, None, None]
 
-    @torch.inference_mode()
+    @inference_mode()
     def _find_last(self, sample: Tensor) -> int:
         """Finds the last linear layer and returns K; `sample` is a batch of images."""
         layers = [module for module in self.network.modules() if isinstance(module, nn.Linear)]
@@ -240,7 +240,7 @@ class ClassifierReplay:
             score=to_numpy(score),
             label=to_numpy(label).astype(np.int16),
             logits=to_numpy(seen.logits),
-            **{name: to_numpy(values).astype(self._dtype) for name, values in vectors.items()},
+            **{name: to_numpy(values, self._dtype) for name, values in vectors.items()},
         )
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:

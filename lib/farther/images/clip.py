@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.images.clip_config import check_folder
 from farther.images.clip_patches import Patches
-from farther.images.device import torch_device
+from farther.images.device import inference_mode, torch_device
 from farther.registry import STRICT
 from farther.tables.files import digest, regular_file
 from farther.tables.folders import listed
@@ -137,7 +137,7 @@ class Encoder:
         """
         import torch
 
-        with torch.inference_mode():
+        with inference_mode():
             batch = torch.stack(list(prepared)).to(self.device)
             found = self.network.encode_image(batch, normalize=True)
         return _of_length_one(found.float().cpu().numpy())
@@ -167,7 +167,7 @@ class Encoder:
         patches = None if patch_by is None else Patches(self.network.visual)
         text = None if patch_by is None else torch.from_numpy(patch_by.astype(np.float32)).to(self.device)
         found, best = [], []
-        with torch.inference_mode():
+        with inference_mode():
             for start in range(0, len(pixels), batch_size):
                 batch = torch.from_numpy(pixels[start : start + batch_size]).to(self.device).permute(0, 3, 1, 2)
                 prepared = (batch.contiguous().float().div(255) - mean) / std
@@ -199,10 +199,9 @@ class Encoder:
         return self._sentences([self.params.template.replace("{}", name) for name in names])
 
     def _sentences(self, sentences: Sequence[str]) -> np.ndarray:
-        import torch
 
         found, network = [], self.network
-        with torch.inference_mode():
+        with inference_mode():
             for start in range(0, len(sentences), NAMES_AT_ONCE):
                 tokens = self._tokenizer(sentences[start : start + NAMES_AT_ONCE]).to(self.device)
                 found.append(network.encode_text(tokens, normalize=True).float().cpu().numpy())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from farther.errors import ParameterError, first_line
 
@@ -28,9 +28,31 @@ def torch_device(name: str) -> torch.device:
     return device
 
 
-def inference_mode() -> AbstractContextManager[Any]:
-    """torch's, if the network uses torch: then it has imported it by now."""
-    return sys.modules["torch"].inference_mode() if "torch" in sys.modules else nullcontext()
+@contextmanager
+def inference_mode() -> Iterator[None]:
+    """torch's, with `float32_products`."""
+    torch = sys.modules.get("torch")
+    with nullcontext() if torch is None else torch.inference_mode(), float32_products():
+        yield
+
+
+@contextmanager
+def float32_products(*, tf32: bool = False) -> Iterator[None]:
+    """Has torch compute float32 on GPUs with all its digits, if the network uses torch: then it is imported by now.
+
+    Of itself torch takes TF32, with 10 bits of mantissa instead of 23, for convolutions; with `tf32` it does here, too.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    convolutions, matrices = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, matrices.allow_tf32
+    convolutions.allow_tf32, matrices.allow_tf32 = tf32, False
+    try:
+        yield
+    finally:
+        convolutions.allow_tf32, matrices.allow_tf32 = before
 
 
 @contextmanager

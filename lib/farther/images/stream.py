@@ -35,7 +35,7 @@ import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -45,7 +45,7 @@ from tqdm import tqdm
 
 from farther.code import digest_of
 from farther.errors import DataError, FartherError
-from farther.images.device import inference_mode, one_thread
+from farther.images.device import float32_products, inference_mode, one_thread
 from farther.images.plan import Batch, Plan, StreamParams
 from farther.images.prepare import Preparation, Unusable, spread
 from farther.tables import Images, Table
@@ -201,7 +201,7 @@ class Work:
             else:
                 usable.append((image_id, item))
         self.model.load()  # outside of inference mode: another model may compute gradients with the same weights
-        with nullcontext() if self.model.needs_gradients else inference_mode():
+        with float32_products() if self.model.needs_gradients else inference_mode():
             tables, wrong = self._forward(usable)
         return BatchAnswer(tables, failures + wrong)
 

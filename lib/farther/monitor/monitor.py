@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ from PIL.Image import Image
 from farther.detectors.base import Picture
 from farther.detectors.known_classes import renamed
 from farther.errors import DataError, ParameterError
-from farther.images.device import inference_mode
+from farther.images.device import float32_products, inference_mode
 from farther.images.read import as_pixels, load
 from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
@@ -271,7 +270,7 @@ class Monitor:
                     regions, proposals = self._detector.forward_proposals(prepared, ids, {"": self._selection})
                     proposals.header = renamed(proposals.header, self.bundle.info.detector.classes)
         else:
-            with nullcontext() if self._pass.needs_gradients else inference_mode():
+            with float32_products() if self._pass.needs_gradients else inference_mode():
                 regions = self._pass.forward(self._detector, prepared, ids)
         numbered = regions[:]
         if len(ids) > 1:

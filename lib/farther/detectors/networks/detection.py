@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
 from farther.detectors.settings import Pooling, to_numpy
+from farther.images.device import float32_products
 
 
 @dataclass
@@ -34,9 +35,9 @@ class ImageDetections:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
-    """A context in which layers compute in `precision` ("float32", "bfloat16", "float16")."""
-    if precision == "float32":
-        return nullcontext()
+    """A context in which layers compute in `precision` ("float32", "tf32", "bfloat16", "float16")."""
+    if precision in ("float32", "tf32"):
+        return float32_products(tf32=precision == "tf32")
     return torch.autocast(device.type, getattr(torch, precision))
 
 

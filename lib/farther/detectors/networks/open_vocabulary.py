@@ -25,6 +25,7 @@ from farther.detectors.networks.taps import answering, kept_calls
 from farther.detectors.prompts import Prompts
 from farther.detectors.settings import BoxSelection, PerQuery, to_numpy
 from farther.errors import DataError, ParameterError, shorten
+from farther.images.device import inference_mode
 from farther.tables import Header, Regions
 
 #: Sentences that the text encoder reads at once.
@@ -75,7 +76,7 @@ class OpenVocabularyNetwork(ABC):
         self.network, self.tokenizer, self.prompts = network, tokenizer, prompts
         self.device = next(network.parameters()).device
         compute_exactly((network.get_submodule(name) for name in self.exact), self.device.type)
-        with torch.inference_mode():
+        with inference_mode():
             self.read_prompts()
 
     @abstractmethod
@@ -320,5 +321,5 @@ def _rows(
         "logits": to_numpy(output.logits[found.queries[rows]]),
     }
     if features_dtype is not None:
-        columns["features"] = to_numpy(output.features[found.queries[rows]]).astype(features_dtype, copy=False)
+        columns["features"] = to_numpy(output.features[found.queries[rows]], features_dtype)
     return columns

@@ -126,5 +126,5 @@ def as_regions(header: Header, found: Sequence[ImageProposals], image_ids: Seque
     }
     features = [one.features for one in found if one.features is not None]
     if features:
-        columns["features"] = to_numpy(torch.cat(features)).astype(dtype, copy=False)
+        columns["features"] = to_numpy(torch.cat(features), dtype)
     return Regions(header=header, **columns)
