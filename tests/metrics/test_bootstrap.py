@@ -128,6 +128,7 @@ def test_weights_of_one_give_the_plain_values(case, name):
         assert values.astype(float) == pytest.approx(weighting.defined([plain[key]] * 3), rel=1e-12, nan_ok=True), key
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", FORMULAS)
 def test_groups_that_are_drawn_give_what_their_images_give(case, name):
     groups = weighting.GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(12) % 4)
@@ -182,6 +183,15 @@ def test_separation_with_weights_of_one_of_groups_and_in_blocks_is_the_same(case
     for name, values in each[1].items():
         assert each[0][name] == pytest.approx(values)
         np.testing.assert_allclose(each[2][name], values, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_one_row_on_each_side_is_enough_and_a_side_without_rows_has_no_value(grouped):
+    # 2 against 1; 0 against 1; a side of nothing.
+    sides = np.array([[1, 0], [0, 1], [2, 1], [0, 0]]), np.array([[1, 0], [1, 0], [0, 0], [1, 1]])
+    rows = (weighting.RowWeights(weights, np.arange(2), grouped) for weights in sides)
+    found = ood.evaluate([2.0, 0.0], [1.0, 3.0], *rows)["auroc"]
+    assert found == pytest.approx([1, 0, np.nan, np.nan], nan_ok=True)
 
 
 def test_a_few_levels_give_fractions_near_those_of_all_regions(monkeypatch):
@@ -315,6 +325,22 @@ def test_wrong_inputs_are_refused(case):
         bootstrap.compare(np.zeros(3), np.zeros(4))
     with pytest.raises(ParameterError, match="level"):
         bootstrap.interval(np.zeros(3), 1.0)
+
+
+@pytest.mark.parametrize("groups", [3, 100])
+@pytest.mark.parametrize("kind", ["few", "many", "fractions"])
+def test_totals_by_group_are_exact(kind, groups):
+    random = np.random.default_rng(0)
+    image, group = random.integers(0, 5, 40), random.integers(0, groups, 40)
+    group[:35] = 0
+    weights = {
+        "few": random.integers(0, 9, (3, 5)),
+        "many": random.integers(500_000, 700_000, (3, 5)),  # group 0 has more than 2²⁴
+        "fractions": random.random((3, 5)),
+    }[kind]
+    expected = [[weights[b, image[group == k]].sum() for b in range(3)] for k in range(groups)]
+    found = weighting.RowWeights(weights, image).total_by_group(group, groups)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_weights_of_two_sets_of_images_are_joined_whether_they_are_drawn_in_groups_or_not():

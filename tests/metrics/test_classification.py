@@ -53,6 +53,20 @@ def test_the_calibration_error_adds_the_gaps_of_the_bins_by_their_share_of_image
     assert classification.metrics(classified)["ece"].item() == pytest.approx(0.5 * 0.45 + 0.5 * 0.5)
 
 
+def test_the_calibration_error_is_that_of_a_loop_over_bins_that_are_open_below():
+    random = np.random.default_rng(2)
+    # In all bins, at both ends, and above 1 by rounding.
+    confidence = np.concatenate([random.random(300), [0.0, 1.0, 1 + 1e-7]])
+    is_correct = confidence * 10 % 2 < 1  # all in a bin, and none in the next: no two gaps may cancel unseen
+    expected = 0.0
+    for k in range(10):
+        inside = ((confidence > k / 10) | (k == 0)) & ((confidence <= (k + 1) / 10) | (k == 9))
+        expected += np.mean(inside) * abs(is_correct[inside].mean() - confidence[inside].mean())
+    names = np.array([f"{number:03}" for number in range(len(confidence))], dtype=object)
+    classified = classification.Classified(names, is_correct, confidence, np.ones(len(confidence)))
+    assert classification.metrics(classified, bins=10)["ece"].item() == pytest.approx(expected)
+
+
 def test_a_replicate_equals_the_metrics_of_the_drawn_images():
     objects, regions, _ = images(40)
     classified = classification.Classified.of(objects, regions)
@@ -94,6 +108,9 @@ def test_oscr_is_the_area_below_the_correct_classification_rate():
     false = [np.mean(ood_scores >= level) for level in levels]
     found = classification.oscr(correct.mean(), ood.auroc(id_scores[correct], ood_scores))
     assert found == pytest.approx(auc(false, rate))
+    # Without labels, without a correct image, and without either.
+    for accuracy, correct_auroc in ((None, 0.5), (0.0, None), (None, None)):
+        assert classification.oscr(accuracy, correct_auroc) is None
 
 
 def test_each_unknown_class_counts_the_same():

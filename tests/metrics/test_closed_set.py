@@ -43,6 +43,31 @@ def test_only_the_hundred_best_detections_of_an_image_and_class_count(world, coc
     assert closed_set.Matches.of(closed_set.ClosedSet.of(objects, regions)).evaluate() == found
 
 
+def test_detections_of_other_classes_take_no_place_among_the_best(world):
+    objects, regions = world(5, images=4, regions=60, classes=("cat", "dog", "hat"))
+    found, alone = (
+        closed_set.evaluate(objects, some, ("cat", "dog"), max_detections=5)
+        for some in (regions, regions[regions.label < 2])
+    )
+    assert {name: found[name] for name in STATS} == pytest.approx({name: alone[name] for name in STATS})
+
+
+def test_other_confidences_give_the_detections_and_pairs_of_a_table_that_has_them(world):
+    objects, regions = world(6)
+    random = np.random.default_rng(6)
+    score, kept = random.random(len(regions)).astype(np.float32), random.random(len(regions)) < 0.6
+    every = closed_set.ClosedSet.of(objects, regions, max_detections=len(regions), least=0.1)
+    found = every.ranked_by(score, kept[every.detections.row], regions.region_id, 0.5, max_detections=3)
+    table = regions.with_columns(score=score)[kept]
+    expected = closed_set.ClosedSet.of(objects, table, max_detections=3, least=0.5)
+    np.testing.assert_array_equal(found.detections.row, np.flatnonzero(kept)[expected.detections.row])
+    np.testing.assert_array_equal(found.detections.place, expected.detections.place)
+    np.testing.assert_array_equal(found.bounds, expected.bounds)
+    each = [sorted(zip(p.region, p.target, p.overlap, strict=True)) for p in (found.pairs, expected.pairs)]
+    np.testing.assert_allclose(*each)
+    assert len(each[0]) > 0
+
+
 def test_many_pairs_are_compared_in_blocks_with_the_same_result(world, monkeypatch):
     objects, regions = world(3)
     before = closed_set.evaluate(objects, regions)
@@ -137,6 +162,13 @@ def test_iou_below_a_half_is_possible(objects, regions):
     truth = objects(("a", [0, 0, 10, 10], "cat"))
     known = closed_set.ClosedSet.of(truth, regions(("a", [0, 0, 10, 2], 0.9)))
     assert known.match([0.1, 0.5]).kind.tolist() == [[closed_set.TRUE], [closed_set.FALSE]]
+
+
+def test_each_threshold_has_its_own_average_precision():
+    kind = np.array([[1, 0, 1], [0, 1, 0]])
+    # Recall 1/2 at precision 1 and at 2/3; recall 1/2 at precision 1/2.
+    expected = [1 / 2 * 1 + 1 / 2 * 2 / 3, 1 / 2 * 1 / 2]
+    assert precision_recall.average_precision(kind, positives=2) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("points", [11, 101])

@@ -120,5 +120,6 @@ def test_wrong_inputs_are_refused():
         bootstrap.compare_with("a", {"a": 0.0, "b": 0.0}, {"a": np.zeros(3), "b": np.zeros(4)})
     with pytest.raises(ParameterError, match="unknown comparisons 'twice'"):
         bootstrap.compare_with("a", {"a": 0.0}, {"a": np.zeros(3)}, "twice")
-    with pytest.raises(ParameterError, match="level"):
-        bootstrap.compare_with("a", {"a": 0.0}, {"a": np.zeros(3)}, level=0)
+    for level in (0, 1):
+        with pytest.raises(ParameterError, match=f"between 0 and 1, found {level}"):
+            bootstrap.compare_with("a", {"a": 0.0}, {"a": np.zeros(3)}, level=level)

@@ -65,6 +65,14 @@ def test_detections_without_an_annotated_object_are_errors_that_cost_nothing(wor
     assert all(np.isnan(gain).all() or not gain.any() for gain in error_budget.known_gains(known).values())
 
 
+def test_an_overlap_of_exactly_that_of_a_match_is_a_duplicate_and_below_it_a_localisation(objects, regions):
+    # tidecv calls the first one a localisation, too.
+    for height, kind in ((50, "duplicate"), (49, "localisation")):
+        found = regions(("a", FOX, 0.9, "cat"), ("a", [0, 0, 100, height], 0.8, "cat"))
+        errors, _ = error_budget.of_known(ClosedSet.of(objects(("a", FOX, "cat")), found))
+        assert errors.counts == {name: name == kind for name in error_budget.KINDS}
+
+
 def test_drawing_an_image_twice_is_writing_it_twice(world):
     objects, regions = world(1, images=12, classes=CLASSES)
     names = sorted({*objects.image_id, *regions.image_id})

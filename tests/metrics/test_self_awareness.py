@@ -61,6 +61,14 @@ def test_the_lrp_optimal_threshold_drops_what_only_harms(case):
     assert self_awareness.evaluate(truth, kept)["lrp"] == pytest.approx(0.25)
 
 
+def test_a_loose_match_is_not_worth_the_false_detection_before_it(case, objects, regions):
+    loose = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", [200, 0, 300, 40], 0.7))
+    # LRP of the best one is 1/2, of all three (1 + 0.6/0.9) / 3; with the whole of the second object it is 1/3.
+    assert self_awareness.lrp_thresholds(case[0], loose)["cat"] == pytest.approx(0.9)
+    tight = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", SECOND, 0.7))
+    assert self_awareness.lrp_thresholds(case[0], tight)["cat"] == pytest.approx(0.7)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_other_threshold_has_a_smaller_lrp(world, seed):
     objects, regions = world(seed)

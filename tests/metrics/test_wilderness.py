@@ -262,9 +262,14 @@ def test_the_published_code_matches_in_row_order_and_by_the_best_object_of_any_c
     assert published.mean_ap(0) == pytest.approx((1 / 2 + 0) / 2)
 
 
-def test_classes_without_objects_have_an_ap_of_0_in_the_published_code_if_they_are_detected(objects, regions):
+def test_classes_without_objects_have_an_ap_and_a_precision_of_0_in_the_published_code_if_they_are_detected(
+    objects, regions
+):
     truth = objects(("a", FIRST, "cat"))
     found = regions(("a", FIRST, 0.9, "cat"), ("a", SECOND, 0.9, "dog"), classes=("cat", "dog", "eel"))
-    case = truth, found, ["a"], regions(classes=("cat", "dog", "eel")), []
+    case = truth, found, ["a"], regions(("w", FIRST, 0.95, "cat"), classes=("cat", "dog", "eel")), ["w"]
     assert wilderness.Wilderness(*case).mean_ap(0) == 1
-    assert wilderness.Wilderness(*case, protocol="published-code").mean_ap(0) == 1 / 2
+    published = wilderness.Wilderness(*case, protocol="published-code")
+    assert published.mean_ap(0) == 1 / 2
+    # The precision of cats falls from 1 to 1/2, that of dogs is 0.
+    assert published.at_recall(1.0)["impact_by_precision"][-1] == pytest.approx((1 / 2) / (1 / 4) - 1)

@@ -127,7 +127,7 @@ def _areas(
     found = np.cumsum(weights, axis=1, dtype=np.float64)
     precision = np.divide(found, ranked, out=np.zeros(ranked.shape), where=ranked > 0)
     best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    if single is not None and single < best.shape[1]:
+    if single is not None:
         best[:, single:] = (best[:, single:] + best[:, single - 1 : -1]) / 2
     recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
     areas = (_integral(recall, best) if one is None else _mean_at(recall, best, one) for one in points)
