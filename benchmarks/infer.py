@@ -77,6 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, help="of the stage; its own choice when left out")
     parser.add_argument("--threads", type=int, help="of PyTorch; its own choice when left out")
     parser.add_argument("--score-threshold", type=float, default=0.05)
+    parser.add_argument("--max-detections", type=int, default=100)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--rounds", type=int, default=3, help="timed passes of each; the median counts")
@@ -304,10 +305,11 @@ class Contest:
     """The four ways, over the same files with the same checkpoint."""
 
     def __init__(self, options: argparse.Namespace, weights: Path, files: list[Path], scratch: Path):
+        selection = {"score_threshold": options.score_threshold, "max_detections": options.max_detections}
         self.detector: Detector = detectors.create(
             options.adapter,
             weights=weights,
-            **({} if options.adapter == "classifier" else {"score_threshold": options.score_threshold}),
+            **({} if options.adapter == "classifier" else selection),
             device=options.device,
             precision=options.precision,
             features_dtype="float16",
@@ -361,7 +363,7 @@ def peak_memory(options: argparse.Namespace, weights: Path, count: int) -> dict[
     """Peak MiB of the stage's process and of its largest worker, measured in a separate process."""
     handed_on = ("images", "width", "height", "count", "batch_size", "workers", "threads", "device", "precision")
     command = [sys.executable, __file__, options.adapter, "--measure-memory", str(count), "--weights", str(weights)]
-    for name in (*handed_on, "score_threshold"):
+    for name in (*handed_on, "score_threshold", "max_detections"):
         if getattr(options, name) is not None:
             command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

@@ -53,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, help="of the stage; its own choice when left out")
     parser.add_argument("--threads", type=int, help="of PyTorch; its own choice when left out")
     parser.add_argument("--score-threshold", type=float, default=0.05)
+    parser.add_argument("--max-detections", type=int, default=100)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--rounds", type=int, default=3, help="timed passes of each; the median counts")
     parser.add_argument("--compile", action="store_true", help="time the compiled network, too")
