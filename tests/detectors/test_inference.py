@@ -309,8 +309,8 @@ def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_fi
     detector = WaitsToBeKilled(stop_after=100)
     resumed = world.run("killed", detector)
     assert content(resumed.path) == whole
-    # A worker may be one batch ahead of the shard that is being written.
-    assert detector.seen in ([3, 8] if where == "in a worker" else [3])
+    # The shard before may still have been on its way to the disk; a worker may be one batch ahead.
+    assert detector.seen in ([3, 8, 13] if where == "in a worker" else [3, 8])
 
 
 # Images that cannot be used

@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from farther.images.plan import Batch
@@ -51,6 +52,31 @@ def test_a_stream_that_is_closed_early_reads_no_further(batches):
     next(stream)
     stream.close()
     assert batches.read == 2
+
+
+class Arrays:
+    """Gives arrays and tensors, of 200 kB, of a few bytes, and empty."""
+
+    def prepare(self, image, image_id):
+        pixels = np.full((3, 200, 333), image.max(), np.uint8)
+        tensors = [torch.from_numpy(pixels)[:, :, ::2].float(), torch.arange(int(image_id))]
+        return pixels, pixels.astype(np.float64).T, tensors, np.zeros((0, 3)), image_id
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_arrays_and_tensors_come_as_they_are_made_and_can_be_written_to(batches, processes):
+    for batch, [(pixels, floats, (half, small), empty, image_id)] in spread(
+        Preparation(Arrays(), 1_000), batches, processes
+    ):
+        assert batch.image_ids == [image_id]
+        expected = np.full((3, 200, 333), int(image_id))
+        np.testing.assert_array_equal(pixels, expected)
+        np.testing.assert_array_equal(floats, expected.T)
+        np.testing.assert_array_equal(half, expected[:, :, ::2])
+        np.testing.assert_array_equal(small, np.arange(int(image_id)))
+        assert (pixels.dtype, floats.dtype, half.dtype, empty.shape) == (np.uint8, np.float64, torch.float32, (0, 3))
+        pixels += 1
+        half += 1
 
 
 class Starved:

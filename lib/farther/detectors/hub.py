@@ -51,10 +51,13 @@ class Prepared:
     mask: Tensor | None
     original: tuple[int, int]
 
-    @property
-    def whole_mask(self) -> Tensor:
-        """The mask; of ones if the processor returns none."""
-        return torch.ones(self.pixels.shape[1:]) if self.mask is None else self.mask
+
+def masks(images: Sequence[Prepared], device: torch.device) -> Tensor:
+    """The masks of images of one shape, (B, H, W), on a device; of ones if the processor returns none."""
+    given = [image.mask for image in images if image.mask is not None]
+    if not given:
+        return torch.ones(len(images), *images[0].pixels.shape[1:], device=device)
+    return torch.stack(given).to(device)
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -35,6 +35,7 @@ import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,14 +246,22 @@ class Job:
         round. With 0 `processes` all is done in this one. `count` takes the number of images of each batch.
         """
         batches = (batch for shard in shards for batch in self.plan.batches(shard))
-        with closing(self._answers(batches, processes)) as answers:
+        # A shard is written while the next one is computed.
+        with ThreadPoolExecutor(1) as aside, closing(self._answers(batches, processes)) as answers:
+            writing: tuple[int, Future[None]] | None = None
             # Batches are counted: a group of `itertools.groupby` ends when the next one starts, and a finished shard
             # would wait for the first batch of the next.
             for first in answers:
                 shard = first[0].shard
                 rest = itertools.islice(answers, self.plan.batch_count(shard) - 1)
-                self._write(shard, itertools.chain([first], rest), count)
-                yield shard
+                of_shard = self._collected(itertools.chain([first], rest), count)
+                if writing is not None:
+                    writing[1].result()
+                    yield writing[0]
+                writing = shard, aside.submit(self._write, shard, of_shard)
+            if writing is not None:
+                writing[1].result()
+                yield writing[0]
 
     def is_kept(self, shard: int) -> bool:
         """Whether a shard is finished, and the images that failed in it would fail again."""
@@ -284,16 +293,20 @@ class Job:
                 for batch, items in prepared:
                     yield batch, work.run(batch, items)
 
-    def _write(self, shard: int, answers: Iterable[tuple[Batch, BatchAnswer]], count: Callable[[int], Any]) -> None:
-        tables: list[tuple[Table, ...]] = []
-        failures: list[Failure] = []
+    @staticmethod
+    def _collected(answers: Iterable[tuple[Batch, BatchAnswer]], count: Callable[[int], Any]) -> BatchAnswer:
+        together = BatchAnswer([], [])
         for batch, answer in answers:
-            tables += answer.tables
-            failures += answer.failures
+            together.tables.extend(answer.tables)
+            together.failures.extend(answer.failures)
             count(len(batch))
+        return together
+
+    def _write(self, shard: int, answer: BatchAnswer) -> None:
         row_of = self.plan.row_of(shard)
-        failures.sort(key=lambda failure: row_of[failure["image_id"]])
-        for writer, parts in zip(self.writers, zip(*tables or [self.model.empties()], strict=True), strict=True):
+        failures = sorted(answer.failures, key=lambda failure: row_of[failure["image_id"]])
+        tables = answer.tables or [self.model.empties()]
+        for writer, parts in zip(self.writers, zip(*tables, strict=True), strict=True):
             writer.write_shard(shard, _in_order(parts, row_of, self.model), len(row_of), failures)
 
 

@@ -15,7 +15,7 @@ from torchvision.ops import batched_nms
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from farther.detectors.hub import Prepared
+from farther.detectors.hub import Prepared, masks
 from farther.detectors.networks.detection import ImageDetections, autocast
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import box_means, published_cells
@@ -63,7 +63,7 @@ class DetrGroup:
         self._network, self._selection, self._precision, self._stored = network, selection, precision, stored
         device = next(network.parameters()).device
         self._pixels = torch.stack([image.pixels for image in images]).to(device)
-        self._masks = [image.whole_mask for image in images]
+        self._masks = masks(images, device)
         self.images = list(self._pixels)
         self._sizes = [image.original for image in images]
         self._taps = Taps(network, stored.layers)
@@ -140,7 +140,7 @@ class DetrGroup:
         return [name for name in ("model.decoder", family.head, family.boxes) if name is not None]
 
     def _run(self, pixels: Tensor) -> DetrOutput:
-        return run(self._network, pixels, torch.stack(self._masks).to(pixels.device), self._precision)
+        return run(self._network, pixels, self._masks, self._precision)
 
     def _answer(self, seen: DetrOutput, *, pooled: bool = True) -> RowOutputs:
         """Output for all rows; without `latents` unless they are pooled."""
@@ -157,7 +157,7 @@ class DetrGroup:
     def _latents(self, seen: DetrOutput) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
         stored = self._stored
-        extents = [_extent(mask).to(self._pixels.device) for mask in self._masks]
+        extents = _extents(self._masks)
         height, width = self._pixels.shape[2:]
         size = self._pixels.new_tensor([width, height, width, height])
         shown = [boxes * extent * size for boxes, extent in zip(self._placed, extents, strict=True)]
@@ -346,12 +346,12 @@ def pool_latent(latent: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
     return box_means(latent, cells, pooling)
 
 
-def _extent(mask: Tensor) -> Tensor:
-    """Fractions of the padded image's width and height that are image, for both corners: shape (4,)."""
-    height, width = mask.shape
-    seen = mask > 0
-    x, y = seen.any(0).sum() / width, seen.any(1).sum() / height
-    return torch.stack([x, y, x, y])
+def _extents(masks: Tensor) -> Tensor:
+    """Fractions of each padded image's width and height that are image, for both corners: shape (B, 4)."""
+    height, width = masks.shape[1:]
+    seen = masks > 0
+    x, y = seen.any(1).sum(1) / width, seen.any(2).sum(1) / height
+    return torch.stack([x, y, x, y], dim=1)
 
 
 def corners(boxes: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.grounding_dino import modeling_grounding_dino
 
-from farther.detectors.hub import Prepared
+from farther.detectors.hub import Prepared, masks
 from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.detr import compute_exactly
 from farther.detectors.networks.detr_inference import QueryPairs, candidates, corners
@@ -287,9 +287,8 @@ def detect_regions(
 
     def detect(alike: list[Prepared]) -> Any:
         pixels = torch.stack([image.pixels for image in alike]).to(network.device)
-        masks = torch.stack([image.whole_mask for image in alike]).to(network.device)
         with autocast(network.device, precision):
-            output = network.run(pixels, masks)
+            output = network.run(pixels, masks(alike, network.device))
         seen = [values.float() for values in (output.logits, output.boxes, output.features)]
         if not all(torch.isfinite(values).all() for values in seen):
             raise DataError("the network gives numbers that are not finite: the checkpoint's weights are damaged")
