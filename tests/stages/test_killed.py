@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 #: Number of kills, and the seed of their places.
-KILLS, SEED = (int(os.environ.get(f"FARTHER_TEST_{name}", usual)) for name, usual in (("KILLS", 20), ("SEED", 0)))
+KILLS, SEED = (int(os.environ.get(f"FARTHER_TEST_{name}", usual)) for name, usual in (("KILLS", 8), ("SEED", 0)))
 
 
 @pytest.fixture(scope="module")
