@@ -158,8 +158,7 @@ def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | N
     >>> interval(np.arange(101.0), level=0.5)
     (25.0, 75.0)
     """
-    if not 0 < level < 1:
-        raise ParameterError(f"expected a level between 0 and 1, found {level}")
+    _check(level)
     given = values[~np.isnan(values)]
     if not len(given):
         return None
@@ -181,8 +180,9 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
         also where there are too few for the level, such as 39 for 95%.
 
     Raises:
-        ParameterError: the two have different numbers of replicates.
+        ParameterError: the two have different numbers of replicates, or `level` is not between 0 and 1.
     """
+    _check(level)
     if first.shape != second.shape:
         raise ParameterError(f"compare replicates of the same draws, found {len(first)} and {len(second)}")
     difference = first - second
@@ -200,6 +200,11 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
 def _p(rarer: Any, count: int, sides: int) -> Any:
     """p where `rarer` of `count` replicates are as extreme, on one side or on the rarer of two."""
     return np.minimum(1.0, sides * (rarer + 1) / (count + 1))
+
+
+def _check(level: float) -> None:
+    if not 0 < level < 1:
+        raise ParameterError(f"expected a level between 0 and 1, found {level}")
 
 
 def _rejected(count: int, level: float, sides: int) -> int:
@@ -239,8 +244,7 @@ def compare_with(
     """
     if comparisons not in get_args(Comparisons):
         raise ParameterError(f"unknown comparisons {comparisons!r}. Known: {', '.join(get_args(Comparisons))}")
-    if not 0 < level < 1:
-        raise ParameterError(f"expected a level between 0 and 1, found {level}")
+    _check(level)
     if len({len(replicates[name]) for name in values}) > 1:
         raise ParameterError("compare replicates of the same draws")
     if comparisons == "single":
