@@ -2,6 +2,7 @@
 
 import random
 import resource
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -291,18 +292,41 @@ def test_time_goes_on_when_the_clock_is_set_back():
     assert time_after(None).microsecond % 1000 == 0
 
 
+def frame(lines: Sequence[Decision]) -> pl.DataFrame:
+    return pl.DataFrame([{"row": row, **asdict(line)} for row, line in enumerate(lines)], schema=LINES)
+
+
 def test_the_last_decision_is_found_after_any_number_of_undos():
     made = [at(0, image="a"), at(1, image="b"), at(2, image="a", decision="far")]
     undone = [at(3, image="a", decision="undo"), at(4, image="b", decision="undo")]
 
     def latest(*lines: Decision) -> Decision | None:
-        frame = pl.DataFrame([{"row": row, **asdict(line)} for row, line in enumerate(lines)], schema=LINES)
-        return Decisions(frame).latest("ann")
+        return Decisions(frame(lines)).latest("ann")
 
     assert latest(*made) == made[2]
     assert latest(*made, undone[0]) == made[1]
     assert latest(*made, *undone) == made[0]
     assert latest() is None
+
+
+def test_an_undo_takes_back_the_last_decision_on_its_image_that_stands():
+    chance = random.Random(5)
+    for _ in range(10):
+        lines, is_active, standing = [], [], {"a": [], "b": []}
+        for second in range(14):
+            image = chance.choice("ab")
+            undoes = bool(standing[image]) and chance.random() < 0.5
+            lines.append(at(second, image=image, decision="undo" if undoes else "near"))
+            is_active.append(not undoes)
+            if undoes:
+                is_active[standing[image].pop()] = False
+            else:
+                standing[image].append(second)
+        assert Decisions(frame(lines)).frame["is_active"].to_list() == is_active
+        more = [at(14 + n, image="a", decision="undo") for n in range(len(standing["a"]) + 1)]
+        assert Decisions(frame([*lines, *more[:-1]])).current.filter(image_id="a").is_empty()
+        with pytest.raises(DataError, match="ann has no decision on photos val a to undo"):
+            Decisions(frame([*lines, *more]))
 
 
 def test_a_joint_decision_is_that_of_more_than_half_of_the_reviewers():

@@ -323,6 +323,17 @@ def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
     assert curation.splits["mixed_far"].images.image_id.tolist() == ["b"]
 
 
+def test_images_of_known_objects_alone_are_left_out_where_known_and_unknown_ones_must_share_an_image(folder):
+    splits = {
+        f"mixed_{d}": {"dataset": "photos", "subset": "pool", "distance": d, "known": "with unknown"}
+        for d in ("near", "far")
+    }
+    pool = {"a": ["Cat", "Lynx"], "b": ["Cat", "Table"], "c": ["Kite"], "d": ["Kite", "Cat"]}
+    curation = curate(made(folder, **splits), InMemory(val={}, pool=pool))
+    assert curation.splits["mixed_near"].images.image_id.tolist() == ["a"]
+    assert curation.splits["mixed_far"].images.image_id.tolist() == ["c", "d"]
+
+
 def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
     path = folder / "c.csv"
     write_candidates(path, frame(("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)))

@@ -213,6 +213,10 @@ def test_a_misspelt_or_otherwise_named_id_class_is_reported_unless_it_is_listed_
         ("persn", "person"),
         ("motorbikes", "motorbike"),
     ]
+    called = Categories(("motorbike", "motorbikes"))
+    assert len(rules.doubtful("photos", called)) == 2
+    (kept,) = rules.doubtful("photos", called, keeps_known=True)
+    assert "'motorbikes' has no rule" in kept
 
 
 def test_a_category_resembles_an_id_class_by_all_its_names_but_by_no_other_category(tmp_path):

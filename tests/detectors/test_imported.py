@@ -12,7 +12,6 @@ from farther import detectors
 from farther.detectors.imported import import_splits
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions
-from farther.tables.json_stream import list_elements
 
 CLASSES = ("background", "dog", "cat")
 
@@ -293,50 +292,6 @@ def test_unchanged_splits_are_left_alone_and_a_changed_file_is_read_again(world)
 def test_numbers_without_names_ask_for_classes(world):
     with pytest.raises(ParameterError, match="give the parameter 'classes' or 'categories'"):
         world.run(weights=world.write("r.json", BOTH))
-
-
-# JSON that is larger than memory
-
-
-@pytest.mark.parametrize("length", [1, 40, 100_000])
-def test_json_is_read_as_it_was_written(tmp_path, length):
-    elements = [{"a": [1, -2.5e3, "},{", 'é"\\']}, 12345, [], {}, "x" * length, None, True]
-    file = tmp_path / "a.json"
-    for indent in (None, 2):
-        file.write_text(json.dumps(elements, indent=indent), encoding="utf-8")
-        assert list(list_elements(file)) == elements
-        file.write_text(json.dumps({"n": 123, "skip": [1, {}], "b": elements, "c": {"b": [1]}}, indent=indent))
-        assert list(list_elements(file, "b")) == elements
-
-
-def test_a_byte_order_mark_is_skipped(tmp_path):
-    (tmp_path / "a.json").write_text("[1]", encoding="utf-8-sig")
-    assert list(list_elements(tmp_path / "a.json")) == [1]
-
-
-@pytest.mark.parametrize(
-    "text", ['[{"a": 1}, {"a": 2', '[{"a": 1}, {"a": tru}]', '[{"a": 1}, ]', '[{"a": 1} {"a": 2}]']
-)
-def test_damaged_json_names_file_and_place(tmp_path, text):
-    file = tmp_path / "a.json"
-    file.write_text(text)
-    with pytest.raises(DataError, match=r"a\.json: row [01]: .*Is the file complete\?"):
-        list(list_elements(file))
-
-
-@pytest.mark.parametrize(("number", "near"), [("NaN", "NaN"), ("1e999", "1e999"), ("Infinity", "Infinity")])
-def test_numbers_that_are_not_json_are_refused_with_the_text_around_them(tmp_path, number, near):
-    (tmp_path / "a.json").write_text(f'[{{"score": {number}}}]')
-    with pytest.raises(DataError, match=rf"a\.json: row 0: not JSON: .* near '.*{near}"):
-        list(list_elements(tmp_path / "a.json"))
-
-
-@pytest.mark.parametrize("text", ["", "{}", "3"])
-def test_json_that_is_not_a_list_is_refused(tmp_path, text):
-    file = tmp_path / "a.json"
-    file.write_text(text)
-    with pytest.raises(DataError, match=r"a\.json: expected"):
-        list(list_elements(file))
 
 
 # Parquet

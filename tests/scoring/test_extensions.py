@@ -15,6 +15,9 @@ from farther.errors import ParameterError
 from farther.methods.base import METHODS
 from farther.metrics.user_defined import METRICS
 from farther.pipeline.code_digests import code_digests
+from farther.scoring.entries import read_entry
+from farther.scoring.inputs import RunRegions
+from farther.scoring.score import score_run
 
 REGISTRIES = (METHODS, METRICS, FORMATS, registry)
 
@@ -106,6 +109,20 @@ def test_two_methods_of_one_name_are_refused(folder, name):
 def test_what_is_none_of_the_four_kinds_is_refused():
     with pytest.raises(ParameterError, match="derive it from Method, Detector, Reader or Metric"):
         extensions.register("x")(int)
+
+
+def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_others_are_scored(folder, make):
+    fails = SHARPNESS.format(name="sharpness") + "        self.none\n"
+    (folder / "fails.py").write_text(fails.replace("return ", ""))
+    for split in ("train", "val", "far"):
+        make(30).write(folder.parent / "regions" / split)
+    entries = [read_entry(name, {}) for name in ("sharpness", "msp")]
+    codes = dict.fromkeys(("sharpness", "msp"), "1")
+    done = score_run(entries, RunRegions(Path("regions")), Path("fitted"), Path("scores"), codes)
+    assert done.failed.keys() == {"sharpness"}
+    assert done.failed["sharpness"].startswith("extensions/fails.py, line 13: AttributeError: ")
+    assert done.scored == ["msp/far", "msp/val"]
+    assert sorted(path.parent.name for path in Path("scores").rglob("*.parquet")) == ["msp", "msp"]
 
 
 def test_a_helper_counts_with_the_code_of_what_is_registered_and_with_nothing_else(folder):

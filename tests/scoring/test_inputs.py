@@ -38,10 +38,11 @@ class Counted:
         return self._regions.batches(columns)
 
 
-@pytest.mark.parametrize(("limit", "again"), [(10**9, False), (4_000, True), (0, True)])
-def test_held_regions_are_those_that_are_stored_and_are_read_again_only_where_they_do_not_fit(stored, limit, again):
+@pytest.mark.parametrize(("share", "again"), [(99, False), (1.01, True), (0.5, True), (0, True)])
+def test_held_regions_are_those_that_are_stored_and_are_read_again_only_where_they_do_not_fit(stored, share, again):
+    always_read = sum(batch.frame.estimated_size() for batch in stored.batches([]))
     counted = Counted(stored)
-    held = HeldRegions(counted, limit)
+    held = HeldRegions(counted, int(share * always_read))
     for columns in (["logits"], ["features", "logits"], None, ["features"], ["features"]):
         for batch, expected in zip(held.batches(columns), stored.batches(columns), strict=True):
             for name in (*(columns or ["box", "features"]), "score", "label"):

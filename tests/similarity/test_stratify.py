@@ -143,26 +143,39 @@ def test_categories_are_compared_with_id_classes_by_name_and_by_image():
         category_similarities("coco", of_another_model, shown, IdClasses(names, known))
 
 
-def test_figures_and_histograms_say_how_near_each_split_is():
+def test_figures_say_how_near_each_split_is():
     images, _ = stratify(REFERENCE, [split("n", "near", [0, 0, 0, 60]), split("f", "far", [-60, -60, -60, -60])])
     near = split_similarities(images).row(0, named=True)
     assert near["split"] == "n"
     assert near["similarity"] == pytest.approx((3 + np.cos(np.deg2rad(30))) / 4, abs=1e-6)
     assert near["images"] == 4
     assert mean_similarities(images) == {"near": near["similarity"], "far": 0.5}
-    rows = histogram(images, 0.1).to_dicts()
-    assert [row["split"] for row in rows].count("n") == [row["split"] for row in rows].count("f")
-    far = {row["similarity"]: row["fraction"] for row in rows if row["split"] == "f"}
-    assert sum(far.values()) == pytest.approx(1)
-    assert max(far, key=far.get) == pytest.approx(0.5, abs=0.051)
+
+
+@pytest.mark.parametrize("width", [0.03, 0.1])
+def test_histograms_are_those_of_numpy_over_the_bins_that_any_split_has(width):
+    random = np.random.default_rng(6)
+    angles = {"n": random.uniform(-180, 180, 15), "f": [-45] * 3}
+    images, _ = stratify(REFERENCE, [split(name, "far", of_split) for name, of_split in angles.items()])
+    edges = np.arange(-1, 1 + 2 * width, width)
+    counts = {name: np.histogram(images.similarity[images.frame["split"] == name], edges)[0] for name in angles}
+    seen = np.flatnonzero(sum(counts.values()))
+    between = np.arange(seen[0], seen[-1] + 1)
+    rows = histogram(images, width)
+    for name, count in counts.items():
+        of_split = rows.filter(split=name)
+        np.testing.assert_allclose(of_split["similarity"], (edges[:-1] + width / 2)[between], atol=1e-6)
+        np.testing.assert_allclose(of_split["fraction"], (count / count.sum())[between], atol=1e-6)
+    assert len(rows) == 2 * len(between)
+    assert 0 in counts["n"][between]
 
 
 def test_splits_are_told_apart_by_similarity_alone_as_often_as_it_ranks_their_images():
     ids = split("test", "ID", [5, -5], "voc")
-    splits = [ids, split("n", "near", [0, 50]), split("f", "far", [-50, 60])]
+    splits = [ids, split("n", "near", [0, 50]), split("m", "near", [0, 2]), split("f", "far", [-50, 60])]
     found = separations(stratify(REFERENCE, splits)[0])
-    # Degrees to the nearest reference image: ID 5 and 5, n 0 and 40, f 50 and 30.
-    assert found == {"auroc_from_id": {"n": 0.5, "f": 1.0}, "auroc_of_near": 0.75}
+    # Degrees to the nearest reference image: ID 5 and 5, n 0 and 40, m 0 and 2, f 50 and 30.
+    assert found == {"auroc_from_id": {"n": 0.5, "m": 0.0, "f": 1.0}, "auroc_of_near": 0.875}
     assert separations(ImageSimilarity.empty()) == {"auroc_from_id": {}}
 
 

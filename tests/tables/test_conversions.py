@@ -73,10 +73,10 @@ def test_boxes_for_fiftyone_are_fractions(monkeypatch):
     package = ModuleType("fiftyone")
     package.Detections = package.Detection = SimpleNamespace
     monkeypatch.setitem(sys.modules, "fiftyone", package)
-    regions = Regions(image_id=["a"], region_id=[0], box=[[10, 20, 30, 60]], score=[0.5], label=[0], classes=["cat"])
+    regions = Regions(image_id=["a"], region_id=[0], box=[[10, 40, 30, 60]], score=[0.5], label=[0], classes=["cat"])
     (found,) = regions.to_fiftyone({"a": (100, 200)})["a"].detections
     assert found.label == "cat"
-    np.testing.assert_allclose(found.bounding_box, [0.1, 0.1, 0.2, 0.2])
+    np.testing.assert_allclose(found.bounding_box, [0.1, 0.2, 0.2, 0.1])
     with pytest.raises(DataError, match="no size of image 'a' is given"):
         regions.to_fiftyone({})
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
 
 from farther.errors import DataError
 from farther.tables import Images, Regions
@@ -67,6 +68,13 @@ def test_fields_of_a_header_that_contradict_each_other_are_named_with_the_file(f
     info = json.loads((folder / "regions.json").read_text())
     (folder / "regions.json").write_text(json.dumps({**info, **changes}))
     with pytest.raises(DataError, match=rf"regions\.json: {problem}"):
+        RegionsFolder(folder)
+
+
+@pytest.mark.parametrize("weight", [np.ones((2, 3), np.int32), np.float32([[1, 2, 3], [4, np.nan, 6]])])
+def test_a_last_layer_of_other_than_finite_numbers_is_refused_by_file_and_field(folder, weight):
+    save_file({"weight": weight, "bias": np.ones(2, np.float32)}, folder / "last_layer.safetensors")
+    with pytest.raises(DataError, match=r"last_layer\.safetensors: field 'weight': expected finite numbers"):
         RegionsFolder(folder)
 
 

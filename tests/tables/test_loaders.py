@@ -1,15 +1,26 @@
-"""The loaders of all YAML and JSON: a damaged or hostile text is an error that names file and line."""
+"""The loaders of all YAML, JSON and CSV: a damaged or hostile text is an error that names file and line."""
 
 import json
 import os
+from dataclasses import dataclass
 
 import pytest
 
 from farther.errors import DataError
-from farther.tables import json_stream
-from farther.tables.documents import DEPTH, parse_json, parse_yaml, read_json, read_sealed, read_yaml, write_sealed
-from farther.tables.files import read_text
+from farther.tables import documents, json_stream
+from farther.tables.documents import (
+    DEPTH,
+    parse_json,
+    parse_yaml,
+    read_json,
+    read_sealed,
+    read_yaml,
+    write_json,
+    write_sealed,
+)
+from farther.tables.files import csv_rows, read_text
 from farther.tables.json_stream import list_elements
+from farther.tables.schema import Schema, check, read_typed
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
 
@@ -76,6 +87,66 @@ def test_ordinary_texts_are_read_as_ever():
     assert parse_json("[" * DEPTH + "]" * DEPTH) is not None
     assert parse_json(json.dumps({"a": "😀"})) == {"a": "😀"}
     assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [("YAML_SIZE", "abcde"), ("YAML_VALUES", "[1, 2, 3, 4]"), ("DEPTH", "[[[[[]]]]]"), ("DIGITS", "a: 12345")],
+)
+def test_a_yaml_text_may_reach_a_limit_but_not_exceed_it(monkeypatch, limit, text):
+    monkeypatch.setattr(documents, limit, 5)
+    assert parse_yaml(text)
+    monkeypatch.setattr(documents, limit, 4)
+    with pytest.raises(DataError, match=r"(at most|more than) 4\b"):
+        parse_yaml(text)
+
+
+def test_fields_that_are_not_wanted_are_dropped_wherever_they_are(tmp_path):
+    value = {"a": 1, "mask": [1], "objects": [{"mask": {"b": 2}, "c": {"poly2d": 3, "d": "mask"}}]}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json", without=("poly2d", "mask")) == {"a": 1, "objects": [{"c": {"d": "mask"}}]}
+    assert read_json(tmp_path / "a.json") == value
+
+
+class Limits(Schema):
+    least: float
+
+
+@dataclass
+class Size:
+    width: int
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("least: .inf", "field 'least': Input should be a finite number, found inf"),
+        ("least: .nan", "field 'least': Input should be a finite number, found nan"),
+        ("least: '1'", "field 'least': Input should be a valid number, found '1'"),
+        ("most: 1", "field 'least': the field is missing"),
+        ("[1]", r"Input should be a valid dictionary, found \[1\]"),
+    ],
+)
+def test_a_value_that_a_schema_does_not_take_is_named_with_what_it_should_be(text, problem):
+    with pytest.raises(DataError, match=f"^params.yaml: {problem}$"):
+        check(Limits, parse_yaml(text), "params.yaml")
+
+
+def test_a_value_in_place_of_fields_is_named_in_words_of_json(tmp_path):
+    write_json(tmp_path / "a.json", [1])
+    with pytest.raises(DataError, match=r"a\.json: Input should be a dictionary, found \[1\]$"):
+        read_typed(Size, tmp_path / "a.json")
+
+
+def test_a_field_of_a_csv_file_that_is_too_long_is_named_with_its_row(tmp_path):
+    file = tmp_path / "a.csv"
+    for length in (131_072, 131_073):
+        file.write_text(f"a,b\n1,2\n{'x' * length},3\n")
+        if length == 131_072:
+            assert list(csv_rows(file))[2] == ["x" * length, "3"]
+        else:
+            with pytest.raises(DataError, match=r"a\.csv: row 3: not readable CSV: field larger than"):
+                list(csv_rows(file))
 
 
 def test_a_path_that_is_not_a_file_of_text_is_an_error_that_names_it(tmp_path):
@@ -149,3 +220,44 @@ def test_a_list_of_many_elements_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(json_stream, "ELEMENT_BYTES", 1_000_000)
     (tmp_path / "many.json").write_text("[" + ", ".join(['"' + "a" * 800_000 + '"'] * 20) + "]")
     assert len(list(list_elements(tmp_path / "many.json"))) == 20
+
+
+@pytest.mark.parametrize("length", [1, 40, 100_000])
+def test_json_is_read_as_it_was_written(tmp_path, length):
+    elements = [{"a": [1, -2.5e3, "},{", 'é"\\']}, 12345, [], {}, "x" * length, None, True]
+    file = tmp_path / "a.json"
+    for indent in (None, 2):
+        file.write_text(json.dumps(elements, indent=indent), encoding="utf-8")
+        assert list(list_elements(file)) == elements
+        file.write_text(json.dumps({"n": 123, "skip": [1, {}], "b": elements, "c": {"b": [1]}}, indent=indent))
+        assert list(list_elements(file, "b")) == elements
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    (tmp_path / "a.json").write_text("[1]", encoding="utf-8-sig")
+    assert list(list_elements(tmp_path / "a.json")) == [1]
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"a": 1}, {"a": 2', '[{"a": 1}, {"a": tru}]', '[{"a": 1}, ]', '[{"a": 1} {"a": 2}]']
+)
+def test_damaged_json_names_file_and_place(tmp_path, text):
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"a\.json: row [01]: .*Is the file complete\?"):
+        list(list_elements(file))
+
+
+@pytest.mark.parametrize(("number", "near"), [("NaN", "NaN"), ("1e999", "1e999"), ("Infinity", "Infinity")])
+def test_numbers_that_are_not_json_are_refused_with_the_text_around_them(tmp_path, number, near):
+    (tmp_path / "a.json").write_text(f'[{{"score": {number}}}]')
+    with pytest.raises(DataError, match=rf"a\.json: row 0: not JSON: .* near '.*{near}"):
+        list(list_elements(tmp_path / "a.json"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "3"])
+def test_json_that_is_not_a_list_is_refused(tmp_path, text):
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"a\.json: expected"):
+        list(list_elements(file))

@@ -49,6 +49,24 @@ def test_what_is_written_is_read(tmp_path: Path):
     assert (again.weight == table.weight).all()
 
 
+def test_columns_of_further_layers_are_written_and_read_by_name(tmp_path: Path):
+    random = np.random.default_rng(1)
+    layers = {name: random.normal(size=(6, 3)).astype(np.float32) for name in ("latent.layer2", "gram.layer2")}
+    table = regions(**layers)
+    table.write(tmp_path / "regions")
+    assert_same(table, Regions.read(tmp_path / "regions"))
+    (batch,) = RegionsFolder(tmp_path / "regions").batches(columns=["latent.layer2"])
+    np.testing.assert_array_equal(batch.array("latent.layer2"), layers["latent.layer2"])
+    assert not batch.has("gram.layer2")
+
+
+def test_without_a_threshold_all_rows_are_read_whatever_their_scores(tmp_path: Path):
+    table = regions(score=np.linspace(-2, 2, 6))
+    table.write(tmp_path / "regions")
+    assert_same(table, Regions.read(tmp_path / "regions"))
+    assert_frame_equal(scan_regions(tmp_path / "regions").collect(), table.frame)
+
+
 def test_variances_of_a_box_may_fall_from_one_corner_to_the_other(tmp_path: Path):
     variance = np.array([[4.0, 3.0, 2.0, 1.0]] * 6, np.float32)
     regions(box_variance=variance).write(tmp_path / "run")
@@ -213,7 +231,7 @@ def test_a_folder_without_rows_is_scanned_as_an_empty_table(tmp_path: Path):
 
 def test_features_of_half_and_of_single_precision_are_joined_in_single(tmp_path: Path):
     half, single = regions(3), regions(300, features=np.linspace(0, 1, 1200).reshape(300, 4).astype(np.float32))
-    for tables in ((half, single), (single, half), (half, half)):
+    for tables in ((half, single), (single, half), (regions(300), single), (half, half)):
         joined = Regions.concatenate(tables)
         np.testing.assert_array_equal(joined.features, np.concatenate([table.features for table in tables]))
         assert joined.region_id.tolist() == [row for table in tables for row in table.region_id]

@@ -132,6 +132,26 @@ def test_a_transposed_last_layer_comes_back_as_it_was(tmp_path):
     assert RegionsFolder(tmp_path / "r").weight.tolist() == [[0, 2, 4], [1, 3, 5]]
 
 
+def test_a_last_layer_of_any_precision_is_kept_in_single(tmp_path):
+    layer = {"weight": [[0.1, 2, 3], [4, 5, 6]], "bias": [0.1, -0.2]}
+    for kind in (list, np.float16, np.float32, np.float64):
+        given = layer if kind is list else {name: np.array(values, kind) for name, values in layer.items()}
+        header = replace(HEADER, **given)
+        RegionsWriter(tmp_path / "r", header).close(0)
+        read = RegionsFolder(tmp_path / "r").header
+        assert read.layer_digest() == header.layer_digest()
+        for name, values in layer.items():
+            assert getattr(read, name).dtype == getattr(header, name).dtype == np.float32
+            np.testing.assert_allclose(getattr(read, name), values, rtol=1e-3)
+
+
+def test_folders_above_the_path_are_made(tmp_path):
+    writer = RegionsWriter(tmp_path / "a/b/r", HEADER, tmp_path / "work")
+    writer.write_shard(0, rows(0, 2))
+    writer.close(1)
+    assert len(RegionsFolder(tmp_path / "a/b/r")) == 2
+
+
 def test_work_on_another_file_system_is_refused_at_once(tmp_path, monkeypatch):
     usual = Path.stat
 

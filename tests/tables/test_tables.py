@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, Registry, build
 from farther.tables import Images, Objects, Regions, Scores, stored, table
+from farther.tables.annotations import REGION_OUTCOMES, RegionOutcomes
 from farther.tables.columns import FEW, first_repeated
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
@@ -39,6 +40,10 @@ def test_rows_are_selected_by_mask_index_and_slice():
     assert list(table[0].object_id) == [1]
     assert list(table[-1].category) == ["cat"]
     assert [len(row) for row in table] == [1, 1, 1]
+
+
+def test_a_table_is_shown_by_its_class_and_its_number_of_rows():
+    assert f"{objects()}, {objects()[:0]!r}" == "Objects(3 rows), Objects(0 rows)"
 
 
 def test_rows_that_are_not_there_are_refused():
@@ -110,6 +115,30 @@ def test_vectors_in_place_of_texts_are_refused_before_they_become_objects():
         Objects.from_frame(objects().frame.with_columns(vectors))
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("category", pl.Series(["cat", None, "dog"])),
+        ("category", pl.Series(["cat", None, "dog"], dtype=pl.Categorical)),
+        ("object_id", pl.Series([1, None, 2])),
+        ("is_crowd", pl.Series([True, None, False])),
+        ("box", pl.Series([[0.0, 0, 1, 1], None, [0, 0, 2, 2]])),
+    ],
+)
+def test_a_null_is_refused_by_row_and_field(name, values):
+    with pytest.raises(DataError, match=f"row 1: field '{name}': the value is null"):
+        objects(**{name: values})
+
+
+@pytest.mark.parametrize("rows", [3, FEW + 1])
+def test_a_text_that_a_column_does_not_allow_is_refused_by_row(rows):
+    shared = {"image_id": ["a"] * rows, "region_id": np.arange(rows), "object_id": np.zeros(rows), "iou": [0.5] * rows}
+    outcome = [*REGION_OUTCOMES, *["known"] * rows][:rows]
+    assert RegionOutcomes(**shared, outcome=outcome).outcome.tolist() == outcome
+    with pytest.raises(DataError, match="row 2: field 'outcome': unknown outcome 'lost'; known: found, misclassified"):
+        RegionOutcomes(**shared, outcome=[*outcome[:2], "lost", *outcome[3:]])
+
+
 def test_tables_survive_the_disk(tmp_path: Path):
     objects().write(tmp_path / "objects.parquet")
     again = Objects.read(tmp_path / "objects.parquet")
@@ -145,6 +174,12 @@ def test_a_score_is_never_nan():
         Scores(image_id=["a", "a"], region_id=[0, 1], score=[0.5, np.nan])
 
 
+def test_json_has_letters_as_they_are_and_keys_in_their_order_one_per_line(tmp_path: Path):
+    write_json(tmp_path / "value.json", {"b": "é", "a": ["日本"]})
+    text = (tmp_path / "value.json").read_text(encoding="utf-8")
+    assert text == '{\n  "b": "é",\n  "a": [\n    "日本"\n  ]\n}\n'
+
+
 def test_json_has_no_nan(tmp_path: Path):
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "value.json", float("nan"))
@@ -159,6 +194,12 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path, name: str):
 @pytest.mark.parametrize("name", ["x" * 256, "a/" * 2000 + "a", "\ud800"])
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str):
     with pytest.raises(DataError, match="is too long, or holds half of a surrogate pair"):
+        inside(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", [3, None, ["a"]])
+def test_a_value_of_json_that_is_not_text_is_not_the_name_of_a_file(tmp_path: Path, name: object):
+    with pytest.raises(DataError, match="expected the name of a file, found "):
         inside(tmp_path, name)
 
 

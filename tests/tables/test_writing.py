@@ -121,6 +121,18 @@ def test_a_killed_process_holds_no_lock_and_the_next_one_that_writes_anything_de
     write_json(tmp_path / "artifacts/tables/coco", {})
 
 
+def test_a_lock_that_the_disk_does_not_take_is_not_held(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        with pytest.raises(FartherError, match=r"a\.json: no space left on device"), locked(tmp_path / "a.json"):
+            pass
+    assert not hidden(tmp_path)
+    write_json(tmp_path / "a.json", 1)
+
+
 def test_a_worker_that_outlives_the_process_does_not_keep_its_lock(tmp_path):
     with locked(tmp_path / "a"):
         reading, held = os.pipe()

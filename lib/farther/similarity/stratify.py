@@ -244,7 +244,7 @@ def separations(images: ImageSimilarity) -> dict[str, Any]:
 
 def _auroc(high: np.ndarray, low: np.ndarray) -> float:
     """AUROC of two groups, neither empty, rounded."""
-    return round(float(auroc(high, low) or 0.0), DECIMALS)
+    return round(float(auroc(high, low)), DECIMALS)
 
 
 def histogram(images: ImageSimilarity, bin_width: float) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +47,6 @@ def _named(error: ValidationError, file: str | Path) -> DataError:
     """The first of several problems, with file and field."""
     problem = error.errors(include_url=False)[0]
     field = ".".join(map(str, problem["loc"])) or None
-    expected = problem["msg"].partition(" or instance of ")[0]
+    expected = re.split(r" or (?:an )?instance of ", problem["msg"])[0]
     found = f"{expected}, found {shorten(problem['input'])}"
     return DataError("the field is missing" if problem["type"] == "missing" else found, file=file, field=field)
