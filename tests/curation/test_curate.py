@@ -299,6 +299,7 @@ def test_unknown_datasets_and_subsets_are_refused_with_the_known_ones(tables):
     ("content", "problem"),
     [
         ({"categories": "Cat"}, "field 'categories': "),
+        ({"categories": ["Cat", "Cat"]}, r"field 'categories': expected names that differ .*, found \['Cat', 'Cat'\]"),
         ({"categories": [], "parents": {"Cat": "Animal"}}, "field 'parents.Cat': "),
         ([], "Input should be a valid dictionary"),
     ],

@@ -7,9 +7,10 @@ image. Each function raises DataError with file and field where a file is damage
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NotRequired
+from typing import Annotated, NotRequired
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 from farther.tables.schema import Schema, read_typed
@@ -33,10 +34,16 @@ class IngestWarnings(TypedDict):
     warnings: list[Warned]
 
 
+def _different(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise PydanticCustomError("repeated", "expected names that differ from each other")
+    return names
+
+
 class DatasetCategories(Schema):
     """The categories of an ingested dataset, in its order, and the ancestors of those that have some."""
 
-    categories: list[str]
+    categories: Annotated[list[str], AfterValidator(_different)]
     parents: dict[str, list[str]] = Field(default_factory=dict)
 
 
