@@ -149,6 +149,7 @@ def test_plain_arrays_and_tensors_become_regions_with_all_that_scores_read():
     np.testing.assert_allclose(made.score, softmax.max(axis=1), rtol=1e-5)
     np.testing.assert_allclose(made.features @ made.weight.T + made.bias, made.logits, atol=1e-5)
     assert len(set(made.image_id)) == 6
+    np.testing.assert_array_equal(made.box, [[0, 0, 1, 1]] * 6)
     named = Regions.from_arrays(labels=[1, 0], scores=[0.5, 0.6], images=["a", "a"], boxes=[[0, 0, 2, 2]] * 2)
     assert (named.image_id.tolist(), named.classes, named.has("logits")) == (["a", "a"], ("0", "1"), False)
     with pytest.raises(DataError, match="expected logits, labels, or both"):

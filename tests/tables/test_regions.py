@@ -193,6 +193,13 @@ def test_a_header_that_contradicts_itself_is_refused(header: dict, field: str):
     assert error.value.field == field
 
 
+def test_a_header_and_its_fields_are_not_given_side_by_side():
+    with pytest.raises(
+        DataError, match="field 'header': given beside a header: classes, background_index, weight, bias"
+    ):
+        regions(header=Header(classes=("background", "cat", "dog"), background_index=0))
+
+
 def test_a_folder_streams_what_the_whole_table_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 2)
     table = regions(7)
