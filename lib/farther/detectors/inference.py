@@ -19,6 +19,7 @@ from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed
 from farther.tables import Header, Images, Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.files import digest
+from farther.tables.writing import disk_errors
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -163,7 +164,8 @@ class ProposalFolders:
             if split != TRAINING
             for name, selection in self._wanted.items()
         }
-        Path(out).mkdir(parents=True, exist_ok=True)
+        with disk_errors(out):
+            Path(out).mkdir(parents=True, exist_ok=True)
         self._kept.keep_only([*self._keys, *(wanted.keys() - self._wanted.keys())])
 
     def of(self, split: str) -> dict[str, tuple[ProposalSelection, Path]]:

@@ -28,6 +28,7 @@ from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
+from farther.tables.writing import disk_errors
 from farther.terminal import say
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def main(run: str) -> None:
     check_others(run, sources, entries)
     files = lambda name: RunFiles(name, entries[name]["benchmark"], ARTIFACTS)  # noqa: E731
     kept = _Kept(files(run), sources, settings, files)
-    kept.folder.mkdir(parents=True, exist_ok=True)
+    with disk_errors(kept.folder):
+        kept.folder.mkdir(parents=True, exist_ok=True)
     Keyed(kept.folder).update(kept.keys(list(section("methods"))), kept.make, log=lambda _: None)
     found = read_recovered(kept.of.recovered)
     write_json(METRICS.format(run), _short(found) if found else {})

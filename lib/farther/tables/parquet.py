@@ -203,15 +203,11 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
 def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) -> None:
     """Refuses a row group in which the texts of a column have more than `TEXT_BYTES`; equal ones may be stored once."""
     kinds = pa.types.is_string, pa.types.is_large_string
-    names = {field.name for field in file.schema_arrow if any(is_kind(field.type) for is_kind in kinds)}
-    texts = [number for number, path in enumerate(_paths(file)) if path in names]
-    groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
-    for group, columns in enumerate(groups):
-        # Of texts only: for a column whose type was exchanged for that of numbers, Arrow ends the process.
-        for stored in map(columns.column, texts):
-            name, size = stored.path_in_schema, stored.total_uncompressed_size
-            if stored.num_values * size <= TEXT_BYTES:
-                continue
+    names = [field.name for field in file.schema_arrow if any(is_kind(field.type) for is_kind in kinds)]
+    for group in range(file.num_row_groups):
+        # The size of each column is not asked for: where its metadata is damaged, Arrow ends the process.
+        stored = file.metadata.row_group(group)
+        for name in names if stored.num_rows * stored.total_byte_size > TEXT_BYTES else ():
             compact = pq.ParquetFile(source, read_dictionary=[name], page_checksum_verification=True)
             parts = compact.read_row_group(group, [name]).column(0).chunks
             lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in parts)

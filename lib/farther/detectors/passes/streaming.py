@@ -21,6 +21,7 @@ from farther.images.stream import cache_key, stream
 from farther.keyed import Keyed
 from farther.tables import Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.parquet import read_parquet
+from farther.tables.writing import disk_errors
 from farther.terminal import say
 
 #: Largest difference, in pixels and in score, of what is detected again: other machines round in another way.
@@ -139,7 +140,8 @@ def infer_passes(
         stream(models[item], tables[item.partition("/")[2]], roots, writer, params, progress=progress)
         return f"{RegionsFolder(to).info['regions']} regions"
 
-    Path(out).mkdir(parents=True, exist_ok=True)
+    with disk_errors(out):
+        Path(out).mkdir(parents=True, exist_ok=True)
     Keyed(out).update(keys, make, log, is_whole)
     for item, model in models.items():
         if isinstance(model, PassModel):  # crops are named by the classes as they are called here
