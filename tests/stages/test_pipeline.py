@@ -107,7 +107,7 @@ def make_tiny(params) -> None:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Project:
     project = Project(tmp_path_factory.mktemp("project"), commands)
-    project.run(sys.executable, "-m", "farther", "repro")  # quicker than `dvc repro`, which has nothing to do afterwards
+    project.run(sys.executable, "-m", "farther", "repro")  # as `dvc repro`, but quicker
     project.commit()
     project.keep()
     return project
