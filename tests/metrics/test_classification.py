@@ -116,8 +116,8 @@ def test_oscr_is_the_area_below_the_correct_classification_rate():
 def test_each_unknown_class_counts_the_same():
     random = np.random.default_rng(5)
     id_scores, scores = random.normal(1, 1, 50), random.normal(0, 1, 40)
-    category = np.array(["fox"] * 30 + ["owl"] * 10)
-    each = [ood.auroc(id_scores, scores[category == name]) for name in ("fox", "owl")]
+    category = np.array(["fox"] * 25 + ["owl"] * 10 + ["yak"] * 5)
+    each = [ood.auroc(id_scores, scores[category == name]) for name in ("fox", "owl", "yak")]
     assert classification.macro_auroc(id_scores, scores, category) == pytest.approx(np.mean(each))
     weights = [RowWeights(np.ones((2, n), dtype=np.int32), np.arange(n)) for n in (50, 40)]
     drawn = classification.macro_auroc(id_scores, scores, category, *weights)

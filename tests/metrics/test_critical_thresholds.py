@@ -49,6 +49,12 @@ def test_known_objects_are_detected_at_the_thresholds_at_which_their_recall_coun
         assert np.sum(found.detected_to >= tau) == pytest.approx(recall.sum())
 
 
+def test_the_worst_score_of_an_image_may_be_the_best_of_the_one_before(objects, regions):
+    truth = objects(("a", CAT, "cat"), ("b", CAT, "cat"))
+    closed = ClosedSet.of(truth, regions(("a", FOX, 0.9), ("a", CAT, 0.8), ("b", CAT, 0.8), ("b", FOX, 0.7)))
+    assert known_objects(closed, np.array([0.1, 0.5, 0.5, 0.9])).detected_to.tolist() == [0.5, 0.5]
+
+
 def test_a_lower_iou_detects_more_known_objects(world):
     objects, regions = world(0)
     closed = ClosedSet.of(objects, regions)

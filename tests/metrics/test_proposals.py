@@ -15,7 +15,7 @@ from farther.errors import DataError
 from farther.evaluation.settings import ProposalSettings
 from farther.metrics.matching.boxes import overlaps
 from farther.metrics.open_set.outcomes import MatchingRules
-from farther.metrics.open_set.proposals import Recovery, average_recall, beside, thresholds
+from farther.metrics.open_set.proposals import Recovery, average_recall, beside, finders, thresholds
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.tables import Objects, Regions
 
@@ -197,6 +197,21 @@ def test_a_proposal_on_a_detection_or_inside_of_one_says_nothing_new():
     detection = Regions(box=[[0, 0, 10, 10]], **shared)
     for box, stays in (([0, 0, 10, 5], False), ([0, 5, 10, 15], True), ([1, 1, 3, 3], False), ([0, 4, 10, 14], False)):
         assert beside(Regions(box=[box], **shared), detection).item() is stays
+
+
+def test_an_object_at_the_limit_of_two_sizes_is_of_both_as_in_coco():
+    shared = {"image_id": ["a"], "object_id": [0], "category": ["yak"]}
+    for side, sizes in ((32, ("small", "medium")), (96, ("medium", "large")), (97, ("large",))):
+        found = average_recall(Objects(box=[[0, 0, side, side]], **shared), table(1, 3))
+        assert {name for name in ("small", "medium", "large") if found[f"ar@100_{name}"] is not None} == set(sizes)
+
+
+def test_rules_are_those_that_are_given_or_the_usual_ones():
+    proposal = Regions(box=[[0, 0, 10, 6]], score=[0.5], label=[0], logits=[[0.0]], region_id=[0], image_id=["a"])
+    truth = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["yak"])
+    for rules, row in ((None, 0), (MatchingRules(), 0), (MatchingRules(0.7), -1)):
+        missed, found = finders(truth, proposal[:0], proposal, rules)
+        assert (missed.tolist(), found.tolist()) == ([True], [row])
 
 
 def test_alarms_need_images():

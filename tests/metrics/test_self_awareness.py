@@ -67,6 +67,9 @@ def test_a_loose_match_is_not_worth_the_false_detection_before_it(case, objects,
     assert self_awareness.lrp_thresholds(case[0], loose)["cat"] == pytest.approx(0.9)
     tight = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", SECOND, 0.7))
     assert self_awareness.lrp_thresholds(case[0], tight)["cat"] == pytest.approx(0.7)
+    # (1 + 0.45/0.9) / 3 with any overlap, (1 + 0.45/0.5) / 3 with one of half.
+    half = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", HALF_OF_SECOND, 0.7))
+    assert self_awareness.lrp_thresholds(case[0], half, iou=0.5)["cat"] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -242,6 +245,16 @@ def test_histogram_bins_hold_equally_many_detections_and_few_detections_make_few
     assert steps(np.array([0.0, 0.15, 0.25, 0.35, 1.0])) == pytest.approx([0, 0, 0, 0.5, 0.5])
     single = calibration.fit("histogram", truth, regions(("a", FIRST, 0.4)))["cat"]
     assert single(np.array([0.0, 1.0])).tolist() == [1, 1]
+    # Of equal confidences one bin has all.
+    equal = calibration.fit("histogram", truth, regions(*(("a", box, 0.4) for box in (FIRST, *[NOWHERE] * 3))))["cat"]
+    assert equal(np.array([0.0, 1.0])).tolist() == [0.25, 0.25]
+
+
+def test_targets_of_platts_curve_are_kept_off_0_and_1(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "cat"))
+    platt = calibration.fit("platt", truth, regions(("a", FIRST, 0.8), ("a", SECOND, 0.8), ("a", NOWHERE, 0.2)))["cat"]
+    # Three detections: targets of 4/5 and 1/5, which two levels reach exactly.
+    assert platt(np.array([0.8, 0.2])) == pytest.approx([4 / 5, 1 / 5], abs=1e-4)
 
 
 def test_classes_without_detections_are_left_as_they_are(objects, regions):

@@ -6,6 +6,7 @@ import pytest
 from farther.errors import DataError, ParameterError
 from farther.metrics import wilderness
 from farther.metrics.closed_set import ClosedSet
+from farther.tables import Objects
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 CLOSED, WILD = ["a", "b"], ["w1", "w2", "w3", "w4"]
@@ -251,8 +252,10 @@ def test_the_published_code_takes_the_largest_precision_from_the_recall_on(objec
 
 
 def test_the_published_code_matches_in_row_order_and_by_the_best_object_of_any_class(objects, regions):
-    truth = objects(("a", FIRST, "cat"), ("a", [0, 0, 100, 95], "dog"))
+    others = objects(("a", FIRST, "fox"), ("a", [0, 0, 100, 99], "cat")).with_columns(is_crowd=[False, True])
+    truth = Objects.concatenate([others, objects(("a", FIRST, "cat"), ("a", [0, 0, 100, 95], "dog"))])
     # The second row is surer, but the first took the cat. The third overlaps the cat most, which is not a dog.
+    # Neither unknown objects nor crowds are matched.
     found = regions(("a", FIRST, 0.5, "cat"), ("a", FIRST, 0.9, "cat"), ("a", [0, 0, 100, 99], 0.8, "dog"))
     case = truth, found, ["a"], regions(), []
     assert wilderness.Wilderness(*case).operating_points(1.0) == pytest.approx([0.9, 0.8])

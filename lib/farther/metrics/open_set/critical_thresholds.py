@@ -113,9 +113,8 @@ def _steps(image: np.ndarray, scores: np.ndarray, images: int) -> tuple[np.ndarr
     """
     order = np.lexsort((scores, image))
     sorted_image, sorted_score = image[order], scores[order]
-    is_new = np.ones(len(order), dtype=bool)
-    is_new[1:] = (sorted_image[1:] != sorted_image[:-1]) | (sorted_score[1:] != sorted_score[:-1])
-    number = np.cumsum(is_new) - 1
+    number = np.zeros(len(order), dtype=np.int64)
+    number[1:] = np.cumsum(sorted_score[1:] != sorted_score[:-1])  # where an image starts, it is started from anew
     first = np.searchsorted(sorted_image, np.arange(images))
     start = number[np.minimum(first, max(len(number) - 1, 0))] if len(number) else np.zeros(images, dtype=np.int64)
     place = number - start[sorted_image]
