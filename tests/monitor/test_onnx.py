@@ -8,10 +8,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from sklearn.preprocessing import normalize
 from tests.detectors.test_detr import save_folder
 from tests.monitor.conftest import Deployed, make, propose, scene
 from tests.monitor.test_monitor import CLASSES, KINDS, one_stage
@@ -21,15 +23,18 @@ from torchvision.models.detection.anchor_utils import AnchorGenerator
 from farther import detectors, methods
 from farther.detectors import dense
 from farther.detectors.networks.architectures import CompactPyramid
+from farther.detectors.proposals import read_sources
 from farther.errors import DataError, ParameterError
+from farther.methods import activations
 from farther.methods.base import METHODS
 from farther.metrics import open_set
 from farther.monitor import Bundle
 from farther.monitor.onnx import proposals
 from farther.monitor.onnx.compare import compare
-from farther.monitor.onnx.export import OPSET, Decisions, write_graph
-from farther.monitor.onnx.rows import Rows
-from farther.monitor.onnx.scores import SCORERS, scorer
+from farther.monitor.onnx.export import GRAPHS, OPSET, Decisions, inputs_of, write_graph
+from farther.monitor.onnx.preprocessing import described
+from farther.monitor.onnx.rows import Rows, unit
+from farther.monitor.onnx.scores import SCORERS, scorer, sharpening
 from farther.tables import Header, Regions
 
 #: Of each adapter, a method that reads the most.
@@ -71,17 +76,21 @@ PROPOSED = {
 }
 
 
+def weights_of(kind: str, folder: Path, monkeypatch) -> str:
+    """The checkpoint of an adapter's smallest network here."""
+    if kind not in ("retinanet", "fcos"):
+        return KINDS["faster_rcnn" if kind == "mask_rcnn" else kind].weights(folder)
+    network, anchors = (RetinaNet, 9) if kind == "retinanet" else (FCOS, 1)
+    monkeypatch.setitem(dense.BUILDERS, f"{kind}_resnet50_fpn", (lambda **_: small(network), anchors))
+    torch.manual_seed(5)
+    return one_stage(small(network), folder)
+
+
 def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     """A small run of an adapter."""
     case = KINDS["faster_rcnn" if kind == "mask_rcnn" else kind]
-    weights = case.weights
-    if kind in ("retinanet", "fcos"):
-        network, anchors = (RetinaNet, 9) if kind == "retinanet" else (FCOS, 1)
-        monkeypatch.setitem(dense.BUILDERS, f"{kind}_resnet50_fpn", (lambda **_: small(network), anchors))
-        torch.manual_seed(5)
-        weights = lambda folder: one_stage(small(network), folder)  # noqa: E731
-    method = EXPORTED[kind]
-    entry = {"adapter": kind, "weights": weights(folder), "params": {**case.params, "device": "cpu"}, **case.more}
+    method, weights = EXPORTED[kind], weights_of(kind, folder, monkeypatch)
+    entry = {"adapter": kind, "weights": weights, "params": {**case.params, "device": "cpu"}, **case.more}
     entry.pop("passes", None)
     source, threshold, operating = PROPOSED.get(kind, (None, None, case.operating))
     made = make(folder, entry, {method: case.methods[method]}, operating)
@@ -113,6 +122,29 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(kind, t
     assert found.largest["relative"] < 1e-4
     assert found.largest["box"] < 1e-3
     assert found.largest["confidence"] < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["faster_rcnn", "detr", "retinanet", "fcos"])
+def test_the_network_that_is_traced_finds_the_detectors_boxes_columns_and_proposals(kind, tmp_path, monkeypatch):
+    case, (source, _, operating) = KINDS[kind], PROPOSED[kind]
+    weights = weights_of(kind, tmp_path, monkeypatch)
+    detector = detectors.create(kind, weights=weights, **{**case.params, "device": "cpu"})
+    columns = ["features", "latent"] if kind in ("faster_rcnn", "detr") else ["latent"]
+    selection = read_sources("run", {source: {}})[source].selection()
+    network = GRAPHS[type(detector)](detector, columns, operating, selection).eval()
+    for number in range(200, 203):  # upright, wide and square
+        image = scene(number)
+        with torch.no_grad():
+            found = {name: values.numpy() for name, values in network(*inputs_of(detector, image).values()).items()}
+        regions, proposed = detector.forward_proposals([detector.prepare(image)], ["a"], {source: selection})
+        detections = regions.above(operating)
+        assert min(len(detections), len(proposed)) > 1
+        np.testing.assert_array_equal(found["label"], detections.label)
+        np.testing.assert_allclose(found["confidence"], detections.score, atol=1e-5)
+        for name in ("box", "logits", *columns):
+            np.testing.assert_allclose(found[name], detections.array(name), rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(found["proposal_objectness"], proposed.score, atol=1e-5)
+        np.testing.assert_allclose(found["proposal_box"], proposed.box, atol=1e-2)
 
 
 @pytest.mark.parametrize("iou", [0.3, 0.5])
@@ -228,13 +260,73 @@ def test_the_score_of_a_graph_is_the_methods(name, params, regions):
 @pytest.mark.parametrize("activation", ["sigmoid", "exp"])
 @pytest.mark.parametrize("name", ["msp", "energy", "entropy", "gen", "temperature_scaling"])
 def test_sigmoid_heads_are_read_as_the_method_reads_them(name, activation, regions):
-    logits = -np.logaddexp(0, -regions.logits[:, 1:]) if activation == "exp" else regions.logits[:, 1:]
+    logits = -np.logaddexp(0, -regions.logits[:, 1:]) if activation == "exp" else regions.logits[:, 1:].copy()
+    logits[-1] = 0  # as logarithms: sigmoids that float32 rounds to 1
     columns = {"box": regions.box, "score": regions.score, "label": regions.label - 1, "logits": logits}
     header = {"classes": ("a", "b", "c", "d"), "activation": activation}
     sigmoid = Regions(image_id=regions.image_id, region_id=regions.region_id, **columns, **header)
     params = {"temperature": 2.0} if name in ("energy", "temperature_scaling") else {}
     method = methods.create(name, activation="detector", **params)
-    np.testing.assert_allclose(in_onnxruntime(method, sigmoid), method.score(sigmoid), rtol=1e-9, atol=1e-12)
+    expected = method.score(sigmoid)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(in_onnxruntime(method, sigmoid), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_relations_at_the_threshold_do_not_count_in_a_graph_either(regions):
+    logits = np.zeros((12, 5), np.float32)  # four classes, equally likely: relations of 0 and 1/4
+    rows = regions[:12].with_columns(features=np.eye(12, dtype=np.float32), logits=logits)
+    for threshold, expected in ((0.25, 0.0), (0.2, 0.25)):
+        method = methods.create("relation", threshold=threshold).fit(rows)
+        np.testing.assert_allclose(method.score(rows), expected)
+        np.testing.assert_allclose(in_onnxruntime(method, rows), expected)
+
+
+def test_rows_have_norm_1_unless_they_are_zero():
+    rows = np.random.default_rng(0).normal(size=(20, 6)) * np.geomspace(1e-6, 1e6, 20)[:, None]
+    rows[3] = 0
+    np.testing.assert_allclose(unit(torch.from_numpy(rows)).numpy(), normalize(rows), rtol=1e-12)
+
+
+def test_activations_are_sharpened_as_the_methods_do():
+    before = np.array([2.0, 2.0, 2.0, 3.0, 0.0, 1e3])
+    after = np.array([0.0, 1.0, -1.0, 2.0, 0.0, 1.0])  # a sum of 0 is a ratio of 0, and ratios are bounded
+    found = sharpening(torch.from_numpy(before), torch.from_numpy(after))
+    np.testing.assert_allclose(found.numpy(), activations.sharpening(before, after), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [(torch.expm1, [-20.0, -1.5, -1e-7, 0.0, 1e-7, 0.3, 2.0]), (torch.special.entr, [0.0, 1e-30, 0.2, 1.0, 3.0])],
+)
+def test_functions_that_onnx_has_not_are_computed_by_those_that_it_has(function, values):
+    class Function(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    x, file, name = torch.tensor(values), io.BytesIO(), f"aten::{function.__name__}"
+    torch.onnx.register_custom_op_symbolic(name, proposals.SYMBOLICS[name], OPSET)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(Function(), (x,), file, dynamo=False, opset_version=OPSET, input_names=["x"])
+    finally:
+        torch.onnx.unregister_custom_op_symbolic(name, OPSET)
+    (found,) = onnxruntime.InferenceSession(file.getvalue()).run(None, {"x": x.numpy()})
+    np.testing.assert_allclose(found, function(x.double()).numpy(), rtol=1e-5)
+
+
+def test_the_steps_that_a_bundle_describes_prepare_an_image_as_the_detector_does(tmp_path):
+    detector = detectors.create("yolo", weights=KINDS["yolo"].weights(tmp_path), device="cpu")
+    numbers = described(detector).numbers
+    for number in range(3):
+        image = scene(number)
+        height, width = image.shape[:2]
+        factor = numbers["longer_side"] / max(height, width)
+        scaled = cv2.resize(image, (round(width * factor), round(height * factor)), interpolation=cv2.INTER_LINEAR)
+        missing = [-side % numbers["multiple"] for side in scaled.shape[:2]]
+        sides = [(side // 2, side - side // 2) for side in missing]
+        expected = np.pad(scaled, [*sides, (0, 0)], constant_values=numbers["value"])
+        np.testing.assert_array_equal(detector.prepare(image).pixels, expected)
 
 
 def test_what_cannot_be_exported_is_refused_by_name_with_the_reason(tmp_path, regions):

@@ -222,7 +222,7 @@ def of_ash(method: ASH, rows: Rows) -> Tensor:
 
 def sharpening(before: Tensor, after: Tensor) -> Tensor:
     """See `farther.methods.activations.sharpening`."""
-    ratio = torch.where(after != 0, before / torch.where(after != 0, after, torch.ones_like(after)), 0.0)
+    ratio = torch.where(after != 0, before / after, 0.0)
     return ratio.clamp(max=activations.LARGEST_EXPONENT).exp()[:, None]
 
 
