@@ -132,13 +132,13 @@ def test_the_network_that_is_traced_finds_the_detectors_boxes_columns_and_propos
     columns = ["features", "latent"] if kind in ("faster_rcnn", "detr") else ["latent"]
     selection = read_sources("run", {source: {}})[source].selection()
     network = GRAPHS[type(detector)](detector, columns, operating, selection).eval()
-    for number in range(200, 203):  # upright, wide and square
-        image = scene(number)
+    # The last one is a pixel wider than a multiple of the strides.
+    for image in (scene(200), scene(201), scene(202), scene(204)[:64, :65]):
         with torch.no_grad():
             found = {name: values.numpy() for name, values in network(*inputs_of(detector, image).values()).items()}
         regions, proposed = detector.forward_proposals([detector.prepare(image)], ["a"], {source: selection})
         detections = regions.above(operating)
-        assert min(len(detections), len(proposed)) > 1
+        assert min(len(detections), len(proposed)) > 0
         np.testing.assert_array_equal(found["label"], detections.label)
         np.testing.assert_allclose(found["confidence"], detections.score, atol=1e-5)
         for name in ("box", "logits", *columns):
@@ -318,8 +318,7 @@ def test_functions_that_onnx_has_not_are_computed_by_those_that_it_has(function,
 def test_the_steps_that_a_bundle_describes_prepare_an_image_as_the_detector_does(tmp_path):
     detector = detectors.create("yolo", weights=KINDS["yolo"].weights(tmp_path), device="cpu")
     numbers = described(detector).numbers
-    for number in range(3):
-        image = scene(number)
+    for image in (scene(0), scene(1), scene(0)[:40], scene(1)[:70, :37]):
         height, width = image.shape[:2]
         factor = numbers["longer_side"] / max(height, width)
         scaled = cv2.resize(image, (round(width * factor), round(height * factor)), interpolation=cv2.INTER_LINEAR)

@@ -103,6 +103,29 @@ def test_number_and_objectness_of_proposals_are_compared_with_those_of_validatio
     assert sum(written["total"]["proposals"]["counts"]) == drift.total.proposals.number
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("numbers", "dispersion"), [((3, 0, 1, 8), 38 / 9), ((2, 2, 3), 1), ((0, 0), 1), ((4,), 1), ((), 1)]
+)
+def test_the_number_of_proposals_varies_at_least_as_a_poisson_s(numbers, dispersion):
+    found = ProposalRates.of(np.repeat(np.arange(len(numbers)), numbers), np.ones(sum(numbers)), len(numbers))
+    assert found.dispersion == pytest.approx(dispersion)
+
+
+def test_proposals_in_pairs_give_an_interval_of_twice_as_many():
+    alone, pairs = (ProposalRates((), (k * 30,), dispersion=k) for k in (1, 2))
+    low, high = consistent(Rates(images=50, proposals=alone), Rates(images=20), "proposals", 0.05)
+    assert 0 < low < 30 / 50 < high
+    of_pairs = consistent(Rates(images=50, proposals=pairs), Rates(images=20), "proposals", 0.05)
+    assert of_pairs == pytest.approx((2 * low, 2 * high))
+
+
+def test_numbers_of_proposals_of_no_image_are_consistent_with_nothing():
+    some, none = Rates(images=5, proposals=ProposalRates((), (3,))), Rates(proposals=ProposalRates((), (3,)))
+    assert consistent(some, Rates(), "proposals", 0.05) is None
+    assert consistent(none, Rates(images=5), "proposals", 0.05) is None
+
+
 def test_proposals_of_a_bundle_without_them_are_refused_and_so_is_a_bundle_s_without_any():
     with pytest.raises(ParameterError, match="ID validation of the bundle has no proposals"):
         Drift(Rates(images=5)).add(0, 0, objectness=np.zeros(1))
@@ -115,6 +138,16 @@ def test_detections_that_agree_within_an_image_count_as_one():
     independent = rates(np.full(2000, 4), np.random.default_rng(0).binomial(4, 0.1, 2000))
     assert alike.design_effect == pytest.approx(4, rel=0.05)
     assert independent.design_effect == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("detections", "unknown", "effect"),
+    [((4, 4), (4, 0), 8), ((4, 4), (2, 2), 1), ((4, 4), (4, 4), 1), ((4, 4), (0, 0), 1), ((0, 0), (0, 0), 1)],
+)
+def test_the_design_effect_of_two_images_by_hand(detections, unknown, effect):
+    # Residuals of ±2: a variance of 2 · 8 beside 8 · 1/4 of independent detections.
+    assert rates(np.array(detections), np.array(unknown)).design_effect == pytest.approx(effect)
 
 
 def test_a_stream_without_drift_seldom_raises_any_false_alarm():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from tests.monitor.predict.conftest import FRAMES
 from farther import detectors, methods
 from farther.command.predict import stop_signal
 from farther.detectors.imported import import_splits
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, FartherError, ParameterError
 from farther.monitor.drawing import KNOWN, REJECTED, UNKNOWN, draw
 from farther.monitor.drift import Rates
 from farther.monitor.monitor import Monitored
@@ -98,6 +99,7 @@ def test_all_files_say_what_the_monitor_found(photos, tmp_path, shard_images):
     boxes = np.concatenate([one.box for one in expected])
     regions = Regions.read(tmp_path / "out/regions")
     assert np.array_equal(regions.box, boxes)
+    assert len(RegionsFolder(tmp_path / "out/regions").shards) == math.ceil(30 / shard_images)
     assert regions.image_id.tolist() == [one.image_id for one in expected for _ in range(len(one))]
     scores = pl.read_parquet(tmp_path / "out/scores.parquet")
     np.testing.assert_allclose(scores["score"], np.concatenate([one.score for one in expected]), rtol=1e-9)
@@ -111,6 +113,7 @@ def test_all_files_say_what_the_monitor_found(photos, tmp_path, shard_images):
     assert np.allclose([result["bbox"][2] for result in results], 15, atol=1e-5)
     assert len(list((tmp_path / "out/pictures").iterdir())) == 30
     assert done.drift.total.images == 30
+    assert [window.rates.images for window in done.drift.windows] == [30]  # the last one is shorter
     assert str(done).startswith("30 images in ")
     assert lines == []
 
@@ -168,6 +171,50 @@ def test_a_source_without_a_usable_image_gives_files_without_rows(photos, tmp_pa
     assert json.loads((tmp_path / "out/detections.json").read_text()) == []
 
 
+def test_a_run_without_an_image_writes_all_files(photos, tmp_path):
+    settings = PredictSettings(out=tmp_path / "out", pictures=False)
+    predict(Monitor(), open_source(str(photos)), settings, log=lambda _: None, stopped=lambda: True)
+    regions = Regions.read(tmp_path / "out/regions")
+    assert (len(regions), regions.header.classes) == (0, HEADER.classes)
+    for name in ("scores", "images"):
+        assert pl.read_parquet(tmp_path / f"out/{name}.parquet").height == 0
+    assert json.loads((tmp_path / "out/detections.json").read_text()) == []
+    assert json.loads((tmp_path / "out/drift.json").read_text())["total"]["images"] == 0
+
+
+def test_pictures_have_the_colours_of_their_images(tmp_path):
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (50, 40), (200, 40, 90)).save(tmp_path / "photos/plain.png")  # no detections
+    run(tmp_path / "photos", tmp_path / "out")
+    picture = np.asarray(Image.open(tmp_path / "out/pictures/plain.jpg"))
+    np.testing.assert_allclose(picture[100:300, 100:300].mean(axis=(0, 1)), (200, 40, 90), atol=3)
+
+
+@pytest.mark.parametrize(
+    ("is_live", "asked", "expected"), [(False, None, 8), (True, None, 1), (False, 3, 3), (True, 3, 3)]
+)
+def test_eight_images_go_through_the_network_together_and_those_of_a_live_source_one_by_one(
+    is_live, asked, expected, tmp_path
+):
+    sizes = []
+
+    class Recording(Monitor):
+        def stream(self, images, batch_size, failed):
+            sizes.append(batch_size)
+            return iter(())
+
+    class Empty(ImageSource):
+        name = "empty"
+
+        def frames(self, failed):
+            yield from ()
+
+    source = Empty()
+    source.is_live = is_live
+    predict(Recording(), source, PredictSettings(out=tmp_path / "out", pictures=False, batch_size=asked))
+    assert sizes == [expected]
+
+
 def test_a_video_becomes_an_annotated_video(video, tmp_path):
     done, _ = run(video, tmp_path / "out", SourceSettings(every=2), window=10)
     info = sv.VideoInfo.from_video_path(str(tmp_path / "out/annotated.mp4"))
@@ -190,6 +237,20 @@ def test_frames_of_another_size_fit_into_the_video(photos, tmp_path):
 
     predict(Monitor(), Growing(), PredictSettings(out=tmp_path / "out"))
     assert sv.VideoInfo.from_video_path(str(tmp_path / "out/annotated.mp4")).total_frames == 2
+
+
+def test_a_video_whose_last_frame_was_not_written_is_refused(video, tmp_path, monkeypatch):
+    written, write = [], sv.VideoSink.write_frame
+
+    def write_frame(sink, frame):
+        written.append(frame)
+        if len(written) < FRAMES // 4:
+            write(sink, frame)
+
+    monkeypatch.setattr(sv.VideoSink, "write_frame", write_frame)
+    with pytest.raises(FartherError, match=r"annotated\.mp4: the video is not whole; its last frame cannot be read"):
+        run(video, tmp_path / "out", SourceSettings(every=4))
+    assert len(written) == FRAMES // 4
 
 
 def test_known_unknown_and_rejected_have_their_colours():
@@ -281,5 +342,6 @@ def test_frames_in_memory_do_not_grow_with_the_number_of_images(tmp_path):
                 yield frame
 
     settings = PredictSettings(out=tmp_path / "out", pictures=False, shard_images=50)
-    predict(Monitor(), Endless(), settings, log=lambda _: None)
+    done = predict(Monitor(), Endless(), settings, log=lambda _: None)
     assert most <= 3
+    assert [window.rates.images for window in done.drift.windows] == [200, 200, 100]

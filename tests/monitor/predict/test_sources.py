@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,60 @@ def test_a_lost_stream_is_opened_again_and_given_up_after_some_attempts():
     assert [name for name, _ in taken.problems] == ["camera.local_gate"] * 3
     assert taken.problems[-1][1] == f"could not be opened again in {len(PAUSES)} attempts"
     assert pauses == [*PAUSES[:2], *PAUSES]
+
+
+def test_a_camera_slower_than_its_reader_is_waited_for(monkeypatch):
+    waited = threading.Event()
+
+    class Watched(threading.Condition):
+        def wait(self, timeout=None):
+            waited.set()
+            return super().wait(timeout)
+
+    class Slow(StandIn):
+        def read(self):
+            waited.wait(5)  # until its reader waits
+            return super().read()
+
+    monkeypatch.setattr(threading, "Condition", Watched)
+    frames = Video(0, SourceSettings(), lambda _: Slow([picture(0), *[None] * 5])).frames(print)
+    assert next(frames).image_id == "camera0_00000001.jpg"
+    frames.close()
+
+
+def test_a_stream_that_is_stopped_is_not_read_any_more(monkeypatch):
+    joined, reading, join = threading.Event(), threading.Event(), threading.Thread.join
+
+    class Slow(StandIn):
+        def read(self):
+            if len(self.frames) == 1:
+                reading.set()
+                joined.wait(5)  # until its end is waited for
+                reading.clear()
+            return super().read()
+
+    def watched(thread, timeout=None):
+        joined.set()
+        join(thread, timeout)
+
+    frames = Video(0, SourceSettings(), lambda _: Slow([picture(0), picture(1)])).frames(print)
+    next(frames)
+    reading.wait(5)
+    monkeypatch.setattr(threading.Thread, "join", watched)
+    frames.close()
+    assert not reading.is_set()
+    joined.set()
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "name"),
+    [("0", 0, "camera0"), ("rtsp://camera.local/gate", "rtsp://camera.local/gate", "camera.local_gate")],
+)
+def test_a_number_is_a_camera_and_an_address_a_stream(text, address, name, monkeypatch):
+    opened = []
+    monkeypatch.setattr("farther.monitor.sources._opencv", lambda found: opened.append(found) or StandIn([]))
+    source = open_source(text)
+    assert (source.name, source.is_live, opened) == (name, True, [address])
 
 
 def test_a_stream_that_is_stopped_releases_its_reader():
