@@ -112,15 +112,15 @@ def test_what_is_none_of_the_four_kinds_is_refused():
 
 
 def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_others_are_scored(folder, make):
-    fails = SHARPNESS.format(name="sharpness") + "        self.none\n"
-    (folder / "fails.py").write_text(fails.replace("return ", ""))
-    for split in ("train", "val", "far"):
-        make(30).write(folder.parent / "regions" / split)
+    of_far = "        if len(regions) == 20: self.none\n        return"
+    (folder / "fails.py").write_text(SHARPNESS.format(name="sharpness").replace("        return", of_far))
+    for split, count in {"train": 30, "val": 30, "far": 20}.items():
+        make(count).write(folder.parent / "regions" / split)
     entries = [read_entry(name, {}) for name in ("sharpness", "msp")]
     codes = dict.fromkeys(("sharpness", "msp"), "1")
     done = score_run(entries, RunRegions(Path("regions")), Path("fitted"), Path("scores"), codes)
     assert done.failed.keys() == {"sharpness"}
-    assert done.failed["sharpness"].startswith("extensions/fails.py, line 13: AttributeError: ")
+    assert done.failed["sharpness"].startswith("extensions/fails.py, line 12: AttributeError: ")
     assert done.scored == ["msp/far", "msp/val"]
     assert sorted(path.parent.name for path in Path("scores").rglob("*.parquet")) == ["msp", "msp"]
 

@@ -225,9 +225,9 @@ def _score_all(regions: RegionsFolder, methods: Mapping[str, Method], tables: Ke
         for batch in regions.batches(columns):
             # A score depends on its own row alone. All cores are busy to the end when each method is shared among them.
             parts = _parts(batch)
-            each = [(name, part) for name in stale for part in parts]
+            each = [(name, methods[name], part) for name in stale for part in parts]
             try:
-                scores = in_threads(lambda of: _score(of[0], methods[of[0]], of[1]), each)
+                scores = in_threads(lambda of: _score(*of), each)
             except DataError as error:
                 raise error.within(regions.path) from None
             for number, name in enumerate(stale):
