@@ -148,17 +148,19 @@ def test_a_camera_slower_than_its_reader_is_waited_for(monkeypatch):
     waited = threading.Event()
 
     class Watched(threading.Condition):
-        def wait(self, timeout=None):
+        def wait_for(self, predicate, timeout=None):
             waited.set()
-            return super().wait(timeout)
+            return super().wait_for(predicate, timeout)
 
     class Slow(StandIn):
         def read(self):
-            waited.wait(5)  # until its reader waits
+            waited.wait(1)  # until its reader waits
             return super().read()
 
+    captures = [Slow([picture(0)])]
     monkeypatch.setattr(threading, "Condition", Watched)
-    frames = Video(0, SourceSettings(), lambda _: Slow([picture(0), *[None] * 5])).frames(print)
+    opened = lambda _: captures.pop() if captures else StandIn([], opens=False)  # noqa: E731
+    frames = Video(0, SourceSettings(), opened, pause=lambda _: None).frames(lambda *_: None)
     assert next(frames).image_id == "camera0_00000001.jpg"
     frames.close()
 
