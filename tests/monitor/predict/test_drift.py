@@ -12,7 +12,7 @@ from scipy.stats import binom, fisher_exact
 
 from farther.errors import ParameterError
 from farther.monitor.drift import KEPT, SHARES, Drift, Rates, consistent
-from farther.monitor.drift_page import write_drift
+from farther.monitor.drift_page import OF_PROPOSALS, content, write_drift
 from farther.monitor.proposal_rates import ProposalRates
 
 SPEC = re.compile(r'<script type="application/json" id="(drift-\d)">(.*?)</script>', re.DOTALL)
@@ -42,11 +42,29 @@ def test_rates_count_what_is_there():
     assert Rates(**json.loads(json.dumps(found.to_json()))) == found
 
 
-def test_the_interval_holds_exactly_the_shares_that_fishers_test_does_not_refuse():
-    validation, size, level = Rates(images=50, rejected=5), 20, 0.1
+def test_images_that_are_counted_one_by_one_have_the_rates_of_all():
+    random = np.random.default_rng(6)
+    detections = random.integers(0, 4, 30)
+    unknown, names = random.binomial(detections, 0.3), [str(number) for number in range(30)]
+    expected = rates(detections, unknown, rejected=7).to_json()
+    drift = Drift(Rates(images=5))
+    for number, (count, flagged) in enumerate(zip(detections, unknown, strict=True)):
+        drift.add(int(count), int(flagged), accepted=number >= 7)
+    assert {**drift.total.to_json(), "design_effect": expected["design_effect"]} == expected
+    objectness = random.random(40)
+    validation = Rates.of(np.zeros(0, object), np.zeros(0, bool), names, [], (random.choice(names, 40), objectness))
+    drift = Drift(validation)
+    for part in np.split(objectness, [0, 3, 17, 39]):
+        drift.add(0, 0, objectness=part)
+    assert drift.total.proposals.counts == validation.proposals.counts
+
+
+@pytest.mark.parametrize("found", [0, 5, 25, 46, 50])
+def test_the_interval_holds_exactly_the_shares_that_fishers_test_does_not_refuse(found):
+    validation, size, level = Rates(images=50, rejected=found), 20, 0.1
     low, high = consistent(validation, Rates(images=size), "rejected", level)
     for rejected in range(size + 1):
-        table = [[rejected, size - rejected], [5, 45]]
+        table = [[rejected, size - rejected], [found, 50 - found]]
         tails = [fisher_exact(table, alternative=side).pvalue for side in ("less", "greater")]
         assert (min(tails) >= level / 2) == (low <= rejected / size <= high), rejected
 
@@ -126,6 +144,13 @@ def test_numbers_of_proposals_of_no_image_are_consistent_with_nothing():
     assert consistent(none, Rates(images=5), "proposals", 0.05) is None
 
 
+def test_the_number_of_proposals_is_by_image_and_the_share_above_the_median_by_proposal():
+    validation = Rates(images=8, proposals=ProposalRates((0.5,), (1, 3)))
+    assert (validation.share("proposals"), validation.share("objectness")) == (4 / 8, 3 / 4)
+    assert list(validation.compared) == [*SHARES, "proposals", "objectness"]
+    assert list(Rates(images=8).compared) == list(SHARES)
+
+
 def test_proposals_of_a_bundle_without_them_are_refused_and_so_is_a_bundle_s_without_any():
     with pytest.raises(ParameterError, match="ID validation of the bundle has no proposals"):
         Drift(Rates(images=5)).add(0, 0, objectness=np.zeros(1))
@@ -164,6 +189,21 @@ def test_a_stream_without_drift_seldom_raises_any_false_alarm():
         naive += any(not low <= share <= high for (low, high), share in zip(within, shares, strict=True))
     assert alarms <= 0.05 * streams
     assert naive > 0.8 * streams
+
+
+@pytest.mark.parametrize("proposals", [None, ProposalRates((0.5,), (20, 20))])
+def test_levels_of_all_values_and_windows_add_up_to_the_level(proposals, monkeypatch):
+    levels = []
+
+    def recording(validation, window, share, level):
+        levels.append(level)
+        return consistent(validation, window, share, level)
+
+    monkeypatch.setattr("farther.monitor.drift.consistent", recording)
+    drift = Drift(Rates(images=50, proposals=proposals), window=1, level=0.2)
+    for _ in range(100):
+        drift.add(0, 0, objectness=None if proposals is None else np.ones(1))
+    assert 0.98 * 0.2 < sum(levels) < 0.2
 
 
 def test_drift_is_reported_in_one_line():
@@ -222,8 +262,31 @@ def test_the_page_opens_from_disk_and_draws_each_share(tmp_path):
     for spec in specs.values():
         assert "<path" in vl_convert.vegalite_to_svg({**json.loads(spec), "width": 300}, show_warnings=False)
     written = json.loads((tmp_path / "drift.json").read_text())
-    assert written["alarms"] == 1
+    assert (written["format"], written["version"]) == ("farther.drift", 1)
+    assert (written["windows"], written["alarms"]) == (5, 1)
     assert written["last_windows"][-1]["outside"] == ["unknown"]
+
+
+def test_the_page_says_what_was_counted_and_how_many_windows_were_outside():
+    drift = Drift(Rates(images=1000, rejected=100, detections=2000, unknown=200), window=20)
+    feed(drift, np.full(60, 2), np.repeat([0, 2, 0], 20))
+    page = content(drift)
+    caption = "Shares. Validation: 1,000 images, 2,000 detections; monitored: 60 images, 120 detections."
+    assert page["overview"].caption == caption
+    assert page["overview"].frame["windows outside"].to_list() == [1, 0, 0]
+    assert (page["proposals"], page["numbers"]) == (None, [])
+
+
+def test_the_page_of_a_bundle_with_proposals_has_their_numbers_and_charts():
+    validation = of_proposals([np.linspace(0, 1, 41)] * 25)
+    titles = []
+    for objectness in (np.linspace(0, 1, 41), np.zeros(0)):
+        page = content(watched(validation, [objectness] * 100))
+        numbers = f"proposals: validation 1,025, monitored {100 * len(objectness):,}."
+        assert page["overview"].caption.endswith(f"; {numbers}")
+        titles.append([chart.title for chart in page["proposals"].charts])
+    assert titles[0] == [*OF_PROPOSALS.values(), "Objectness of all proposals"]
+    assert titles[1] == [OF_PROPOSALS["proposals"]]  # there is nothing to take a share of
 
 
 def test_one_window_has_no_page(tmp_path):
