@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from farther import detectors, methods
 from farther.command.predict import stop_signal
 from farther.detectors.imported import import_splits
 from farther.errors import DataError, FartherError, ParameterError
-from farther.monitor.drawing import KNOWN, REJECTED, UNKNOWN, draw
+from farther.monitor.drawing import KNOWN, PROPOSED, REJECTED, UNKNOWN, draw
 from farther.monitor.drift import Rates
 from farther.monitor.monitor import Monitored
 from farther.monitor.predict import LISTED, PredictSettings, predict
@@ -272,6 +273,20 @@ def test_known_unknown_and_rejected_have_their_colours():
         assert colours == {sv.Color.from_hex(code).as_bgr() for code in (KNOWN, UNKNOWN)}
         edge = tuple(seen[10 * side, 0].tolist())
         assert edge == ((0, 0, 0) if accepted else sv.Color.from_hex(REJECTED).as_bgr())
+
+
+@pytest.mark.parametrize(("proposals", "accepted"), itertools.product((None, Regions.empty(HEADER)), (True, False)))
+def test_the_legend_has_a_whole_key_of_each_colour_and_the_images_name(proposals, accepted):
+    found = Monitored("", Regions.empty(HEADER), *np.zeros((3, 0)), accepted=accepted, proposals=proposals)
+    pixels, height = np.zeros((40, 50, 3), np.uint8), 13 * 40  # the image is enlarged 13 times
+    legend, named = (draw(pixels, replace(found, image_id=name))[height:] for name in ("", "a"))
+    shown = {KNOWN: True, UNKNOWN: True, PROPOSED: proposals is not None, REJECTED: not accepted}
+    for code, has_key in shown.items():
+        rows, columns = np.nonzero((legend == sv.Color.from_hex(code).as_bgr()).all(axis=2))
+        assert (len(rows) > 50) == has_key
+        assert not has_key or len(rows) == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
+    changed = np.nonzero((legend != named).any(axis=2))[0]
+    assert 0 < changed.min() < changed.max() < len(legend) - 1
 
 
 def test_ctrl_c_ends_the_run_with_everything_written(photos, tmp_path):
