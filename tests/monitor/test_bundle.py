@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,9 @@ from tests.monitor.conftest import DEMO, Deployed, make, scene
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles
 from farther.monitor import Bundle, BundleSource, Chosen, Monitor, write_bundle
+from farther.monitor.bundle import header_digest
 from farther.scoring.entries import read_entry
+from farther.tables import Header
 
 METHODS = {
     "msp": {},
@@ -98,6 +101,16 @@ def test_changed_classes_and_paths_out_of_the_folder_are_refused(deployed):
         Bundle.load(folder).detector("cpu")
 
 
+def test_a_header_that_is_not_the_checkpoints_is_refused(deployed):
+    folder = deployed.bundle("msp")
+    info = json.loads((folder / "bundle.json").read_text())
+    header = {**info["header"], "classes": info["header"]["classes"][::-1]}
+    digests = {**info["digests"], "header": header_digest(Header.from_json(header, folder, folder / "bundle.json"))}
+    bundle = Bundle.load(changed(folder, header=header, digests=digests))
+    with pytest.raises(DataError, match="classes or last layer are not those that the method was fitted on"):
+        Monitor(bundle, device="cpu")
+
+
 def test_a_changed_method_is_refused(deployed):
     folder = deployed.bundle("knn")
     state = load_file(folder / "method/state.safetensors")
@@ -127,10 +140,12 @@ def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
     }
     with pytest.raises(DataError, match="have changed since: run `dvc repro evaluate@run`"):
         write_bundle(replace(source, detector=other), tmp_path / "bundle")
-    deployed.files.threshold.rename(tmp_path / "threshold.json")
-    with pytest.raises(DataError, match="run `dvc repro evaluate@run`"):
-        write_bundle(source, tmp_path / "bundle")
-    (tmp_path / "threshold.json").rename(deployed.files.threshold)
+    for file in (deployed.files.threshold, deployed.files.regions("val") / "regions.json"):
+        file.rename(tmp_path / file.name)
+        absent = f"{re.escape(str(file))}: the file does not exist: the run has no such artifact yet: run `dvc repro "
+        with pytest.raises(DataError, match=f"{absent}evaluate@run`"):
+            write_bundle(source, tmp_path / "bundle")
+        (tmp_path / file.name).rename(file)
     assert not (tmp_path / "bundle").exists()
 
 

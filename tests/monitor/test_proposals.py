@@ -17,7 +17,7 @@ from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.methods import load
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, beside
-from farther.monitor import Bundle
+from farther.monitor import Bundle, Monitor
 from farther.monitor.drawing import PROPOSED, draw
 from farther.monitor.predict import PredictSettings, predict
 from farther.monitor.sources import open_source
@@ -178,6 +178,15 @@ def test_a_rule_that_was_changed_is_not_loaded(change, message, deployed, measur
     file.write_text(json.dumps(info))
     with pytest.raises(DataError, match=message):
         Bundle.load(file.parent)
+
+
+def test_proposals_of_another_detector_are_none_of_a_bundles_network(deployed):
+    folder = deployed.bundle("energy")
+    info = json.loads((folder / "bundle.json").read_text())
+    info["proposals"]["params"] = deployed.entry["proposals"]["other"]
+    (folder / "bundle.json").write_text(json.dumps(info))
+    with pytest.raises(ParameterError, match="kind 'second_detector': they do not come of the bundle's network"):
+        Monitor.load(folder, device="cpu")
 
 
 def test_a_graph_gives_only_proposals_that_it_computes_by_objectness(deployed, measured):
