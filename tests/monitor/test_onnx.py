@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -16,7 +19,7 @@ import torch
 from sklearn.preprocessing import normalize
 from tests.detectors.test_detr import save_folder
 from tests.monitor.conftest import Deployed, make, propose, scene
-from tests.monitor.test_monitor import CLASSES, KINDS, one_stage
+from tests.monitor.test_monitor import CLASSES, KINDS, one_stage, vit
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 
@@ -29,9 +32,11 @@ from farther.methods import activations
 from farther.methods.base import METHODS
 from farther.metrics import open_set
 from farther.monitor import Bundle
+from farther.monitor.bundle_proposals import BundledProposals
+from farther.monitor.monitor import Monitored
 from farther.monitor.onnx import proposals
 from farther.monitor.onnx.compare import compare
-from farther.monitor.onnx.export import GRAPHS, OPSET, Decisions, inputs_of, write_graph
+from farther.monitor.onnx.export import GRAPHS, OPSET, Decisions, Scored, inputs_of, write_graph
 from farther.monitor.onnx.preprocessing import described
 from farther.monitor.onnx.rows import Rows, unit
 from farther.monitor.onnx.scores import SCORERS, scorer, sharpening
@@ -147,6 +152,60 @@ def test_the_network_that_is_traced_finds_the_detectors_boxes_columns_and_propos
         np.testing.assert_allclose(found["proposal_box"], proposed.box, atol=1e-2)
 
 
+def monitored(label, score, unknown, box=0.0, proposed=(), objectness=0.5):
+    """An image's detections whose boxes, and those of proposals, begin at the same number on both axes."""
+    count = len(label)
+    columns = {"box": np.add.outer(np.full(count, box), [0, 0, 1, 1]), "label": label, "score": np.full(count, 0.5)}
+    of_image = {"image_id": ["a"] * count, "region_id": np.arange(count), "classes": ("x", "y")}
+    regions = Regions(**of_image, **columns, logits=np.zeros((count, 2)))
+    proposals = Regions(
+        image_id=["a"] * len(proposed), region_id=np.arange(len(proposed)), classes=("object",),
+        box=np.add.outer(np.asarray(proposed, float), [0, 0, 5, 5]), score=np.full(len(proposed), objectness),
+        label=np.zeros(len(proposed), int), logits=np.zeros((len(proposed), 1)),
+    )  # fmt: skip
+    return Monitored("a", regions, np.array(score), np.array(unknown, bool), regions.score, proposals=proposals)
+
+
+def test_differences_of_a_graph_are_counted_and_the_largest_are_kept(monkeypatch):
+    both = [  # the monitor's, and the graph's
+        (
+            monitored([0, 1], [10, 0.5], [0, 0], 0, [0, 100], 0.5),
+            monitored([0, 1], [10.4, 0.4], [0, 1], 2, [0.008, 50, 70], 0.3),
+        ),
+        (monitored([0, 1], [0, 0], [0, 0]), monitored([0, 0], [99, 99], [1, 1], 99)),
+        (monitored([], [], []), monitored([0], [99], [1], 99)),
+        (monitored([], [], [], 0, [0]), monitored([], [], [])),
+        (monitored([1], [-3], [1], 0, [0]), monitored([1], [-3], [1], 0, [0])),
+    ]
+    outputs = ("box", "label", "confidence", "logits", "score", "unknown", "proposal_box", "proposal_objectness")
+
+    class Session:
+        def __init__(self, file, providers):
+            pass
+
+        def get_outputs(self):
+            return [SimpleNamespace(name=name) for name in outputs]
+
+        def run(self, names, given):
+            found = both[int(given["image"])][1]
+            regions, proposals = found.regions, found.proposals
+            columns = regions.box, regions.label, regions.score, regions.logits, found.score, found.unknown
+            return [*columns, proposals.box, proposals.score]
+
+    bundle = SimpleNamespace(
+        info=SimpleNamespace(onnx=SimpleNamespace(file="f")), folder=Path(), detector=lambda _: None
+    )
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr("farther.monitor.onnx.compare.Monitor", lambda *_: lambda image: both[image][0])
+    monkeypatch.setattr("farther.monitor.onnx.compare.inputs_of", lambda _, image: {"image": torch.tensor(image)})
+    found = compare(bundle, range(len(both)))
+    assert (found.images, found.detections, found.unmatched, found.unknown) == (5, 3, 2, 1)
+    assert (found.proposals, found.other_proposals) == (4, 1 + 2 + 1)
+    expected = {"box": 2, "confidence": 0, "logits": 0, "score": 0.4, "relative": 0.1}
+    of_proposals = {"proposal_box": 0.008, "proposal_objectness": 0.2}
+    assert found.largest == pytest.approx({**expected, **of_proposals}, abs=1e-6)
+
+
 @pytest.mark.parametrize("iou", [0.3, 0.5])
 def test_the_graph_drops_the_proposals_on_detections_that_the_pipeline_drops(iou):
     random = np.random.default_rng(0)
@@ -188,6 +247,45 @@ def regions() -> Regions:
         bias=bias,
         detector={"vos_head": {"energy_weight": [1, 0.5, 0, 2], "weight": [-0.2, 0.3], "bias": [0.1, 0.2]}},
     )
+
+
+def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(regions):
+    header = replace(regions.header, unknown_columns=(2, 3))
+    names = ("image_id", "region_id", "score", "label", "logits")
+    random, method = np.random.default_rng(1), methods.create("msp")
+    low = random.uniform(0, 90, (100, 2))
+    boxes = np.hstack([low, low + random.uniform(1, 40, (100, 2))])
+    detections, others = (
+        Regions(header=header, box=boxes[rows], **{name: regions[rows].array(name) for name in names})
+        for rows in (slice(0, 30), slice(30, 100))
+    )
+    found = {"box": detections.box, "label": detections.label.astype(int), "confidence": detections.score}
+    found |= {"logits": detections.logits, "proposal_box": others.box, "proposal_objectness": others.score}
+    given = {name: torch.from_numpy(np.array(values)) for name, values in found.items()}
+
+    class Found(torch.nn.Module):
+        detector = SimpleNamespace(features_dtype="float32")
+
+        def forward(self):
+            return dict(given)
+
+    beside = open_set.proposals.beside(others, detections)
+    limit = float(np.sort(others.score[beside])[5])
+    rule = BundledProposals(source="s", params={"kind": "rpn"}, threshold=limit, iou=0.5, alarms=1.0)
+
+    def decided(tau: float) -> dict[str, np.ndarray]:
+        module = Scored(Found(), method, header, Decisions(0.0, tau, rule))
+        return {name: values.numpy() for name, values in zip(module.outputs, module(), strict=True)}
+
+    score = decided(0.0)["score"]
+    np.testing.assert_allclose(score, method.score(detections), rtol=1e-12)
+    assert 0 < (score < -1).sum() < 30  # detected as unknown
+    for row in range(30):
+        assert decided(float(score[row]))["unknown"].sum() == (score < score[row]).sum()
+    called = rule.called(others, detections, np.full(len(others), 1e4), method)
+    assert len(called) == beside.sum() - 6
+    np.testing.assert_array_equal(decided(0.0)["proposal_objectness"], others.score[beside & (others.score > limit)])
+    np.testing.assert_allclose(np.sort(decided(0.0)["proposal_objectness"]), np.sort(called.score))
 
 
 #: Parameters of a method's variants.
@@ -294,21 +392,25 @@ def test_activations_are_sharpened_as_the_methods_do():
     np.testing.assert_allclose(found.numpy(), activations.sharpening(before, after), rtol=1e-12)
 
 
+def export_function(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, file: io.BytesIO) -> None:
+    class Function(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Function(), (x,), file, dynamo=False, opset_version=OPSET, input_names=["x"])
+
+
 @pytest.mark.parametrize(
     ("function", "values"),
     [(torch.expm1, [-20.0, -1.5, -1e-7, 0.0, 1e-7, 0.3, 2.0]), (torch.special.entr, [0.0, 1e-30, 0.2, 1.0, 3.0])],
 )
 def test_functions_that_onnx_has_not_are_computed_by_those_that_it_has(function, values):
-    class Function(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return function(x)
-
     x, file, name = torch.tensor(values), io.BytesIO(), f"aten::{function.__name__}"
     torch.onnx.register_custom_op_symbolic(name, proposals.SYMBOLICS[name], OPSET)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(Function(), (x,), file, dynamo=False, opset_version=OPSET, input_names=["x"])
+        export_function(function, x, file)
     finally:
         torch.onnx.unregister_custom_op_symbolic(name, OPSET)
     (found,) = onnxruntime.InferenceSession(file.getvalue()).run(None, {"x": x.numpy()})
@@ -386,6 +488,26 @@ def test_detectron2s_networks_are_refused_by_name(tmp_path):
     header = Header(classes=("background", *CLASSES), background_index=0)
     with pytest.raises(ParameterError, match="'faster_rcnn' cannot be exported: resnet50_fpn_msra computes anchors"):
         write_graph(detector, methods.create("msp"), header, Decisions(0.5, 0.5), tmp_path)
+
+
+def test_a_graph_of_more_than_a_file_of_protocol_buffers_holds_is_refused(tmp_path, monkeypatch, regions):
+    detector = detectors.create("transformers_classifier", weights=vit(tmp_path), device="cpu")
+    method = methods.create("knn", k=3).fit(regions)
+    size = sum(values.nbytes for values in detector.network.network.parameters())
+    monkeypatch.setattr("farther.monitor.onnx.export.LARGEST", size)
+    with pytest.raises(ParameterError, match=r"'knn' cannot be exported .* 0\.0 GiB, and an ONNX file at most 2"):
+        write_graph(detector, method, detector.header(), Decisions(0.0, 0.0), tmp_path)
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_writing_a_graph_leaves_the_exporter_of_others_as_it_was(tmp_path):
+    detector = detectors.create("transformers_classifier", weights=vit(tmp_path), device="cpu")
+    before = torch.backends.mha.get_fastpath_enabled()
+    write_graph(detector, methods.create("msp"), detector.header(), Decisions(0.0, 0.0), tmp_path)
+    assert torch.backends.mha.get_fastpath_enabled() == before
+    for function in (torch.expm1, torch.special.entr):
+        with pytest.raises((torch.onnx.errors.UnsupportedOperatorError, ValueError)):  # no steps, or no longer any
+            export_function(function, torch.ones(3), io.BytesIO())
 
 
 def test_a_graph_that_was_changed_is_not_loaded(tmp_path):
