@@ -22,10 +22,12 @@ from tests.monitor.conftest import Deployed, make, propose, scene
 from tests.monitor.test_monitor import CLASSES, KINDS, one_stage, vit
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
+from ultralytics.utils.ops import scale_boxes
 
 from farther import detectors, methods
 from farther.detectors import dense
 from farther.detectors.networks.architectures import CompactPyramid
+from farther.detectors.networks.yolo import letterbox
 from farther.detectors.proposals import read_sources
 from farther.errors import DataError, ParameterError
 from farther.methods import activations
@@ -37,6 +39,7 @@ from farther.monitor.monitor import Monitored
 from farther.monitor.onnx import proposals
 from farther.monitor.onnx.compare import compare
 from farther.monitor.onnx.export import GRAPHS, OPSET, Decisions, Scored, inputs_of, write_graph
+from farther.monitor.onnx.networks import YoloGraph
 from farther.monitor.onnx.preprocessing import described
 from farther.monitor.onnx.rows import Rows, unit
 from farther.monitor.onnx.scores import SCORERS, scorer, sharpening
@@ -129,16 +132,28 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(kind, t
     assert found.largest["confidence"] < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["faster_rcnn", "detr", "retinanet", "fcos"])
-def test_the_network_that_is_traced_finds_the_detectors_boxes_columns_and_proposals(kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("faster_rcnn", {}),
+        ("faster_rcnn", {"latent": "levels"}),
+        ("yolo", {}),
+        ("detr", {}),
+        ("retinanet", {}),
+        ("fcos", {}),
+    ],
+)
+def test_the_network_that_is_traced_finds_the_detectors_boxes_columns_and_proposals(
+    kind, params, tmp_path, monkeypatch
+):
     case, (source, _, operating) = KINDS[kind], PROPOSED[kind]
     weights = weights_of(kind, tmp_path, monkeypatch)
-    detector = detectors.create(kind, weights=weights, **{**case.params, "device": "cpu"})
+    detector = detectors.create(kind, weights=weights, **{**case.params, **params, "device": "cpu"})
     columns = ["features", "latent"] if kind in ("faster_rcnn", "detr") else ["latent"]
-    selection = read_sources("run", {source: {}})[source].selection()
+    selection = read_sources("run", {source: {"candidates": 100}})[source].selection()
     network = GRAPHS[type(detector)](detector, columns, operating, selection).eval()
     # The last one is a pixel wider than a multiple of the strides.
-    for image in (scene(200), scene(201), scene(202), scene(204)[:64, :65]):
+    for image in (scene(200), scene(201), scene(202), scene(200)[:64, :65]):
         with torch.no_grad():
             found = {name: values.numpy() for name, values in network(*inputs_of(detector, image).values()).items()}
         regions, proposed = detector.forward_proposals([detector.prepare(image)], ["a"], {source: selection})
@@ -150,6 +165,30 @@ def test_the_network_that_is_traced_finds_the_detectors_boxes_columns_and_propos
             np.testing.assert_allclose(found[name], detections.array(name), rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(found["proposal_objectness"], proposed.score, atol=1e-5)
         np.testing.assert_allclose(found["proposal_box"], proposed.box, atol=1e-2)
+
+
+def test_yolo_is_traced_for_images_of_any_shape_although_it_has_seen_one_before():
+    params = {"score_threshold": 0.001, "image_size": 96, "device": "cpu"}
+    detector = detectors.create("yolo", weights=KINDS["yolo"].weights(None), **params)
+    network = GRAPHS[type(detector)](detector, [], 0.0).eval()
+    wide, upright = (tuple(inputs_of(detector, scene(number)).values()) for number in (201, 202))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network(*wide)
+        traced = torch.jit.trace(network, wide, check_trace=False, strict=False)
+        for given in (wide, upright):
+            found, expected = traced(*given), network(*given)
+            assert len(expected["box"]) > 0
+            np.testing.assert_allclose(found["box"].numpy(), expected["box"].numpy(), atol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (80, 80), (64, 65), (333, 500), (7, 500), (1, 500), (900, 2), (1, 1)])
+def test_boxes_of_padded_images_are_placed_as_ultralytics_does(shape):
+    corners = np.random.default_rng(0).uniform(-10, 210, (50, 2, 2))
+    boxes = torch.from_numpy(np.sort(corners, axis=1).reshape(50, 4).astype(np.float32))
+    padded = letterbox(np.zeros((*shape, 3), np.uint8), 192, 32).pixels.shape[:2]
+    found = YoloGraph._in_image(boxes, torch.tensor(padded), torch.tensor(shape))
+    np.testing.assert_allclose(found, scale_boxes(padded, boxes.clone(), shape), rtol=1e-4, atol=1e-4)
 
 
 def monitored(label, score, unknown, box=0.0, proposed=(), objectness=0.5):

@@ -176,7 +176,6 @@ class YoloGraph(BoxGraph):
         self.stored = detector.only(columns).stored_columns(log_scores=detector.log_scores)
         self.selection = BoxSelection(detector.score_threshold, detector.nms_iou, detector.max_detections)
         self.network = detector.network
-        self.network.model[-1].dynamic = True
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """See `Graph.forward`."""
