@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import copyreg
-import io
+import itertools
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
     from farther.images.stream import Model
 
 T = TypeVar("T")
+
+#: No file in memory: other systems than Linux have none that processes share.
+NOWHERE = -1
+#: Bytes of an array from which on it does not go through a pipe.
+LARGE = 2**16
 
 
 @dataclass(frozen=True)
@@ -85,22 +89,16 @@ def spread(
         return
     # Forked workers share the model and start at once. On other systems forking is not safe, and the model is sent.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    carriers = [_Carrier() for _ in range(2 * processes)]
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(work, carriers))
-    ahead: deque[tuple[Batch, int, Future[_Sent]]] = deque()
-
-    def first() -> tuple[Batch, T]:
-        batch, at, result = ahead.popleft()
-        return batch, carriers[at].received(result.result())
-
+    aside = [os.memfd_create("farther") if sys.platform == "linux" else NOWHERE for _ in range(2 * processes)]
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(work,))
+    ahead: deque[tuple[Batch, Future[T]]] = deque()
     try:
-        for number, batch in enumerate(batches):
-            at = number % len(carriers)
-            ahead.append((batch, at, pool.submit(_work, batch, at)))
-            if len(ahead) == len(carriers):
-                yield first()
+        for batch, file in zip(batches, itertools.cycle(aside), strict=False):
+            ahead.append((batch, pool.submit(_work, batch, file)))
+            if len(ahead) == len(aside):
+                yield ahead[0][0], ahead.popleft()[1].result()
         while ahead:
-            yield first()
+            yield ahead[0][0], ahead.popleft()[1].result()
     except BrokenProcessPool:
         raise FartherError(
             f"one of the {processes} processes that work on images was killed, most likely for lack of memory: "
@@ -108,72 +106,26 @@ def spread(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-        for carrier in carriers:
-            carrier.close()
-
-
-class _Sent(NamedTuple):
-    """A result without the bytes of its arrays, and how many bytes each has."""
-
-    pickled: bytes
-    sizes: list[int]
-
-
-class _Carrier:
-    """Takes the arrays of one result at a time from a worker to the parent, which both have it from a fork.
-
-    Pixels are most of a result. Through a pipe they go in pieces of 64 kB, and take as long as an H100 needs for them.
-    """
-
-    def __init__(self) -> None:
-        self._file = os.memfd_create("farther") if sys.platform == "linux" else -1
-
-    def send(self, result: Any) -> _Sent:
-        """Leaves the arrays here, until those of another result take their place."""
-        arrays: list[pickle.PickleBuffer] = []
-        written = io.BytesIO()
-        pickler = pickle.Pickler(written, 5, buffer_callback=None if self._file < 0 else arrays.append)
-        if "torch" in sys.modules:
-            pickler.dispatch_table = copyreg.dispatch_table | {sys.modules["torch"].Tensor: _sent_as_array}
-        pickler.dump(result)
-        raw, at = [array.raw() for array in arrays], 0
-        for part in raw:
-            at = _whole(os.pwrite, self._file, part, at)
-        return _Sent(written.getvalue(), [len(part) for part in raw])
-
-    def received(self, sent: _Sent) -> Any:
-        """The result."""
-        buffers, at = [np.empty(size, np.uint8) for size in sent.sizes], 0
-        for buffer in buffers:
-            at = _whole(lambda file, part, at: os.preadv(file, [part], at), self._file, buffer.data, at)
-        return pickle.loads(sent.pickled, buffers=buffers)  # noqa: S301 - of a process that this one started
-
-    def close(self) -> None:
-        """Frees its memory."""
-        if self._file >= 0:
-            os.close(self._file)
-
-
-def _whole(move: Callable[[int, memoryview, int], int], file: int, part: memoryview, at: int) -> int:
-    """Reads or writes all of a part from a place on, which the system does in as many steps as it likes; → its end."""
-    end = at + len(part)
-    while at < end:
-        at += move(file, part[len(part) - (end - at) :], at)
-    return at
+        for file in aside:
+            if file != NOWHERE:
+                os.close(file)
 
 
 _the_work: Callable[[Batch], Any] | None = None
-_the_carriers: Sequence[_Carrier] = ()
+#: Where the arrays of the result go that is being made, and how far they reach.
+_the_file, _the_end = NOWHERE, 0
 
 
-def _start_worker(work: Callable[[Batch], Any], carriers: Sequence[_Carrier]) -> None:
-    global _the_work, _the_carriers
-    _the_work, _the_carriers = work, carriers
+def _start_worker(work: Callable[[Batch], Any]) -> None:
+    global _the_work
+    _the_work = work
+    ForkingPickler.register(np.ndarray, _sent_aside)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the main one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
         torch.set_num_threads(1)  # OpenMP's threads do not survive a fork, and the other cores have workers too
+        ForkingPickler.register(torch.Tensor, _sent_as_array)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)
 
@@ -187,10 +139,40 @@ def _end_with_parent() -> None:
 
 
 def _sent_as_array(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
-    """How a tensor is pickled: torch's own way needs a file of shared memory for each, and runs out of them."""
+    """Sends a tensor as an array: torch's own way needs a file of shared memory for each, and runs out of them."""
     return sys.modules["torch"].from_numpy, (tensor.numpy(),)
 
 
-def _work(batch: Batch, carrier: int) -> _Sent:
+def _sent_aside(array: np.ndarray) -> Any:
+    """Sends a large array through the file in memory that the parent has, too, and its place there through the pipe.
+
+    Pixels are most of a result. A pipe takes 64 kB at a time, and as long for them as an H100 needs.
+    """
+    global _the_end
+    if _the_file == NOWHERE or array.nbytes < LARGE or array.dtype.hasobject or not array.flags.c_contiguous:
+        return array.__reduce__()
+    start = _the_end
+    _the_end = _whole(os.pwrite, _the_file, array, start)
+    return _received, (_the_file, start, array.dtype, array.shape)
+
+
+def _received(file: int, start: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.empty(shape, dtype)
+    _whole(lambda file, part, at: os.preadv(file, [part], at), file, array, start)
+    return array
+
+
+def _whole(move: Callable[[int, memoryview, int], int], file: int, array: np.ndarray, at: int) -> int:
+    """Reads or writes all of an array from a place on, in as many steps as the system takes; → where it ends."""
+    part = array.reshape(-1).view(np.uint8).data
+    while len(part):
+        done = move(file, part, at)
+        part, at = part[done:], at + done
+    return at
+
+
+def _work(batch: Batch, file: int) -> Any:
+    global _the_file, _the_end
     assert _the_work is not None
-    return _the_carriers[carrier].send(_the_work(batch))
+    _the_file, _the_end = file, 0
+    return _the_work(batch)
