@@ -1,7 +1,7 @@
 """The engine that streams images through a model and writes one table, shard by shard.
 
 Worker processes decode and prepare images; the model runs in this process if it has a GPU, else in the workers, on one
-core each. With `engine: ray` each GPU (or core) of a Ray cluster makes whole shards. Memory holds one shard and a few
+core each. With `engine: ray` each GPU (or core) of a Ray cluster makes whole shards. Memory holds two shards and a few
 batches, however many images there are. A killed run resumes after its last finished shard and ends in the same bytes.
 
 A `Model` yields a table per batch of images: a detector its regions, CLIP its embeddings, repeated passes their
