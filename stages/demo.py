@@ -5,16 +5,14 @@ from pathlib import Path
 from farther.params import section
 from farther.registry import build
 from farther.stage import run_stage
-from farther_demo import NAMES, DemoWorld, generate
+from farther_demo import DemoWorld, generate_all
 
 OUTPUT = "artifacts/demo"
 
 
 def main() -> None:
     """Reads `demo`; writes artifacts/demo/<name>, one folder a dataset."""
-    world = build(DemoWorld, "demo", section("demo"))
-    for name in NAMES:
-        generate(name, Path(OUTPUT) / name, world)
+    generate_all(Path(OUTPUT), build(DemoWorld, "demo", section("demo")))
 
 
 if __name__ == "__main__":

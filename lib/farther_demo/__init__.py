@@ -5,6 +5,6 @@ original; one dataset of small images of one object (`drawings`), of known and u
 """
 
 from farther_demo.recipes import DemoWorld, Subsets
-from farther_demo.world import NAMES, generate
+from farther_demo.world import NAMES, generate, generate_all
 
-__all__ = ["NAMES", "DemoWorld", "Subsets", "generate"]
+__all__ = ["NAMES", "DemoWorld", "Subsets", "generate", "generate_all"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 from tqdm import tqdm
@@ -21,6 +23,9 @@ from farther_demo.writers import FORMATS, Writer
 
 NAMES = (*ID_DATASETS, *OOD_SOURCES, CROPS)
 
+#: Scenes per process below which starting another one does not pay.
+PER_PROCESS = 200
+
 Task = tuple[str, int]
 """Subset and number of a scene."""
 
@@ -31,13 +36,30 @@ The pictures in this folder are composed from drawings of OpenMoji, the open-sou
 """
 
 
-def generate(
-    name: str, folder: Path, world: DemoWorld | None = None, processes: int | None = None
-) -> Mapping[str, int]:
+def generate_all(folder: Path, world: DemoWorld) -> None:
+    """Writes each dataset of the demo world into a folder of its name, in several processes where it pays.
+
+    Raises:
+        FartherError: such a folder contains something other than a demo dataset.
+    """
+    scenes = sum(len(tasks) for name in NAMES for tasks in _tasks(name, world).values())
+    processes = min(count_cores(), scenes // PER_PROCESS)
+    with multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else nullcontext() as pool:
+        for name in NAMES:
+            generate(name, folder / name, world, pool)
+
+
+def generate(name: str, folder: Path, world: DemoWorld | None = None, pool: Pool | None = None) -> Mapping[str, int]:
     """Writes a dataset of the demo world; returns the number of scenes by subset.
 
-    Each scene depends only on the seed, the dataset, the subset and its number, so the number of processes does not
-    change a byte. An interrupted run starts again from the first scene.
+    Each scene depends only on the seed, the dataset, the subset and its number, so it does not matter which process
+    composes it. An interrupted run starts again from the first scene.
+
+    Args:
+        name: One of `NAMES`.
+        folder: What is written.
+        world: Sizes and seed.
+        pool: Processes that compose scenes; by default this one does.
 
     Raises:
         ParameterError: the dataset is unknown.
@@ -48,10 +70,10 @@ def generate(
     world = world or DemoWorld()
     if folder.exists() and any(folder.iterdir()) and not (folder / "ATTRIBUTION.txt").is_file():
         raise FartherError(f"{folder} contains something other than a demo dataset; choose another folder or empty it")
-    tasks = {subset: _written(name, world, subset, count) for subset, count in subset_counts(name, world).items()}
+    tasks = _tasks(name, world)
     with write_aside(folder) as aside:
         aside.mkdir()
-        _write(name, aside, world, tasks, processes or count_cores())
+        _write(name, aside, world, tasks, pool)
     return {subset: len(written) for subset, written in tasks.items()}
 
 
@@ -62,6 +84,10 @@ def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
         return asdict(getattr(world, name)) | unknown
     subset = {"coco": "val", "openimages": "validation"}[name]
     return {subset: getattr(world, name)}
+
+
+def _tasks(name: str, world: DemoWorld) -> dict[str, list[Task]]:
+    return {subset: _written(name, world, subset, count) for subset, count in subset_counts(name, world).items()}
 
 
 def _written(name: str, world: DemoWorld, subset: str, count: int) -> list[Task]:
@@ -75,13 +101,14 @@ def _written(name: str, world: DemoWorld, subset: str, count: int) -> list[Task]
     return [named[image_id] for image_id in smallest(named, most)]
 
 
-def _write(name: str, folder: Path, world: DemoWorld, subsets: Mapping[str, list[Task]], processes: int) -> None:
+def _write(name: str, folder: Path, world: DemoWorld, subsets: Mapping[str, list[Task]], pool: Pool | None) -> None:
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
     tasks = [task for written in subsets.values() for task in written]
     for images in {(folder / FORMATS[name].image_file(*task)).parent for task in tasks}:
         images.mkdir(parents=True)
     writer = FORMATS[name].writer(folder, tuple(subsets))
-    records = _composed(partial(_compose, name, folder, world), tasks, processes)
+    compose = partial(_compose, name, folder, world)
+    records = map(compose, tasks) if pool is None else pool.imap(compose, tasks, chunksize=16)
     progress = tqdm(records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1, disable=None)
     try:
         if name in OOD_SOURCES:
@@ -102,15 +129,6 @@ def _write_planted(path: Path, name: str, records: Iterable[Record], writer: Wri
             writer.add(one)
             image = Path(FORMATS[name].image_file(one.subset, one.index)).stem
             rows.writerows((image, category, int(labelled)) for category, labelled in one.known)
-
-
-def _composed(compose: Callable[[Task], Record], tasks: list[Task], processes: int) -> Iterator[Record]:
-    """Records in the order of the tasks."""
-    if processes == 1:
-        yield from map(compose, tasks)
-        return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(compose, tasks, chunksize=16)
 
 
 def _compose(name: str, folder: Path, world: DemoWorld, task: Task) -> Record:

@@ -51,10 +51,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _lay(folder: Path) -> None:
     """Writes datasets and checkpoints."""
     folder.mkdir()
-    generate("voc", folder / "drawn", WORLD, processes=1)
+    generate("voc", folder / "drawn", WORLD)
     _lay_voc(folder / "drawn", folder / "VOCdevkit")
     for name, place in (("bdd", "bdd100k"), ("coco", "coco"), ("openimages", "openimages")):
-        generate(name, folder / place, WORLD, processes=1)
+        generate(name, folder / place, WORLD)
     (folder / "checkpoints").mkdir()
     for id_name, classes in (("voc", 20), ("bdd", 10)):
         _detectron2(folder / "checkpoints", id_name, classes)

@@ -3,7 +3,6 @@
 import csv
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -364,14 +363,12 @@ def ingested(tables: Path, dataset: str, subset: str, shown: dict[str, list[str]
 
 def run(folder: Path, *command: str | Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder):
+def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder, commands):
     tables = folder / "artifacts" / "tables"
     ingested(tables, "id", "train", {"t": ["Cat"]})
     ingested(tables, "photos", "val", {"v": ["Kite"]})
@@ -381,24 +378,24 @@ def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder):
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "distances": ["near"], "most": 2}
     params = {"benchmarks": {"b": {**written, "splits": splits}}, "enrich": {"b": enrich}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    said = run(folder, "-m", "farther", "benchmark", "enrich", "b")
+    said = run(folder, commands / "farther", "benchmark", "enrich", "b")
     assert "No embeddings of id train, photos val, photos pool: only identical files are excluded" in said
     assert "2 new candidates" in said
     first = (folder / "data/candidates/b.csv").read_text()
     assert len(list(csv.DictReader(first.splitlines()))) == 2
     splits["more"] = {**splits["val_far"], "subset": "pool", "distance": "near", "candidates": "data/candidates/b.csv"}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    run(folder, "-m", "farther", "benchmark", "enrich", "b")
+    run(folder, commands / "farther", "benchmark", "enrich", "b")
     assert (folder / "data/candidates/b.csv").read_text() == first
     name = next(csv.DictReader(first.splitlines()))["image_id"]
     decide(folder, f"{name},keep,,")
-    run(folder, ROOT / "stages" / "curate.py")
+    run(folder, commands / "python", ROOT / "stages" / "curate.py")
     counts = read_json(folder / "artifacts/counts/curate/b.json")
     assert counts["more.images"] == 1
     assert counts["photos: candidate: not reviewed yet"] == 1
 
 
-def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(folder):
+def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(folder, commands):
     tables = folder / "artifacts" / "tables"
     for dataset, subset, degrees in (
         ("id", "train", {"t": 0.0}),
@@ -412,7 +409,7 @@ def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(fold
     written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "splits": splits}
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999, "file": "list.csv"}
     (folder / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"b": written}, "enrich": {"b": enrich}}))
-    assert "2 duplicates" in run(folder, "-m", "farther", "benchmark", "enrich", "b")
+    assert "2 duplicates" in run(folder, commands / "farther", "benchmark", "enrich", "b")
     (row,) = csv.DictReader((folder / "list.csv").read_text().splitlines())
     assert row["image_id"] in ("a", "b")
     assert (row["neighbour"], float(row["similarity"])) == ("t", pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3))

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import yaml
@@ -21,7 +20,7 @@ def ingest(folder: Path, dataset: str, subset: str, categories: list[str]) -> No
     write_json(folder / dataset / "categories.json", {"categories": sorted(set(categories)), "parents": {}})
 
 
-def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
+def test_the_stage_writes_the_splits_and_flat_counts(tmp_path, commands):
     tables = tmp_path / "artifacts" / "tables"
     for subset in ("train", "val", "test"):
         ingest(tables, "voc", subset, ["dog", "person"])
@@ -29,7 +28,7 @@ def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
     splits = {f"coco_{d}": {"dataset": "coco", "subset": "val2017", "distance": d} for d in ("near", "far")}
     section = {"id": "voc", "rules": str(ROOT / "data/benchmarks/voc.yaml"), "splits": splits}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"voc": section}}))
-    command = [sys.executable, ROOT / "stages" / "curate.py"]
+    command = [commands / "python", ROOT / "stages" / "curate.py"]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, check=True)
     written = tmp_path / "artifacts" / "splits" / "voc"
     assert list(Images.read(written / "coco_near" / "images.parquet").image_id) == ["coco-val2017-1"]
@@ -42,14 +41,14 @@ def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
     assert ["aeroplane", "bird"] in roles["similar"]
 
 
-def test_wild_images_of_the_elephant_show_none_of_vocs_classes(tmp_path):
+def test_wild_images_of_the_elephant_show_none_of_vocs_classes(tmp_path, commands):
     tables = tmp_path / "artifacts" / "tables"
     for subset in ("train", "test"):
         ingest(tables, "voc", subset, ["dog", "person"])
     ingest(tables, "coco", "train2017", ["couch", "zebra", "spoon", "tv", "fire hydrant"])
     (tmp_path / "params.yaml").write_text((ROOT / "profiles/elephant.yaml").read_text())
     (tmp_path / "data").symlink_to(ROOT / "data")
-    command = [sys.executable, ROOT / "stages" / "curate.py"]
+    command = [commands / "python", ROOT / "stages" / "curate.py"]
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, check=True)
     objects = Objects.read(tmp_path / "artifacts/splits/voc/coco_wild/objects.parquet")
     assert list(objects.category) == ["zebra", "spoon", "fire hydrant"]

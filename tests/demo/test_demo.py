@@ -20,7 +20,7 @@ from farther.datasets.hierarchy import HierarchyFile
 from farther.datasets.ingest import ingest
 from farther.errors import DataError, FartherError, ParameterError
 from farther.registry import build
-from farther_demo import NAMES, DemoWorld, Subsets, generate
+from farther_demo import NAMES, DemoWorld, Subsets, generate, generate_all
 from farther_demo.canvas import Canvas, Look, transformed
 from farther_demo.drawings import OPAQUE, Drawing, Piece, catalogue, sprite
 from farther_demo.placing import SceneObject
@@ -46,7 +46,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     """A small world, written once."""
     root = tmp_path_factory.mktemp("demo")
     for name in NAMES:
-        generate(name, root / name, WORLD, processes=1)
+        generate(name, root / name, WORLD)
     return {name: root / name for name in NAMES}
 
 
@@ -71,14 +71,15 @@ def expected(name: str, subset: str, index: int) -> list[tuple[str, tuple[int, i
 # -------------------------------------------------------------------------------------------- determinism, safety
 
 
-def test_the_number_of_processes_changes_no_byte(folders, tmp_path):
-    generate("coco", tmp_path / "coco", WORLD, processes=2)
-    assert digests(tmp_path / "coco") == digests(folders["coco"])
+def test_the_number_of_processes_changes_no_byte(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("farther_demo.world.count_cores", lambda: 2)
+    generate_all(tmp_path, WORLD)
+    assert {name: digests(tmp_path / name) for name in NAMES} == {name: digests(folders[name]) for name in NAMES}
 
 
 def test_a_scene_does_not_depend_on_how_many_there_are(folders, tmp_path):
     fewer = build(DemoWorld, "demo", {"size": 96, "voc": {"train": 2, "val": 0, "test": 0}})
-    generate("voc", tmp_path / "voc", fewer, processes=1)
+    generate("voc", tmp_path / "voc", fewer)
     images = {path: digest for path, digest in digests(tmp_path / "voc").items() if path.endswith((".jpg", ".xml"))}
     assert len(images) == 4
     assert images.items() <= digests(folders["voc"]).items()
@@ -87,7 +88,7 @@ def test_a_scene_does_not_depend_on_how_many_there_are(folders, tmp_path):
 @pytest.mark.parametrize("name", ["voc", "bdd", "drawings"])
 def test_a_benchmark_selects_the_same_images_from_those_that_are_written_as_from_all(folders, tmp_path, name):
     few = Subsets(train=4, val=1, test=6)
-    written = generate(name, tmp_path / "demo", replace(WORLD, most=few), processes=1)
+    written = generate(name, tmp_path / "demo", replace(WORLD, most=few))
     assert written["test"] == 6
     for number, root in enumerate((folders[name], tmp_path / "demo")):
         formats = {"drawings": "image_folder"}
@@ -118,14 +119,14 @@ def test_a_run_that_fails_leaves_no_dataset(tmp_path, monkeypatch):
 
     monkeypatch.setattr("farther_demo.world.scene", broken)
     with pytest.raises(OSError, match="disk full"):
-        generate("voc", tmp_path / "voc", WORLD, processes=1)
+        generate("voc", tmp_path / "voc", WORLD)
     assert not (tmp_path / "voc").exists()
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("all of it")
     with pytest.raises(FartherError, match="other than a demo dataset"):
-        generate("voc", tmp_path, WORLD, processes=1)
+        generate("voc", tmp_path, WORLD)
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -508,7 +507,7 @@ def test_wrong_parameters_of_derived_datasets_are_refused(tmp_path, kind, wrong,
 # ------------------------------------------------------------------------------------------------ the stage script
 
 
-def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path):
+def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path, commands):
     (tmp_path / "rules.yaml").write_text(RULES)
     folder = tmp_path / "artifacts" / "tables" / "id"
     given = scenes(tmp_path, 6)
@@ -542,7 +541,7 @@ def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path):
     }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(written))
     for stage, *arguments in (("derive", "paste", "id_pasted"), ("curate",)):
-        command = [sys.executable, ROOT / "stages" / f"{stage}.py", *arguments]
+        command = [commands / "python", ROOT / "stages" / f"{stage}.py", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     metrics = json.loads((tmp_path / "artifacts/counts/paste/id_pasted.json").read_text())

@@ -56,7 +56,7 @@ class Project:
         self.write_params()
         world = build(DemoWorld, "demo", params["demo"])
         for name in params["datasets"]:
-            generate(name, Path("artifacts/demo") / name, world, processes=1)
+            generate(name, Path("artifacts/demo") / name, world)
             self.stage("ingest", name)
 
     def write_params(self) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -484,9 +483,9 @@ def test_an_unknown_or_an_empty_split_is_refused(project, tmp_path):
         gathered(root)
 
 
-def test_the_stage_publishes_and_refuses_in_one_line(project, tmp_path):
+def test_the_stage_publishes_and_refuses_in_one_line(project, tmp_path, commands):
     def run(*arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "farther", "benchmark", "publish", "pets", *arguments]
+        command = [commands / "farther", "benchmark", "publish", "pets", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
         return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 

@@ -3,7 +3,6 @@
 import csv
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +73,7 @@ def write_subset(folder: Path, dataset: str, names: list[str]) -> None:
     write_tables(folder, labelled(dataset, {name: ["x"] for name in names}, digest=digests))
 
 
-def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(folder):
+def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(folder, commands):
     artifacts = folder / "artifacts"
     embed(artifacts / "embeddings", "id", "train", {"used 0": 0, "unused 45": 45})
     embed(artifacts / "embeddings", "photos", "val", {"twin 45": 46, "copy 45": 45, "other 9": 80})
@@ -85,7 +84,7 @@ def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(fo
     benchmark = {"id": "id", "rules": "r.yaml", "subsets": {"train": "train"}, "splits": splits}
     params = {"benchmarks": {"b": benchmark}, "stratify": {"duplicate": 0.9999, "wordnet": None}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    command = [sys.executable, "-m", "farther", "benchmark", "duplicates", "b", "--cosine", "0.99"]
+    command = [commands / "farther", "benchmark", "duplicates", "b", "--cosine", "0.99"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
     done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
     rows = list(csv.DictReader(done.stdout.splitlines()))

@@ -55,7 +55,7 @@ def params() -> dict:
     made["derived"] = {kind: {name: made["derived"][kind][name]} for kind, name in names.items()}
     for kind, name in names.items():
         made["derived"][kind][name]["images"]["most"] = 6
-    made["derived"]["corrupt"]["voc_shifted"]["severities"] = [1]
+    made["derived"]["corrupt"]["voc_shifted"].update(severities=[1], corruptions=["gaussian_noise", "contrast"])
     voc = made["benchmarks"]["voc"]
     del voc["shifted"]
     voc["splits"] = {name: entry for name, entry in voc["splits"].items() if entry["dataset"] == "coco"}

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +45,7 @@ def project(made, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, stage):
     """A folder as `curate` and `infer` leave it: 50 images of each split, with one object and one region each."""
     tmp_path = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(0)
@@ -86,9 +85,15 @@ def change(project: Path, **sections) -> None:
     (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
 
 
-def stage(project: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, STAGES / f"{name}.py", *arguments]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def stage(commands):
+    """Runs a stage in a process of its own."""
+
+    def run(project: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [commands / "python", STAGES / f"{name}.py", *arguments]
+        return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+    return run
 
 
 @pytest.fixture
@@ -103,9 +108,8 @@ def evaluate(capsys, monkeypatch):
     return run
 
 
-def evaluate_anew(project: Path) -> str:
-    """What the stage prints, in a process that has imported no user-defined method yet."""
-    done = stage(project, "evaluate", "demo")
+def said_by(done: subprocess.CompletedProcess[str]) -> str:
+    """What a stage printed."""
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -213,13 +217,13 @@ class Sharpness(Method):
 '''
 
 
-def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_again(project):
+def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_again(project, stage):
     file = project / "extensions/sharpness.py"
     file.parent.mkdir(parents=True)
     file.write_text(SHARPNESS)
     change(project, methods={"sharpness": {"scale": 2.0}})
     stage(project, "code_digests")
-    assert evaluate_anew(project).startswith("demo: fitted msp, knn, sharpness; ")
+    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: fitted msp, knn, sharpness; ")
     fitted = read(project, "fitted/demo/sharpness/method.json")
     regions = Regions.read(project / "artifacts/regions/demo/coco_far")
     found = Scores.read(project / "artifacts/scores/demo/sharpness/coco_far.parquet").score
@@ -228,10 +232,10 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
 
     file.write_text(SHARPNESS + "# a comment\n")
     stage(project, "code_digests")
-    assert evaluate_anew(project).startswith("demo: 4 methods unchanged")
+    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: 4 methods unchanged")
     file.write_text(SHARPNESS.replace("self.scale *", "2 * self.scale *"))
     stage(project, "code_digests")
-    assert evaluate_anew(project).startswith("demo: fitted sharpness; scored coco_choose, ")
+    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: fitted sharpness; scored coco_choose, ")
 
 
 def test_a_second_evaluation_writes_and_deletes_nothing(project, evaluate):
@@ -241,7 +245,7 @@ def test_a_second_evaluation_writes_and_deletes_nothing(project, evaluate):
     assert {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()} == before
 
 
-def test_a_method_that_fails_takes_no_result_of_the_others_with_it(project):
+def test_a_method_that_fails_takes_no_result_of_the_others_with_it(project, stage):
     (project / "extensions").mkdir()
     (project / "extensions/mine.py").write_text(SHARPNESS.replace("self.scale *", "self.scales *"))
     change(project, methods={"sharpness": {}})
@@ -252,4 +256,4 @@ def test_a_method_that_fails_takes_no_result_of_the_others_with_it(project):
     assert len(done.stderr.strip().splitlines()) == 1
     assert read(project, "evaluation/demo.json")["methods"].keys() == {"msp", "knn"}
     change(project, methods={"sharpness": {"method": "msp"}})
-    assert evaluate_anew(project).startswith("demo: fitted sharpness; scored ")
+    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: fitted sharpness; scored ")

@@ -95,6 +95,7 @@ def make_tiny(params) -> None:
         params["derived"][kind] = {name: entry for name, entry in entries.items() if name in DERIVED}
         for entry in params["derived"][kind].values():
             entry["images"]["most"] = 6
+    params["derived"]["corrupt"]["voc_shifted"]["corruptions"] = ["gaussian_noise", "contrast"]
     params["benchmarks"] = {name: params["benchmarks"][name] for name in ("voc", "bdd")}
     del params["benchmarks"]["bdd"]["shifted"], params["benchmarks"]["bdd"]["pseudo_ood"]  # VOC's are enough
     params["detectors"] = {run: {**params["detectors"][run], "proposals": {"rpn": {}}} for run in RUNS}
@@ -107,7 +108,7 @@ def make_tiny(params) -> None:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Project:
     project = Project(tmp_path_factory.mktemp("project"), commands)
-    project.run(sys.executable, "-m", "farther", "repro")  # as `dvc repro`, but quicker
+    project.run("dvc", "repro")
     project.commit()
     project.keep()
     return project

@@ -30,6 +30,8 @@ from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
 GALLERY = "gallery.html"
+#: Runs from which on it pays to start another process, which reads all of them again.
+MANY = 4
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1) -> Path:
@@ -40,8 +42,8 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
         code: Digest of the code of reports. With it, files of an earlier report stay where nothing that they are made
             from has changed; None writes all files.
-        processes: With 2, another process writes the gallery and the pages of detectors, half of the work; then the
-            program that calls this must be importable without effects.
+        processes: With 2, another process writes the gallery of several runs, half of the work; then the program that
+            calls this must be importable without effects.
 
     Returns:
         The first page, `artifacts/report/index.html`. `artifacts/seeds.json` has means over seeds.
@@ -56,7 +58,8 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site:
         results = _read(params, root, code)
         site.runs = {run.full_title: run.name for run in results.measured}
-        beside = ProcessPoolExecutor(1, get_context("spawn")) if results.evaluated and processes > 1 else None
+        is_split = processes > 1 and len(results.evaluated) >= MANY
+        beside = ProcessPoolExecutor(1, get_context("spawn")) if is_split else None
         with beside or nullcontext():
             gallery = None if beside is None else beside.submit(_write_gallery, params, root, code, aside)
             for page in PAGES:
