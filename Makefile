@@ -38,8 +38,8 @@ test: $(VENV)/ready
 
 # Three workers on two cores, as many tests wait for other processes; PyTorch and BLAS have one thread in each. On x86-64 the
 # scores are tested again with the products of OpenBLAS for other processors, which add in another order.
-SCORES := tests/methods \
-    tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
+MONITOR := tests/monitor/test_monitor.py::test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline_did
+SCORES := tests/methods "$(MONITOR)[yolo]" "$(MONITOR)[classifier]"
 tests: $(VENV)/ready machine
 	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 	@[ "$$(uname -m)" != x86_64 ] || $(MAKE) --no-print-directory -O scores-Haswell scores-Prescott
