@@ -76,6 +76,22 @@ def test_thresholds_are_chosen_on_validation_images(small):
     assert set(found.image_thresholds) == {"keep_95"}
 
 
+def test_an_id_image_as_uncertain_as_ood_images_is_not_accepted(small, objects, regions):
+    shown = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
+    write(small, "test", shown, regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.2, "dog")), ["i1", "i2"])
+    found = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
+    # Accepted is an uncertainty of up to 0.6: i1 and o1.
+    for of_split in found.splits.values():
+        assert (of_split["tpr"], of_split["tnr"]) == pytest.approx((1 / 2, 2 / 3))
+
+
+def test_detections_are_counted_per_image_of_a_single_one(small, objects, regions):
+    rows = ("i1", FIRST, 0.9, "cat"), ("i1", SECOND, 0.7, "dog")
+    write(small, "val", objects(("i1", FIRST, "cat"), ("i1", SECOND, "dog")), regions(*rows), ["i1"])
+    found = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
+    assert {row["k"]: row["detections_per_image"] for row in found.top_k}[None] == 2
+
+
 def test_images_with_known_objects_are_not_to_be_rejected(small, objects, regions):
     shown = objects(("m1", FIRST, "cat"), ("m1", SECOND, "fox"))
     write(small, "mixed", shown, regions(("m1", FIRST, 0.9)), ["m1"])
