@@ -211,3 +211,19 @@ def test_there_is_no_mean_of_splits_without_results():
     distance = {"gone": "far", "coco_near": "near"}
     found = across.means({"coco_near": SplitResults(groups={"ood": GroupResults()})}, {"coco_near": {}}, distance)
     assert {name: of.splits for name, of in found.items()} == {"near": ["coco_near"]}
+
+
+def test_means_are_of_the_metrics_that_every_split_of_the_distance_has():
+    def split(**groups):
+        return SplitResults(groups={name: GroupResults(values=values) for name, values in groups.items()})
+
+    results = {
+        "coco_near": split(ood={"auroc": 0.9}, open_set={"nose": 0.1, "aose": 3}),
+        "oi_near": split(ood={"auroc": 0.7}),
+        "far": split(open_set={"nose": 0.2, "aose": 5}),
+    }
+    distance = {"coco_near": "near", "oi_near": "near", "far": "far"}
+    found = across.means(results, {name: {} for name in results}, distance)
+    assert found["near"].values["auroc"] == pytest.approx(0.8)
+    assert "nose" not in found["near"].values
+    assert found["far"].values == {"nose": 0.2, "p_u": None, "r_u": None, "ap_u": None}  # AOSE, a count, has no mean

@@ -6,10 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
+from tests.evaluation.test_evaluate import write_json, write_scores, write_split
 
 from farther.evaluation import classes
-from farther.evaluation.files import RunFiles
-from farther.tables import ClassPairs
+from farther.evaluation.files import Roles, RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.tables import ClassPairs, ImageClasses, Regions
 
 
 def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
@@ -46,6 +49,29 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
         assert found.id_up_to["msp"][str(most)]["auroc"] == pytest.approx(expected)
     monkeypatch.setattr(classes, "_parts", lambda _: [])
     assert classes.evaluate_classes(inputs, ["msp"]) is None
+
+
+def test_known_objects_are_left_out_and_splits_have_different_levels(tmp_path, monkeypatch, objects, regions):
+    files, here, there = RunFiles("r", "b", tmp_path), (0, 0, 50, 50), (200, 0, 250, 50)
+    write_split(files, "test", objects(("i", here, "cat")), regions(("i", here, 0.9)))
+    fox_and_cat = objects(("n", here, "fox"), ("n", there, "cat"))
+    write_split(files, "near", fox_and_cat, regions(("n", here, 0.7), ("n", there, 0.8)))
+    write_split(files, "far", objects(("f", here, "elk")), regions(("f", here, 0.6), ("f", there, 0.4)), extra="none")
+    scores = {"test": [0.9], "near": [0.95, 0.1], "far": [0.3, 0.2]}
+    for split, of in scores.items():
+        write_scores(files, "msp", split, Regions.read(files.regions(split)), of)
+    for split, images, levels in (("near", ["n"], [0]), ("far", ["f", "none"], [1, 3])):
+        table = ImageClasses(image_id=images, category=[""] * len(images), oodness=levels)
+        table.write(files.images(split).parent / "classes.parquet")
+    write_json(files.threshold, {"threshold": 0.5})
+    monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
+    for name in ("_outcomes", "_similarity"):
+        monkeypatch.setattr(classes, name, lambda *_: {})
+    inputs = RunInputs(files, Roles(["near", "far"]), EvaluationSettings(replicates=0))
+    found = classes.evaluate_classes(inputs, ["msp"]).by_oodness["msp"]
+    # Of OODness 0 is the detection of the fox, without that of the cat; of 1 the one above t*.
+    counts = {level: (one["images"], one["regions"], one["auroc"]) for level, one in found.items()}
+    assert counts == {"0": (1, 1, 0), "1": (1, 1, 1), "3": (1, 0, None)}
 
 
 def test_similarity_is_the_mean_of_both_measures_over_objects(tmp_path):

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from tests.detectors.test_inference import SMALL, Speckles, draw
 from tests.detectors.test_passes import Doubled
 
@@ -12,6 +13,7 @@ from farther import methods
 from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.settings import ProposalSelection
+from farther.evaluation import cost
 from farther.evaluation.cost import (
     CostParams,
     RunFolders,
@@ -124,6 +126,27 @@ def test_the_time_of_a_detector_is_that_of_detecting_in_every_image(costs):
 
     costs[0](Watched(), CostParams(images=3), passes={})
     assert set(seen) == {"0", "1", "2"}
+
+
+@pytest.mark.parametrize("needs_gradients", [False, True])
+def test_the_time_of_a_pass_is_that_of_looking_again_at_every_image(costs, needs_gradients):
+    seen = set()
+
+    class Watched(Doubled):
+        def forward(self, detector, prepared, image_ids):
+            seen.update((name, torch.is_inference_mode_enabled()) for name in image_ids)
+            return super().forward(detector, prepared, image_ids)
+
+    Watched.needs_gradients = needs_gradients
+    costs[0](Speckles(), CostParams(images=3), passes={"doubled": Watched()})
+    assert seen == {(name, not needs_gradients) for name in "012"}
+
+
+def test_the_time_of_scoring_some_regions_stands_for_all_of_them(costs, monkeypatch):
+    monkeypatch.setattr(cost, "REGIONS", 3)
+    monkeypatch.setattr(cost, "timed", lambda call: (0.5, call()))
+    # Half a second for 3 of the 18 regions in 13 images.
+    assert costs[1]()["msp"] == pytest.approx(500 * 18 / 3 / 13)
 
 
 def test_images_are_spread_over_the_split(costs):

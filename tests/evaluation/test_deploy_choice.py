@@ -20,6 +20,7 @@ from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, h
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
+from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.registry import build
 from farther.tables.documents import write_json
 
@@ -129,6 +130,31 @@ def test_each_half_is_measured_with_what_was_chosen_on_the_other(tmp_path):
     assert np.mean(scores >= found.tau) <= 0.5
 
 
+def test_no_unknown_object_is_misclassified_above_the_highest_score_of_all(tmp_path):
+    artifacts = lay(tmp_path, {"far": [*SPLITS["far"][:3], ("fox", 0.9, 0.99, 0)]}, test=("far", "near"))
+    found = chosen(artifacts, max_misclassified=0.0, choose_on="far").choice
+    assert (found.reached, found.chosen_on["misclassified"].count, found.chosen_on["false_alarms"].count) == (
+        True,
+        0,
+        4,
+    )
+    assert found.tau == pytest.approx(0.99)
+
+
+def test_all_detections_that_the_detector_labels_as_unknown_exceed_a_limit_of_no_false_alarm(tmp_path):
+    found = chosen(lay(tmp_path, {"val": [("cat", 0.9, -1.9e30, 0)] * 4}), max_false_alarms=0).choice
+    assert (found.reached, found.chosen_on["false_alarms"].count) == (False, 4)
+
+
+def test_a_single_validation_image_and_a_half_without_one_are_chosen_on(tmp_path):
+    artifacts = lay(tmp_path, {"val": SPLITS["val"][:1]})
+    found = chosen(artifacts, max_false_alarms=60).choice
+    # One false alarm in one image would be 100 in 100.
+    assert (found.reached, found.chosen_on["false_alarms"].value, found.tau <= 0.2) == (True, 0, True)
+    half = chosen(artifacts, ("one", "two"), max_false_alarms=60, guarantee="conformal").choice
+    assert (half.chosen_on["false_alarms"].value, half.chosen_on["false_alarms"].of) == (0, 0)
+
+
 def test_a_larger_t_is_chosen_where_a_limit_on_recall_allows_it(tmp_path):
     artifacts = lay(
         tmp_path,
@@ -159,6 +185,18 @@ def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
     assert found.measured["false_alarms"].interval == pytest.approx((0, 100 * (1 - 0.05 ** (1 / 4))))
     assert found.status("false_alarms", 2) == "open"
     assert found.status("false_alarms", 60) == "met"
+
+
+@pytest.mark.parametrize("per", [1, 100])
+def test_the_share_of_all_has_the_interval_of_the_rule_of_three_and_others_that_of_the_draws(per):
+    weights = ImageDraws([f"{n:02}" for n in range(30)], 400, 0).weights
+    once = np.ones(30, dtype=np.int64)
+    assert choose._share(once, once, weights, per).interval == pytest.approx((per * 0.05 ** (1 / 30), per))
+    for count in (once - np.arange(30) % 2, once + (-1) ** np.arange(30)):  # half; 30 in 15 of the images, 2 in each
+        found = choose._share(count, once, weights, per)
+        drawn = per * (weights @ count) / 30
+        assert found.interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), rel=0.02)
+        assert found.interval[0] < found.value < found.interval[1]
 
 
 @pytest.mark.parametrize("replicates", [0, 20])
@@ -197,6 +235,7 @@ def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted
     found = chosen(artifacts, max_false_alarms=10, guarantee="conformal")
     assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; there are 4."]
     assert (found.choice.tau, found.choice.measured["false_alarms"].count) == (NOTHING_FLAGGED, 0)
+    assert found.choice.reached  # nothing is flagged, on any image
 
 
 def test_a_budget_of_one_axis_has_its_limit_alone():
@@ -327,6 +366,13 @@ def test_a_limit_is_a_finite_number_from_0_on(limit, value):
         build(Budget, "section 'deploy'", {limit: value})
 
 
+@pytest.mark.parametrize("limit", ["max_misclassified", "max_recall_loss"])
+def test_a_limit_on_a_share_is_at_most_1(limit):
+    with pytest.raises(ParameterError, match=f"parameter '{limit}': Input should be less than or equal to 1"):
+        build(Budget, "section 'deploy'", {limit: 1.5})
+    assert build(Budget, "section 'deploy'", {limit: 1, "max_false_alarms": 150}).limits["false_alarms"] == 150
+
+
 def test_an_unknown_split_to_choose_on_is_refused(tmp_path):
     with pytest.raises(ParameterError, match=r"unknown OOD split 'fra'\. Did you mean 'far'"):
         chosen(lay(tmp_path), max_false_alarms=2, choose_on="fra")
@@ -340,6 +386,22 @@ def test_one_image_is_always_in_one_half_and_every_split_is_halved():
     assert first[split == 0].sum() == 20
     assert first[split == 1].sum() == 10
     assert not np.array_equal(first, halves(names, split, seed=4))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_images_of_every_split_that_are_chosen_on_are_halved_for_a_guarantee(tmp_path, seed):
+    splits = {name: [("fox", 0.9, 0.5, 0.5)] * 20 for name in ("far", "near", "odd")}
+    artifacts = lay(tmp_path, {"val": [("cat", 0.9, 0.5, 0.5)] * 20, **splits}, test=tuple(splits))
+    chooser = _Chooser(inputs(artifacts), ["one"], Budget(max_false_alarms=25), {})
+    random = np.random.default_rng(seed)
+    of_ood = np.concatenate([random.permutation(np.arange(20) < 10) for _ in splits])
+    part = Part(np.ones(20, dtype=bool), of_ood)
+    first, second = chooser._halved(part)
+    for name in ("id", "ood"):
+        assert np.array_equal(getattr(first, name) ^ getattr(second, name), getattr(part, name))
+        assert not np.any(getattr(first, name) & getattr(second, name))
+    assert (first.id.sum(), second.id.sum()) == (10, 10)
+    assert [half.ood.reshape(3, 20).sum(axis=1).tolist() for half in (first, second)] == [[5] * 3] * 2
 
 
 def draw(random, images):

@@ -1,7 +1,9 @@
 """All metrics of a run, from files to files."""
 
 import csv
+import itertools
 import json
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,7 +16,7 @@ from farther.evaluation import files as run
 from farther.evaluation import methods, paired
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import FittedMethod, FromBest
-from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.settings import EvaluationSettings, ProposalSettings, SelfAwarenessSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.evaluation.wilderness import WildImages
 from farther.metrics import open_set, weighting
@@ -115,6 +117,18 @@ def test_a_method_that_is_asked_for_no_longer_leaves_nothing_behind(files):
     assert json.loads((files.metrics / "methods.json").read_text()) == {}
 
 
+def test_errors_on_known_objects_are_counted_with_what_correcting_them_adds(files, regions):
+    wrong = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "cat"), ("i2", NOWHERE, 0.1, "dog"))
+    wrong.write(files.regions("test"))
+    budget = evaluate(files).error_budget
+    # The dog is taken for a cat, behind the true one: AP is 1 and 0. The detection of nothing ranks last.
+    assert budget.ap == pytest.approx(0.5)
+    found = {name: (kind.count, kind.gain) for name, kind in budget.kinds.items() if kind.count}
+    assert found == {"classification": (1, pytest.approx(0.5)), "background": (1, pytest.approx(0))}
+    low, high = budget.kinds["classification"].interval
+    assert low <= 0.5 <= high
+
+
 def test_curves_have_a_row_a_point(files):
     evaluate(files)
     with (files.plots / "roc.csv").open() as file:
@@ -197,6 +211,28 @@ def test_settings_have_a_range(field, wrong, right):
             build(EvaluationSettings, "section 'evaluate'", {field: value})
     for value in right:
         assert getattr(build(EvaluationSettings, "section 'evaluate'", {field: value}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "wrong", "right"),
+    [
+        (SelfAwarenessSettings, "iou", [0, 1], [0.01, 0.99]),
+        (ProposalSettings, "alarms", [0], [0.01]),
+        (ProposalSettings, "rates", [(), (-0.1,), (np.inf,)], [(0.0, 2.0)]),
+    ],
+)
+def test_settings_of_sections_have_a_range(settings, field, wrong, right):
+    for value in wrong:
+        with pytest.raises(ParameterError, match=f"parameter '{field}.*': .* should"):
+            build(settings, "section", {field: value})
+    for value in right:
+        assert getattr(build(settings, "section", {field: value}), field) == value
+
+
+def test_200_replicates_of_all_images_are_drawn_by_default():
+    drawn = EvaluationSettings().draws(["a", "b", "c"]).weights
+    assert drawn.shape == (200, 3)
+    assert EvaluationSettings(replicates=0).draws(["a"]) is None
 
 
 def test_the_operating_threshold_is_written_with_its_rule_and_inputs(files):
@@ -509,8 +545,26 @@ def test_metrics_over_both_thresholds_are_plotted(files):
         rows = {row["t"]: row for row in csv.DictReader(file)}
     assert list(rows) == [f"0.{tenth}" for tenth in range(1, 10)]
     assert rows["0.5"]["auroc"] == "0.75"
+    # Of the known objects, the dog's confidence is 0.7.
+    assert [rows[t]["map50"] for t in ("0.6", "0.8")] == ["1.0", "0.5"]
     assert rows["0.1"]["no_detection"] == "0.333333"
     assert rows["0.9"]["no_detection"] == "1.0"
+
+
+def test_curves_over_confidence_are_ordered_by_split_threshold_and_method_as_asked_for(files):
+    splits, names = ["far", "again"], ["msp", "b", "a"]
+    for kind in ("images", "objects", "regions"):
+        path = getattr(files, kind)
+        path("again").parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if kind == "regions" else shutil.copyfile)(path("far"), path("again"))
+    shutil.copyfile(files.scores("msp", "far"), files.scores("msp", "again"))
+    for name in names[1:]:
+        shutil.copytree(files.fitted("msp"), files.fitted(name))
+        shutil.copytree(files.scores("msp", "far").parent, files.scores(name, "far").parent)
+    evaluated(files, names, splits, EvaluationSettings(replicates=0, kept=()))
+    with (files.plots / "confidence.csv").open() as file:
+        rows = [(row["split"], row["t"], row["method"]) for row in csv.DictReader(file)]
+    assert rows == list(itertools.product(splits, [f"0.{tenth}" for tenth in range(1, 10)], names))
 
 
 def test_the_per_image_score_is_that_of_the_least_familiar_region(files):
@@ -530,6 +584,16 @@ def test_negative_prompts_that_name_a_test_category_are_remarked_on():
     expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
     assert methods._leaks(methods.AppliedMethod("text", 0.5, fitted), inputs) == [expected]
     assert methods._leaks(methods.AppliedMethod("knn", 0.5, FittedMethod(name="knn", state=state)), inputs) == []
+
+
+@pytest.mark.parametrize("count", [10, 11])
+def test_a_remark_names_ten_categories_and_says_that_there_are_more(count):
+    names = [f"c{number:02}" for number in range(count)]
+    header = Header(classes=("cat", *names), unknown_columns=tuple(range(1, count + 1)))
+    split = SimpleNamespace(objects=SimpleNamespace(category=np.array(names)))
+    inputs = SimpleNamespace(id_split=SimpleNamespace(folder=SimpleNamespace(header=header)), tested=[split])
+    (remark,) = methods._leaks(methods.AppliedMethod("knn", 0.5, FittedMethod(name="knn")), inputs)
+    assert remark.endswith(": " + ", ".join(names[:10]) + " and more" * (count > 10))
 
 
 def test_images_are_compared_with_those_that_they_were_made_from(files):

@@ -14,6 +14,13 @@ def test_a_thinned_curve_keeps_its_ends_and_its_shape():
     assert np.abs(np.interp(x, at, value) - y).max() < 0.01
 
 
+def test_a_curve_of_no_more_points_than_asked_for_is_returned_whole():
+    x = np.linspace(0, 1, 30) ** 5  # many points where it is short
+    for points in (30, 31):
+        at, value = plots.thin(x, x, points)
+        assert np.array_equal(at, x) and np.array_equal(value, x)
+
+
 def test_columns_are_named_and_fractions_have_six_digits(tmp_path):
     rows = [{"split": "far", "method": "msp", "y": 1.0, "x": 1 / 3}, {"split": "far", "method": "vim", "x": 0.5}]
     plots.write_csv(tmp_path / "plots", {"roc": plots.frame("roc", rows), "pr": plots.frame("pr", [])})

@@ -12,7 +12,15 @@ from tests.evaluation.test_evaluate import write_json, write_split
 from farther.curation.decisions import Decision, DecisionsFile
 from farther.detectors.proposals import read_sources
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposal_rules import Rejecting, Rule, method_of, on_unknown, pixels_of, with_unlabelled
+from farther.evaluation.proposal_rules import (
+    Combination,
+    Rejecting,
+    Rule,
+    method_of,
+    on_unknown,
+    pixels_of,
+    with_unlabelled,
+)
 from farther.evaluation.proposals import evaluate_proposals
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.methods.base import METHODS
@@ -70,6 +78,25 @@ def test_a_combination_is_scikit_learns_logistic_regression(energy):
     assert learnt.applied(unknown, np.full(50, 100**2)).score.mean() > 0.7 > 0.3 > probability.mean()
     assert Rule.learnt((unknown[:0], sizes), (alarms, sizes)) is None
     assert [method_of(rule.name) for rule in (Rule(), Rule(energy), learnt)] == [None, "energy", "energy"]
+
+
+def test_what_is_the_same_everywhere_has_no_weight():
+    random = np.random.default_rng(3)
+    x = np.column_stack([random.normal(size=40), np.full(40, -2.0)])
+    x[:15, 0] += 1
+    learnt = Combination.fit(x[:15], x[15:])
+    without = LogisticRegression(class_weight="balanced")
+    peer = make_pipeline(StandardScaler(), without).fit(x[:, :1], np.repeat([1, 0], [15, 25]))
+    np.testing.assert_allclose(learnt.probabilities(x), peer.predict_proba(x[:, :1])[:, 1], atol=1e-4)
+
+
+def test_the_smallest_box_has_a_probability_and_one_beyond_its_image_that_of_the_image():
+    rule = Rule(combination=Combination(intercept=0, weights=(0, 1), centre=(0, 0), spread=(1, 1)))
+    boxes = [[5, 5, 5, 9], [0, 0, 10, 10], [0, 0, 100, 100], [-20, 0, 110, 100]]
+    found = rule.applied(table(["a"] * 4, boxes, [0.5] * 4, np.zeros((4, 2))), np.full(4, 100.0**2)).score
+    # p = s / (1 + s) of s = √(share of the image).
+    assert found[1:] == pytest.approx([1 / 11, 1 / 2, 1 / 2])
+    assert 0 < found[0] < 0.001
 
 
 def test_the_best_proposal_on_each_unknown_object_is_learnt_from():

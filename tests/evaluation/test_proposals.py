@@ -77,6 +77,16 @@ def test_results_are_those_counted_by_hand(files, tmp_path):
     assert read_recovered(tmp_path / "none.json") is None
 
 
+@pytest.mark.parametrize("rates", [(0.25, 2.0), (0.004,), (0.0,)])
+def test_a_curve_goes_from_no_false_alarm_to_the_largest_rate(files, rates):
+    settings = EvaluationSettings(replicates=0, proposals=ProposalSettings(rates=rates))
+    near = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings).sources["rpn"].distances["near"]
+    at, still_missed = zip(*near.curve, strict=True)
+    assert (at[0], at[-1]) == (0, pytest.approx(max(rates)))
+    assert list(at) == sorted(at) and list(still_missed) == sorted(still_missed, reverse=True)
+    assert (still_missed[0], still_missed[-1]) == pytest.approx((2 / 3, near.froc[-1].still_missed), abs=1e-5)
+
+
 @pytest.mark.parametrize(("images", "tau"), [("abcd", 0.8), ("abcde", 0.6)])
 def test_by_default_one_false_alarm_in_five_validation_images_is_allowed(files, images, tau):
     known = objects(*((image, FOX, "fox") for image in images))
@@ -115,13 +125,13 @@ def test_which_object_each_called_proposal_finds_is_stored(files, tmp_path):
     unknown = objects(("x", YAK, "yak"), ("y", YAK, "yak"), ("y", ELSE, "emu")).with_columns(object_id=[30, 10, 20])
     write_split(files, "near", unknown, regions(("x", YAK, 0.8)))
     split = RunSplit(files, "near")
-    # The first lies on a detection, the second on nothing.
-    rows = [("x", YAK, 0.95), ("x", HILL, 0.9), ("y", ELSE, 0.7), ("y", YAK, 0.5)]
+    # The second lies on a detection, the third on nothing.
+    rows = [("y", ELSE, 0.7), ("x", YAK, 0.95), ("x", HILL, 0.9), ("y", YAK, 0.5)]
     called = CalledIn.of(split, split.regions(), regions(*rows), tau=-np.inf, iou=0.5)
     table = called.table(split)
-    assert table.object_id.tolist() == [-1, 20, 10]
+    assert table.object_id.tolist() == [20, -1, 10]
     table.write(tmp_path / "called.parquet")
-    assert CalledIn.read(split, tmp_path / "called.parquet").finds.tolist() == called.finds.tolist() == [-1, 2, 1]
+    assert CalledIn.read(split, tmp_path / "called.parquet").finds.tolist() == called.finds.tolist() == [2, -1, 1]
 
 
 def test_of_imported_boxes_the_best_of_each_image_that_are_large_enough_are_proposals(files):

@@ -76,6 +76,24 @@ def test_thresholds_are_chosen_on_validation_images(small):
     assert set(found.image_thresholds) == {"keep_95"}
 
 
+def test_an_id_image_as_uncertain_as_ood_images_is_not_accepted(small, objects, regions):
+    shown = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
+    write(small, "test", shown, regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.2, "dog")), ["i1", "i2"])
+    found = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
+    # Accepted is an uncertainty of up to 0.6: i1 and o1.
+    for of_split in found.splits.values():
+        assert (of_split["tpr"], of_split["tnr"]) == pytest.approx((1 / 2, 2 / 3))
+
+
+@pytest.mark.parametrize(("images", "expected"), [(["i1"], 2), ([], 0)])
+def test_detections_are_counted_per_image_of_one_and_of_none(small, objects, regions, images, expected):
+    shown = objects(*((image, box, "cat") for image in images for box in (FIRST, SECOND)))
+    found = regions(*((image, box, 0.9) for image in images for box in (FIRST, SECOND)))
+    write(small, "val", shown, found, images)
+    result = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
+    assert next(row["detections_per_image"] for row in result.top_k if row["k"] is None) == expected
+
+
 def test_images_with_known_objects_are_not_to_be_rejected(small, objects, regions):
     shown = objects(("m1", FIRST, "cat"), ("m1", SECOND, "fox"))
     write(small, "mixed", shown, regions(("m1", FIRST, 0.9)), ["m1"])
@@ -381,6 +399,27 @@ def test_uncertainties_are_those_of_the_stored_columns_and_of_the_head(
     doubts = dict(of_detections([split], lambda: split))
     assert set(doubts) == {"1 − confidence", *expected}
     assert all(len(of_split) == 2 for (of_split,) in doubts.values())
+
+
+@pytest.mark.parametrize("known", [20, 1, 0])
+def test_entropies_are_added_as_they_are_weighted_and_from_0_to_1_in_validation_images(tmp_path, regions, known):
+    random, splits = np.random.default_rng(0), {}
+    for name, count in (("test", 9), ("val", known)):
+        found = regions(*(("a", FIRST, of) for of in random.uniform(0.5, 1, count)))
+        variance = np.exp(random.normal(size=(count, 4))).astype(np.float32)
+        Regions(**{**found.columns(), "box_variance": variance}, classes=found.classes).write(tmp_path / name)
+        splits[name] = SimpleNamespace(folder=RegionsFolder(tmp_path / name), regions=lambda found=found: found)
+    doubts, held_out = (
+        {title: of for title, (of,) in of_detections([splits[name]], lambda: splits["val"])} for name in splits
+    )
+    names = ("entropy", "box entropy")
+    of_class, of_box = (doubts[name] for name in names)
+    assert doubts["4 · entropy + box entropy"] == pytest.approx(4 * of_class + of_box)
+    # A single one has no range, and is 0; of none, the entropies stay as they are.
+    low = [held_out[name].min() if known else 0 for name in names]
+    size = [np.ptp(held_out[name]) if known > 1 else 1 for name in names]
+    expected = (of_class - low[0]) / size[0] + (of_box - low[1]) / size[1]
+    assert doubts["both entropies, normalised"] == pytest.approx(expected)
 
 
 def test_accuracy_is_coco_s_ap_on_each_split_and_lrp_above_the_thresholds(whole):

@@ -133,6 +133,19 @@ def test_groups_that_are_drawn_give_what_their_images_give(diagnosed):
     assert 0 < np.mean(classes > 0) < 1
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_class_whose_objects_are_not_drawn_reaches_no_recall(objects, regions, grouped):
+    truth = objects(("a", FIRST, "cat"), ("b", FIRST, "dog"))
+    found = regions(("a", FIRST, 0.9, "cat"), ("b", FIRST, 0.8, "dog"))
+    known = ClosedSet.of(truth, found)
+    cause = error_diagnosis.diagnose(truth, found, {"cat": 0.5, "dog": 0.5})
+    drawn = np.array([[2, 0], [0, 1], [1, 1], [0, 0]])
+    weights = GroupWeights(drawn, np.arange(2)) if grouped else drawn
+    each, classes = counts((known, cause[known.detections.row]), [0.5], weights)
+    assert classes.tolist() == [[1, 1, 2, 0]]
+    assert each[error_diagnosis.CAUSES.index("correct"), 0].tolist() == [2, 1, 2, 0]
+
+
 def test_a_recall_that_is_not_reached_has_no_detections(diagnosed):
     found, classes = counts(diagnosed, [1.0])
     assert classes.item() == 0 and not found.any()

@@ -61,8 +61,11 @@ def test_the_published_code_needs_more_than_the_threshold_the_paper_as_much(obje
     assert open_set.evaluate(truth, found, flags(1), protocol="published-code")["tp_u"] == 0
     found = regions(("a", [-1, -1, 99, 49.1], 0.9))
     assert open_set.evaluate(truth, found, flags(1), protocol="published-code")["tp_u"] == 1
+    same = regions(("a", [-1, -1, 99, 99], 0.9))
+    assert open_set.evaluate(truth, same, flags(1), iou=1, protocol="published-code")["tp_u"] == 0
     truth, found = objects(("a", [0, 0, 100, 100], "fox")), regions(("a", [0, 0, 100, 50], 0.9))
     assert open_set.evaluate(truth, found, flags(1))["tp_u"] == 1
+    assert open_set.evaluate(truth, regions(("a", [0, 0, 100, 100], 0.9)), flags(1), iou=1)["tp_u"] == 1
 
 
 def published_average_precision(objects, regions, in_order_of):

@@ -40,6 +40,15 @@ def test_it_is_thresholded_and_calibrated_as_its_parts_are_and_travels_as_json(v
     assert again.rejected(regions, images) == detector.rejected(regions, images)
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_calibrator_with_a_number_that_is_not_finite_is_refused(validation, wrong):
+    values = SelfAwareDetector.fit(validation, calibrator="linear", image_threshold="keep_95").to_json()
+    for field in ("slope", "intercept"):
+        cat = {**values["calibrators"]["cat"], field: wrong}
+        with pytest.raises(ValueError, match=f"{field}\n.*finite number"):
+            SelfAwareDetector.from_json({**values, "calibrators": {"cat": cat}})
+
+
 def test_95_percent_of_the_validation_images_are_accepted(validation):
     detector = SelfAwareDetector.fit(validation, image_threshold="keep_95")
     accepted, rejected = detector(validation.regions, validation.names)

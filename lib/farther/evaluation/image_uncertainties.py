@@ -61,7 +61,9 @@ def of_detections(
     if len(entropies) == 2:
         pairs = list(zip(*entropies.values(), strict=True))
         known = [_computed(title, [held_out()])[0] for title in entropies]
-        (low, size), (box_low, box_size) = ((float(of.min()), float(np.ptp(of)) or 1.0) for of in known)
+        (low, size), (box_low, box_size) = (
+            (float(of.min()), float(np.ptp(of)) or 1.0) if len(of) else (0.0, 1.0) for of in known
+        )
         yield BOTH, [of_class + of_box for of_class, of_box in pairs]
         yield BALANCED, [4 * of_class + of_box for of_class, of_box in pairs]
         yield NORMALISED, [(of_class - low) / size + (of_box - box_low) / box_size for of_class, of_box in pairs]

@@ -392,7 +392,7 @@ def _curve(objects: Recovery, alarms: np.ndarray, images: int, most: float) -> l
     """Alarms per image and share still missed, from none to the largest rate."""
     if not len(objects.missed):
         return []
-    asked = [0.0, *np.geomspace(0.01, most, POINTS - 1).tolist()]
+    asked = [0.0, *(np.geomspace(min(0.01, most / 10), most, POINTS - 1).tolist() if most else ())]
     at = thresholds(alarms, asked, images)[:, 0]
     still = [plain(objects.found(np.array([one])))["still_missed"] for one in at]
     return [(round(rate, 5), round(share, 6)) for rate, share in zip(asked, still, strict=True)]

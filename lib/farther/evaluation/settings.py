@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -56,7 +56,7 @@ class ProposalSettings:
     """
 
     alarms: float = Field(default=0.2, gt=0)
-    rates: tuple[float, ...] = RATES
+    rates: Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Field(min_length=1)] = RATES
     methods: tuple[str, ...] = ()
     learn_from: str | None = None
 
