@@ -70,6 +70,11 @@ def test_a_wrong_parameter_is_refused_in_plain_words(changes, message):
         benchmark("voc", params(**changes))
 
 
+def test_an_empty_entry_is_refused_by_what_it_lacks():
+    with pytest.raises(ParameterError, match="benchmark 'voc': parameter 'id' is missing"):
+        benchmark("voc", None)
+
+
 @pytest.mark.parametrize("distance", ["near", "farther"])
 def test_two_splits_that_could_share_an_image_are_refused(distance):
     splits = {"a": NEAR, "b": {**NEAR, "distance": distance}}

@@ -286,18 +286,18 @@ class Benchmark:
         return [name for name, split in self.splits.items() if split.use == "test"]
 
 
-def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
+def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
     """The benchmark called `name`, its parameters checked.
 
     Args:
         name: Its key in the section `benchmarks` of params.yaml.
-        params: Its entry there.
+        params: Its entry there; None where it is empty.
 
     Raises:
         ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
             cannot be a folder's; one image could be in two OOD splits; `most` names no ID split.
     """
-    checked = build(Benchmark, f"benchmark {name!r}", dict(params))
+    checked = build(Benchmark, f"benchmark {name!r}", dict(params or {}))
     for problem in _problems(checked):
         raise ParameterError(f"benchmark {name!r}: {problem}")
     return checked
