@@ -1,4 +1,4 @@
-"""Stages that run networks, on a Ray cluster of three machines: the same bytes, machines that fail, and what Ray costs.
+"""Networks and evaluations on a Ray cluster of three machines: the same bytes, machines that fail, and what Ray costs.
 
     sudo .venv/bin/python benchmarks/cluster.py DIR                        all of it; needs a finished `make demo`
     sudo .venv/bin/python benchmarks/cluster.py DIR --stages infer --events "machine lost"
@@ -15,6 +15,8 @@ shards are finished:
     machine killed   `kill -9` of all processes of the second machine: the others see closed connections
     machine joins    two machines, and later the third
     machine lost     as `machine killed`, but without network, as when the power fails: the others see silence
+
+`evaluate` is three runs at the same time, one on each machine; the second machine fails while it evaluates one.
 
 Each run's outputs are compared with the local engine's, file by file. Prints tables in Markdown.
 """
@@ -41,6 +43,8 @@ from farther.tables import Images
 
 ROOT = Path(__file__).parents[1]
 RUN, SPLITS = "voc-yolov8", Path("artifacts/splits/voc")
+#: Runs that are evaluated at the same time, and the events that they meet.
+RUNS, OF_EVALUATION = ("voc-yolov8", "voc-rtdetr", "voc-vos"), ("nothing", "machine killed", "machine lost")
 RAY = Path("/run/ray")  # a disk in memory of each machine; short, as it holds sockets
 EVENTS = ("nothing", "worker killed", "driver killed", "machine killed", "machine joins", "machine lost")
 INSIDE = "FARTHER_CLUSTER"
@@ -177,6 +181,7 @@ TASKS = {
     "passes": Task(("infer.py", RUN), ("dropout",)),
     "crops": Task(("infer.py", RUN), ("crop",)),
 }
+EVALUATE = "evaluate"
 
 
 def project(folder: Path, demo: Path, name: str, splits: dict[str, int], shard: int, **stream: Any) -> Path:
@@ -287,6 +292,9 @@ def events(machines: Cluster, folder: Path, demo: Path, given: argparse.Namespac
     print("| stage | event | seconds | files that differ | leftovers | processor seconds of each machine afterwards |")
     print("| --- | --- | ---: | ---: | ---: | --- |", flush=True)
     for name in given.stages:
+        if name == EVALUATE:
+            evaluations(machines, folder, demo, [event for event in OF_EVALUATION if event in given.events])
+            continue
         task = TASKS[name]
 
         def made(kind: str, engine: str, name: str = name, task: Task = task) -> Path:
@@ -310,6 +318,51 @@ def events(machines: Cluster, folder: Path, demo: Path, given: argparse.Namespac
             left = len(found.keys() - expected.keys()) + result["workers left"]
             after = ", ".join(f"{seconds:.1f}" for seconds in result["afterwards"])
             print(f"| {name} | {event} | {result['seconds']:.1f} | {differ} | {left} | {after} |", flush=True)
+
+
+def evaluated(folder: Path, demo: Path, engine: str) -> Path:
+    """A project with the regions of the demo's `RUNS`."""
+    params = yaml.safe_load((demo / "params.yaml").read_text())
+    params["detectors"] = {name: params["detectors"][name] for name in RUNS}
+    params["evaluate"].update(engine=engine, memory=1)
+    (folder / "artifacts").mkdir(parents=True)
+    for part in ("regions", "passes", "splits", "tables"):
+        (folder / "artifacts" / part).symlink_to(demo / "artifacts" / part)
+    shutil.copy(demo / "artifacts/code.json", folder / "artifacts")
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    return folder
+
+
+def evaluations(machines: Cluster, folder: Path, demo: Path, events: Sequence[str]) -> None:
+    """Prints one row per event while `RUNS` are evaluated."""
+    local = evaluated(folder / "evaluate local", demo, "local")
+    seconds = sum(locally(local, Task(("evaluate.py", name)))[0] for name in RUNS)
+    print(f"| evaluate | local engine | {seconds:.1f} | | | |", flush=True)
+    expected = content(local)
+    for event in events:
+        machines.resize(3)
+        there, before = evaluated(folder / f"evaluate {event}", demo, "ray"), time.monotonic()
+        with (there / "log").open("a") as log:
+            options = {"cwd": there, "stdout": log, "stderr": log}
+            stages = [machines.popen([sys.executable, ROOT / "stages/evaluate.py", name], **options) for name in RUNS]
+            if event != "nothing":
+                second = machines.machines[1]
+                while not second.processes("ray::_called"):
+                    time.sleep(0.1)
+                time.sleep(2)
+                if event == "machine lost":
+                    shell("ip", "-n", second.name, "link", "set", "eth0", "down")
+                second.kill()
+            failed = [stage.wait(PATIENCE) for stage in stages]
+        seconds = time.monotonic() - before
+        if any(failed):
+            print(f"FAILED: {there / 'log'}\n{(there / 'log').read_text()[-2000:]}")
+        found = content(there)
+        differ = f"{sum(found.get(file) != expected[file] for file in expected)} of {len(expected)}"
+        left = len(found.keys() - expected.keys())
+        print(f"| evaluate | {event} | {seconds:.1f} | {differ} | {left} | |", flush=True)
+        if event != "nothing":
+            machines.machines.pop(1).remove()
 
 
 # What Ray costs
@@ -357,7 +410,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="scratch folder; it is deleted first")
     parser.add_argument("--demo", type=Path, default=ROOT, help="project with a finished demo")
-    parser.add_argument("--stages", nargs="*", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--stages", nargs="*", choices=(*TASKS, EVALUATE), default=[*TASKS, EVALUATE])
     parser.add_argument("--events", nargs="*", choices=EVENTS, default=EVENTS)
     parser.add_argument("--images", type=int, default=96, help="of the runs that something happens to")
     parser.add_argument("--cost", type=int, default=400, metavar="IMAGES", help="of the runs that are timed; 0: none")

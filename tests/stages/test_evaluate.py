@@ -238,10 +238,11 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     assert said_by(stage(project, "evaluate", "demo")).startswith("demo: fitted sharpness; scored coco_choose, ")
 
 
-def test_a_second_evaluation_writes_and_deletes_nothing(project, evaluate):
+def test_a_second_evaluation_and_other_memory_for_it_write_and_delete_nothing(project, evaluate):
     evaluate(project)
     before = {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()}
-    evaluate(project)
+    change(project, evaluate={"memory": 9})
+    assert "unchanged" in evaluate(project)
     assert {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()} == before
 
 

@@ -43,7 +43,7 @@ class Parts:
         self._writing = Lock()
         self.computed: list[str] = []
         settings = asdict(inputs.settings)
-        for name in ("proposals", "user_defined", "engine", "memory"):  # of later or other parts, or without effect
+        for name in ("proposals", "user_defined"):  # of later or other parts
             del settings[name]
         roles = asdict(inputs.roles)
         distance, pairs = roles.pop("distance"), roles.pop("pairs")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
 
 OUTPUT = "artifacts/evaluation/{}"
+#: Settings that change no result: what is written does not have those of the parameters.
+HERE = {"engine": EvaluationSettings.engine, "memory": EvaluationSettings.memory}
 
 
 def main(run: str) -> None:
@@ -52,7 +54,7 @@ def evaluate(run: str) -> tuple[str, dict[str, str]]:
     rule = section("threshold") | detector["threshold"]
     thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
     fit = build(FitSettings, "params.yaml: fit", section("fit"))
-    settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
+    settings = build(EvaluationSettings, "params.yaml: evaluate", {**section("evaluate"), **HERE})
     budget = build(Budget, "params.yaml: deploy", section("deploy"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     code = {entry.name: " ".join(code_digest("kept", "methods", name) for name in entry.methods) for entry in entries}
