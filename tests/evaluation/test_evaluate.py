@@ -218,6 +218,7 @@ def test_settings_have_a_range(field, wrong, right):
     [
         (SelfAwarenessSettings, "iou", [0, 1], [0.01, 0.99]),
         (ProposalSettings, "alarms", [0], [0.01]),
+        (ThresholdSettings, "tolerance", [-0.1, 1.1], [0.1, 1]),
         (ProposalSettings, "rates", [(), (-0.1,), (np.inf,)], [(0.0, 2.0)]),
     ],
 )
@@ -495,6 +496,8 @@ def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files)
     settings = EvaluationSettings(replicates=50, confidences=(), kept=())
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
+    with pytest.raises(DataError, match="no replicates of knn; rerun the stage `evaluate`"):
+        paired.StoredEvaluation(files.root, "r").replicates("knn", "far")
     for name in ("nose", "r_u", "auroc"):
         assert bootstrap.interval(found.metrics[name]) == far.interval(METRICS[name])
     more = replace(found, metrics={name: of + 0.25 for name, of in found.metrics.items()})

@@ -99,6 +99,13 @@ def test_the_smallest_box_has_a_probability_and_one_beyond_its_image_that_of_the
     assert 0 < found[0] < 0.001
 
 
+def test_an_objectness_of_0_or_1_is_weighed_too():
+    rule = Rule(combination=Combination(intercept=0, weights=(1, 0), centre=(0, 0), spread=(1, 1)))
+    found = rule.applied(table(["a"] * 3, [[0, 0, 9, 9]] * 3, [0, 0.3, 1], np.zeros((3, 2))), np.full(3, 100.0**2))
+    assert found.score == pytest.approx([0, 0.3, 1], abs=1e-5)
+    assert np.all((found.score > 0) & (found.score < 1))
+
+
 def test_the_best_proposal_on_each_unknown_object_is_learnt_from():
     box = [[0, 0, 40, 40], [1, 1, 41, 41], [0, 0, 40, 90], [60, 60, 90, 90]]
     proposals = table(["a", "a", "a", "a"], box, [0.5, 0.7, 0.9, 0.3], np.zeros((4, 2)))

@@ -9,7 +9,7 @@ from tests.evaluation.test_evaluate import write_json, write_scores, write_split
 from torchvision.ops import nms
 
 from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sources
-from farther.errors import ParameterError
+from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.methods import read_methods
 from farther.evaluation.proposals import evaluate_proposals, read_proposals, read_recovered, suppressed
@@ -49,7 +49,7 @@ def files(tmp_path):
         # On the fox: dropped. Elsewhere: three false alarms in four images.
         rows = [("a", FOX, 0.99), ("a", HILL, 0.8), ("b", HILL, 0.6), ("c", HILL, 0.2), ("d", [2, 2, 30, 30], 0.97)]
         regions(*rows).write(made.proposals("rpn", split))
-    unknown = objects(("x", YAK, "yak"), ("y", YAK, "yak"), ("y", ELSE, "emu"))
+    unknown = objects(("y", YAK, "yak"), ("x", YAK, "yak"), ("y", ELSE, "emu"))
     write_split(made, "near", unknown, regions(("x", YAK, 0.8), ("y", YAK, 0.1)))
     regions(("x", YAK, 0.95), ("y", YAK, 0.7), ("y", ELSE, 0.5)).write(made.proposals("rpn", "near"))
     write_json(made.threshold, {"threshold": 0.5})
@@ -118,7 +118,7 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
     budget = {kind: (of.values["count"], of.values["r_u"]) for kind, of in near.error_budget.items()}
     assert budget == {"found by proposals": (1, pytest.approx(1 / 3)), "missed": (1, pytest.approx(1 / 3))}
     called = CalledProposals.read(files.called("rpn", "near"))
-    assert called.frame.select("image_id", "object_id").rows() == [("y", 1)]
+    assert called.frame.select("image_id", "object_id").rows() == [("y", 0)]
 
 
 def test_which_object_each_called_proposal_finds_is_stored(files, tmp_path):
@@ -147,6 +147,8 @@ def test_a_second_detector_s_proposals_are_its_detections_without_classes(files,
         Regions.read(files.proposals("rpn", split)).write(other.regions(split))
     sources = read_sources("run", {"other": {"kind": "second_detector", "run": "other"}, "rpn": {}})
     found = evaluate_proposals(files, sources, EvaluationSettings(replicates=0), {"other": other}.__getitem__)
+    with pytest.raises(DataError, match="the files of run 'other' are needed"):
+        read_proposals(files, "other", sources["other"], "val")
     first, second = found.sources["other"], found.sources["rpn"]
     assert first.distances == second.distances
     assert first.alarms_interval is None
