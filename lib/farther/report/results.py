@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +298,7 @@ class Run:
         return [*own, *self.methods][0]
 
 
+@cache
 def title_of(method: str) -> str:
     """A method's title in publications; the line's own name where params.yaml gives it another.
 

@@ -74,6 +74,7 @@ def test_the_interval_of_a_number_holds_what_the_conditional_test_does_not_refus
     for found in (0, 1, 13):
         validation = Rates(images=of, proposals=ProposalRates((), (found,)))
         low, high = consistent(validation, Rates(images=size), "proposals", level)
+        assert low >= 0
         for number in range(40):
             here = binom(number + found, size / (of + size))
             refused = min(here.cdf(number), here.sf(number - 1)) < level / 2
@@ -168,9 +169,16 @@ def test_detections_that_agree_within_an_image_count_as_one():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("detections", "unknown", "effect"),
-    [((4, 4), (4, 0), 8), ((4, 4), (2, 2), 1), ((4, 4), (4, 4), 1), ((4, 4), (0, 0), 1), ((0, 0), (0, 0), 1)],
+    [
+        ((4, 4), (4, 0), 8),
+        ((4, 4), (2, 2), 1),
+        ((4, 4), (4, 4), 1),
+        ((4, 4), (0, 0), 1),
+        ((0, 0), (0, 0), 1),
+        ((4,), (2,), 1),
+    ],
 )
-def test_the_design_effect_of_two_images_by_hand(detections, unknown, effect):
+def test_the_design_effect_of_few_images_by_hand(detections, unknown, effect):
     # Residuals of ±2: a variance of 2 · 8 beside 8 · 1/4 of independent detections.
     assert rates(np.array(detections), np.array(unknown)).design_effect == pytest.approx(effect)
 

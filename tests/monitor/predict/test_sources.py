@@ -225,7 +225,7 @@ def test_the_password_of_a_stream_is_neither_in_names_nor_in_messages():
         ("photos/*.bmp", r"no file matches 'photos/\*\.bmp'"),
         ("photos/*", "matches photos/notes.txt, which is not an image"),
         ("empty", "no image .* in the folder empty, which is empty"),
-        ("texts", "no image .* in the folder texts; found notes.txt"),
+        ("texts", "no image .* in the folder texts; found more.txt and 1 more"),
         ("photos/notes.txt", "notes.txt: cannot be opened as a video"),
     ],
 )
@@ -234,6 +234,7 @@ def test_a_wrong_source_is_named(folder, monkeypatch, source, message):
     Path("empty").mkdir()
     Path("texts").mkdir()
     Path("texts/notes.txt").touch()
+    Path("texts/more.txt").touch()
     with pytest.raises((ParameterError, DataError), match=message):
         open_source(source)
 
