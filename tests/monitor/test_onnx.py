@@ -139,6 +139,7 @@ def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(kind, t
         ("faster_rcnn", {"latent": "levels"}),
         ("yolo", {}),
         ("detr", {}),
+        ("detr", {"nms_iou": 0.2}),
         ("retinanet", {}),
         ("fcos", {}),
     ],
@@ -331,7 +332,7 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "temperature_scaling": [{"temperature": 3.0}],
     "energy": [{}, {"temperature": 2.0}, {"protocol": "published-code"}],
-    "gen": [{}, {"protocol": "published-code"}, {"m": 2}],
+    "gen": [{}, {"protocol": "published-code"}, {"m": 2}, {"protocol": "published-code", "m": 2}],
     "vos": [{}, {"output": "logistic"}],
     "gradnorm": [{"temperature": 2.0}],
     "ash": [{"variant": variant, "percentile": 60} for variant in "spb"],
@@ -395,14 +396,23 @@ def test_the_score_of_a_graph_is_the_methods(name, params, regions):
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "exp"])
-@pytest.mark.parametrize("name", ["msp", "energy", "entropy", "gen", "temperature_scaling"])
-def test_sigmoid_heads_are_read_as_the_method_reads_them(name, activation, regions):
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("msp", {}),
+        ("energy", {"temperature": 2.0}),
+        ("entropy", {}),
+        ("entropy", {"sigmoids": "largest"}),
+        ("gen", {}),
+        ("temperature_scaling", {"temperature": 2.0}),
+    ],
+)
+def test_sigmoid_heads_are_read_as_the_method_reads_them(name, params, activation, regions):
     logits = -np.logaddexp(0, -regions.logits[:, 1:]) if activation == "exp" else regions.logits[:, 1:].copy()
     logits[-1] = 0  # as logarithms: sigmoids that float32 rounds to 1
     columns = {"box": regions.box, "score": regions.score, "label": regions.label - 1, "logits": logits}
     header = {"classes": ("a", "b", "c", "d"), "activation": activation}
     sigmoid = Regions(image_id=regions.image_id, region_id=regions.region_id, **columns, **header)
-    params = {"temperature": 2.0} if name in ("energy", "temperature_scaling") else {}
     method = methods.create(name, activation="detector", **params)
     expected = method.score(sigmoid)
     assert np.isfinite(expected).all()

@@ -193,7 +193,6 @@ class Video(ImageSource):
             missed, decoded = [], decoded + 1
             if wanted:
                 yield number, pixels, self._property(MILLISECONDS) / 1000
-        self._opened.release()
         if decoded < self.announced:
             failed(
                 self.name, f"only {decoded:,} of the {self.announced:,} frames that the file declares could be decoded"
