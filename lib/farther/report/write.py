@@ -57,20 +57,19 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     earlier = None if code is None else Keyed(artifacts / "report")
     is_split = processes > 1 and len(params.get("detectors") or ()) >= MANY
     beside = ProcessPoolExecutor(1, get_context("spawn")) if is_split else None
-    with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site:
-        with beside or nullcontext():
-            gallery = None if beside is None else beside.submit(_write_gallery, params, root, code, aside)
-            results = _read(params, root, code)
-            site.runs = {run.full_title: run.name for run in results.measured}
-            for page in PAGES:
-                if gallery is None or page.file != GALLERY:
-                    page.write(site, results)
-            _write_tables(site, results.evaluated)
-            if results.evaluated:
-                _write_figure(site, distances.figure(results.distances.rows), results.code)
-            write_json(artifacts / "seeds.json", seeds.statistics(results.runs, results.settings.seeds))
-            if gallery is not None:
-                site.keys |= gallery.result()
+    with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site, beside or nullcontext():
+        gallery = None if beside is None else beside.submit(_write_gallery, params, root, code, aside)
+        results = _read(params, root, code)
+        site.runs = {run.full_title: run.name for run in results.measured}
+        for page in PAGES:
+            if gallery is None or page.file != GALLERY:
+                page.write(site, results)
+        _write_tables(site, results.evaluated)
+        if results.evaluated:
+            _write_figure(site, distances.figure(results.distances.rows), results.code)
+        write_json(artifacts / "seeds.json", seeds.statistics(results.runs, results.settings.seeds))
+        if gallery is not None:
+            site.keys |= gallery.result()
     return artifacts / "report" / "index.html"
 
 
