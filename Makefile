@@ -61,14 +61,18 @@ mutants: $(VENV)/ready
 # What tests need beside Python: a browser for pages, an OpenSSH server for remotes (they start it themselves, on a free port).
 # Only a machine that runs checks and nothing else (CI is set) is given the packages; elsewhere those tests are skipped.
 machine:
-	@missing=""; \
-	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="chromium"; \
+	@missing=""; absent=""; \
+	command -v chromium-headless-shell >/dev/null || missing=" chromium-headless-shell"; \
 	[ -x /usr/sbin/sshd ] || missing="$$missing openssh-server"; \
 	if [ -n "$$missing" ] && [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$missing; } >/dev/null 2>&1 \
-	        && missing=""; \
+	    apt-get update -qq >/dev/null 2>&1; \
+	    for package in $$missing; do \
+	        DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$package >/dev/null 2>&1 \
+	            || absent="$$absent $$package"; \
+	    done; \
+	    missing=$$absent; \
 	fi; \
-	[ -z "$$missing" ] || echo "Not installed:$$missing. The tests that need it are skipped."
+	[ -z "$$missing" ] || echo "Not installed:$$missing. Tests that need it take another browser, or are skipped."
 
 # The Python of .venv is the first that runs of the names on PATH (one of pyenv's may not), uv's own and pyenv's. The
 # environment is made by uv, which is several times as fast as pip; where there is none, it is installed into .venv first.
