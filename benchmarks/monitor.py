@@ -9,7 +9,8 @@ rounds' ratios counts, so other load on the machine matters little. PyTorch and 
     bare        the framework's network and its own suppression, boxes and scores as arrays: a user's loop
     framework   the framework's own prediction from the same pixels: torchvision's model, Ultralytics' `predict`,
                 transformers' processor, network and `post_process_object_detection`
-    monitor     `farther.Monitor` with each method of its bundle; knn_100k has 100,000 stored regions
+    monitor     `farther.Monitor` with each method of its bundle, without proposals; knn_100k has 100,000 stored regions;
+                `msp, proposals` gives the boxes of objects that are not detected, too
 
 The last two columns are the score alone, by farther and by pytorch-ood's detector of the same name, for the same
 detections. What cannot be measured is a line on stderr; the rest is measured all the same.
@@ -83,8 +84,14 @@ def monitors(run: str, folder: Path, device: str, scale: float = 1.0) -> dict[st
     if scale != 1.0:
         for monitor in found.values():
             monitor._detector = monitor._detector.scaled(scale)
+    if (first := found["msp"]).bundle.info.proposals is not None:
+        found["msp, proposals"] = Monitor.load(made["msp"], device)
+        found["msp, proposals"]._detector = first._detector
+    for name in made:
+        found[name]._selection = None
     if "knn" in found:
         found["knn_100k"] = Monitor.load(made["knn"], device)
+        found["knn_100k"]._selection = None
         method: Any = found["knn_100k"].bundle.method
         train = Regions.read(Path("artifacts/regions") / run / "train")
         method.stored_ = stored(train.features[train.score >= found["knn"].bundle.info.operating], STORED)
@@ -181,10 +188,12 @@ def compare(
         batches = [pixels[start : start + size] for start in range(0, len(pixels) - size + 1, size)]
         ids = [[str(number) for number in range(len(batch))] for batch in batches]
         ready = [[detector.prepare(image) for image in batch] for batch in batches]
+        areas = [[image.shape[0] * image.shape[1] for image in batch] for batch in batches]
         works: dict[str, list[Work]] = {"bare": [bare(detector, one) for one in ready]}
         works["framework"] = [framework(detector, batch, folder) for batch in batches]
         for name, monitor in made.items():
-            works[name] = [partial(monitor._monitored, one, names) for one, names in zip(ready, ids, strict=True)]
+            given = [list(zip(*of, strict=True)) for of in zip(ready, areas, strict=True)]
+            works[name] = [partial(monitor._monitored, one, names) for one, names in zip(given, ids, strict=True)]
         with torch.inference_mode():
             taken = rounds(works, asked.rounds, asked.seconds, wall=asked.device != "cpu")
         images = len(batches) * size

@@ -25,6 +25,7 @@ from farther.detectors.networks.yolo import (
     save_checkpoint,
 )
 from farther.detectors.settings import ProposalSelection
+from farther.detectors.yolo import run
 from farther.errors import DataError, ParameterError
 
 CLASSES = ("cat", "dog", "fox", "owl")
@@ -244,6 +245,15 @@ def test_an_image_without_detections_has_no_rows_but_all_columns(weights, images
     assert len(none) == 0
     assert none.logits.shape == (0, 4)
     assert none.has("latent")
+
+
+def test_gradients_reach_the_image_after_detections_without_any(network, images):
+    network.model[-1].shape = None  # as it was loaded
+    with torch.inference_mode():
+        run(network, as_batch(images[0]))
+    batch = as_batch(images[0]).requires_grad_()
+    run(network, batch).decoded[:, :4].sum().backward()
+    assert batch.grad.abs().max() > 0
 
 
 def test_sides_are_padded_to_multiples_of_the_stride_and_image_size_rounds_up_to_one():

@@ -357,7 +357,8 @@ def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> Y
 def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) -> YoloOutput:
     """The output, from the inputs of the head."""
     head, last = network.model[-1], _last_convolutions(network)
-    head.shape = None  # else anchors that were made in inference mode would be used with gradients
+    if torch.jit.is_tracing() or (head.anchors.is_inference() and not torch.is_inference_mode_enabled()):
+        head.shape = None  # anchors are made again: a graph has those of any shape, gradients those of another mode
     with kept_calls(last) as kept:
         decoded, raw = Detect.forward(head, levels) if isinstance(head, Segment) else head(levels)
     decoded = decoded[:, : 4 + head.nc]  # behind them come a mask's coefficients
