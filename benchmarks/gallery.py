@@ -108,9 +108,10 @@ def write(artifacts: Path, run: Run) -> Path:
     """Writes the gallery, and prints what that took; returns its page."""
     report = artifacts / "report"
     start = time.process_time()
-    gallery = Gallery(Site(report), {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9))
-    gallery.add(run, read_run_outcomes(run, artifacts), run.methods[0])
-    gallery.write()
+    with Site(report) as site:
+        gallery = Gallery(site, {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9))
+        gallery.add(run, read_run_outcomes(run, artifacts), run.methods[0])
+        gallery.write()
     seconds = time.process_time() - start
     data = report / "gallery"
     whole = sum(file.stat().st_size for file in data.rglob("*.js"))

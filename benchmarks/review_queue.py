@@ -56,6 +56,8 @@ def main() -> None:
             images = zip(fates.dataset, fates.image_id, strict=True)
             wanted = np.array([bool(planted.get(image, set()) & classes) for image in images])
             kept = (fates.fate != "removed") & np.isin(fates.dataset.astype(str), SOURCES)
+            if not wanted[kept].any():  # nothing is planted there
+                continue
             front = [in_front(queue[kept], wanted[kept]) for queue in (catalogue.suspicion, catalogue.queue)]
             shares = " | ".join(f"{count} ({count / wanted[kept].sum():.0%})" for count in front)
             print(f"| {name} | {run} | {wanted[kept].sum()} of {kept.sum()} | {shares} |")
