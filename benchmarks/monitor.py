@@ -9,8 +9,8 @@ rounds' ratios counts, so other load on the machine matters little. PyTorch and 
     bare        the framework's network and its own suppression, boxes and scores as arrays: a user's loop
     framework   the framework's own prediction from the same pixels: torchvision's model, Ultralytics' `predict`,
                 transformers' processor, network and `post_process_object_detection`
-    monitor     `farther.Monitor` with each method of its bundle, without proposals; knn_100k has 100,000 stored regions;
-                `msp, proposals` gives the boxes of objects that are not detected, too
+    monitor     `farther.Monitor` with each method of its bundle, without proposals; knn_100k has 100,000 stored
+                regions; `msp, proposals` gives the boxes of objects that are not detected, too
 
 The last two columns are the score alone, by farther and by pytorch-ood's detector of the same name, for the same
 detections. What cannot be measured is a line on stderr; the rest is measured all the same.
