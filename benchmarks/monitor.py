@@ -191,8 +191,8 @@ def compare(
         areas = [[image.shape[0] * image.shape[1] for image in batch] for batch in batches]
         works: dict[str, list[Work]] = {"bare": [bare(detector, one) for one in ready]}
         works["framework"] = [framework(detector, batch, folder) for batch in batches]
+        given = [list(zip(*of, strict=True)) for of in zip(ready, areas, strict=True)]
         for name, monitor in made.items():
-            given = [list(zip(*of, strict=True)) for of in zip(ready, areas, strict=True)]
             works[name] = [partial(monitor._monitored, one, names) for one, names in zip(given, ids, strict=True)]
         with torch.inference_mode():
             taken = rounds(works, asked.rounds, asked.seconds, wall=asked.device != "cpu")
