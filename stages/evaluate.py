@@ -1,4 +1,4 @@
-"""Fits the methods on the regions of a run, scores all splits, and evaluates them: python stages/evaluate.py RUN."""
+"""Takes τ of each method of a run, and evaluates detector and methods: `python stages/evaluate.py RUN`."""
 
 from farther.pipeline.evaluate import OUTPUT, main
 from farther.stage import run_stage

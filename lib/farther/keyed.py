@@ -1,56 +1,260 @@
-"""Output that is kept from one run of a stage to the next, and made again only where its key changed.
+"""Outputs that are kept from one run of a stage to the next, and made again only where their key changed.
 
-An item is a file or a folder below the output folder. Its key is a digest of all that it is made from: inputs,
-parameters and code (`farther.code.digest_of`). Keys are stored in `keys.json` beside the items, so they travel with
-them through `dvc push` and `dvc pull`.
+An *item* is a file or a folder below an output folder. Its key is a digest of everything that it is made from: whole
+files and folders, parameters, and the digest of all code that is reached (`key_of`). The record of an output folder
+holds the key of each item, a digest of the item's content, and the versions of the packages that computed it. It lies
+outside of the folder, so that equal content is equal to DVC whatever the keys are:
+
+    artifacts/scores/voc-vos/                  the items
+    artifacts/records/scores/voc-vos.json      their record, an output of the same stage
 
 >>> from tempfile import TemporaryDirectory
 >>> folder = TemporaryDirectory()
->>> items = Keyed(folder.name)
+>>> items = Keyed(f"{folder.name}/scores")
 >>> with items.make("knn/test.txt", key="a1") as path:
-...     _ = path.write_text("scores")
+...     _ = path.write_text("0.5")
 >>> items.is_current("knn/test.txt", "a1"), items.is_current("knn/test.txt", "b2")
 (True, False)
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import psutil
+from pydantic import Field
 
 from farther.errors import DataError
 from farther.tables.documents import read_json, write_json
-from farther.tables.files import inside
+from farther.tables.files import digest, inside
+from farther.tables.folders import files_below
+from farther.tables.schema import Schema, check
 from farther.tables.writing import locked, write_aside
 
-KEYS = "keys.json"
+#: Set to anything but 0, this variable has stages make all of their items again.
+FORCE = "FARTHER_FORCE"
+
+#: The keys of an output folder of farther 1.0 are in this file of the folder.
+EARLIER_KEYS = "keys.json"
+
+#: Folder of all records, below the artifacts folder.
+RECORDS = "records"
+
+#: Distributions that compute what tables and scores hold.
+COMPUTING = ("numpy", "scipy", "polars", "pyarrow", "scikit-learn", "faiss-cpu")
+
+#: Distributions that read images and run networks, for the outputs below `NETWORK_OUTPUTS`.
+NETWORKS = ("pillow", "torch", "torchvision", "ultralytics", "transformers", "open_clip_torch", "onnxruntime")
+
+#: Folders of artifacts whose items networks made.
+NETWORK_OUTPUTS = frozenset({"derived", "embeddings", "passes", "proposals", "regions"})
+
+
+def key_of(paths: Iterable[str | Path], params: Mapping[str, Any]) -> str:
+    """Digest of everything that an item is made from.
+
+    Args:
+        paths: Files and folders, which count whole: every file of a folder, with its name. One that is absent counts
+            as absent.
+        params: Parameters and digests of code, as JSON holds them.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Raises:
+        DataError: a file cannot be read.
+
+    >>> key_of([], {"k": 10}) == key_of([], {"k": 10}), key_of([], {"k": 10}) == key_of([], {"k": 12})
+    (True, False)
+    """
+    contents = [content_digest(path) for path in paths]
+    return digest(json.dumps(params, sort_keys=True, default=str), *contents)
+
+
+def content_digest(path: str | Path) -> str:
+    """Digest of a file, or of the names and contents of all files of a folder; "absent" where there is nothing.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        return "absent"
+    if not path.is_dir():
+        return digest(path)
+    parts: list[str | Path] = []
+    for file in sorted(files_below(path)):
+        parts.append(str(file.relative_to(path)))
+        parts.append(file)
+    return digest(*parts)
+
+
+def record_path(output: str | Path) -> Path:
+    """The record of an output: below `records` of the artifacts folder that holds it, else beside it.
+
+    >>> record_path("artifacts/regions/voc-vos").as_posix()
+    'artifacts/records/regions/voc-vos.json'
+    """
+    output = Path(output)
+    parts = output.parts
+    name = output.name if output.suffix == ".json" else f"{output.name}.json"
+    if "artifacts" not in parts[:-1]:
+        return output.with_name(f"record of {name}")
+    depth = len(parts) - 1 - parts[:-1][::-1].index("artifacts")
+    artifacts = Path(*parts[:depth])
+    return artifacts.joinpath(RECORDS, *parts[depth:-1], name)
+
+
+def package_versions(output: str | Path) -> dict[str, str]:
+    """Versions of the installed packages that compute an output, by the name of the distribution."""
+    names = list(COMPUTING)
+    if NETWORK_OUTPUTS.intersection(Path(output).parts):
+        names += NETWORKS
+    versions = {}
+    for name in names:
+        version = _installed_version(name)
+        if version is not None:
+            versions[name] = version
+    return versions
+
+
+def write_record(output: str | Path) -> None:
+    """Writes the record of an output that is made as a whole: the versions of the packages that computed it."""
+    write_json(record_path(output), Record(environments=[package_versions(output)]).model_dump())
+
+
+@cache
+def _installed_version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def is_forced() -> bool:
+    """Whether the stage was started to make everything again.
+
+    `farther repro --force` sets `FARTHER_FORCE` for the commands that it starts. `dvc repro --force` tells a command
+    nothing, so the command lines of the processes that started this one are read.
+    """
+    if os.environ.get(FORCE, "0") != "0":
+        return True
+    try:
+        ancestors = psutil.Process().parents()
+        command_lines = [ancestor.cmdline() for ancestor in ancestors[:4]]
+    except psutil.Error:
+        return False
+    return any(_forces(command_line) for command_line in command_lines)
+
+
+def _forces(command_line: list[str]) -> bool:
+    """Whether a command line is that of `dvc repro --force`, or of a short form of it."""
+    programs = [Path(argument).name for argument in command_line[:3]]
+    if "dvc" not in programs:
+        return False
+    arguments = command_line[programs.index("dvc") + 1 :]
+    if not {"repro", "run"}.intersection(arguments):
+        return False
+    return any(argument == "--force" or _has_letter(argument, "f") for argument in arguments)
+
+
+def _has_letter(argument: str, letter: str) -> bool:
+    """Whether an argument is a group of one-letter options, `-sf`, with this letter."""
+    is_group = argument.startswith("-") and not argument.startswith("--")
+    return is_group and argument[1:].isalpha() and letter in argument[1:]
+
+
+class RecordedItem(Schema):
+    """What a record says of an item.
+
+    Args:
+        key: See `key_of`.
+        content: See `content_digest`.
+        environment: Its place in `Record.environments`; None where the packages are not known.
+    """
+
+    key: str
+    content: str
+    environment: int | None = None
+
+
+class Record(Schema):
+    """The content of a record.
+
+    Args:
+        environments: Versions of the packages that computed items, by the name of the distribution.
+        items: By the item's name.
+        adopt: Whether the items that an earlier version of farther made are taken over as they are.
+    """
+
+    environments: list[dict[str, str]] = Field(default_factory=list)
+    items: dict[str, RecordedItem] = Field(default_factory=dict)
+    adopt: bool = False
+
+
+def read_record(file: Path) -> Record:
+    """A record; an empty one where there is no file.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    if not file.exists():
+        return Record()
+    try:
+        return check(Record, read_json(file), file)
+    except DataError:
+        advice = "delete it, and what it records is made again"
+        raise DataError(f"not a record of kept outputs: {advice}", file=file) from None
+
+
+def adopt_earlier(output: str | Path) -> None:
+    """Has the items that farther 1.0 made in an output folder taken over as they are, whatever their keys are."""
+    write_json(record_path(output), Record(adopt=True).model_dump())
+
+
+def _earlier_items(folder: Path) -> set[str]:
+    """Names of the items that farther 1.0 listed in an output folder, of those that are still there."""
+    file = folder / EARLIER_KEYS
+    if not file.exists():
+        return set()
+    return {item for item in read_json(file) if inside(folder, item).exists()}
 
 
 class Keyed:
-    """The items of one output folder and their keys; one process at a time may write to it.
+    """The items of one output folder and their record; one process at a time may write to it.
 
     Args:
         folder: The output folder; made when the first item is.
+        record: The file of the record; see `record_path` for the default.
 
     Raises:
-        DataError: its `keys.json` is damaged, or it is not a folder, or a link to a folder that it lies in.
+        DataError: the record is damaged, or the folder is not one, or a link to a folder that it lies in.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, record: str | Path | None = None):
         self.folder = Path(folder)
+        self.file = record_path(self.folder) if record is None else Path(record)
         if self.folder.is_symlink() and self.folder.absolute().is_relative_to(os.path.realpath(folder)):
             problem = "a link to a folder that contains it, whose other files would be deleted: delete the link"
             raise DataError(problem, file=folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise DataError("not a folder: delete it, and it is made again", file=folder)
-        file = self.folder / KEYS
-        keys = read_json(file) if file.exists() else {}
-        if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
-            raise DataError("expected {item: key}; delete the file, and its items are made again", file=file)
-        self._keys: dict[str, str] = keys
+        self._record = read_record(self.file)
+        self._adoptable = _earlier_items(self.folder) if self._record.adopt else set()
+        self._environment = package_versions(self.folder)
+        self._is_forced = is_forced()
+        self._made: set[str] = set()
+        self._undamaged: dict[str, bool] = {}
+        self._writing = threading.Lock()
 
     def path(self, item: str) -> Path:
         """The file or folder of an item.
@@ -61,12 +265,29 @@ class Keyed:
         return inside(self.folder, item)
 
     def is_current(self, item: str, key: str) -> bool:
-        """Whether an item is there and was made under this key."""
-        return self.key(item) == key
+        """Whether an item was made under this key and has the content that was written then.
 
-    def key(self, item: str) -> str | None:
-        """The key that an item was made under; None where it is not there."""
-        return self._keys.get(item) if self.path(item).exists() else None
+        With `is_forced`, only items that this object made are current.
+        """
+        if self._is_forced and item not in self._made:
+            return False
+        if item in self._adoptable:
+            self._adopt(item, key)
+        recorded = self._record.items.get(item)
+        if recorded is None or recorded.key != key:
+            return False
+        if item not in self._undamaged:
+            self._undamaged[item] = content_digest(self.path(item)) == recorded.content
+        return self._undamaged[item]
+
+    def outdated(self, keys: Mapping[str, str]) -> list[str]:
+        """Names of the items that must be made, in the order of `keys`; every other item is deleted.
+
+        Args:
+            keys: Key of each item that there shall be.
+        """
+        self.keep_only(keys)
+        return [item for item, key in keys.items() if not self.is_current(item, key)]
 
     @contextmanager
     def make(self, item: str, key: str) -> Iterator[Path]:
@@ -80,30 +301,55 @@ class Keyed:
         self.record(item, key)
 
     def record(self, item: str, key: str) -> None:
-        """Stores the key of an item that was written by other means, whole."""
-        self._keys[item] = key
-        self._save()
+        """Records the key and the content of an item that is there, whole."""
+        content = content_digest(self.path(item))
+        with self._writing:
+            environments = self._record.environments
+            if self._environment not in environments:
+                environments.append(self._environment)
+            number = environments.index(self._environment)
+            self._record.items[item] = RecordedItem(key=key, content=content, environment=number)
+            self._made.add(item)
+            self._undamaged[item] = True
+            self._save()
+
+    def record_all(self, keys: Mapping[str, str]) -> None:
+        """Records the items that were written by other means, whole, in the place of all that were recorded before."""
+        items = {}
+        for item, key in keys.items():
+            items[item] = RecordedItem(key=key, content=content_digest(self.path(item)), environment=0)
+        with self._writing:
+            self._record = Record(environments=[self._environment], items=items)
+            self._save()
+
+    def refresh(self, item: str) -> None:
+        """Records the content of a current item that was changed in place, under the key that it has."""
+        with self._writing:
+            recorded = self._record.items[item]
+            content = content_digest(self.path(item))
+            if recorded.content == content:
+                return
+            self._record.items[item] = recorded.model_copy(update={"content": content})
+            self._save()
 
     def update(
         self,
         keys: Mapping[str, str],
         make: Callable[[str, Path], str],
         log: Callable[[str], None],
-        is_whole: Callable[[Path], bool] = Path.exists,
     ) -> None:
-        """Makes the items whose key changed, and deletes all others.
+        """Makes the items whose key or content changed, and deletes all others.
 
         Args:
             keys: Key of each item.
             make: Writes an item to a path and returns a summary of it.
             log: Takes one line per item.
-            is_whole: Whether the file or folder of an item that was made is undamaged.
         """
         with locked(self.folder):
             for item in self.keep_only(keys):
                 log(f"{item}: removed")
             for item, key in keys.items():
-                if self.is_current(item, key) and is_whole(self.path(item)):
+                if self.is_current(item, key):
                     log(f"{item}: unchanged")
                     continue
                 with self.make(item, key) as aside:
@@ -116,31 +362,55 @@ class Keyed:
         Returns:
             Names of the deleted items, sorted.
         """
-        removed = sorted(set(self._keys) - set(items))
+        removed = sorted(set(self._record.items) - set(items))
         wanted = {self.path(item) for item in items}
-        above = {parent for path in wanted for parent in path.parents}
-        for name in removed:
-            del self._keys[name]
-        if self.folder.exists():
-            _delete_others(self.folder, wanted | {self.folder / KEYS}, above)
-            self._save()
+        parents = {parent for path in wanted for parent in path.parents}
+        with self._writing:
+            for name in removed:
+                del self._record.items[name]
+            if self.folder.exists():
+                _delete_others(self.folder, wanted, parents)
+            if self.folder.exists() or removed:
+                self._save()
         return removed
 
-    def _forget(self, item: str) -> None:
-        if self._keys.pop(item, None) is not None:
+    def _adopt(self, item: str, key: str) -> None:
+        """Takes over an item of an earlier version of farther as it is, under a key."""
+        with self._writing:
+            self._adoptable.remove(item)
+            content = content_digest(self.path(item))
+            self._record.items[item] = RecordedItem(key=key, content=content)
             self._save()
 
+    def _forget(self, item: str) -> None:
+        with self._writing:
+            if self._record.items.pop(item, None) is not None:
+                self._save()
+
     def _save(self) -> None:
-        write_json(self.folder / KEYS, dict(sorted(self._keys.items())))
+        """Writes the record: items by name, and the environments that they are of."""
+        used = sorted({item.environment for item in self._record.items.values() if item.environment is not None})
+        places = {number: place for place, number in enumerate(used)}
+        self._record.environments = [self._record.environments[number] for number in used]
+        items = {}
+        for name in sorted(self._record.items):
+            recorded = self._record.items[name]
+            if recorded.environment is not None:
+                recorded = recorded.model_copy(update={"environment": places[recorded.environment]})
+            items[name] = recorded
+        self._record.items = items
+        self._record.adopt = bool(self._adoptable)
+        write_json(self.file, self._record.model_dump())
 
 
-def _delete_others(folder: Path, wanted: set[Path], above: set[Path]) -> None:
+def _delete_others(folder: Path, wanted: set[Path], parents: set[Path]) -> None:
+    """Deletes what a folder holds but the wanted paths and what is below them."""
     for entry in folder.iterdir():
         if entry in wanted:
             continue
         if entry.is_dir() and not entry.is_symlink():
-            if entry in above:
-                _delete_others(entry, wanted, above)
+            if entry in parents:
+                _delete_others(entry, wanted, parents)
             else:
                 shutil.rmtree(entry)
         else:

@@ -71,7 +71,7 @@ def choose(
 
 
 def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = ()) -> DeployChoices:
-    """What to deploy of a run: what the stage `evaluate` stored, or for another budget computed now.
+    """What to deploy of a run: what the stage `choose` stored, or for another budget computed now.
 
     Args:
         project: The project.
@@ -98,7 +98,7 @@ def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = 
         if stored.budget == budget:
             return stored
     settings = build(EvaluationSettings, "params.yaml: evaluate", project.section("evaluate"))
-    return choose_deployment(RunInputs(files, files.roles, settings), names or list(project.section("methods")), budget)
+    return choose_deployment(RunInputs(files, files.roles, settings), budget, names or None)
 
 
 def _shown(found: DeployChoices) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,12 +12,11 @@ import numpy as np
 
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.settings import ProposalSelection
-from farther.detectors.splits import is_whole, read_splits, region_ids, update_splits
+from farther.detectors.splits import read_splits, region_ids, rename_classes, update_splits
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
-from farther.keyed import Keyed
+from farther.keyed import Keyed, key_of, record_path
 from farther.tables import Header, Images, Regions, RegionsFolder, RegionsWriter, Table
-from farther.tables.files import digest
 from farther.tables.writing import disk_errors
 from farther.terminal import say
 
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 InferenceParams = StreamParams
 #: The ID split that methods learn from.
 TRAINING = "train"
+#: The record of the proposals that the network gives; that of imported ones has the name of their source.
+NETWORK_RECORD = ".network.json"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def infer(
 
 def proposals_key(key: str, selection: ProposalSelection) -> str:
     """Cache key of a folder of proposals, from that of the regions of the same pass."""
-    return digest(key, json.dumps(asdict(selection)))
+    return key_of([], {"regions": key, "selection": asdict(selection)})
 
 
 class ProposalFolders:
@@ -157,7 +157,9 @@ class ProposalFolders:
     """
 
     def __init__(self, out: str | Path, wanted: Mapping[str, ProposalSelection | None], keys: Mapping[str, str]):
-        self._kept, self._wanted = Keyed(out), {name: of for name, of in wanted.items() if of is not None}
+        records = record_path(out).with_suffix("")
+        self._kept = Keyed(out, records / NETWORK_RECORD)
+        self._wanted = {name: selection for name, selection in wanted.items() if selection is not None}
         self._keys = {
             f"{name}/{split}": proposals_key(key, selection)
             for split, key in keys.items()
@@ -166,7 +168,11 @@ class ProposalFolders:
         }
         with disk_errors(out):
             Path(out).mkdir(parents=True, exist_ok=True)
-        self._kept.keep_only([*self._keys, *(wanted.keys() - self._wanted.keys())])
+        imported = wanted.keys() - self._wanted.keys()
+        self._kept.keep_only([*self._keys, *imported])
+        for file in records.glob("*.json"):
+            if file.name != NETWORK_RECORD and file.stem not in imported:
+                file.unlink()
 
     def of(self, split: str) -> dict[str, tuple[ProposalSelection, Path]]:
         """Selection and folder of each kind of proposals in a split, by name."""
@@ -180,8 +186,8 @@ class ProposalFolders:
 
     def are_current(self, split: str) -> bool:
         """True if no folder of a split has to be made again."""
-        items = {f"{name}/{split}": folder for name, (_, folder) in self.of(split).items()}
-        return all(self._kept.is_current(item, self._keys[item]) and is_whole(to) for item, to in items.items())
+        items = [f"{name}/{split}" for name in self.of(split)]
+        return all(self._kept.is_current(item, self._keys[item]) for item in items)
 
     def copy(self) -> None:
         """Copies those of splits with the same images as another, whose pass they share."""
@@ -195,7 +201,7 @@ class ProposalFolders:
         """Stores them with other names of classes, as `RegionsFolder.renamed` does."""
         for item in self._keys:
             selection = self._wanted[item.partition("/")[0]]
-            RegionsFolder(self._kept.path(item)).renamed(renamed(detector.proposals_header(selection), classes))
+            rename_classes(self._kept, [item], renamed(detector.proposals_header(selection), classes))
 
 
 def infer_splits(
@@ -246,12 +252,10 @@ def infer_splits(
         info = made.info
         return f"{info['images']} images, {info['regions']} regions, {len(info['failures'])} failures"
 
-    def is_current(folder: Path) -> bool:
-        return is_whole(folder) and (beside is None or beside.are_current(folder.name))
-
+    is_current = None if beside is None else beside.are_current
     folders = update_splits(keys, out, work, make, log, is_current)
     if beside is not None:
         beside.copy()
         beside.rename(detector, classes)
     # Names are no part of the keys: a changed mapping does not run the detector again.
-    return {split: folder.renamed(header) for split, folder in folders.items()}
+    return rename_classes(folders, list(keys), header)

@@ -11,7 +11,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.keyed import Keyed
-from farther.tables import Images, RegionsFolder
+from farther.tables import Header, Images, RegionsFolder
 from farther.tables.folders import listed
 from farther.tables.writing import delete_work
 
@@ -59,44 +59,68 @@ def update_splits(
     work: str | Path,
     make: Callable[[str, Path, Path], str],
     log: Callable[[str], None],
-    is_current: Callable[[Path], bool] | None = None,
-) -> dict[str, RegionsFolder]:
-    """Makes the regions folders whose cache key changed, and deletes those of splits that no longer exist.
+    is_current: Callable[[str], bool] | None = None,
+) -> Keyed:
+    """Makes the regions folders whose key changed, and deletes those of splits that no longer exist.
 
     Splits with one key have the same images: their regions are made once.
 
     Args:
-        keys: Cache key of each split.
+        keys: Key of each split.
         out, work: Folders of the results and of unfinished work; each split has a sub-folder of its name.
         make: Called with split, folder to write, and folder for unfinished work; returns a summary.
         log: Takes one line per split.
-        is_current: Whether a folder made under the same key can stay; `is_whole` when None.
+        is_current: Whether what is written beside the regions of a split is current, too.
 
     Returns:
-        The regions folder of each split.
+        The regions folders, one per split.
     """
-    out, work, is_current = Path(out), Path(work), is_current or is_whole
+    out, work = Path(out), Path(work)
     for entry in sorted(work.iterdir()) if work.is_dir() else []:
         if entry.name not in keys:
             delete_work(entry)
 
-    def make_once(split: str, to: Path) -> str:
-        alike = (other for other, key in keys.items() if key == keys[split] and other != split and other in made)
-        if (other := next(alike, None)) is None:
-            made.append(split)
-            return make(split, to, work / split)
-        shutil.copytree(out / other, to)
-        return f"the images of {other}"
+    folders = Keyed(out)
+    outdated = folders.outdated(keys)
+    if is_current is not None:
+        outdated = [split for split in keys if split in outdated or not is_current(split)]
+    current = [split for split in keys if split not in outdated]
+    for split in current:
+        log(f"{split}: unchanged")
+    for split in outdated:
+        with folders.make(split, keys[split]) as to:
+            same = _with_key(keys[split], current, keys)
+            if same is None:
+                summary = make(split, to, work / split)
+            else:
+                shutil.copytree(out / same, to)
+                summary = f"the images of {same}"
+        current.append(split)
+        log(f"{split}: {summary}")
+    return folders
 
-    kept = Keyed(out)
-    made = [split for split, key in keys.items() if kept.is_current(split, key) and is_current(out / split)]
-    kept.update(keys, make_once, log, is_current)
-    return {split: RegionsFolder(out / split) for split in keys}
+
+def rename_classes(folders: Keyed, splits: Sequence[str], header: Header) -> dict[str, RegionsFolder]:
+    """Stores regions folders with a header's names of classes, which are no part of their keys.
+
+    Args:
+        folders: The folders.
+        splits: Their items.
+        header: Has the names.
+
+    Returns:
+        The folder of each item.
+    """
+    renamed = {}
+    for split in splits:
+        renamed[split] = RegionsFolder(folders.path(split)).renamed(header)
+        folders.refresh(split)
+    return renamed
 
 
-def is_whole(folder: Path) -> bool:
-    """True if a regions folder has all of its shards."""
-    try:
-        return all(shard.is_file() for shard in RegionsFolder(folder).shards)
-    except DataError:
-        return False
+def _with_key(key: str, splits: Sequence[str], keys: dict[str, str]) -> str | None:
+    """The first of some splits that has a key; None where none has."""
+    for split in splits:
+        if keys[split] == key:
+            return split
+    return None

@@ -20,64 +20,68 @@ again. Comparisons between methods are computed from the stored replicates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from farther.evaluation import intervals
 from farther.evaluation.classes import evaluate_classes
 from farther.evaluation.gains import gains
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.methods import Evaluated, read_methods
-from farther.evaluation.parts import Parts
+from farther.evaluation.kept_results import KeptResults
+from farther.evaluation.methods import EvaluatedMethod, FittedRun
 from farther.evaluation.results import DrawnImages, Evaluation, MethodResults
 from farther.evaluation.threshold import stored_threshold
 from farther.evaluation.write import write_run
+from farther.scoring.inputs import TauSettings
 
 
-def evaluate_run(
-    inputs: RunInputs,
-    methods: Sequence[str],
-    code: str,
-    log: Callable[[list[str]], None] | None = None,
-    user_defined: Mapping[str, str] | None = None,
-) -> Evaluation:
+@dataclass(frozen=True)
+class EvaluationCode:
+    """Digests of code.
+
+    Args:
+        metrics: Of all metrics that are part of farther.
+        user_defined: Of each user-defined metric.
+    """
+
+    metrics: str
+    user_defined: Mapping[str, str] = field(default_factory=dict)
+
+
+def evaluate_run(inputs: RunInputs, tau: TauSettings, code: EvaluationCode) -> tuple[Evaluation, list[str]]:
     """Computes and writes all metrics of a run; only what changed since the last time is computed.
 
     Args:
         inputs: The run's splits, and how it is evaluated.
-        methods: Names in section `methods` of params.yaml.
-        code: Digest of the code of metrics; with another one, everything is computed.
-        log: Called with the names of the methods that were evaluated, "the detector" among them if it was.
-        user_defined: Digest of the code of each user-defined metric.
+        tau: How τ is taken.
+        code: Digests of the code that computes the metrics.
 
     Returns:
-        The content of `evaluation/<run>.json`.
+        The content of `evaluation/<run>.json`; and what was computed: "the detector", and methods.
 
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
     """
-    files, settings = inputs.files, inputs.settings
-    applicable, refused = read_methods(files, list(methods))
-    parts = Parts(inputs, code, user_defined)
-    detector, each = parts.all(applicable)
-    parts.keep_only(list(each))
+    files = inputs.files
+    fitted = FittedRun.read(files)
+    kept = KeptResults(inputs, fitted, tau, code.metrics, code.user_defined)
+    detector, evaluated = kept.update()
     evaluation = Evaluation(
         run=files.run,
         benchmark=files.benchmark,
-        settings=settings,
+        settings=inputs.settings,
         threshold=inputs.threshold,
         threshold_rule=stored_threshold(files.threshold).rule,
         detector=inputs.id_split.folder.header.detector,
         **vars(detector),
         bootstrap=_bootstrap(inputs),
-        methods=_with_comparisons(each, inputs),
-        not_applicable=refused,
-        classes=evaluate_classes(inputs, list(each)),
-        gains=gains(each),
+        methods=_with_comparisons(evaluated, inputs),
+        not_applicable=fitted.refused,
+        classes=evaluate_classes(inputs, list(evaluated)),
+        gains=gains(evaluated),
     )
-    write_run(files, evaluation, {name: part.frames for name, part in each.items()})
-    if log is not None:
-        log([name for name in ("the detector", *each) if name in parts.computed])
-    return evaluation
+    write_run(files, evaluation, {name: method.frames for name, method in evaluated.items()})
+    return evaluation, [name for name in ("the detector", *evaluated) if name in kept.computed]
 
 
 def _bootstrap(inputs: RunInputs) -> dict[str, DrawnImages]:
@@ -86,7 +90,7 @@ def _bootstrap(inputs: RunInputs) -> dict[str, DrawnImages]:
     return {name: DrawnImages(**drawn.facts()) for name, drawn in draws.items() if drawn is not None}
 
 
-def _with_comparisons(each: dict[str, Evaluated], inputs: RunInputs) -> dict[str, MethodResults]:
+def _with_comparisons(each: dict[str, EvaluatedMethod], inputs: RunInputs) -> dict[str, MethodResults]:
     """The results of all methods, each compared with the best one of each split."""
     results = {name: part.results for name, part in each.items()}
     settings = inputs.settings

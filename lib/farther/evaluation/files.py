@@ -7,15 +7,16 @@ Below the artifacts folder:
     regions/<run>/<split>/                   detections
     thresholds/<run>.json                    operating threshold t*
     truth/<run>.parquet                      true classes of the detections it was chosen from
+    fitted/<run>/methods.json                the methods; see `farther.scoring.fitted`
     fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
-    fitted/<run>/<method>/threshold.json     its threshold τ
     scores/<run>/<method>/<split>.parquet    its scores
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.annotations`
     metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
-    evaluation/<run>/choice.json             what to deploy; see `farther.evaluation.deploy.results`
+    evaluation/<run>/methods/<method>/threshold.json     a method's threshold τ
+    choices/<run>.json                       what to deploy; see `farther.evaluation.deploy.results`
     proposals/<run>/<source>/<split>/        class-agnostic boxes with an objectness
     recovered/<run>/results.json             what they find; see `farther.evaluation.proposals`
-    recovered/<run>/methods/<method>.json    metrics of the method's detections and them together
+    evaluation/<run>/with_proposals/<method>.json    metrics of the method's detections and them together
     recovered/<run>/called/<source>/<split>.parquet    those called unknown (`farther.tables.called.CalledProposals`)
 """
 
@@ -79,9 +80,9 @@ class RunFiles:
         self.metrics = inside(self.root / "metrics", run)
         self.plots = inside(self.root / "plots", run)
         self.outcomes = inside(self.root / "outcomes", run)
-        self.parts = inside(self.root / "evaluation", run)
+        self.results = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
-        self.choice = inside(self.parts, "choice.json")
+        self.choice = inside(self.root / "choices", f"{run}.json")
         self.recovered = inside(self.root / "recovered", f"{run}/results.json")
 
     @property
@@ -113,6 +114,38 @@ class RunFiles:
         """The table of a source's proposals in the split that are called unknown."""
         return inside(self.root / "recovered", f"{self.run}/called/{source}/{split}.parquet")
 
+    @property
+    def splits(self) -> Path:
+        """The folder of the benchmark's splits."""
+        return inside(self.root / "splits", self.benchmark)
+
+    @property
+    def all_regions(self) -> Path:
+        """The folder of the detector's regions in all splits."""
+        return inside(self.root / "regions", self.run)
+
+    @property
+    def all_passes(self) -> Path:
+        """The folder of the run's passes."""
+        return inside(self.root / "passes", self.run)
+
+    @property
+    def all_fitted(self) -> Path:
+        """The folder of all fitted methods; see `farther.scoring.fitted`."""
+        return inside(self.root / "fitted", self.run)
+
+    def all_scores(self, method: str) -> Path:
+        """The folder of a method's scores of all splits."""
+        return inside(self.root / "scores", f"{self.run}/{method}")
+
+    def tau(self, method: str) -> Path:
+        """The file of a method's threshold τ."""
+        return inside(self.results, f"methods/{method}/threshold.json")
+
+    def with_proposals(self, method: str) -> Path:
+        """The results of a method's detections and the proposals called unknown, together."""
+        return inside(self.results, f"with_proposals/{method}.json")
+
     def fitted(self, method: str) -> Path:
         """The folder of a method's fitted state."""
         return inside(self.root / "fitted", f"{self.run}/{method}")
@@ -123,7 +156,7 @@ class RunFiles:
 
     def replicates(self, method: str, split: str) -> Path:
         """The table of the bootstrap replicates of a method's metrics in a split: one column per metric."""
-        return inside(self.parts, f"methods/{method}/{split}.replicates.parquet")
+        return inside(self.results, f"methods/{method}/{split}.replicates.parquet")
 
     def region_outcomes(self, method: str, split: str) -> Path:
         """The table of the outcomes of the split's detections under a method (`farther.tables.RegionOutcomes`)."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from farther.evaluation.methods import Evaluated
+from farther.evaluation.methods import EvaluatedMethod
 from farther.evaluation.results import Gain, Gains
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
@@ -16,7 +16,7 @@ BASELINE = "confidence"
 COMPARED = ("auroc", "ap_u")
 
 
-def gains(each: Mapping[str, Evaluated]) -> Gains:
+def gains(each: Mapping[str, EvaluatedMethod]) -> Gains:
     """Means over all OOD test splits, and their differences from the baseline's.
 
     Args:
@@ -41,7 +41,7 @@ def gains(each: Mapping[str, Evaluated]) -> Gains:
     return Gains(baseline=baseline, methods=found)
 
 
-def _means(evaluated: Evaluated) -> dict[str, tuple[float, np.ndarray]]:
+def _means(evaluated: EvaluatedMethod) -> dict[str, tuple[float, np.ndarray]]:
     """{metric: its mean over splits, and the means of its replicates (none where there are no draws)}."""
     splits = evaluated.results.splits
     found = {}

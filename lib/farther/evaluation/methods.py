@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from farther.cores import give_back_memory
-from farther.errors import DataError
 from farther.evaluation import across, intervals, plots, sweeps
 from farther.evaluation.case import MethodScores, SplitCase
 from farther.evaluation.files import RunFiles
@@ -22,16 +21,15 @@ from farther.evaluation.results import (
     GroupResults,
     MethodResults,
     SplitResults,
-    Stored,
     read_results,
     write_results,
 )
-from farther.evaluation.threshold import read_threshold
+from farther.evaluation.threshold import StoredTau, stored_tau
 from farther.evaluation.weights import ONCE
 from farther.metrics import open_set
 from farther.metrics.open_set.outcomes import Outcome
-from farther.tables.documents import read_json
-from farther.tables.files import digest
+from farther.scoring.fitted import read_entries
+from farther.tables.documents import read_json, write_json
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.schema import check
 
@@ -40,53 +38,58 @@ LISTED = 10
 
 
 @dataclass(frozen=True)
-class AppliedMethod:
-    """A method that applies to the run's detector.
+class FittedRun:
+    """The fitted methods of a run, in the order of params.yaml.
 
     Args:
-        name: Its name in section `methods` of params.yaml.
-        tau: Its threshold τ.
-        fitted: Its `method.json`.
+        applicable: Content of `method.json` of those that apply.
+        refused: Why each of the others does not apply.
     """
 
-    name: str
-    tau: float
-    fitted: FittedMethod
+    applicable: dict[str, FittedMethod]
+    refused: dict[str, str]
 
+    @classmethod
+    def read(cls, files: RunFiles) -> FittedRun:
+        """Those that the stage `fit` made.
 
-def read_methods(files: RunFiles, names: list[str]) -> tuple[list[AppliedMethod], dict[str, str]]:
-    """Methods that apply, and the reasons of those that do not apply to this run's detector."""
-    applicable, refused = [], {}
-    for name in names:
-        file = files.fitted(name) / "method.json"
-        fitted = check(FittedMethod, read_json(file), file)
-        if fitted.not_applicable:
-            refused[name] = fitted.not_applicable
-        else:
-            applicable.append(AppliedMethod(name, read_threshold(files.fitted(name) / "threshold.json"), fitted))
-    return applicable, refused
+        Raises:
+            DataError: a file is absent or damaged.
+        """
+        applicable, refused = {}, {}
+        for name in read_entries(files.all_fitted).names:
+            file = files.fitted(name) / "method.json"
+            fitted = check(FittedMethod, read_json(file), file)
+            if fitted.not_applicable is None:
+                applicable[name] = fitted
+            else:
+                refused[name] = fitted.not_applicable
+        return cls(applicable, refused)
 
-
-class _KeptResults(Stored):
-    """The content of a kept method's `results.json`: the results, and digests of the tables beside it."""
-
-    results: MethodResults
-    files: dict[str, str]
+    def only(self, names: Sequence[str] | None) -> FittedRun:
+        """The methods of some names, in their order; all when None."""
+        if names is None:
+            return self
+        applicable = {name: self.applicable[name] for name in names if name in self.applicable}
+        refused = {name: self.refused[name] for name in names if name in self.refused}
+        return FittedRun(applicable, refused)
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedMethod:
     """All that is computed for one method.
 
     Args:
         results: All results, without the comparisons with other methods.
         frames: Rows of each kind of plot.
+        tau: The threshold τ.
         replicates: {split: {metric: ndarray of shape (B,)}}.
         outcomes: {split: outcomes of the regions and the objects}.
     """
 
     results: MethodResults
     frames: dict[str, pl.DataFrame]
+    tau: StoredTau
     replicates: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
@@ -97,44 +100,44 @@ class Evaluated:
             write_parquet(frame, folder / f"{kind}.parquet")
         for split, values in self.replicates.items():
             write_parquet(pl.DataFrame(values), folder / f"{split}.replicates.parquet")
-        write_results(folder / "results.json", _KeptResults(results=self.results, files=_digests(folder)))
+        write_json(folder / "threshold.json", self.tau.model_dump())
+        write_results(folder / "results.json", self.results)
 
     @classmethod
-    def read(cls, folder: Path, splits: Sequence[str]) -> Evaluated:
+    def read(cls, folder: Path, splits: Sequence[str]) -> EvaluatedMethod:
         """What `write` wrote.
 
         Raises:
-            DataError: a file is damaged or was replaced.
+            DataError: a file is damaged.
         """
-        advice, file = f"delete {folder}", folder / "results.json"
-        kept, found = read_results(_KeptResults, file, advice), _digests(folder)
-        if kept.files != found:
-            wrong = min(name for name in {*found, *kept.files} if kept.files.get(name) != found.get(name))
-            raise DataError(
-                f"damaged or replaced: not the file that was written beside the others; {advice}", file=folder / wrong
-            )
-        replicates = {split: read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
+        replicates = {}
+        for split in splits:
+            frame = read_parquet(folder / f"{split}.replicates.parquet")
+            replicates[split] = {column.name: column.to_numpy() for column in frame}
         return cls(
-            results=kept.results,
+            results=read_results(MethodResults, folder / "results.json", f"delete {folder}"),
             frames={kind: read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
-            replicates={split: {column.name: column.to_numpy() for column in of} for split, of in replicates.items()},
+            tau=stored_tau(folder / "threshold.json"),
+            replicates=replicates,
         )
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """Digest of each table of a kept part."""
-    return {file.name: digest(file) for file in sorted(folder.glob("*.parquet"))}
+def evaluate_method(name: str, fitted: FittedMethod, tau: StoredTau, inputs: RunInputs) -> EvaluatedMethod:
+    """Evaluates one method on all OOD test splits.
 
-
-def evaluate_method(method: AppliedMethod, inputs: RunInputs) -> Evaluated:
-    """Evaluates one method on all OOD test splits."""
+    Args:
+        name: Its name in the section `methods`.
+        fitted: What was fitted.
+        tau: Its threshold τ.
+        inputs: The run's inputs.
+    """
     for split in () if inputs.whole_images else inputs.tested:
         if "mixed" not in vars(split):  # made before all else, as that takes the most memory
             _ = split.mixed
             give_back_memory()
-    scores = MethodScores(inputs, method.name, method.tau)
+    scores = MethodScores(inputs, name, tau.threshold)
     id_scores = scores.of_id.scores
-    share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None
+    share = float(np.mean(id_scores >= tau.threshold)) if len(id_scores) else None
     splits: dict[str, SplitResults] = {}
     rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
     replicates, outcomes = {}, {}
@@ -151,22 +154,23 @@ def evaluate_method(method: AppliedMethod, inputs: RunInputs) -> Evaluated:
             "pr": plots.precision_recall(open_set.curve(outcome, -of_split)),
             "tau": [{**row, "map50": map50.get(row["kept"])} for row in swept],
             "confidence": sweeps.over_confidence(
-                split.steps(), stored, scores.stored, method.tau, inputs.settings.aupr
+                split.steps(), stored, scores.stored, tau.threshold, inputs.settings.aupr
             ),
         }
         for kind, of_kind in drawn.items():
-            rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
+            rows[kind] += [{"split": split.name, "method": name, **row} for row in of_kind]
     results = MethodResults(
-        fitted=method.fitted.model_copy(update={"remarks": [*method.fitted.remarks, *_leaks(method, inputs)]}),
-        tau=method.tau,
+        fitted=fitted.model_copy(update={"remarks": [*fitted.remarks, *_leaks(fitted, inputs)]}),
+        tau=tau.threshold,
         id_regions=len(id_scores),
         id_regions_kept=share,
         splits=splits,
         means=across.means(splits, replicates, inputs.roles.distance),
         misclassification=across.errors(inputs, id_scores),
-        costs=across.costs(inputs, id_scores, method.tau),
+        costs=across.costs(inputs, id_scores, tau.threshold),
     )
-    return Evaluated(results, {kind: plots.frame(kind, found) for kind, found in rows.items()}, replicates, outcomes)
+    frames = {kind: plots.frame(kind, points) for kind, points in rows.items()}
+    return EvaluatedMethod(results, frames, tau, replicates, outcomes)
 
 
 def _measured(case: SplitCase) -> tuple[SplitResults, dict[str, np.ndarray]]:
@@ -190,12 +194,12 @@ def _measured(case: SplitCase) -> tuple[SplitResults, dict[str, np.ndarray]]:
     return SplitResults(groups=groups, **details), replicates
 
 
-def _leaks(method: AppliedMethod, inputs: RunInputs) -> list[str]:
+def _leaks(fitted: FittedMethod, inputs: RunInputs) -> list[str]:
     """A remark on negative prompts that name a category of an OOD test split: those that the method or labels use."""
     header = inputs.id_split.folder.header
     prompts = {header.classes[column] for column in header.unknown_columns}
-    if method.fitted.name == "neg_label":
-        fitted_on = method.fitted.state["fitted_on_"]
+    if fitted.name == "neg_label":
+        fitted_on = fitted.state["fitted_on_"]
         prompts |= {fitted_on["classes"][column] for column in fitted_on["unknown_columns"]}
     categories = {str(name) for split in inputs.tested for name in set(split.objects.category)}
     folded = {name.replace("_", " ").casefold() for name in prompts}

@@ -28,13 +28,14 @@ from farther.evaluation.proposal_rules import (
 )
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.with_proposals import CalledIn, KeptMethod, MethodWithProposals
+from farther.evaluation.with_proposals import CalledIn, MethodWithProposals, ResultsWithProposals
 from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain
 from farther.tables import Images, Regions, RegionsFolder
+from farther.tables.folders import listed
 
 #: Points of the curve that the report draws, per source and distance.
 POINTS = 60
@@ -108,23 +109,23 @@ class RecoveredRun(Stored):
     sources: dict[str, SourceResults]
 
 
-def read_recovered(path: Path) -> RecoveredRun | None:
+def read_recovered(files: RunFiles) -> RecoveredRun | None:
     """What a run's proposals find, by themselves and with each method; None where it has none.
 
     Args:
-        path: Of its `results.json`.
+        files: Paths of the run's files.
 
     Raises:
         DataError: a file is damaged.
     """
-    if not path.is_file():
+    if not files.recovered.is_file():
         return None
-    advice = "rerun the stage `proposals`"
-    found = read_results(RecoveredRun, path, advice)
-    for file in sorted((path.parent / "methods").glob("*.json")):
-        for source, of in read_results(KeptMethod, file, advice).sources.items():
-            found.sources[source].methods[file.stem] = of
-    return found
+    recovered = read_results(RecoveredRun, files.recovered, "rerun the stage `proposals`")
+    for file in listed(files.results, "with_proposals/*.json"):
+        results = read_results(ResultsWithProposals, file, "rerun the stage `evaluate`")
+        for source, splits in results.sources.items():
+            recovered.sources[source].methods[file.stem] = splits
+    return recovered
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
@@ -17,7 +18,7 @@ from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.detector import ImageThreshold
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
 from farther.metrics.statistics.bootstrap import MOST_IMAGES, Comparisons, ImageDraws
-from farther.registry import STRICT
+from farther.registry import STRICT, build
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
 SeparatedSide = Literal["gtu", "uu", "correct_id"]
@@ -121,3 +122,13 @@ class EvaluationSettings:
     def ious(self) -> list[float]:
         """COCO's IoU thresholds from `iou` on."""
         return [iou for iou in COCO_IOUS.tolist() if iou >= self.iou]
+
+
+def read_settings(values: Mapping[str, Any]) -> EvaluationSettings:
+    """The section `evaluate` of params.yaml, without what changes no result.
+
+    Raises:
+        ParameterError: a key is unknown, or a value does not fit.
+    """
+    checked = build(EvaluationSettings, "params.yaml: evaluate", dict(values))
+    return replace(checked, engine=EvaluationSettings.engine, memory=EvaluationSettings.memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,7 @@ from farther.evaluation import intervals
 from farther.evaluation.case import MethodScores, SplitCase
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
-from farther.evaluation.methods import AppliedMethod
 from farther.evaluation.results import MetricValues, Number, Stored
-from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
 from farther.metrics.errors import error_budget
@@ -27,6 +25,7 @@ from farther.metrics.open_set.with_proposals import WithProposals, any_class, u_
 from farther.metrics.weighting import plain
 from farther.tables import Regions
 from farther.tables.called import CalledProposals
+from farther.tables.folders import listed
 
 #: Metrics that proposals change.
 CHANGED = ("nose", "r_u", "p_u", "ap_u", "u_recall")
@@ -52,8 +51,8 @@ class MethodWithProposals(MetricValues):
     error_budget: dict[str, MetricValues] = Field(default_factory=dict)
 
 
-class KeptMethod(Stored):
-    """The content of `recovered/<run>/methods/<method>.json`: source → OOD split → metrics."""
+class ResultsWithProposals(Stored):
+    """The content of `evaluation/<run>/with_proposals/<method>.json`: source → OOD split → metrics."""
 
     sources: dict[str, dict[str, MethodWithProposals]]
 
@@ -190,26 +189,33 @@ class OfProposals:
         return found
 
 
+def called_sources(files: RunFiles) -> list[str]:
+    """The sources of proposals that the stage `proposals` wrote tables of proposals called unknown of."""
+    return [folder.name for folder in listed(files.recovered.parent, "called/*")]
+
+
 def measure_methods(
-    files: RunFiles, settings: EvaluationSettings, sources: Sequence[str], methods: Sequence[AppliedMethod]
-) -> dict[str, KeptMethod]:
+    inputs: RunInputs, sources: Sequence[str], taus: Mapping[str, float]
+) -> dict[str, ResultsWithProposals]:
     """Metrics of methods with the proposals that were called unknown.
 
     Args:
-        files: Paths of the run's files, with the tables of these proposals.
-        settings: How runs are evaluated.
-        sources: Of proposals.
-        methods: Methods that apply to the run.
+        inputs: The run's inputs.
+        sources: Of proposals, whose tables are there.
+        taus: τ of each method that applies to the run, by its name.
+
+    Raises:
+        DataError: a table is absent or damaged.
     """
-    inputs = RunInputs(files, files.roles, settings)
-    scores = {method.name: MethodScores(inputs, method.name, method.tau) for method in methods}
-    found: dict[str, dict[str, dict[str, MethodWithProposals]]] = {name: {} for name in scores}
+    results = {name: ResultsWithProposals(sources={}) for name in taus}
     for source in sources:
-        of_id = CalledIn.read(inputs.id_split, files.called(source, inputs.id_split.name)).proposals
+        of_id = CalledIn.read(inputs.id_split, inputs.files.called(source, inputs.id_split.name)).proposals
         for split in inputs.tested:
             if not split.has_boxes:
                 continue
-            both = OfProposals(inputs, split, CalledIn.read(split, files.called(source, split.name)), of_id)
-            for name, of in scores.items():
-                found[name].setdefault(source, {})[split.name] = both.measure(of)
-    return {name: KeptMethod(sources=of) for name, of in found.items()}
+            called = CalledIn.read(split, inputs.files.called(source, split.name))
+            together = OfProposals(inputs, split, called, of_id)
+            for name, tau in taus.items():
+                measured = together.measure(MethodScores(inputs, name, tau))
+                results[name].sources.setdefault(source, {})[split.name] = measured
+    return results

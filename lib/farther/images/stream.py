@@ -32,7 +32,6 @@ moments. A `ShardWriter` of that table makes the folder. A model that stores eac
 from __future__ import annotations
 
 import itertools
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,8 +48,8 @@ from farther.errors import DataError, FartherError
 from farther.images.device import float32_products, inference_mode, one_thread
 from farther.images.plan import Batch, Plan, StreamParams
 from farther.images.prepare import Preparation, Unusable, spread
+from farther.keyed import key_of
 from farther.tables import Images, Table
-from farther.tables.files import digest
 from farther.tables.shards import ShardWriter
 
 Failure = dict[str, str]
@@ -119,9 +118,18 @@ class Model(ABC):
 
 def cache_key(model: Model, images: Images, params: StreamParams) -> str:
     """Digest of all that the output is made from: model, parameters, code, and content of the images."""
-    shared = json.dumps([model.identity(), params.shaping()], sort_keys=True)
-    columns = (json.dumps(values.tolist()) for values in images.columns().values())
-    return digest(shared, digest_of(__name__, type(model).__module__, *model.modules), *columns)
+    made_from = {
+        "model": model.identity(),
+        "params": params.shaping(),
+        "code": digest_of(__name__, type(model).__module__, *model.modules),
+        "images": columns_as_json(images),
+    }
+    return key_of([], made_from)
+
+
+def columns_as_json(table: Table) -> dict[str, list[Any]]:
+    """The columns of a table as a part of a key: an image's digest and file are among them."""
+    return {name: values.tolist() for name, values in table.columns().items()}
 
 
 def stream(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
@@ -256,15 +256,20 @@ class Method(ABC):
         with write_aside(path) as aside:
             self.write_into(aside)
 
-    def write_into(self, folder: Path) -> None:
-        """Writes the files of `save` into a folder that the caller renames once it is complete."""
+    def write_into(self, folder: Path, more: Mapping[str, Any] | None = None) -> None:
+        """Writes the files of `save` into a folder that the caller renames once it is complete.
+
+        Args:
+            folder: The folder; made where it is absent.
+            more: Further fields of `method.json`.
+        """
         state = self._state()
         arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
         others = {k: v for k, v in state.items() if k not in arrays}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(arrays, folder / "state.safetensors")
         info = json.loads(json.dumps({**describe(self), "remarks": self.remarks(), "state": others}))
-        write_json(folder / "method.json", {**info, "digest": state_digest(folder, info)})
+        write_json(folder / "method.json", {**info, "digest": state_digest(folder, info), **(more or {})})
 
     def _state(self) -> dict[str, Any]:
         return {k: v for k, v in sorted(vars(self).items()) if k.endswith("_") and not k.startswith("_")}
@@ -341,14 +346,22 @@ class Method(ABC):
 
 
 def describe(method: Method) -> dict[str, Any]:
-    """Name, parameters and needs of a method, as JSON can hold them."""
-    return {
+    """Name, parameters and needs of a method, and its own threshold if it has one, as JSON can hold them."""
+    description = {
         "format": "farther.method",
         "version": 1,
         "name": method.name,
         "params": asdict(method),
         "needs": sorted(method.inputs),
     }
+    if method.fixed_threshold is not None:
+        description["fixed_threshold"] = method.fixed_threshold
+    return description
+
+
+def describe_refused(name: str, reason: str) -> dict[str, Any]:
+    """The content of `method.json` of a method that does not apply: its parameters change nothing, and are left out."""
+    return {"format": "farther.method", "version": 1, "name": name, "state": {}, "not_applicable": reason}
 
 
 def state_digest(folder: Path, info: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ class Described(Schema):
         name, params: The method.
         state: Fitted attributes that are no arrays, by name.
         not_applicable: Why the method does not apply; None where it was fitted.
+        fixed_threshold: τ, where the method has a threshold of its own.
         digest: See `farther.methods.base.state_digest`.
     """
 
@@ -30,6 +31,7 @@ class Described(Schema):
     params: dict[str, Any] = Field(default_factory=dict)
     state: dict[str, Any] = Field(default_factory=dict)
     not_applicable: str | None = None
+    fixed_threshold: float | None = None
     digest: str | None = None
 
 

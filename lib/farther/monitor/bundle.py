@@ -21,10 +21,10 @@ from farther.detectors import Detector
 from farther.detectors.passes import Pass, read_passes
 from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError
+from farther.keyed import content_digest
 from farther.methods import Method, load
 from farther.monitor.bundle_info import BundleInfo
 from farther.registry import build
-from farther.scoring.inputs import folder_digest
 from farther.tables import Header
 from farther.tables.documents import parse_json
 from farther.tables.files import digest, inside, read_text
@@ -65,7 +65,7 @@ class Bundle:
         if header_digest(header) != info.digests.header:
             raise DataError("header or last layer are not those that were written", file=file, field="digests.header")
         method = load(folder / METHOD)
-        if folder_digest(folder / METHOD) != info.digests.method:
+        if content_digest(folder / METHOD) != info.digests.method:
             raise DataError("the fitted method is not the one that was written", file=file, field="digests.method")
         if info.onnx is not None and digest(inside(folder, info.onnx.file)) != info.onnx.digest:
             raise DataError("the graph is not the one that was written", file=file, field="onnx.digest")

@@ -112,7 +112,7 @@ def bundled_proposals(
         DataError: the run's results are absent or damaged.
     """
     own = [name for name, source in sources.items() if isinstance(source, NetworkSource)]
-    found = read_recovered(files.recovered)
+    found = read_recovered(files)
     if asked is None:
         if not own or found is None or own[0] not in found.sources or method.pass_name is not None:
             return None
@@ -139,7 +139,7 @@ def bundled_proposals(
         if of_rule != method.name:
             problem = f"the rule needs the method {of_rule!r}, and the bundle holds {method.name!r}"
             raise ParameterError(f"{refused}: {problem}")
-        tau = read_threshold(files.fitted(of_rule) / "threshold.json")
+        tau = read_threshold(files.tau(of_rule))
     if results.combination is None and results.rule.startswith(LOGISTIC):
         raise DataError(f"the coefficients of the rule are missing: {advice}", file=files.recovered)
     return BundledProposals(

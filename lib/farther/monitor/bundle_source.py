@@ -23,6 +23,7 @@ from farther.evaluation.proposal_rules import pixels_of
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
+from farther.keyed import content_digest
 from farther.methods import Method, load, not_applicable
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor.bundle import CHECKPOINT, FILE, METHOD, Bundle, code_digest, header_digest
@@ -38,7 +39,6 @@ from farther.monitor.bundle_info import (
 from farther.monitor.bundle_proposals import BundledProposals, bundled_proposals
 from farther.monitor.drift import Rates
 from farther.scoring.entries import MethodEntry
-from farther.scoring.inputs import folder_digest
 from farther.tables import Header, Images, Regions, RegionsFolder
 from farther.tables.documents import write_json
 from farther.tables.files import write_aside
@@ -122,7 +122,7 @@ class BundleSource:
         """t* and τ."""
         if self.chosen is not None:
             return self.chosen.operating, self.chosen.tau
-        tau = self.files.fitted(self.method.name) / "threshold.json"
+        tau = self.files.tau(self.method.name)
         for file in (self.files.threshold, tau):
             _check_there(self.files, file)
         return read_threshold(self.files.threshold), read_threshold(tau)
@@ -273,7 +273,7 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
             ),
             digests=Digests(
                 header=header_digest(source.header),
-                method=folder_digest(aside / METHOD),
+                method=content_digest(aside / METHOD),
                 code=code_digest(adapter, fitted),
             ),
             onnx=_graph(source, aside) if onnx else None,

@@ -69,10 +69,11 @@ def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
     user_defined = {name: files for name, files in own.items() if any("Metric" in read_text(file) for file in files)}
     found: dict[str, Any] = {
         "kept": {
-            "metrics": digest_of("farther.evaluation.evaluate", *metrics),
+            "evaluate": digest_of("farther.evaluation.evaluate", *metrics),
             "user_defined": {name: digest_of("farther.evaluation.evaluate", *of) for name, of in user_defined.items()},
-            "choice": digest_of("farther.evaluation.deploy.choose"),
-            "methods": {name: digest_of("farther.scoring.score", *files) for name, files in methods.items()},
+            "choose": digest_of("farther.evaluation.deploy.choose"),
+            "fit": {name: digest_of("farther.scoring.fit", *files) for name, files in methods.items()},
+            "score": {name: digest_of("farther.scoring.score", *files) for name, files in methods.items()},
         }
     }
     for stage, start in starts.items():
@@ -80,7 +81,7 @@ def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
             known: dict[str, Sequence[str | Path]] = {**_own_modules(BY_NAME[stage]), **own}
             also = modules_of("farther.detectors.passes") if stage == "infer" else ()
             found[stage] = {name: digest_of(start, *files, *also) for name, files in known.items()}
-        elif stage == "evaluate":
+        elif stage in ("fit", "score", "evaluate"):
             all_own = [*methods.values(), *user_defined.values()]
             found[stage] = digest_of(start, *metrics, *(file for files in all_own for file in files))
         else:

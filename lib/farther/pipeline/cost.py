@@ -6,8 +6,8 @@ whose fitted state is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,14 +30,14 @@ from farther.evaluation.cost import (
     time_network,
     update,
 )
-from farther.keyed import KEYS, Keyed
-from farther.params import section
+from farther.keyed import key_of, write_record
+from farther.params import code_digest, section
 from farther.registry import build
 from farther.scoring.entries import MethodEntry, read_entry
 from farther.stage import run_stage
 from farther.tables import Images
 from farther.tables.documents import write_json
-from farther.tables.files import digest
+from farther.tables.files import inside
 from farther.tables.stored import NetworkTimes, RunCost, RunTimes, read_cost, read_times
 from farther.terminal import say
 
@@ -65,7 +65,7 @@ def main() -> None:
     times: dict[str, RunTimes] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
-        keys = _keys(folders, entries, json.dumps([entry, section("cost"), encoder]))
+        keys = _keys(folders, entries, {"entry": entry, "cost": section("cost"), "encoder": encoder})
         passes = cache(partial(read_passes, run, entry.get("passes"), encoder))  # takes seconds: it imports PyTorch
         as_before = run in before and run in known and known[run].get("keys", {}).get("") == keys[""]
         counted[run] = {
@@ -78,6 +78,7 @@ def main() -> None:
             say(f"{run}: {_summary(times[run])}", flush=True)
     write_json(TIMES, {"machine": here, "runs": times})
     write_json(OUTPUT, {"images": params.images, "runs": counted})
+    write_record(OUTPUT)
 
 
 def _network(
@@ -90,17 +91,20 @@ def _network(
     return time_network(network, passes(), _selections(run, entry, detector), images, roots, *rest)
 
 
-def _keys(folders: RunFolders, entries: Sequence[MethodEntry], asked: str) -> dict[str, str]:
+def _keys(folders: RunFolders, entries: Sequence[MethodEntry], params: Mapping[str, Any]) -> dict[str, str]:
     """Keys of what is timed of a run, see `RunTimes`.
 
     Args:
         folders: The run's files.
         entries: Of the section `methods`.
-        asked: Parameters of the run and of this stage.
+        params: Parameters of the run and of this stage.
     """
-    made = [folder / KEYS for folder in (folders.regions, folders.passes)]
-    network, fitted = digest(asked, *(file for file in made if file.exists())), Keyed(folders.fitted)
-    return {"": network} | {one.name: digest(network, repr(one), fitted.key(one.name) or "") for one in entries}
+    network = key_of([folders.regions, folders.passes], {**params, "code": code_digest("cost")})
+    keys = {"": network}
+    for entry in entries:
+        state = inside(folders.fitted, entry.name)
+        keys[entry.name] = key_of([state], {"network": network, "entry": asdict(entry)})
+    return keys
 
 
 def _selections(run: str, entry: Mapping[str, Any], detector: Adapter) -> dict[str, ProposalSelection]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from farther.curation import TablesFolder, benchmark, curate
 from farther.errors import Finding
+from farther.keyed import write_record
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
@@ -34,6 +35,7 @@ def main() -> None:
         say(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
         for warning in curation.warnings:
             say(f"{name}: warning: {warning}")
+    write_record(OUTPUT)
 
 
 def check(project: Inspection) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from farther.datasets import image_roots
 from farther.datasets.coco import COCO
 from farther.derived import Scenes, derived
 from farther.errors import Finding, refused
+from farther.keyed import write_record
 from farther.params import DERIVED, section
 from farther.pipeline.ingest import store
 from farther.stage import run_stage
@@ -34,6 +35,7 @@ def main(kind: str, name: str) -> None:
     write_json(ARTIFACTS / "counts" / kind / f"{name}.json", params.write(Scenes(source, root, categories), out))
     subsets = tuple(sorted(file.stem.removeprefix("instances_") for file in (out / "annotations").iterdir()))
     store(COCO(root=out, subset_names=subsets), name)
+    write_record(out)
 
 
 def check(project: Inspection) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from farther import datasets
 from farther.datasets import Reader
 from farther.datasets.ingest import ingest
 from farther.errors import Finding, refused
+from farther.keyed import write_record
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
@@ -26,6 +27,7 @@ OUTPUT = "artifacts/tables/{}"
 def main(name: str) -> None:
     """Ingests the dataset `name`, as `datasets.<name>` of `params.yaml` describes it."""
     store(datasets.create(**section("datasets", name)), name)
+    write_record(OUTPUT.format(name))
 
 
 def store(reader: Reader, name: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from farther.curation import benchmark
 from farther.errors import Finding, refused
+from farther.keyed import write_record
 from farther.params import section
 from farther.registry import build
 from farther.similarity import (
@@ -40,6 +41,7 @@ def main() -> None:
         found.write(Path(OUTPUT) / name, f"{counts}.json", f"{plot}.csv")
         means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
         say(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
+    write_record(OUTPUT)
 
 
 def _stratified(

@@ -354,7 +354,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         detector=_numbers(files.metrics / "detector.json"),
         evaluation=read_evaluation(files.evaluation) if files.evaluation.exists() else None,
         kinds={method: kind_of(entry or {}, method, detector) for method, entry in params["methods"].items()},
-        recovered=read_recovered(files.recovered),
+        recovered=read_recovered(files),
     )
     return run.with_values({place: {metric: of.get(metric) for metric in COMPARED} for place, of in found.items()})
 

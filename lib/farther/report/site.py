@@ -17,10 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import farther
-from farther.keyed import KEYS, Keyed
+from farther.keyed import Keyed
 from farther.report.charts.vega import FIGURES
 from farther.report.navigation import Link, Navigation
-from farther.tables.documents import write_json
 from farther.tables.files import inside
 from farther.terminal import printable_texts
 
@@ -57,7 +56,6 @@ class Site:
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is None:
             self.keep(f"{ASSETS}/vega.js", version("vl-convert-python"), _plotting_library)
-            write_json(self.folder / KEYS, dict(sorted(self.keys.items())))
 
     def write(
         self, name: str, template: str | None = None, siblings: Mapping[str, str] | None = None, **content: Any

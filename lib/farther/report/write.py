@@ -70,6 +70,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         write_json(artifacts / "seeds.json", seeds.statistics(results.runs, results.settings.seeds))
         if gallery is not None:
             site.keys |= gallery.result()
+    Keyed(artifacts / "report").record_all(site.keys)
     return artifacts / "report" / "index.html"
 
 

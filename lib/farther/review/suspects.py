@@ -56,7 +56,7 @@ class Suspects(Catalogue):
         (self.name, self.benchmark), self.run = benchmark, run
         artifacts, entry = Path(root) / "artifacts", params["detectors"][run]
         files, sources = RunFiles(run, self.name, artifacts), read_sources(run, entry.get("proposals"))
-        found = read_recovered(files.recovered)
+        found = read_recovered(files)
         if entry["benchmark"] != self.name or not sources or found is None:
             raise ParameterError(f"run {run!r} has no proposals on benchmark {self.name!r}, or they are not evaluated")
         self.id_classes = Rules(self.benchmark.rules, self.benchmark.protocol).id_classes

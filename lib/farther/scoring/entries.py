@@ -74,6 +74,25 @@ class MethodEntry:
         return None if self.fit_on in OF_PASS else self.fit_on
 
     @property
+    def ood_split(self) -> str | None:
+        """The OOD split that parameters are chosen on, or that the method learns from; None for none.
+
+        Raises:
+            ParameterError: see `create`.
+        """
+        choice = self.search or self.oracle
+        return self.create().wants_split if choice is None else choice.ood_split
+
+    @property
+    def learns_passes(self) -> bool:
+        """Whether the method learns from further passes of the training regions.
+
+        Raises:
+            ParameterError: the method is not known.
+        """
+        return any(METHODS.get(name).learn_pass is not Method.learn_pass for name in self.methods)
+
+    @property
     def methods(self) -> list[str]:
         """The methods that it may come to: those of its grids, where parameters are chosen."""
         choice = self.search or self.oracle

@@ -1,31 +1,155 @@
-"""A method fitted to the training regions of a run, and its threshold τ, in one folder."""
+"""Methods fitted to the training regions of a run: the work of the stage `fit`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from farther import extensions
 from farther.errors import DataError
-from farther.methods.base import METHODS, FitError, Method, RegionsLike, describe
-from farther.methods.loading import read_method
-from farther.methods.tau import threshold
+from farther.keyed import Keyed, key_of
+from farther.methods.base import METHODS, FitError, Method, RegionsLike, count_rows, describe_refused
+from farther.methods.loading import not_applicable, read_method
 from farther.scoring.entries import MethodEntry
+from farther.scoring.fitted import ENTRIES, FittedEntries, FittedEntry
 from farther.scoring.inputs import RunRegions
 from farther.scoring.search import search
 from farther.tables import TrueClasses
 from farther.tables.documents import write_json
 
 
-def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path) -> str | None:
-    """Fits the method of an entry, its parameters chosen first where the entry asks for that, and takes τ.
+@dataclass
+class FitSummary:
+    """What was done for a run.
 
-    The folder gets what `Method.save` writes, and `threshold.json`: τ, the rule, the fraction, and the number of
-    regions that it was taken from. `choice` in `method.json` says how parameters were chosen: the splits, whether it is
-    an oracle, every trial. A method that cannot be fitted leaves a `method.json` with the reason, and no τ.
+    Args:
+        fitted: Entries that were fitted.
+        unchanged: Number of entries for which nothing was done.
+        refused: {entry: why it does not apply to the run}.
+        remarks: {entry: remarks on what was fitted; see `Method.remarks`}.
+        failed: {entry: file, line and text of the error in its extension}.
+    """
+
+    fitted: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.fitted:
+            parts.append(f"fitted {', '.join(self.fitted)}")
+        if self.unchanged:
+            parts.append(f"{self.unchanged} method{'' if self.unchanged == 1 else 's'} unchanged")
+        if self.refused:
+            parts.append(f"not applicable: {', '.join(self.refused)}")
+        for name, remarks in self.remarks.items():
+            parts.append(f"{name}: {', '.join(remarks)}")
+        return "; ".join(parts) or "no methods"
+
+
+def fit_run(
+    entries: Sequence[MethodEntry],
+    run: RunRegions,
+    folder: Path,
+    code: Mapping[str, str],
+    scored: Sequence[str] = (),
+) -> FitSummary:
+    """Fits the entries whose parameters, code or regions changed; deletes what is of no entry.
+
+    Args:
+        entries: Entries of the section `methods`.
+        run: The regions of the run.
+        folder: The folder of the fitted methods; see `farther.scoring.fitted`.
+        code: Digest of the code of each entry.
+        scored: Splits that are scored even if methods learn from them.
+
+    Raises:
+        ParameterError: a parameter is unknown, or would be searched on a test split.
+        DataError: a split is absent or damaged.
+    """
+    summary = FitSummary()
+    states = Keyed(folder)
+    listing = _listing(entries, run, scored)
+    keys = {entry.name: _fit_key(entry, run, code[entry.name]) for entry in entries}
+    keys[ENTRIES] = key_of([], listing.model_dump())
+
+    outdated = states.outdated(keys)
+    if ENTRIES in outdated:
+        with states.make(ENTRIES, keys[ENTRIES]) as file:
+            write_json(file, listing.model_dump())
+    for entry in entries:
+        if entry.name in outdated:
+            _fit_again(entry, run, states, keys[entry.name], summary)
+        else:
+            summary.unchanged += 1
+        if entry.name not in summary.failed:
+            reason = not_applicable(states.path(entry.name))
+            if reason is not None:
+                summary.refused[entry.name] = reason
+    return summary
+
+
+def _listing(entries: Sequence[MethodEntry], run: RunRegions, scored: Sequence[str]) -> FittedEntries:
+    """The content of `methods.json`."""
+    learned = {type(run.settings).split, run.settings.split}
+    for entry in entries:
+        if entry.fit_split is not None:
+            learned.add(entry.fit_split)
+    not_scored = learned.difference(scored, [run.settings.calibration_split])
+    return FittedEntries(
+        entries=[FittedEntry(name=entry.name, pass_name=entry.pass_name) for entry in entries],
+        not_scored=sorted(not_scored),
+    )
+
+
+def _fit_again(entry: MethodEntry, run: RunRegions, states: Keyed, key: str, summary: FitSummary) -> None:
+    """Fits an entry; an error in an extension ends nothing but its own method."""
+    try:
+        with states.make(entry.name, key) as folder:
+            reason = fit_entry(entry, run, folder)
+    except Exception as error:
+        failure = extensions.failure(error)
+        if failure is None:
+            raise
+        summary.failed[entry.name] = failure
+        return
+    if reason is not None:
+        return
+    summary.fitted.append(entry.name)
+    remarks = read_method(states.path(entry.name)).get("remarks", [])
+    if remarks:
+        summary.remarks[entry.name] = remarks
+
+
+def _fit_key(entry: MethodEntry, run: RunRegions, code: str) -> str:
+    """Digest of everything that an entry is fitted from."""
+    params = {
+        "entry": asdict(entry),
+        "settings": asdict(run.settings),
+        "threshold": run.operating,
+        "code": code,
+        "regions": run.digests_for(entry),
+    }
+    if entry.ood_split is not None:
+        params["test_splits"] = sorted(run.test_splits)
+    tables = [run.truth] if run.truth is not None else []
+    if run.settings.labels == "annotated" and run.splits is not None:
+        tables.append(run.objects_of(entry))
+    return key_of(tables, params)
+
+
+def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path) -> str | None:
+    """Fits the method of an entry, its parameters chosen first where the entry asks for that.
+
+    The folder gets what `Method.save` writes. `choice` in `method.json` says how parameters were chosen: the splits,
+    whether it is an oracle, every trial. A method that cannot be fitted leaves a `method.json` with the reason.
 
     Returns:
         Why the method does not apply, or None when it was fitted.
@@ -34,39 +158,36 @@ def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path) -> str | None:
         ParameterError: a parameter is unknown, or would be searched on a test split.
     """
     choice = entry.search or entry.oracle
-    method = METHODS.create(entry.methods[0]) if choice else entry.create()
     extra: dict[str, Any] = {}
     try:
-        run = run.on(entry)
-        if choice is not None:
-            found = search(choice.grids, run, choice.ood_split, oracle=entry.oracle is not None)
-            method = METHODS.create(found.best.name, **found.best.params)
-            extra = {"choice": asdict(found)}
-        tau = fit_method(method, run)
+        source = run.on(entry)
+        if choice is None:
+            method = entry.create()
+        else:
+            searched = search(choice.grids, source, choice.ood_split, oracle=entry.oracle is not None)
+            method = METHODS.create(searched.best.name, **searched.best.params)
+            extra["choice"] = asdict(searched)
+        fit_method(method, source)
     except FitError as error:
         reason = str(error)
-        write_json(folder / "method.json", {**describe(method), "not_applicable": reason, "state": {}})
+        write_json(folder / "method.json", describe_refused(entry.methods[0], reason))
         return reason
-    method.write_into(folder)
-    write_json(folder / "method.json", {**read_method(folder), **extra})
-    write_json(folder / "threshold.json", tau)
+    method.write_into(folder, extra)
     return None
 
 
-def fit_method(method: Method, run: RunRegions) -> dict[str, Any]:
-    """Fits a method in place; returns τ, its rule and fraction, and the number of regions that it was taken from."""
-    settings, calibration = run.settings, run.calibration
-    run.teach(method)
+def fit_method(method: Method, run: RunRegions) -> None:
+    """Fits a method in place, to the training regions and to all else that it learns from.
+
+    Raises:
+        FitError: it cannot be fitted; or the run is a pass without the split that τ is taken from.
+    """
+    run.fit(method)
+    calibration = run.calibration
+    if method.fixed_threshold is None and count_rows(calibration) == 0:
+        raise FitError("there are no in-distribution scores to take the threshold τ from")
     if method.wants_truth:
         method.learn_truth(calibration, true_columns(calibration, run.truth))
-    if method.fixed_threshold is not None:
-        return {"threshold": method.fixed_threshold, "rule": "fixed", "keep": None, "regions": 0}
-    try:
-        scores = method.score(calibration)
-    except DataError as error:
-        raise error.within(run.folder / settings.calibration_split) from None
-    tau = threshold(scores, settings.keep, settings.threshold_rule)
-    return {"threshold": tau, "rule": settings.threshold_rule, "keep": settings.keep, "regions": len(scores)}
 
 
 def true_columns(regions: RegionsLike, truth: str | Path | None) -> np.ndarray:
@@ -82,8 +203,12 @@ def true_columns(regions: RegionsLike, truth: str | Path | None) -> np.ndarray:
     background = -1 if header.background_index is None else header.background_index
     column = {name: k for k, name in enumerate(header.classes)}
     keys = pl.concat([batch.frame.select("image_id", "region_id") for batch in regions.batches([])])
-    joined = keys.join(TrueClasses.read(truth).frame, on=["image_id", "region_id"], how="left", maintain_order="left")
-    if (absent := joined.filter(pl.col("category").is_null())).height:
+    classes = TrueClasses.read(truth).frame
+    joined = keys.join(classes, on=["image_id", "region_id"], how="left", maintain_order="left")
+    absent = joined.filter(pl.col("category").is_null())
+    if absent.height:
         image, region = absent.row(0)[:2]
-        raise DataError(f"no row for region {region} of image {image!r}; was it made of other regions?", file=truth)
-    return joined["category"].replace_strict(column, default=background, return_dtype=pl.Int64).to_numpy()
+        problem = f"no row for region {region} of image {image!r}; was it made of other regions?"
+        raise DataError(problem, file=truth)
+    columns = joined["category"].replace_strict(column, default=background, return_dtype=pl.Int64)
+    return columns.to_numpy()

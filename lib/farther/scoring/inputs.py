@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -16,12 +16,13 @@ from pydantic.dataclasses import dataclass
 
 from farther.cores import count_cores
 from farther.errors import ParameterError, choose
+from farther.keyed import content_digest
 from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.metrics.matching import true_classes
 from farther.registry import STRICT
 from farther.tables import Header, Objects, Regions, RegionsFolder
-from farther.tables.files import digest, inside
+from farther.tables.files import inside
 from farther.tables.folders import listed
 
 if TYPE_CHECKING:
@@ -33,13 +34,11 @@ HELD = 3 << 29
 
 @dataclass(config=STRICT, kw_only=True)
 class FitSettings:
-    """What methods are fitted on, and how τ is taken: section `fit` of params.yaml.
+    """What methods are fitted on: section `fit` of params.yaml, without what is about τ.
 
     Args:
         split: Name of the in-distribution split that methods learn from.
-        calibration_split: Name of the in-distribution split that τ is taken from.
-        keep: Fraction of its scores that τ keeps.
-        threshold_rule: See `farther.methods.threshold`.
+        calibration_split: Name of the in-distribution split that τ is taken from, which some methods learn from, too.
         labels: The class of a region that methods of classes learn from: the predicted one, or that of the annotated
             object that it overlaps most, from an IoU of 0.5 on; regions without one are left out. See
             `Method.annotation`.
@@ -49,11 +48,42 @@ class FitSettings:
 
     split: str = "train"
     calibration_split: str = "val"
-    keep: Annotated[float, Field(gt=0, le=1)] = 0.95
-    threshold_rule: Rule = "percentile"
     labels: Literal["predicted", "annotated"] = "predicted"
     max_regions: PositiveInt | None = None
     seed: NonNegativeInt = 0
+
+
+@dataclass(config=STRICT, kw_only=True)
+class TauSettings:
+    """How the threshold τ of each method is taken: section `fit` of params.yaml, without what methods are fitted on.
+
+    Args:
+        calibration_split: Name of the in-distribution split whose scores it is taken from.
+        keep: Fraction of these scores that it keeps.
+        threshold_rule: See `farther.methods.threshold`.
+    """
+
+    calibration_split: str = "val"
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.95
+    threshold_rule: Rule = "percentile"
+
+
+@dataclass(config=STRICT, kw_only=True)
+class FitSection(FitSettings, TauSettings):
+    """The section `fit` of params.yaml, whole; see `FitSettings` and `TauSettings`."""
+
+    def fit_settings(self) -> FitSettings:
+        """What methods are fitted on."""
+        return FitSettings(**_fields_of(FitSettings, self))
+
+    def tau_settings(self) -> TauSettings:
+        """How τ is taken."""
+        return TauSettings(**_fields_of(TauSettings, self))
+
+
+def _fields_of(cls: type, values: FitSection) -> dict[str, Any]:
+    """The values of the fields that a dataclass has."""
+    return {field.name: getattr(values, field.name) for field in dataclasses.fields(cls)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +99,7 @@ class RunRegions:
         passes: Folder of the passes, which holds one folder per pass, which holds one regions folder per split.
         fit_folder: Folder of the splits that methods learn from; None for `folder`.
         splits: Folder of the benchmark's splits with their annotated objects, for `labels: annotated`.
-        known_digests: Digest of each folder of regions that was read already.
+        known_digests: Content digest of each folder of regions that was read already.
     """
 
     folder: Path
@@ -115,7 +145,7 @@ class RunRegions:
             problem = f"crops only of detections from {made['min_score']:g} on, and t* is {self.operating:.4g}"
             raise FitError(f"the pass {entry.pass_name!r} has {problem}: lower its `min_score`")
 
-    def teach(self, method: Method) -> None:
+    def fit(self, method: Method) -> None:
         """Fits a method in place to the training regions, and to those of the pass or the OOD split that it wants.
 
         Raises:
@@ -191,20 +221,19 @@ class RunRegions:
         """Predicted and annotated class of each region of `training`, ndarrays of shape (N,); −1 for none."""
         batches = [batch.with_frame(batch.frame.drop("logits")) for batch in self.training.batches([])]
         regions = Regions.concatenate(batches) if batches else Regions.empty(self.training.header)
-        shown = true_classes(Objects.read(self.objects), regions).frame["category"]
+        shown = true_classes(Objects.read(self._objects(self.settings.split)), regions).frame["category"]
         known = {name: k for k, name in enumerate(regions.classes) if name in regions.header.known_classes}
         return regions.label, shown.replace_strict(known, default=-1, return_dtype=pl.Int16).to_numpy()
 
-    @property
-    def objects(self) -> Path:
-        """The table of the annotated objects of the split that methods learn from.
+    def _objects(self, split: str) -> Path:
+        """The table of the annotated objects of a split.
 
         Raises:
             FitError: the run was given none.
         """
         if self.splits is None:
             raise FitError("annotated classes of the training regions are needed, and were not given")
-        return inside(self.splits, f"{self.settings.split}/objects.parquet")
+        return inside(self.splits, f"{split}/objects.parquet")
 
     @cached_property
     def calibration(self) -> RegionsLike:
@@ -227,27 +256,36 @@ class RunRegions:
     def _is_left_out(self, folder: Path) -> bool:
         return self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir()
 
-    @cached_property
-    def digests(self) -> dict[str, str]:
-        """A digest of the stored regions of each split, sorted by name."""
-        folders = [file.parent for file in listed(self.folder, "*/regions.json")]
-        with ThreadPoolExecutor(count_cores()) as pool:
-            return dict(zip([folder.name for folder in folders], pool.map(self._digest, folders), strict=True))
+    def digests_for(self, entry: MethodEntry) -> dict[str, str]:
+        """Content digest of each folder of stored regions that an entry is fitted from, by its path in the run.
 
-    def fit_digest(self, *, passes: bool) -> str:
-        """A digest of the stored regions that methods learn from; empty where there are none.
-
-        Args:
-            passes: Whether those of all passes count too.
+        Folders that do not exist count as absent.
         """
-        split = self.settings.split
-        others = listed(self.passes, f"*/{split}") if passes and self.passes else []
-        folders = [(self.fit_folder or self.folder) / split, *others]
-        return digest(*(self._digest(folder) for folder in folders if folder.is_dir()))
+        source = self.folder
+        if entry.pass_name is not None and self.passes is not None:
+            source = inside(self.passes, entry.pass_name)
+        training = self.folder if entry.fit_on == "detections" else source
+        split = entry.fit_split or self.settings.split
+        folders = [training / split, source / self.settings.calibration_split]
+        if entry.ood_split is not None:
+            folders.append(source / entry.ood_split)
+        if entry.learns_passes and self.passes is not None:
+            folders += listed(self.passes, f"*/{split}")
+        with ThreadPoolExecutor(count_cores()) as pool:
+            digests = list(pool.map(self._digest, folders))
+        return {f"{folder.parent.name}/{folder.name}": digest for folder, digest in zip(folders, digests, strict=True)}
+
+    def objects_of(self, entry: MethodEntry) -> Path:
+        """The table of the annotated objects of the split that an entry learns from.
+
+        Raises:
+            FitError: the run was given none.
+        """
+        return self._objects(entry.fit_split or self.settings.split)
 
     def _digest(self, folder: Path) -> str:
         if folder not in self.known_digests:
-            self.known_digests[folder] = folder_digest(folder)
+            self.known_digests[folder] = content_digest(folder)
         return self.known_digests[folder]
 
 
@@ -363,7 +401,3 @@ class RegionsSample(_View):
                 yield batch[self._drawn[low:high] - first]
             first += len(batch)
 
-
-def folder_digest(folder: str | Path) -> str:
-    """Digest of the names and the content of the files of a folder."""
-    return digest(*(part for file in listed(folder, "*") if file.is_file() for part in (file.name, file)))

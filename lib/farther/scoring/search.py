@@ -74,7 +74,7 @@ def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle
     for method in _combinations(grids):
         params = {key: getattr(method, key) for key in grids[method.name]}
         try:
-            run.teach(method)
+            run.fit(method)
             value = auroc(method.score(id_val), method.score(ood_val))
             reason = "" if value is not None else f"no region of {ood_split!r} or {calibration_split!r}"
             trials.append(Trial(method.name, params, value, reason))

@@ -16,11 +16,10 @@ from farther.errors import DataError
 from farther.images.clip import Encoder
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
-from farther.keyed import Keyed
+from farther.keyed import Keyed, key_of
 from farther.registry import STRICT
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, EmbeddingsWriter, NameEmbeddings
 from farther.tables import Images
-from farther.tables.files import digest
 from farther.tables.folders import listed
 from farther.tables.schema import read_typed
 from farther.tables.stored import DatasetCategories
@@ -129,8 +128,8 @@ def embed_dataset(
 
     model = Embedding(encoder, params.stored)
     keys = {subset: cache_key(model, images, params) for subset, images in subsets.items()}
-    keys[NAMES] = digest(str(model.identity()), digest_of(__name__), *names)
-    Keyed(out).update(keys, make, lambda line: log(f"{tables.name} {line}"), _is_whole)
+    keys[NAMES] = key_of([], {"model": model.identity(), "code": digest_of(__name__), "names": names})
+    Keyed(out).update(keys, make, lambda line: log(f"{tables.name} {line}"))
     return {subset: EmbeddingsFolder(out / subset) for subset in subsets}
 
 
@@ -165,11 +164,3 @@ def embed(
     writer = EmbeddingsWriter(out, encoder.identity, work, cache_key(model, images, params))
     stream(model, images, dict.fromkeys(images.dataset, root), writer, params, progress=progress)
     return EmbeddingsFolder(out)
-
-
-def _is_whole(item: Path) -> bool:
-    """True if an embeddings folder has all of its shards."""
-    try:
-        return item.name == NAMES or all(shard.is_file() for shard in EmbeddingsFolder(item).shards)
-    except DataError:
-        return False

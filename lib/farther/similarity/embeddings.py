@@ -46,7 +46,6 @@ class EmbeddingsInfo(Schema):
 
     Args:
         format, version: See `FORMAT`.
-        key: Digest of all that the embeddings were made from.
         encoder: Model, digest of its weights, preprocessing.
         images: Number of rows.
         failures: `image_id` and reason of each image that could not be read.
@@ -55,7 +54,6 @@ class EmbeddingsInfo(Schema):
 
     format: Literal["farther.embeddings"]
     version: Literal[1]
-    key: str
     encoder: dict[str, Any]
     images: NonNegativeInt
     failures: list[dict[str, str]]
@@ -113,7 +111,6 @@ class EmbeddingsWriter(ShardWriter):
         return {
             "format": FORMAT,
             "version": VERSION,
-            "key": self.key,
             "encoder": self._encoder,
             "images": sum(part["images"] for part in parts),
             "failures": [failure for part in parts for failure in part["failures"]],

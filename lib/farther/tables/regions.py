@@ -22,7 +22,7 @@ from farther.errors import DataError
 from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, first_repeated
 from farther.tables.conversions import Conversions
 from farther.tables.documents import read_json, write_json
-from farther.tables.files import inside
+from farther.tables.files import digest, inside
 from farther.tables.header import Header, WithHeader
 from farther.tables.parquet import ROW_GROUP, read_batches, scan_parquet
 from farther.tables.schema import Schema, check
@@ -181,7 +181,6 @@ class RegionsInfo(Schema):
 
     format: Literal["farther.regions"]
     version: Literal[1]
-    key: str = ""
     columns: list[str]
     shards: list[RegionsShard]
     failures: list[dict[str, str]]
@@ -209,10 +208,13 @@ class RegionsFolder(WithHeader):
         self.shards = [inside(self.path, shard["file"]) for shard in self.info["shards"]]
         self.failures: list[dict[str, str]] = self.info["failures"]
 
-    @property
-    def key(self) -> str:
-        """Cache key of the rows; empty where the writer gave none."""
-        return self.info.get("key", "")
+    def rows_digest(self) -> str:
+        """Digest of all rows, in the files that hold them; names of classes do not count.
+
+        Raises:
+            DataError: a shard is absent.
+        """
+        return digest(*self.shards)
 
     def __len__(self) -> int:
         """Number of stored rows, whatever `min_score` is."""
@@ -283,8 +285,8 @@ class RegionsFolder(WithHeader):
 class RegionsWriter(ShardWriter):
     """Writes a regions folder shard by shard; a killed run resumes. See `ShardWriter`.
 
-    A run with the same header and key keeps the finished shards. The key, a digest of all that the rows are made from
-    (images, parameters, code), is stored as `RegionsFolder.key`. Rows of all shards must have the same columns.
+    A run with the same header and key, a digest of all that the rows are made from (images, parameters, code), keeps
+    the finished shards. Rows of all shards must have the same columns.
     """
 
     DESCRIPTION = "regions.json"
@@ -305,7 +307,6 @@ class RegionsWriter(ShardWriter):
         return {
             "format": "farther.regions",
             "version": 1,
-            "key": self.key,
             **self.header.to_json(),
             "columns": columns,
             "images": sum(part["images"] for part in parts),

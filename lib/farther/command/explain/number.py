@@ -177,7 +177,7 @@ def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, A
 
     evaluated = report.methods[method]
     fitted = evaluated.fitted
-    tau = stored_tau(inside(project.artifacts / "fitted", f"{report.run}/{method}/threshold.json"))
+    tau = stored_tau(inside(project.artifacts / "evaluation", f"{report.run}/methods/{method}/threshold.json"))
     return {
         "tau": {
             **tau.model_dump(),

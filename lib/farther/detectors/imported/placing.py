@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,10 +14,11 @@ from farther.code import digest_of
 from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import Names, renamed
-from farther.detectors.splits import read_splits, region_ids, update_splits
+from farther.detectors.splits import read_splits, region_ids, rename_classes, update_splits
 from farther.errors import DataError, shorten
+from farther.images.stream import columns_as_json
+from farther.keyed import key_of
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
-from farther.tables.files import digest
 from farther.terminal import say
 
 #: Width to which COCO pads the numbers of its images.
@@ -70,7 +70,7 @@ def import_splits(
         named = renamed(making.header, classes)
         folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
         making.log_unused()
-    return {split: folder.renamed(named) for split, folder in folders.items()}
+    return rename_classes(folders, list(tables), named)
 
 
 def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path) -> str:
@@ -138,10 +138,16 @@ class _Making:
     def key(self, split: str) -> str:
         """Digest of everything that a split's regions folder depends on."""
         scopes = [[source.name, self.scopes.of(source)] for source in self.adapter.sources()]
-        facts = [self.header.to_json(), self.header.layer_digest(), self.shard_images, split, scopes]
-        columns = (json.dumps(values.tolist()) for values in self.tables[split].columns().values())
-        code = digest_of(__name__, type(self.adapter).__module__)
-        return digest(json.dumps(facts, sort_keys=True), code, *columns)
+        params = {
+            "header": self.header.to_json(),
+            "last_layer": self.header.layer_digest(),
+            "shard_images": self.shard_images,
+            "split": split,
+            "scopes": scopes,
+            "images": columns_as_json(self.tables[split]),
+            "code": digest_of(__name__, type(self.adapter).__module__),
+        }
+        return key_of([], params)
 
     def make(self, split: str, out: Path, work: Path) -> str:
         """Writes the regions folder of a split."""

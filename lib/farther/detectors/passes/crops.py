@@ -268,7 +268,7 @@ class CropModel(Model):
         return {
             "header": self.header.to_json(),
             "last_layer": self.header.layer_digest(),
-            "regions": self.regions.key,
+            "regions": self.regions.rows_digest(),
         }
 
     def load(self) -> Any:

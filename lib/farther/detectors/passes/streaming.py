@@ -15,7 +15,7 @@ from farther.detectors.inference import Detection, InferenceParams
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.passes.base import SHARED, Pass
 from farther.detectors.passes.crops import CropModel, Crops
-from farther.detectors.splits import is_whole, read_splits
+from farther.detectors.splits import read_splits, rename_classes
 from farther.errors import DataError, ParameterError
 from farther.images.stream import cache_key, stream
 from farther.keyed import Keyed
@@ -54,7 +54,7 @@ class PassModel(Detection):
 
     def identity(self) -> dict[str, Any]:
         """See `Model.identity`."""
-        return {**super().identity(), "pass": self.again.identity(), "regions": self.regions.key}
+        return {**super().identity(), "pass": self.again.identity(), "regions": self.regions.rows_digest()}
 
     def prepare(self, image: np.ndarray, image_id: str) -> Any:
         """See `Model.prepare`."""
@@ -142,10 +142,11 @@ def infer_passes(
 
     with disk_errors(out):
         Path(out).mkdir(parents=True, exist_ok=True)
-    Keyed(out).update(keys, make, log, is_whole)
+    kept = Keyed(out)
+    kept.update(keys, make, log)
     for item, model in models.items():
         if isinstance(model, PassModel):  # crops are named by the classes as they are called here
-            RegionsFolder(Path(out) / item).renamed(renamed(model.header, classes))
+            rename_classes(kept, [item], renamed(model.header, classes))
 
 
 def able(name: str, again: Pass, detector: Detector | Imported) -> Detector:

@@ -15,9 +15,8 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from pydantic_core import to_jsonable_python
@@ -31,24 +30,18 @@ from farther.evaluation.deploy.results import (
     DeployChoice,
     DeployChoices,
     DeploySetting,
-    Measured,
     MeasuredCost,
-    MeasuredSettings,
     TradeOff,
 )
 from farther.evaluation.deploy.search import NOTHING_FLAGGED, Candidate, Part, Point, best_setting
 from farther.evaluation.deploy.steps import IdImages, IdSteps, OodImages, OodSteps, ThresholdSteps, halves
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
-from farther.evaluation.methods import read_methods
-from farther.evaluation.parts import CHOICE, as_text, key_of, measured_item
-from farther.evaluation.results import read_results, write_results
-from farther.keyed import Keyed
+from farther.evaluation.methods import FittedRun
 from farther.metrics.statistics import bootstrap
 from farther.metrics.statistics.conformal import images_needed, zero_count_limit
 from farther.metrics.weighting import ImageWeights, ratio
 from farther.tables.documents import write_json
-from farther.tables.files import digest
 
 #: Points of a curve.
 POINTS = 60
@@ -56,16 +49,13 @@ POINTS = 60
 OUTCOMES = ("misclassified", "found", "missed")
 
 
-def choose_deployment(
-    inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Measured | None = None
-) -> DeployChoices:
+def choose_deployment(inputs: RunInputs, budget: Budget, names: Sequence[str] | None = None) -> DeployChoices:
     """What to deploy of a run for a budget.
 
     Args:
         inputs: The run's inputs; all methods have been fitted and have scores.
-        methods: Names in section `methods` of params.yaml.
         budget: What it may cost.
-        known: Settings that were measured on the ID test split before; those that are measured now are added.
+        names: The methods to choose from; all of the run when None.
 
     Raises:
         DataError: an input is absent or wrong.
@@ -75,55 +65,30 @@ def choose_deployment(
     such a limit, or where no setting meets it together with the others, it is the one with the fewest misclassified
     objects within the other limits.
     """
-    applicable, left_out = read_methods(inputs.files, list(methods))
-    oracle = {m.name for m in applicable if m.fitted.is_oracle}
-    left_out |= dict.fromkeys(sorted(oracle), "its parameters were chosen on test data")
-    names = [method.name for method in applicable if method.name not in oracle]
-    return _Chooser(inputs, names, budget, {} if known is None else known).choices(left_out)
+    fitted = FittedRun.read(inputs.files).only(names)
+    left_out = dict(fitted.refused)
+    methods = []
+    for name, method in fitted.applicable.items():
+        if method.is_oracle:
+            left_out[name] = "its parameters were chosen on test data"
+        else:
+            methods.append(name)
+    return _Chooser(inputs, methods, budget).choices(left_out)
 
 
-def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code: str) -> None:
-    """Writes `evaluation/<run>/choice.json` if an input, the budget or the code changed; see `choose_deployment`.
-
-    What settings of a method cost on the ID test split, most of the work, is kept beside it, and measured again only
-    where the method's scores, a split, a parameter of the evaluation or the code changed.
-
-    Args:
-        code: Digest of the code of choosing.
-    """
-    files, settings = inputs.files, inputs.settings
-    held_out = RunSplit(files, settings.calibration_split)
-    splits = [held_out, inputs.id_split, *_ood_splits(inputs, budget.choose_on)]
-    asked = {key: of for key, of in asdict(settings).items() if key not in ("proposals", "user_defined")}
-    parameters = as_text({"evaluate": asked, "threshold": inputs.threshold})
-    shared = digest(code, parameters, *(text for split in splits for text in key_of(split)))
-    keys = {}
-    for name in methods:
-        scores = (files.scores(name, split.name) for split in splits)
-        keys[name] = digest(shared, *sorted(files.fitted(name).glob("*.json")), *filter(Path.is_file, scores))
-    key = digest(as_text({"budget": vars(budget), "methods": list(keys.items())}))
-    kept = Keyed(files.parts)
-    if kept.is_current(CHOICE, key):
-        return
-    known: Measured = {}
-    for name in methods:
-        if kept.is_current(measured_item(name), keys[name]):
-            file = kept.path(measured_item(name))
-            known |= read_results(MeasuredSettings, file, f"delete {file}").settings
-    choices = choose_deployment(inputs, methods, budget, known)
-    for name in dict.fromkeys(one.method for one in choices.settings):  # those that apply
-        with kept.make(measured_item(name), keys[name]) as path:
-            of_method = [(one, known[one]) for one in choices.settings if one.method == name]
-            write_results(path, MeasuredSettings(settings=of_method))
-    with kept.make(CHOICE, key) as path:  # last: where it is current, all of them are there
-        write_json(path, to_jsonable_python(choices))
+def write_choice(inputs: RunInputs, budget: Budget) -> DeployChoices:
+    """Writes `choices/<run>.json`; see `choose_deployment`."""
+    choices = choose_deployment(inputs, budget)
+    write_json(inputs.files.choice, to_jsonable_python(choices))
+    return choices
 
 
 class _Chooser:
     """The images of a run that are chosen on and measured on, and the steps of each method and t*."""
 
-    def __init__(self, inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Measured):
-        self._inputs, self._methods, self._budget, self._known = inputs, methods, budget, known
+    def __init__(self, inputs: RunInputs, methods: Sequence[str], budget: Budget):
+        self._inputs, self._methods, self._budget = inputs, methods, budget
+        self._measured_settings: dict[DeploySetting, dict[str, MeasuredCost]] = {}
         self._held_out = IdImages(inputs, RunSplit(inputs.files, inputs.settings.calibration_split))
         self._tested = IdImages(inputs, inputs.id_split)
         self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
@@ -258,9 +223,9 @@ class _Chooser:
 
     def _id_values(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
         """The costs of a setting on the ID test split, which are the same for every budget."""
-        if setting not in self._known:
-            self._known[setting] = self._measured(setting)
-        return self._known[setting]
+        if setting not in self._measured_settings:
+            self._measured_settings[setting] = self._measured(setting)
+        return self._measured_settings[setting]
 
     def _measured(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
         steps, images = self._tested.steps(setting.method, setting.operating), len(self._tested.names)

@@ -9,7 +9,6 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
-from farther.evaluation.results import Stored
 from farther.registry import STRICT
 from farther.tables.schema import read_typed
 
@@ -150,7 +149,7 @@ class TradeOff:
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class DeployChoices:
-    """What to deploy of a run for a budget; `artifacts/evaluation/<run>/choice.json` for that of params.yaml.
+    """What to deploy of a run for a budget; `artifacts/choices/<run>.json` for that of params.yaml.
 
     Args:
         run, benchmark: Names.
@@ -184,19 +183,9 @@ class DeployChoices:
 
     @classmethod
     def read(cls, file: str | Path) -> DeployChoices:
-        """The content of a `choice.json`.
+        """The content of `choices/<run>.json`.
 
         Raises:
             DataError: the file is absent, or a field is missing or of another type; names file and field.
         """
         return read_typed(cls, file)
-
-
-#: Settings, and what each costs on the ID test split: {axis: value}.
-Measured = dict[DeploySetting, dict[str, MeasuredCost]]
-
-
-class MeasuredSettings(Stored):
-    """The content of `choices/<method>.json`: settings of a method, and what each costs on the ID test split."""
-
-    settings: list[tuple[DeploySetting, dict[str, MeasuredCost]]]

@@ -30,7 +30,6 @@ Boxes are xmin, ymin, xmax, ymax in parts of 65535 of the image's width or heigh
 from __future__ import annotations
 
 import base64
-import json
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -40,11 +39,13 @@ from urllib.parse import quote
 
 import numpy as np
 import polars as pl
+from pydantic_core import to_jsonable_python
 
 from farther.errors import DataError
+from farther.keyed import key_of
 from farther.report.gallery.outcomes import REGION, SplitOutcomes
 from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES
-from farther.tables.files import digest, inside
+from farther.tables.files import inside
 
 #: A whole side of an image in parts.
 WHOLE = 65535
@@ -73,21 +74,30 @@ class SplitData:
         self._links = {name: quote(Path(os.path.relpath(root, page)).as_posix()) for name, root in roots.items()}
 
     def key(self) -> str:
-        """Digest of all that the data is made from, but for the outcomes of the methods."""
-        evaluation, split = self.found.evaluation, self.found.split
-        aware = self.found.self_aware
-        said = [
-            evaluation.run,
-            split,
-            evaluation.threshold,
-            evaluation.splits[split].inputs,
-            self.found.classes,
-            aware and [aware.image_threshold, aware.aggregate],
-            len(self.images),
-            self._links,
+        """Digest of all that `shared` is made from: whole files, and what else the split was given."""
+        found = self.found
+        files = found.files
+        paths = [files.regions(found.split), files.images(found.split).parent]
+        paths += [files.called(name, found.split) for name in found.proposals]
+        params = {
+            "run": files.run,
+            "split": found.split,
+            "threshold": found.threshold,
+            "detector": to_jsonable_python(found.detector),
+            "images": len(self.images),
+            "links": self._links,
+        }
+        return key_of(paths, params)
+
+    def method_key(self, name: str, shared_key: str) -> str:
+        """Digest of all that `method` is made from, with `key` of what all methods share."""
+        files, split = self.found.files, self.found.split
+        paths = [
+            files.scores(name, split),
+            files.region_outcomes(name, split),
+            files.object_outcomes(name, split),
         ]
-        called = [self.found.files.called(name, split) for name in self.found.proposals]
-        return digest(json.dumps(said, sort_keys=True), *called)
+        return key_of(paths, {"shared": shared_key, "tau": self.found.tau(name)})
 
     def shared(self) -> dict[str, Any]:
         """What all methods share, ready for JSON."""

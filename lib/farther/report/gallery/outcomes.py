@@ -10,7 +10,6 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles, RunSplit
-from farther.evaluation.results import Evaluation
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.report.results import Run
@@ -25,12 +24,14 @@ class SplitOutcomes:
     """A split of a run, of the images that the detector could read, in the order of the split's table.
 
     `detections` has the columns image_id, region_id, box, label and confidence; `proposals` of each source of proposals
-    those of `farther.tables.called.CalledProposals`.
+    those of `farther.tables.called.CalledProposals`. `taus` are the thresholds of the methods that have outcomes, and
+    `detector` makes the run self-aware.
     """
 
-    run: Run
-    evaluation: Evaluation
     split: str
+    threshold: float
+    taus: Mapping[str, float]
+    detector: SelfAwareDetector
     files: RunFiles
     classes: tuple[str, ...]
     images: pl.DataFrame
@@ -47,11 +48,16 @@ class SplitOutcomes:
         files = RunFiles(run.name, run.benchmark, artifacts)
         folder = RegionsFolder(files.regions(split), min_score=evaluation.threshold)
         called = {name: files.called(name, split) for name in (run.recovered.sources if run.recovered else ())}
+        taus = {}
+        for name in run.methods:
+            if files.object_outcomes(name, split).exists():
+                taus[name] = evaluation.methods[name].tau
         readable = ~pl.col("image_id").is_in([failure["image_id"] for failure in folder.failures])
         return cls(
-            run=run,
-            evaluation=evaluation,
             split=split,
+            threshold=evaluation.threshold,
+            taus=taus,
+            detector=evaluation.self_awareness.detector,
             files=files,
             classes=folder.header.classes,
             images=Images.read(files.images(split)).frame.filter(readable),
@@ -72,8 +78,7 @@ class SplitOutcomes:
     @property
     def self_aware(self) -> SelfAwareDetector | None:
         """The run made self-aware, if it takes an image threshold (`farther.evaluation.self_awareness`)."""
-        detector = self.evaluation.self_awareness.detector
-        return detector if detector.image_threshold is not None else None
+        return self.detector if self.detector.image_threshold is not None else None
 
     def uncertainty(self, detector: SelfAwareDetector) -> pl.DataFrame:
         """Uncertainty of each image, columns image_id and uncertainty, from all stored regions."""
@@ -85,11 +90,11 @@ class SplitOutcomes:
     @property
     def methods(self) -> list[str]:
         """The run's methods that have outcomes in this split."""
-        return [name for name in self.run.methods if self.files.object_outcomes(name, self.split).exists()]
+        return list(self.taus)
 
     def tau(self, method: str) -> float:
         """The threshold of a method: detections with a lower score are flagged as unknown."""
-        return self.evaluation.methods[method].tau
+        return self.taus[method]
 
     def detections_of(self, method: str) -> pl.DataFrame:
         """`detections` with the method's score, the outcome, and `is_unknown`: flagged as unknown."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from farther.keyed import Keyed
+from farther.keyed import key_of
 from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData
 from farther.report.gallery.outcomes import SplitOutcomes, read_run_outcomes
@@ -22,7 +22,6 @@ from farther.report.pages import detector
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
-from farther.tables.files import digest
 from farther.terminal import printable_texts
 
 
@@ -82,23 +81,21 @@ class Gallery:
     def _splits(self, run: Run, found: Mapping[str, SplitOutcomes]) -> Iterator[dict[str, Any]]:
         for split in run.splits:
             data = SplitData(found[split.name], self._roots, self._folder, self._settings.images)
-            folder, key = f"gallery/{run.name}/{split.name}", digest(self._code, data.key())
-            outcomes = Keyed(data.found.files.outcomes)
+            folder = f"gallery/{run.name}/{split.name}"
+            shared_key = data.key()
+            scripts = {}
+            for method in data.found.methods:
+                key = key_of([], {"code": self._code, "data": data.method_key(method, shared_key)})
+                content = partial(data.method, method)
+                scripts[method] = self._script(f"{folder}/{method}.js", key, "addOutcomes", content)
+            key = key_of([], {"code": self._code, "data": shared_key})
             yield {
                 "name": split.name,
                 "title": split.title,
                 "images": len(data.images),
                 "of": data.of,
                 "file": self._script(f"{folder}.js", key, "addSplit", data.shared),
-                "methods": {
-                    method: self._script(
-                        f"{folder}/{method}.js",
-                        digest(key, outcomes.key(method) or ""),
-                        "addOutcomes",
-                        partial(data.method, method),
-                    )
-                    for method in data.found.methods
-                },
+                "methods": scripts,
             }
 
     def _script(self, name: str, key: str, function: str, data: Callable[[], dict[str, Any]]) -> str:

@@ -1,0 +1,59 @@
+"""Takes the operating threshold t* of a run, and fits the methods to its training regions."""
+
+from __future__ import annotations
+
+from farther.errors import ParameterError
+from farther.evaluation.files import RunFiles
+from farther.evaluation.threshold import ThresholdSettings, choose_threshold
+from farther.params import code_digest, run_entry, section
+from farther.pipeline.cluster import call
+from farther.registry import build
+from farther.scoring.entries import read_entry
+from farther.scoring.fit import FitSummary, fit_run
+from farther.scoring.inputs import FitSection, RunRegions
+from farther.stage import run_stage
+from farther.terminal import say
+
+OUTPUT = "artifacts/fitted/{}"
+
+
+def main(run: str) -> None:
+    """Fits the methods of a run here or, with `evaluate.engine: ray`, on a machine of the cluster."""
+    summary: FitSummary = call("farther.pipeline.fit", "fit", run)
+    say(f"{run}: {summary}")
+    if summary.failed:
+        raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items()))
+
+
+def fit(run: str) -> FitSummary:
+    """Reads regions, passes and splits; writes artifacts/thresholds, truth and fitted.
+
+    Returns:
+        What was done, and why methods of extensions failed.
+    """
+    detector = run_entry(run)
+    rule = section("threshold") | detector["threshold"]
+    thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
+    settings = build(FitSection, "params.yaml: fit", section("fit")).fit_settings()
+    entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
+    code = {}
+    for entry in entries:
+        code[entry.name] = " ".join(code_digest("kept", "fit", method) for method in entry.methods)
+
+    files = RunFiles(run, detector["benchmark"])
+    roles = files.roles
+    regions = RunRegions(
+        files.all_regions,
+        choose_threshold(files, thresholds),
+        settings,
+        truth=files.truth,
+        test_splits=tuple(roles.test),
+        passes=files.all_passes,
+        splits=files.splits,
+    )
+    bases = [pairs["of"] for pairs in roles.pairs.values()]
+    return fit_run(entries, regions, files.all_fitted, code, [thresholds.split, *bases])
+
+
+if __name__ == "__main__":
+    run_stage(main, OUTPUT)

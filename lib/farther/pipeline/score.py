@@ -1,0 +1,38 @@
+"""Scores all splits of a run by its fitted methods."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from farther.errors import ParameterError
+from farther.evaluation.files import RunFiles
+from farther.params import code_digest, run_entry
+from farther.pipeline.cluster import call
+from farther.scoring.score import ScoreSummary, score_run
+from farther.stage import run_stage
+from farther.terminal import say
+
+OUTPUT = "artifacts/scores/{}"
+
+
+def main(run: str) -> None:
+    """Scores a run here or, with `evaluate.engine: ray`, on a machine of the cluster."""
+    summary: ScoreSummary = call("farther.pipeline.score", "score", run)
+    say(f"{run}: {summary}")
+    if summary.failed:
+        raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items()))
+
+
+def score(run: str) -> ScoreSummary:
+    """Reads fitted methods, regions and passes; writes artifacts/scores.
+
+    Returns:
+        What was done, and why methods of extensions failed.
+    """
+    files = RunFiles(run, run_entry(run)["benchmark"])
+    scores = files.root / "scores" / run
+    return score_run(files.all_regions, files.all_passes, files.all_fitted, scores, partial(code_digest, "kept", "score"))
+
+
+if __name__ == "__main__":
+    run_stage(main, OUTPUT)
