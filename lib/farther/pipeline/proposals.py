@@ -17,9 +17,9 @@ from farther.detectors.proposals import SecondDetector, Source, read_sources
 from farther.errors import Finding, ParameterError, choose, refused
 from farther.evaluation.files import RunFiles
 from farther.evaluation.methods import AppliedMethod, read_methods
-from farther.evaluation.proposal_rules import reviewed_file
 from farther.evaluation.proposals import RecoveredRun, evaluate_proposals, read_recovered
 from farther.evaluation.results import write_results
+from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.with_proposals import KeptMethod, measure_methods
 from farther.keyed import KEYS, Keyed
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
-#: A fitted method's file of its threshold τ.
-TAU = "threshold.json"
 OUTPUT = "artifacts/recovered/{}"
 #: The same in short, for `dvc metrics diff`.
 METRICS = "artifacts/recovered/{}.json"
@@ -138,7 +136,6 @@ def _key(of: RunFiles, sources: Mapping[str, Source], settings: EvaluationSettin
     keys += [of.root / "proposals" / of.run / KEYS, reviewed_file(of.benchmark)]
     names = [*{settings.calibration_split: 0, settings.id_split: 0, **dict.fromkeys(of.roles.test, 0)}]
     tables = [path for name in names for path in (of.images(name), of.objects(name))]
-    keys += [of.fitted(name) / file for name in settings.proposals.methods for file in ("method.json", TAU)]
     asked = [repr(sources), repr(replace(settings, user_defined={})), repr(of.roles), code]
     return digest(json.dumps(asked), of.threshold, *tables, *(file for file in keys if file.exists()))
 
@@ -170,13 +167,7 @@ def _summary(found: RecoveredRun) -> str:
 
 
 def check(project: Inspection) -> Iterator[Finding]:
-    """Second detectors of the runs, and what the rules of `evaluate.proposals` name."""
-    asked = project.section("evaluate").get("proposals") or {}
-    splits = [split for entry in project.section("benchmarks").values() for split in entry.get("splits") or {}]
-    for name in asked.get("methods") or ():
-        yield from refused("evaluate.proposals.methods", partial(choose, "method", name, project.section("methods")))
-    if (split := asked.get("learn_from")) and split not in splits:
-        yield Finding("warnings", "evaluate.proposals.learn_from", "note", f"no benchmark has an OOD split {split!r}")
+    """Second detectors of the runs."""
     for run in project.section("detectors"):
         yield from refused(f"detectors.{run}", partial(_check, run, project.section("detectors")))
 
