@@ -188,12 +188,12 @@ def compare(
         batches = [pixels[start : start + size] for start in range(0, len(pixels) - size + 1, size)]
         ids = [[str(number) for number in range(len(batch))] for batch in batches]
         ready = [[detector.prepare(image) for image in batch] for batch in batches]
-        areas = [[image.shape[0] * image.shape[1] for image in batch] for batch in batches]
         works: dict[str, list[Work]] = {"bare": [bare(detector, one) for one in ready]}
         works["framework"] = [framework(detector, batch, folder) for batch in batches]
-        given = [list(zip(*of, strict=True)) for of in zip(ready, areas, strict=True)]
         for name, monitor in made.items():
-            works[name] = [partial(monitor._monitored, one, names) for one, names in zip(given, ids, strict=True)]
+            works[name] = []
+            for prepared, names in zip(ready, ids, strict=True):
+                works[name].append(partial(monitor._monitored, prepared, names))
         with torch.inference_mode():
             taken = rounds(works, asked.rounds, asked.seconds, wall=asked.device != "cpu")
         images = len(batches) * size

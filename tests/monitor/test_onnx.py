@@ -311,10 +311,11 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
 
     beside = open_set.proposals.beside(others, detections)
     limit = float(np.sort(others.score[beside])[5])
-    rule = BundledProposals(source="s", params={"kind": "rpn"}, threshold=limit, iou=0.5, alarms=1.0)
+    params = {"kind": "rpn"}
+    bundled = BundledProposals(source="s", params=params, threshold=limit, iou=0.5, alarms=1.0)
 
     def decided(tau: float) -> dict[str, np.ndarray]:
-        module = Scored(Found(), method, header, Decisions(0.0, tau, rule))
+        module = Scored(Found(), method, header, Decisions(0.0, tau, bundled))
         return {name: values.numpy() for name, values in zip(module.outputs, module(), strict=True)}
 
     score = decided(0.0)["score"]
@@ -322,7 +323,7 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
     assert 0 < (score < -1).sum() < 30  # detected as unknown
     for row in range(30):
         assert decided(float(score[row]))["unknown"].sum() == (score < score[row]).sum()
-    called = rule.called(others, detections, np.full(len(others), 1e4), method)
+    called = bundled.called(others, detections)
     assert len(called) == beside.sum() - 6
     np.testing.assert_array_equal(decided(0.0)["proposal_objectness"], others.score[beside & (others.score > limit)])
     np.testing.assert_allclose(np.sort(decided(0.0)["proposal_objectness"]), np.sort(called.score))

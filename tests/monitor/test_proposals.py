@@ -14,7 +14,6 @@ from farther.errors import DataError, ParameterError
 from farther.evaluation.proposals import evaluate_proposals
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
-from farther.methods import load
 from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, beside
 from farther.monitor import Bundle, Monitor
@@ -36,7 +35,7 @@ def deployed(tmp_path_factory):
         "params": {"score_threshold": 0.005},
         "proposals": {"boxes": {"kind": "anchors", "most": 20}},
     }
-    made = make(tmp_path_factory.mktemp("run"), entry, {"energy": {}, "msp": {}}, 0.01, ("test", "near", "pasted"))
+    made = make(tmp_path_factory.mktemp("run"), entry, {"energy": {}}, 0.01, ("test", "near"))
     propose(made, "boxes", THRESHOLD)
     entry["proposals"]["other"] = {"kind": "second_detector", "run": "x"}
     return made
@@ -86,32 +85,33 @@ def test_a_bundle_without_them_gives_none(deployed, tmp_path):
 
 @pytest.fixture(scope="module")
 def measured(deployed):
-    """The run with all rules measured: unknown objects are where every other proposal on no detection is."""
-    files, splits = deployed.files, {"near": "near", "pasted": "far"}
-    for split in splits:
-        found = Regions.read(files.proposals("boxes", split))
-        detections = Regions.read(files.regions(split)).above(deployed.operating)
-        yaks = found[beside(found, detections)][::2]
-        columns = {"image_id": yaks.image_id, "object_id": np.arange(len(yaks)), "box": yaks.box}
-        Objects(**columns, category=["yak"] * len(yaks)).write(files.objects(split))
-    write_json(deployed.folder / "artifacts/splits/drawn/roles.json", {"test": list(splits), "distance": splits})
-    # A τ that half of the proposals are below.
-    tau, val = files.fitted("energy") / "threshold.json", Regions.read(files.proposals("boxes", "val"))
-    half = float(np.median(load(files.fitted("energy")).score(val)))
-    write_json(tau, {**json.loads(tau.read_text()), "threshold": half})
-    asked = ProposalSettings(alarms=2, rates=(2.0,), methods=("energy",), learn_from="pasted")
+    """Results of the run: unknown objects are where every other proposal on no detection is."""
+    files = deployed.files
+    proposals = Regions.read(files.proposals("boxes", "near"))
+    detections = Regions.read(files.regions("near")).above(deployed.operating)
+    yaks = proposals[beside(proposals, detections)][::2]
+    objects = Objects(
+        image_id=yaks.image_id,
+        object_id=np.arange(len(yaks)),
+        box=yaks.box,
+        category=["yak"] * len(yaks),
+    )
+    objects.write(files.objects("near"))
+    roles = {"test": ["near"], "distance": {"near": "near"}}
+    write_json(deployed.folder / "artifacts/splits/drawn/roles.json", roles)
+
+    settings = EvaluationSettings(replicates=0, proposals=ProposalSettings(alarms=2, rates=(2.0,)))
     sources = read_sources("run", {"boxes": deployed.entry["proposals"]["boxes"]})
-    found = evaluate_proposals(files, sources, EvaluationSettings(replicates=0, proposals=asked))
+    results = evaluate_proposals(files, sources, settings)
     before = files.recovered.read_bytes()
-    write_results(files.recovered, found)
-    yield found
+    write_results(files.recovered, results)
+    yield results
     files.recovered.write_bytes(before)
 
 
-@pytest.mark.parametrize("rule", ["", ", energy", ", logistic", ", logistic with energy"])
-def test_the_monitor_calls_what_the_pipeline_called_by_the_same_rule(rule, deployed, measured):
-    monitor = deployed.monitor("energy", proposals=f"boxes{rule}")
-    results = measured.sources[f"boxes{rule}"]
+def test_the_monitor_calls_what_the_pipeline_called(deployed, measured):
+    monitor = deployed.monitor("energy", proposals="boxes")
+    results = measured.sources["boxes"]
     found = {
         split: [one for ids, files in deployed.batches(split) for one in monitor(files, ids, batch_size=len(ids))]
         for split in ("test", "near")
@@ -132,19 +132,17 @@ def test_the_monitor_calls_what_the_pipeline_called_by_the_same_rule(rule, deplo
 
 
 @pytest.mark.parametrize(
-    ("method", "asked", "message"),
+    ("requested", "message"),
     [
-        ("msp", "boxes, energy", "cannot be bundled: the rule needs the method 'energy', and the bundle holds 'msp'"),
-        ("msp", "boxes, logistic with energy", "cannot be bundled: the rule needs the method 'energy'"),
-        ("msp", "other", "'other' cannot be bundled: their kind is 'second_detector', and a bundle runs its own"),
-        ("msp", "boxes, reviewed", "'reviewed' changes what is measured"),
-        ("msp", "boxes, logistik", "unknown rule of proposals 'boxes, logistik'. Did you mean 'boxes, logistic'"),
-        ("msp", "rpn", "unknown source of proposals 'rpn'"),
+        ("other", "'other' cannot be bundled: their kind is 'second_detector', and a bundle runs"),
+        ("boxes, reviewed", "by objectness alone: name a source without a rule"),
+        ("boxes, logistic", "by objectness alone: name a source without a rule"),
+        ("rpn", "unknown source of proposals 'rpn'"),
     ],
 )
-def test_rules_that_a_bundle_cannot_hold_are_refused_by_name(method, asked, message, deployed, measured):
+def test_proposals_that_a_bundle_cannot_hold_are_refused_by_name(requested, message, deployed):
     with pytest.raises(ParameterError, match=message):
-        deployed.bundle(method, proposals=asked)
+        deployed.bundle("energy", proposals=requested)
 
 
 def test_what_was_not_measured_or_scores_a_pass_is_bundled_without_proposals_unless_they_are_asked_for(deployed):
@@ -160,24 +158,25 @@ def test_what_was_not_measured_or_scores_a_pass_is_bundled_without_proposals_unl
         _ = replace(further, asked_proposals="feature_map").proposals
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"combination": None}, "the rule 'logistic' needs a combination of 2 weights"),
-        ({"tau": 1.0}, "tau must be given if the rule has a method, and else be null"),
-        ({"rule": "objectness"}, "needs a combination of 0 weights"),
-        ({"spread": [0.0, 1.0]}, "field 'proposals.combination.spread.0'"),
-        ({"centre": [0.0]}, "must have as many numbers each"),
-    ],
-)
-def test_a_rule_that_was_changed_is_not_loaded(change, message, deployed, measured):
-    file = deployed.bundle("msp", proposals="boxes, logistic") / "bundle.json"
+@pytest.mark.parametrize("rule", ["energy", "logistic", "logistic with energy"])
+def test_a_bundle_of_another_rule_than_objectness_must_be_written_again(rule, deployed):
+    file = deployed.bundle("energy") / "bundle.json"
     info = json.loads(file.read_text())
-    said = info["proposals"]
-    (said["combination"] if set(change) & set(said["combination"]) else said).update(change)
+    info["proposals"] |= {"rule": rule, "tau": 1.0, "combination": {"intercept": 0.5}}
     file.write_text(json.dumps(info))
+    message = f"'proposals.rule': .* write the bundle again with `farther bundle`, found '{rule}'"
     with pytest.raises(DataError, match=message):
         Bundle.load(file.parent)
+
+
+def test_a_bundle_by_objectness_of_an_earlier_version_is_loaded(deployed):
+    file = deployed.bundle("energy") / "bundle.json"
+    written = Bundle.load(file.parent).info.proposals
+    info = json.loads(file.read_text())
+    info["proposals"] |= {"rule": "objectness", "tau": None, "combination": None}
+    file.write_text(json.dumps(info))
+    loaded = Bundle.load(file.parent).info.proposals
+    assert loaded.model_dump(exclude={"tau", "combination"}) == written.model_dump()
 
 
 def test_proposals_of_another_detector_are_none_of_a_bundles_network(deployed):
@@ -189,13 +188,14 @@ def test_proposals_of_another_detector_are_none_of_a_bundles_network(deployed):
         Monitor.load(folder, device="cpu")
 
 
-def test_a_graph_gives_only_proposals_that_it_computes_by_objectness(deployed, measured):
-    outputs = {}
-    for asked in ("boxes", "boxes, logistic"):
-        info = Bundle.load(deployed.bundle("msp", proposals=asked, onnx=True)).info
-        outputs[asked] = {port.name for port in info.onnx.outputs}
-        assert info.proposals.title == asked
-    assert outputs["boxes"] - outputs["boxes, logistic"] == {"proposal_box", "proposal_objectness"}
-    assert info.proposals.not_in_graphs == "the rule 'logistic' is not written as a graph"
-    salient = info.proposals.model_copy(update={"rule": "objectness", "params": {"kind": "feature_map"}})
-    assert salient.not_in_graphs == "'feature_map' is no part of the graph"
+def test_a_graph_gives_only_proposals_that_it_computes(deployed, monkeypatch):
+    def outputs():
+        info = Bundle.load(deployed.bundle("energy", onnx=True)).info
+        return {port.name for port in info.onnx.outputs}, info.proposals.not_in_graphs
+
+    with_proposals, reason = outputs()
+    assert reason is None
+    monkeypatch.setattr("farther.monitor.bundle_proposals.IN_GRAPHS", ("rpn", "queries"))
+    without, reason = outputs()
+    assert reason == "'anchors' is no part of the graph"
+    assert with_proposals - without == {"proposal_box", "proposal_objectness"}

@@ -7,9 +7,9 @@ from tests.evaluation.test_evaluate import write_json, write_split
 from farther.detectors.proposals import read_sources
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposal_rules import reviewed_file
 from farther.evaluation.proposals import evaluate_proposals
 from farther.evaluation.results import write_results
+from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.review import ReviewSettings
 from farther.review.serve import make_server

@@ -41,9 +41,8 @@ def bundle(
     proposals: Annotated[
         str | None,
         typer.Option(
-            metavar="SOURCE[, RULE]",
-            help="Proposals that are called unknown, as on the report's page Proposals; by default the network's first "
-            "source, by objectness.",
+            metavar="SOURCE",
+            help="Source of the proposals that are called unknown; by default the network's first.",
         ),
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write detector and method as an ONNX graph.")] = False,
@@ -62,7 +61,7 @@ def bundle(
       farther bundle voc-vos knn deployed
       farther bundle voc-vos deployed --max-false-alarms 2
       farther bundle voc-vos knn deployed --reference-checkpoint
-      farther bundle voc-vos knn deployed --proposals "rpn, logistic"
+      farther bundle voc-yolov8 knn deployed --proposals feature_map
       farther bundle voc-vos knn deployed --onnx
     """
     from farther.evaluation.files import RunFiles
@@ -104,8 +103,9 @@ def bundle(
     if (bundled := info.proposals) is not None:
         absent = bundled.not_in_graphs
         say(
-            f"Proposals ({bundled.title}) on no detection are called unknown, too: {bundled.alarms:.2g} false "
-            f"alarms per ID test image.{f' The ONNX graph gives none: {absent}.' if onnx and absent else ''}"
+            f"Proposals ({bundled.source}) on no detection are called unknown, too: "
+            f"{bundled.alarms:.2g} false alarms per ID test image."
+            f"{f' The ONNX graph gives none: {absent}.' if onnx and absent else ''}"
         )
     next_step(f"farther predict {shlex.quote(out)} IMAGES")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -15,18 +16,8 @@ from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.proposal_rules import (
-    ALARMS,
-    REVIEWED,
-    Combination,
-    Rejecting,
-    Rule,
-    on_unknown,
-    pixels_of,
-    reviewed_file,
-    with_unlabelled,
-)
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
+from farther.evaluation.reviewed_images import REVIEWED, reviewed_file, with_unlabelled
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.with_proposals import CalledIn, MethodWithProposals, ResultsWithProposals
 from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
@@ -34,7 +25,7 @@ from farther.metrics.open_set.outcomes import MatchingRules
 from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain
-from farther.tables import Images, Regions, RegionsFolder
+from farther.tables import Regions, RegionsFolder
 from farther.tables.folders import listed
 
 #: Points of the curve that the report draws, per source and distance.
@@ -69,12 +60,12 @@ class RecoveredObjects(MetricValues):
 
 
 class SourceResults(Stored):
-    """A source of proposals, by objectness alone or by another rule.
+    """A source of proposals, which are called unknown by their objectness alone.
 
     Args:
         kind: Of the source.
-        rule: "objectness", the method that rejects the proposals, "logistic", also "with" a method, or "reviewed":
-            without ID images in which reviewers saw objects that are not labelled.
+        rule: "objectness": in all ID images; "reviewed": without those in which reviewers saw
+            unlabelled objects.
         threshold: τ_o, chosen on the calibration split for the rate of false alarms asked for; None: all proposals.
         alarms: False alarms per image of the ID test split at τ_o.
         alarms_interval: Its 95% interval.
@@ -82,12 +73,11 @@ class SourceResults(Stored):
         splits: By OOD split.
         distances: By distance: near, far, farther.
         methods: Method → OOD split → metrics of detections and proposals together, which are stored apart
-            (`farther.evaluation.with_proposals.KeptMethod`); {} for rules but "objectness".
-        combination: What a "logistic" rule learnt.
+            (`farther.evaluation.with_proposals.KeptMethod`); {} where the rule is "reviewed".
     """
 
     kind: str
-    rule: str = "objectness"
+    rule: Literal["objectness", "reviewed"] = "objectness"
     threshold: float | None
     alarms: float
     alarms_interval: Interval = None
@@ -95,13 +85,13 @@ class SourceResults(Stored):
     splits: dict[str, RecoveredObjects]
     distances: dict[str, RecoveredObjects]
     methods: dict[str, dict[str, MethodWithProposals]] = Field(default_factory=dict)
-    combination: Combination | None = None
 
 
 class RecoveredRun(Stored):
     """The content of `recovered/<run>/results.json`: the rate that τ_o is chosen for, a match's IoU, and each source.
 
-    A source that is measured by another rule is called "<source>, <rule>".
+    A source that is also measured without ID images that show unlabelled objects has a second
+    entry, "<source>, reviewed".
     """
 
     asked_alarms: float
@@ -162,10 +152,6 @@ class Proposed:
         rules = MatchingRules(self.iou, known_classes=self.split.known_classes)
         return Recovery.of(self.split.objects, self.detections, self.proposals, rules)
 
-    def under(self, rule: Rule, images: Images) -> Proposed:
-        """With the proposals that take part under a rule, and their score under it."""
-        return replace(self, proposals=rule.applied(self.proposals, pixels_of(self.proposals, images)))
-
     def called(self, tau: float) -> CalledIn:
         """The proposals on no detection that are above τ_o."""
         return CalledIn.of(self.split, self.detections, self.proposals, tau, self.iou)
@@ -195,61 +181,60 @@ def evaluate_proposals(
     splits |= {split.name: split for split in (inputs.id_split, *inputs.tested)}
     detections = {name: split.regions(inputs.threshold) for name, split in splits.items()}
 
-    found = {}
+    id_splits = (settings.calibration_split, settings.id_split)
+    unlabelled = with_unlabelled(reviewed_file(files.benchmark, files.root.parent), id_splits)
+
+    results_by_source = {}
     for name, source in sources.items():
-        columns = ["features", "logits"] if settings.proposals.methods else []
-        proposed = {
-            split: Proposed(
-                one, detections[split], read_proposals(files, name, source, split, others, columns), settings.iou
-            )
-            for split, one in splits.items()
-        }
-        found[name] = _source(source.name, proposed, files, settings)
+        proposed_by_split = {}
+        for split_name, split in splits.items():
+            proposals = read_proposals(files, name, source, split_name, others)
+            proposed = Proposed(split, detections[split_name], proposals, settings.iou)
+            proposed_by_split[split_name] = proposed
+
+        results = _source(source.name, proposed_by_split, files, settings)
+        results_by_source[name] = results
+
         if tables is not None:
-            tau = -np.inf if (asked := found[name].threshold) is None else asked
-            for split in (inputs.id_split, *inputs.tested):
-                if split.has_boxes:
-                    proposed[split.name].called(tau).table(split).write(tables / name / f"{split.name}.parquet")
-        for rule, learnt, by_rule in _by_rules(proposed, source, files, settings):
-            results = _source(source.name, by_rule, files, settings)
-            found[f"{name}, {rule}"] = results.model_copy(update={"rule": rule, "combination": learnt})
-    return RecoveredRun(asked_alarms=settings.proposals.alarms, iou=settings.iou, sources=found)
+            called_splits = (inputs.id_split, *inputs.tested)
+            with_boxes = [split.name for split in called_splits if split.has_boxes]
+            _write_called(tables / name, proposed_by_split, with_boxes, results.threshold)
+
+        if unlabelled is not None:
+            reviewed_by_split = {}
+            for split_name, proposed in proposed_by_split.items():
+                left_out = unlabelled.get(split_name, ())
+                reviewed_by_split[split_name] = replace(proposed, left_out=left_out)
+            reviewed = _source(source.name, reviewed_by_split, files, settings)
+            reviewed.rule = REVIEWED
+            results_by_source[f"{name}, {REVIEWED}"] = reviewed
+
+    return RecoveredRun(
+        asked_alarms=settings.proposals.alarms,
+        iou=settings.iou,
+        sources=results_by_source,
+    )
 
 
-def _by_rules(
-    tables: Mapping[str, Proposed], source: Source, files: RunFiles, settings: EvaluationSettings
-) -> Iterator[tuple[str, Combination | None, dict[str, Proposed]]]:
-    """Name of each further rule that applies to the source, what it learnt, and the tables under it."""
-    calibration = tables[settings.calibration_split].proposals
-    methods: list[Rejecting] = []
-    if isinstance(source, NetworkSource):
-        asked = (Rejecting.read(files, name, calibration) for name in settings.proposals.methods)
-        methods = [method for method in asked if method is not None]
-    rules, learn_from = [Rule(method) for method in methods], settings.proposals.learn_from
-    images = {split: Images.read(files.images(split)) for split in tables}
-    if learn_from in tables:
-        learnt = (_learnt(tables, images, weighed, settings) for weighed in (None, *methods))
-        rules += [rule for rule in learnt if rule is not None]
-    for rule in rules:
-        names = [split for split in tables if rule.combination is None or split != learn_from]
-        yield rule.name, rule.combination, {split: tables[split].under(rule, images[split]) for split in names}
-    ids = (settings.calibration_split, settings.id_split)
-    if seen := with_unlabelled(reviewed_file(files.benchmark, files.root.parent), ids):
-        yield REVIEWED, None, {split: replace(one, left_out=seen.get(split, ())) for split, one in tables.items()}
+def _write_called(
+    folder: Path,
+    proposed_by_split: Mapping[str, Proposed],
+    splits: Sequence[str],
+    threshold: float | None,
+) -> None:
+    """Writes the proposals that are called unknown, `<split>.parquet`, of some splits.
 
-
-def _learnt(
-    tables: Mapping[str, Proposed],
-    images: Mapping[str, Images],
-    method: Rejecting | None,
-    settings: EvaluationSettings,
-) -> Rule | None:
-    """A rule that learns; None where there is nothing to learn from."""
-    calibration, learn_from = settings.calibration_split, str(settings.proposals.learn_from)
-    seen, alarms = tables[learn_from], tables[calibration].alarms
-    unknown = on_unknown(seen.alarms, seen.split.objects, seen.split.known_classes, settings.iou)
-    alarms = alarms[best_of_each_image(alarms, ALARMS)]
-    return Rule.learnt((unknown, images[learn_from]), (alarms, images[calibration]), method)
+    Args:
+        folder: Of the source.
+        proposed_by_split: The splits with the source's proposals.
+        splits: Names of the splits to write.
+        threshold: τ_o; None where all proposals are called unknown.
+    """
+    tau = -np.inf if threshold is None else threshold
+    for split_name in splits:
+        proposed = proposed_by_split[split_name]
+        table = proposed.called(tau).table(proposed.split)
+        table.write(folder / f"{split_name}.parquet")
 
 
 def read_proposals(
@@ -258,7 +243,6 @@ def read_proposals(
     source: Source,
     split: str,
     others: Callable[[str], RunFiles] | None = None,
-    columns: Sequence[str] = (),
 ) -> Regions:
     """The proposals of a source in a split: those stored, or what another run detects there.
 
@@ -268,13 +252,12 @@ def read_proposals(
         source: The source.
         split: Name of the split.
         others: Files of another run, by its name; needed for `second_detector`.
-        columns: "logits" and "features" are read where they are asked for, of the network's own proposals.
 
     Raises:
         DataError: their folder is absent or damaged.
     """
     if isinstance(source, NetworkSource):
-        return _read(files.proposals(name, split), columns)
+        return _read(files.proposals(name, split))
     if not isinstance(source, SecondDetector):
         return suppressed(_read(files.proposals(name, split)), source)
     if others is None:
@@ -282,12 +265,16 @@ def read_proposals(
     return suppressed(_read(others(source.run).regions(split)), source)
 
 
-def _read(path: Path, columns: Sequence[str] = ()) -> Regions:
+def _read(path: Path) -> Regions:
+    """Regions of a folder without logits and further columns."""
     folder = RegionsFolder(path)
-    left_out = [] if "logits" in columns else ["logits"]
-    batches = folder.batches([name for name in columns if name != "logits"])
-    parts = [batch.with_frame(batch.frame.drop(left_out, strict=False)) for batch in batches]
-    return Regions.concatenate(parts) if parts else Regions.empty(folder.header)
+    parts = []
+    for batch in folder.batches([]):
+        without_logits = batch.frame.drop("logits", strict=False)
+        parts.append(batch.with_frame(without_logits))
+    if not parts:
+        return Regions.empty(folder.header)
+    return Regions.concatenate(parts)
 
 
 def suppressed(regions: Regions, source: Source) -> Regions:

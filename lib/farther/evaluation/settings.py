@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs, PydanticCustomError
 
 from farther.evaluation.sweeps import CONFIDENCES, KEPT
 from farther.metrics.closed_set import COCO_IOUS
@@ -22,6 +23,9 @@ from farther.registry import STRICT, build
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
 SeparatedSide = Literal["gtu", "uu", "correct_id"]
+
+#: Keys of `evaluate.proposals` that earlier versions had.
+REMOVED_PROPOSAL_KEYS = ("methods", "learn_from")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -51,15 +55,30 @@ class ProposalSettings:
     Args:
         alarms: False alarms per ID image for which the threshold τ_o is chosen, on the calibration split.
         rates: False alarms per ID image at which the FROC curve is read.
-        methods: Entries of section `methods`: those proposals are measured, too, that each of them rejects.
-        learn_from: An OOD split: proposals are ordered, too, by what separates those on its unknown objects from false
-            alarms in ID validation images, see `proposal_rules.Combination`. Its own images are then left out.
     """
 
     alarms: float = Field(default=0.2, gt=0)
     rates: Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Field(min_length=1)] = RATES
-    methods: tuple[str, ...] = ()
-    learn_from: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_removed_keys(cls, values: Any) -> Any:
+        """Refuses the keys of rules that earlier versions measured beside the objectness."""
+        given = values.kwargs if isinstance(values, ArgsKwargs) else values
+        if not isinstance(given, Mapping):
+            return values
+
+        removed = [key for key in REMOVED_PROPOSAL_KEYS if key in given]
+        if removed:
+            keys = " and ".join(f"`{key}`" for key in removed)
+            verb = "were" if len(removed) > 1 else "was"
+            raise PydanticCustomError(
+                "removed_key",
+                "{keys} {verb} removed, since proposals are called unknown by objectness alone: "
+                "delete {keys} from `evaluate.proposals`",
+                {"keys": keys, "verb": verb},
+            )
+        return values
 
 
 @dataclass(config=STRICT, kw_only=True)

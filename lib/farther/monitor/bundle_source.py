@@ -19,7 +19,6 @@ from farther.detectors.passes.crops import Crops
 from farther.detectors.proposals import read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
-from farther.evaluation.proposal_rules import pixels_of
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
@@ -39,7 +38,7 @@ from farther.monitor.bundle_info import (
 from farther.monitor.bundle_proposals import BundledProposals, bundled_proposals
 from farther.monitor.drift import Rates
 from farther.scoring.entries import MethodEntry
-from farther.tables import Header, Images, Regions, RegionsFolder
+from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import write_json
 from farther.tables.files import write_aside
 from farther.tables.folders import resolved
@@ -74,7 +73,7 @@ class BundleSource:
         method: The entry in the section `methods`.
         inference: The section `inference`: how the run read image files.
         chosen: Thresholds in place of those of the stage `evaluate`.
-        asked_proposals: Source and rule of the proposals, see `bundled_proposals`.
+        asked_proposals: Name of the source of proposals, see `bundled_proposals`.
     """
 
     files: RunFiles
@@ -202,9 +201,8 @@ class BundleSource:
         """Image and score of the validation split's proposals that are called unknown; None without proposals."""
         if self.proposals is None:
             return None
-        found = Regions.read(self.files.proposals(self.proposals.source, self.calibration_split))
-        pixels = pixels_of(found, Images.read(self.files.images(self.calibration_split)))
-        called = self.proposals.called(found, detections, pixels, self.fitted)
+        folder = self.files.proposals(self.proposals.source, self.calibration_split)
+        called = self.proposals.called(Regions.read(folder), detections)
         return called.image_id, called.score
 
 
@@ -293,7 +291,9 @@ def _graph(source: BundleSource, folder: Path) -> BundledGraph:
         from farther.monitor.onnx import Decisions, write_graph
     except ImportError as error:
         raise ParameterError(f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'") from None
-    proposals = source.proposals if source.proposals is None or source.proposals.not_in_graphs is None else None
+    proposals = source.proposals
+    if proposals is not None and proposals.not_in_graphs is not None:
+        proposals = None
     decisions = Decisions(*source.thresholds, proposals)
     return write_graph(source.adapter, source.fitted, source.header, decisions, folder)
 

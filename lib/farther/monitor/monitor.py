@@ -35,8 +35,8 @@ class Monitored:
         uncertainty: The image's, from all of the detector's regions, those below t* included; 1e12 without a region;
             None where the run was not made self-aware.
         accepted: Whether the image is accepted: its uncertainty is at most the bundle's image threshold.
-        proposals: Class-agnostic proposals on no detection that are called unknown, the highest `score` (objectness, or
-            the probability of the bundle's rule) first; None where the bundle has none.
+        proposals: Class-agnostic proposals on no detection that are called unknown, the highest
+            `score` (objectness) first; None where the bundle has none.
     """
 
     image_id: str
@@ -196,12 +196,18 @@ class Monitor:
                     failed(name, error)
             yield from self._detect(prepared, ids, failed)
 
-    def _prepare(self, image: Picture, name: str) -> tuple[Any, int]:
-        """The image as the network takes it, and its number of pixels."""
-        reading = self.bundle.info.reading
-        pixels = load(image, reading.max_pixels) if isinstance(image, (str, Path)) else as_pixels(image, name)
-        made = self._detector.prepare(pixels) if self._pass is None else self._pass.prepare(self._detector, pixels)
-        return made, pixels.shape[0] * pixels.shape[1]
+    def _prepare(self, image: Picture, name: str) -> Any:
+        """The image as the network takes it."""
+        pixels = self._pixels(image, name)
+        if self._pass is None:
+            return self._detector.prepare(pixels)
+        return self._pass.prepare(self._detector, pixels)
+
+    def _pixels(self, image: Picture, name: str) -> np.ndarray:
+        """The image as an array of shape (H, W, 3), uint8."""
+        if isinstance(image, (str, Path)):
+            return load(image, self.bundle.info.reading.max_pixels)
+        return as_pixels(image, name)
 
     def _detect(
         self, prepared: list, ids: list[str], failed: Callable[[str, DataError], None] | None
@@ -223,7 +229,7 @@ class Monitor:
         yield from found
 
     def _monitored(self, prepared: list, ids: list[str]) -> list[Monitored]:
-        regions, proposals = self._regions([image for image, _ in prepared], ids)
+        regions, proposals = self._regions(prepared, ids)
         info, self_aware = self.bundle.info, self.bundle.self_aware
         found = regions.above(info.operating)
         score = self.bundle.method.score(found)
@@ -235,7 +241,7 @@ class Monitor:
             confidence = calibration.confidences(self_aware.calibrators, found)
             doubt, level = self_aware.uncertainty(regions, ids).tolist(), self_aware.image_threshold
         starts = _starts(found, ids)
-        unseen = [None] * len(ids) if proposals is None else self._unknown(proposals, found, prepared, ids)
+        unseen = [None] * len(ids) if proposals is None else self._unknown(proposals, found, ids)
         return [
             Monitored(
                 name,
@@ -250,14 +256,17 @@ class Monitor:
             for name, of_image, boxes, (first, end) in zip(ids, doubt, unseen, pairwise(starts), strict=True)
         ]
 
-    def _unknown(self, proposals: Regions, detections: Regions, prepared: list, ids: list[str]) -> list[Regions]:
-        """The proposals of each image that are called unknown."""
-        said = self.bundle.info.proposals
-        assert said is not None
-        pixels = np.repeat([pixels for _, pixels in prepared], np.diff(_starts(proposals, ids)))
-        found = said.called(proposals, detections, pixels, self.bundle.method)
-        of_images = [found[first:end] for first, end in pairwise(_starts(found, ids))]
-        return [one[np.argsort(-one.score, kind="stable")] for one in of_images]
+    def _unknown(self, proposals: Regions, detections: Regions, ids: list[str]) -> list[Regions]:
+        """The proposals of each image that are called unknown, the highest objectness first."""
+        bundled = self.bundle.info.proposals
+        assert bundled is not None
+        called = bundled.called(proposals, detections)
+        called_by_image = []
+        for first, end in pairwise(_starts(called, ids)):
+            of_image = called[first:end]
+            order = np.argsort(-of_image.score, kind="stable")
+            called_by_image.append(of_image[order])
+        return called_by_image
 
     def _regions(self, prepared: list, ids: list[str]) -> tuple[Regions, Regions | None]:
         """All regions of the detector, or of the pass, numbered within each image; and the network's proposals."""

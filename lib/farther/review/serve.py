@@ -12,7 +12,7 @@ from typing import Any
 
 from farther.curation import DecisionsFile, benchmark
 from farther.errors import ParameterError, choose
-from farther.evaluation.proposal_rules import reviewed_file
+from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings
 from farther.review.catalogue import Catalogue
 from farther.review.server import ReviewServer

@@ -141,7 +141,7 @@ def write_graph(detector: Detector, method: Method, header: Header, decisions: D
         detector: Any device; the graph is traced on the CPU.
         method: Fitted.
         header: Of the detector's regions.
-        decisions: Their proposals are by objectness alone; see `BundledProposals.not_in_graphs`.
+        decisions: Their proposals are of a kind that graphs compute; see `BundledProposals.not_in_graphs`.
         folder: Exists.
 
     Returns:

@@ -1,0 +1,52 @@
+"""ID images in which reviewers saw objects that are not labelled.
+
+A proposal on such an object counts as a false alarm although it is right, so the sources of
+proposals are measured a second time without these images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from farther.curation.decisions import DecisionsFile
+
+#: `farther.evaluation.proposals.SourceResults.rule` of results without these images.
+REVIEWED: Final = "reviewed"
+
+
+def reviewed_file(benchmark: str, root: str | Path = ".") -> Path:
+    """The file of decisions about the ID images of a benchmark; see `farther.review.suspects`."""
+    return Path(root) / "data" / "decisions" / f"{benchmark}.id.csv"
+
+
+def with_unlabelled(file: Path, splits: Collection[str]) -> dict[str, set[str]] | None:
+    """Images of each split in which most of their reviewers saw an unlabelled object.
+
+    Args:
+        file: See `reviewed_file`; may be absent.
+        splits: Names of splits.
+
+    Returns:
+        {split: names of images}; None where there is no such image.
+
+    Raises:
+        DataError: the file is damaged; names row and field.
+    """
+    if not file.is_file():
+        return None
+
+    decisions = DecisionsFile(file).read().current
+    share_of_removals = (pl.col("decision") == "remove").mean().alias("share")
+    votes = decisions.group_by("subset", "image_id").agg(share_of_removals)
+    unlabelled = votes.filter(pl.col("share") > 0.5)
+
+    images_by_split = {}
+    for split in splits:
+        images_by_split[split] = set(unlabelled.filter(subset=split)["image_id"])
+    if not any(images_by_split.values()):
+        return None
+    return images_by_split
