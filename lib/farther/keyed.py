@@ -46,6 +46,9 @@ FORCE = "FARTHER_FORCE"
 #: The keys of an output folder of farther 1.0 are in this file of the folder.
 EARLIER_KEYS = "keys.json"
 
+#: The only file of an output folder without items: DVC warns of empty folders.
+EMPTY = "empty.txt"
+
 #: Folder of all records, below the artifacts folder.
 RECORDS = "records"
 
@@ -216,6 +219,11 @@ def read_record(file: Path) -> Record:
         raise DataError(f"not a record of kept outputs: {advice}", file=file) from None
 
 
+def write_empty(folder: Path) -> None:
+    """Writes the file of an output folder that has nothing else."""
+    (folder / EMPTY).write_text("There is nothing to store here.\n", encoding="utf-8")
+
+
 def adopt_earlier(output: str | Path) -> None:
     """Has the items that farther 1.0 made in an output folder taken over as they are, whatever their keys are."""
     write_json(record_path(output), Record(adopt=True).model_dump())
@@ -370,6 +378,8 @@ class Keyed:
                 del self._record.items[name]
             if self.folder.exists():
                 _delete_others(self.folder, wanted, parents)
+                if not wanted:
+                    write_empty(self.folder)
             if self.folder.exists() or removed:
                 self._save()
         return removed

@@ -214,4 +214,3 @@ def _keys(
             }
             keys[user_defined_item(metric, name)] = key_of([], params)
     return keys
-

@@ -12,7 +12,7 @@ from farther.evaluation.files import RunFiles
 from farther.evaluation.proposals import RecoveredRun, evaluate_proposals
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import read_settings
-from farther.keyed import write_record
+from farther.keyed import write_empty, write_record
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
@@ -42,6 +42,8 @@ def main(run: str) -> None:
             called = folder / "called"
             recovered = evaluate_proposals(files_of(run), sources, settings, files_of, called)
             write_results(folder / "results.json", recovered)
+        else:
+            write_empty(folder)
     write_json(METRICS.format(run), {} if recovered is None else _short(recovered))
     write_record(OUTPUT.format(run))
     say(f"{run}: {'no proposals' if recovered is None else _summary(recovered)}")

@@ -31,7 +31,9 @@ def score(run: str) -> ScoreSummary:
     """
     files = RunFiles(run, run_entry(run)["benchmark"])
     scores = files.root / "scores" / run
-    return score_run(files.all_regions, files.all_passes, files.all_fitted, scores, partial(code_digest, "kept", "score"))
+    return score_run(
+        files.all_regions, files.all_passes, files.all_fitted, scores, partial(code_digest, "kept", "score")
+    )
 
 
 if __name__ == "__main__":

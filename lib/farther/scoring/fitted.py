@@ -1,7 +1,7 @@
 """The fitted methods of a run: the folder that the stage `fit` writes, and `score` and later stages read.
 
-    fitted/<run>/methods.json          the entries, in the order of params.yaml
-    fitted/<run>/<entry>/method.json, state.safetensors    see `farther.methods.base.Method.save`
+fitted/<run>/methods.json          the entries, in the order of params.yaml
+fitted/<run>/<entry>/method.json, state.safetensors    see `farther.methods.base.Method.save`
 """
 
 from __future__ import annotations

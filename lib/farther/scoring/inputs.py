@@ -400,4 +400,3 @@ class RegionsSample(_View):
             if high > low:
                 yield batch[self._drawn[low:high] - first]
             first += len(batch)
-
