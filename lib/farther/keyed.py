@@ -220,8 +220,10 @@ def read_record(file: Path) -> Record:
 
 
 def write_empty(folder: Path) -> None:
-    """Writes the file of an output folder that has nothing else."""
-    (folder / EMPTY).write_text("There is nothing to store here.\n", encoding="utf-8")
+    """Writes the file of an output folder that has nothing else, unless it is there."""
+    file = folder / EMPTY
+    if not file.is_file():
+        file.write_text("There is nothing to store here.\n", encoding="utf-8")
 
 
 def adopt_earlier(output: str | Path) -> None:
@@ -371,14 +373,14 @@ class Keyed:
             Names of the deleted items, sorted.
         """
         removed = sorted(set(self._record.items) - set(items))
-        wanted = {self.path(item) for item in items}
+        wanted = {self.path(item) for item in items} or {self.folder / EMPTY}
         parents = {parent for path in wanted for parent in path.parents}
         with self._writing:
             for name in removed:
                 del self._record.items[name]
             if self.folder.exists():
                 _delete_others(self.folder, wanted, parents)
-                if not wanted:
+                if not items:
                     write_empty(self.folder)
             if self.folder.exists() or removed:
                 self._save()

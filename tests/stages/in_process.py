@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 
+#: The stages of a run that read tables only, in their order.
+OF_RUN = ("fit", "score", "proposals", "evaluate", "choose")
+
+
 def run(folder: Path, *stages: str) -> None:
     """Runs stages in a project's folder: "code_digests", "ingest voc", "report"."""
     with pytest.MonkeyPatch.context() as patch:

@@ -28,8 +28,9 @@ from farther.tables.writing import locked
 ROOT = Path(__file__).parents[2]
 STAGES = (
     "demo", "ingest voc", "ingest coco", "derive blank voc_blank", "derive paste voc_pasted",
-    "derive corrupt voc_shifted", "curate", "embed", "stratify", "infer voc-faster_rcnn", "evaluate voc-faster_rcnn",
-    "proposals voc-faster_rcnn", "cost", "report",
+    "derive corrupt voc_shifted", "curate", "embed", "stratify", "infer voc-faster_rcnn", "fit voc-faster_rcnn",
+    "score voc-faster_rcnn", "proposals voc-faster_rcnn", "evaluate voc-faster_rcnn", "choose voc-faster_rcnn", "cost",
+    "report",
 )  # fmt: skip
 #: Stages that do all of their work again, in seconds: they are run twice only where they are killed.
 SLOW = ("demo", "derive corrupt voc_shifted")

@@ -1,4 +1,4 @@
-"""The stage `evaluate`, run as the pipeline runs it: t*, fitted methods, scores and metrics of a run."""
+"""Stages `fit` to `choose`, run as the pipeline runs them: t*, fitted methods, scores, metrics and choice of a run."""
 
 import json
 import re
@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.stages.in_process import OF_RUN, run
 
 from farther.curation import benchmark
 from farther.errors import FartherError
 from farther.evaluation.results import FittedMethod
+from farther.keyed import content_digest
 from farther.params import parse
-from farther.pipeline.evaluate import main
 from farther.report.documented import how_chosen
 from farther.tables import Images, Objects, Regions, Scores
 
@@ -97,15 +98,17 @@ def stage(commands):
 
 
 @pytest.fixture
-def evaluate(capsys, monkeypatch):
-    """Runs the stage in this process; returns what it prints."""
+def evaluate(capsys):
+    """Runs the stages of the run in this process, from `fit` on; returns what each prints, by its name."""
 
-    def run(project: Path) -> str:
-        monkeypatch.chdir(project)
-        main("demo")
-        return capsys.readouterr().out
+    def run_all(project: Path) -> dict[str, str]:
+        printed = {}
+        for name in OF_RUN:
+            run(project, f"{name} demo")
+            printed[name] = capsys.readouterr().out.removeprefix("demo: ").strip()
+        return printed
 
-    return run
+    return run_all
 
 
 def said_by(done: subprocess.CompletedProcess[str]) -> str:
@@ -119,10 +122,11 @@ def read(project: Path, name: str):
 
 
 def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_are_tested(project, evaluate):
-    refused = "not applicable: vim\n"
-    scored = "scored coco_choose, coco_far, test, val"
-    assert evaluate(project) == f"demo: fitted msp, knn; {scored}; evaluated the detector, msp, knn; {refused}"
-    assert read(project, "fitted/demo/msp/threshold.json")["keep"] == 0.9
+    printed = evaluate(project)
+    assert printed["fit"] == "fitted msp, knn; not applicable: vim"
+    assert printed["score"] == "scored coco_choose, coco_far, test, val by msp, knn"
+    assert printed["evaluate"] == "evaluated the detector, msp, knn"
+    assert read(project, "evaluation/demo/methods/msp/threshold.json")["keep"] == 0.9
     state = read(project, "fitted/demo/knn/method.json")
     assert (state["name"], state["params"]["k"]) == ("knn", 2)
     found = sorted(file.stem for file in (project / "artifacts/scores/demo/msp").iterdir())
@@ -132,9 +136,46 @@ def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_ar
     metrics = read(project, "metrics/demo/coco_far/msp.json")
     assert set(metrics) == {"auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"}
     assert all(0 <= value <= 1 for value in metrics.values())
-    assert evaluate(project) == f"demo: 3 methods unchanged; {refused}"
+    printed = evaluate(project)
+    assert printed["fit"] == "3 methods unchanged; not applicable: vim"
+    assert printed["score"] == printed["evaluate"] == "2 methods unchanged"
     change(project, methods={"knn": {"k": 3}})
-    assert evaluate(project) == f"demo: fitted knn; {scored}; evaluated knn; 2 methods unchanged; {refused}"
+    printed = evaluate(project)
+    assert printed["fit"] == "fitted knn; 2 methods unchanged; not applicable: vim"
+    assert printed["score"] == "scored coco_choose, coco_far, test, val by knn; 1 method unchanged"
+    assert printed["evaluate"] == "evaluated knn; 1 method unchanged"
+
+
+def test_a_parameter_of_a_method_that_does_not_apply_changes_nothing_that_later_stages_read(project, evaluate):
+    evaluate(project)
+    before = content_digest(project / "artifacts/fitted/demo")
+    change(project, methods={"vim": {"dim": 2}})
+    assert evaluate(project)["fit"] == "2 methods unchanged; not applicable: vim"
+    assert content_digest(project / "artifacts/fitted/demo") == before
+
+
+def test_the_share_of_id_that_tau_keeps_fits_and_scores_nothing_again(project, evaluate):
+    evaluate(project)
+    taus = {name: read(project, f"evaluation/demo/methods/{name}/threshold.json") for name in ("msp", "knn")}
+    change(project, fit={"keep": 0.5})
+    printed = evaluate(project)
+    assert printed["fit"].startswith("3 methods unchanged")
+    assert printed["score"] == "2 methods unchanged"
+    assert printed["evaluate"] == "evaluated msp, knn"
+    for name, tau in taus.items():
+        assert read(project, f"evaluation/demo/methods/{name}/threshold.json")["threshold"] > tau["threshold"]
+
+
+def test_a_method_that_is_deleted_from_params_yaml_leaves_no_file(project, evaluate):
+    evaluate(project)
+    params = parse((project / "params.yaml").read_text())
+    del params["methods"]["knn"]
+    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    printed = evaluate(project)
+    assert printed["fit"] == "2 methods unchanged; not applicable: vim"
+    assert printed["score"] == printed["evaluate"] == "1 method unchanged"
+    names = [file for file in (project / "artifacts").rglob("*") if "knn" in file.name]
+    assert names == []
 
 
 def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_own(project, evaluate):
@@ -223,7 +264,8 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     file.write_text(SHARPNESS)
     change(project, methods={"sharpness": {"scale": 2.0}})
     stage(project, "code_digests")
-    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: fitted msp, knn, sharpness; ")
+    assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted msp, knn, sharpness; ")
+    assert said_by(stage(project, "score", "demo")).startswith("demo: scored ")
     fitted = read(project, "fitted/demo/sharpness/method.json")
     regions = Regions.read(project / "artifacts/regions/demo/coco_far")
     found = Scores.read(project / "artifacts/scores/demo/sharpness/coco_far.parquet").score
@@ -232,29 +274,48 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
 
     file.write_text(SHARPNESS + "# a comment\n")
     stage(project, "code_digests")
-    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: 4 methods unchanged")
+    assert "4 methods unchanged" in said_by(stage(project, "fit", "demo"))
     file.write_text(SHARPNESS.replace("self.scale *", "2 * self.scale *"))
     stage(project, "code_digests")
-    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: fitted sharpness; scored coco_choose, ")
+    assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted sharpness; 3 methods unchanged")
+    scored = said_by(stage(project, "score", "demo"))
+    assert scored == "demo: scored coco_choose, coco_far, test, val by sharpness; 2 methods unchanged\n"
 
 
 def test_a_second_evaluation_and_other_memory_for_it_write_and_delete_nothing(project, evaluate):
     evaluate(project)
     before = {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()}
     change(project, evaluate={"memory": 9})
-    assert "unchanged" in evaluate(project)
+    assert evaluate(project)["evaluate"] == "2 methods unchanged"
     assert {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()} == before
 
 
-def test_a_method_that_fails_takes_no_result_of_the_others_with_it(project, stage):
+def test_a_method_that_fails_ends_the_stage_with_the_others_done(project, stage):
     (project / "extensions").mkdir()
     (project / "extensions/mine.py").write_text(SHARPNESS.replace("self.scale *", "self.scales *"))
     change(project, methods={"sharpness": {}})
     stage(project, "code_digests")
-    done = stage(project, "evaluate", "demo")
+    assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted msp, knn, sharpness; ")
+    done = stage(project, "score", "demo")
     assert done.returncode == 1
     assert "methods.sharpness: extensions/mine.py, line 23: AttributeError: " in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    assert read(project, "evaluation/demo.json")["methods"].keys() == {"msp", "knn"}
+    scored = {file.parent.name for file in (project / "artifacts/scores/demo").glob("*/*.parquet")}
+    assert scored == {"msp", "knn"}
     change(project, methods={"sharpness": {"method": "msp"}})
-    assert said_by(stage(project, "evaluate", "demo")).startswith("demo: fitted sharpness; scored ")
+    assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted sharpness; 3 methods unchanged")
+    assert said_by(stage(project, "score", "demo")).endswith("by sharpness; 2 methods unchanged\n")
+
+
+def test_a_method_that_cannot_be_fitted_for_an_error_in_its_extension_ends_the_stage_with_the_others_done(
+    project, stage
+):
+    (project / "extensions").mkdir()
+    (project / "extensions/mine.py").write_text(SHARPNESS.replace("self.spread_ =", "self.spread_ = no_such_name +"))
+    change(project, methods={"sharpness": {}})
+    stage(project, "code_digests")
+    done = stage(project, "fit", "demo")
+    assert done.returncode == 1
+    assert "methods.sharpness: extensions/mine.py, line 20: NameError: " in done.stderr
+    fitted = {file.parent.name for file in (project / "artifacts/fitted/demo").glob("*/method.json")}
+    assert fitted == {"msp", "knn", "vim"}

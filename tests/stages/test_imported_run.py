@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from tests.stages.in_process import run
+from tests.stages.in_process import OF_RUN, run
 from tests.stages.kills import rewritten
 
 from farther.params import parse
@@ -16,8 +16,9 @@ from farther.tables import Images, Objects, Regions
 
 METHODS = {"confidence": {}, "msp": {}, "knn": {"k": 1}, "uncertainty": {}}
 KNOWN = ("cat", "dog")
-IMPORTED = [f"{stage} {run}" for run in ("whole", "bare") for stage in ("infer", "evaluate")]
-STAGES = ["code_digests", "evaluate native", *IMPORTED, "report"]
+NATIVE = [f"{stage} native" for stage in OF_RUN]
+IMPORTED = [f"{stage} {run}" for run in ("whole", "bare") for stage in ("infer", *OF_RUN)]
+STAGES = ["code_digests", *NATIVE, *IMPORTED, "report"]
 
 
 def draw(split, seed, images=8):
@@ -161,7 +162,7 @@ def test_one_split_to_fit_calibrate_and_evaluate_on_is_enough(project, tmp_path)
     fit = {"split": "val", "calibration_split": "val", "labels": "annotated"}
     params["methods"] |= {"mahalanobis": {"fit_on": "train"}}
     (root / "params.yaml").write_text(yaml.safe_dump(params | {"fit": fit}))
-    run(root, "evaluate native")
+    run(root, *NATIVE)
     scores = root / "artifacts/scores/native"
     assert {file.stem for file in scores.glob("mahalanobis/*.parquet")} == {"val", "test", "far"}
-    assert json.loads((root / "artifacts/evaluation/native/choice.json").read_text())["choice"]["method"] in METHODS
+    assert json.loads((root / "artifacts/choices/native.json").read_text())["choice"]["method"] in METHODS
