@@ -23,6 +23,7 @@ from farther.methods.base import Method
 from farther.methods.loading import load, not_applicable
 from farther.metrics.matching.boxes import areas, image_numbers, is_among, pairs
 from farther.tables import Images, Objects, Regions
+from farther.tables.files import is_present
 
 #: Of each ID validation image, the number of false alarms that a combination learns from: its best ones.
 ALARMS = 5
@@ -191,7 +192,7 @@ def with_unlabelled(file: Path, splits: Collection[str]) -> dict[str, set[str]] 
     Raises:
         DataError: the file is damaged; names row and field.
     """
-    if not file.is_file():
+    if not is_present(file):
         return None
     share = (pl.col("decision") == "remove").mean()
     votes = DecisionsFile(file).read().current.group_by("subset", "image_id").agg(share=share)
