@@ -48,7 +48,7 @@ class CIFAR(Reader):
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         pickles = (f"{self._name}-batches-py", f"{self._name}-python", "batches.meta", "meta")
-        found = next((self.root / name for name in pickles if (self.root / name).exists()), None)
+        found = next((self.root / name for name in pickles if is_present(self.root / name)), None)
         if found is not None and not any(is_present(self.root / self._files(one)[0]) for one in self.ORIGINALS):
             problem = "these are pickles, which run code when they are read; unpack "
             problem += f"{self._archive} (the binary version of the same images) beside them"

@@ -149,7 +149,7 @@ def _images_of(root: Path, file: Path, subset: str) -> str:
     first = next(iter(list_elements(file, "images")), None)
     name = str(first["file_name"]) if isinstance(first, dict) and "file_name" in first else ""
     near = [file.parent / "images", file.parent, root / subset, root / "images" / subset, root / "images", root]
-    below = (path for path in listed(root, "**/*") if path.is_dir())
+    below = (path for path in listed(root, "**/*") if is_folder(path))
     for folder in (*near, *islice(below, 1000)):
         if is_file(folder / name):
             return folder.relative_to(root).as_posix()

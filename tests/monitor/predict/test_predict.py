@@ -23,9 +23,9 @@ from farther.command.predict import stop_signal
 from farther.detectors.imported import import_splits
 from farther.errors import DataError, FartherError, ParameterError
 from farther.monitor.drawing import KNOWN, PROPOSED, REJECTED, UNKNOWN, draw
-from farther.monitor.drift import Drift, Rates
+from farther.monitor.drift import Rates
 from farther.monitor.monitor import Monitored
-from farther.monitor.predict import LISTED, Predicted, PredictSettings, predict
+from farther.monitor.predict import LISTED, PredictSettings, predict
 from farther.monitor.sources import ImageSource, SourceSettings, open_source
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
 
