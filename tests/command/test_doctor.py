@@ -1,6 +1,7 @@
 """`farther doctor`: what is missing, and the estimate of time and disk."""
 
 import importlib.util
+import itertools
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 from dvc.rwlock import rwlock
+from tests.support.clock import calls_take
 
 from farther.code import packages_of
 from farther.command import main
@@ -188,25 +190,30 @@ def test_artifacts_of_other_parameters_are_not_counted(here):
     assert not made_with(Project(), "curate", "benchmarks.voc")
 
 
-def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, switch):
-
+def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, switch, monkeypatch):
+    calls_take(monkeypatch, itertools.repeat(1.0))
     switch("fmiyc-rebuilt", data)
     costs = {cost.stage: cost for cost in estimate(Project(), 4, ["voc-yolov8"])}
     infer = costs["infer@voc-yolov8"]
     # Nothing was ingested: as many images as the published subsets have, those of COCO and OpenImages counted twice.
     images = 16551 + 2000 + 4952 + 2 * (5000 + 41620)
     assert f"× {images:,} images" in infer.how and "6 measured" in infer.how  # two of each dataset
-    assert infer.seconds > images * 0.001 and infer.bytes > images * 10
-    assert costs["evaluate@voc-yolov8: msp"].seconds is not None
+    assert infer.seconds == pytest.approx(images / 6)  # the six took 1 s
+    assert infer.bytes > images * 10
+    scored = costs["evaluate@voc-yolov8: msp"]
+    assert "fitted in 1.000 s and scored in 1.000 s" in scored.how
+    assert scored.seconds is not None
     assert "needs features" in costs["evaluate@voc-yolov8: knn"].how
-    assert costs["ingest@coco"].seconds > 0
-    assert (
-        costs["evaluate@voc-yolov8: metrics"].seconds > 0
-        and "4 splits and 16 methods" in costs["evaluate@voc-yolov8: metrics"].how
-    )
+    assert costs["ingest@coco"].seconds is not None
+    metrics = costs["evaluate@voc-yolov8: metrics"]
+    assert "times in 1.00 s" in metrics.how
+    assert "4 splits and 16 methods" in metrics.how
+    assert metrics.seconds > 0
 
 
-def test_an_estimate_says_what_layers_and_passes_take(data, here, switch):
+def test_an_estimate_says_what_layers_and_passes_take(data, here, switch, monkeypatch):
+    calls_take(monkeypatch, itertools.repeat(1.0))
+
     def ask(params):
         stored = {"latents": ["backbone.steps.1"], "grams": ["backbone.steps.1"], "gram_powers": 2}
         passes = {"rankfeat": {}, "dropout": {"passes": 4}, "stepped": {"kind": "perturb", "loss": "mahalanobis"}}

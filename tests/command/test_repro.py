@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from dvc.repo import Repo
@@ -194,19 +194,23 @@ def test_ctrl_c_ends_the_stage_and_the_command(project):
 
 
 class Deaf:
-    """A watcher whose stages end when they were interrupted a second time."""
+    """A watcher whose stages end when they were interrupted a second time.
+
+    Attributes:
+        events: "stop" for each interruption, and the seconds of each wait for a stage's thread.
+    """
 
     def __init__(self):
-        self.stops = []
+        self.events = []
 
     def execute(self, stage, command, options):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        while len(self.stops) < 2:
-            time.sleep(0.01)
+        while self.events.count("stop") < 2:
+            os.sched_yield()
         return 130
 
     def stop(self):
-        self.stops.append(time.monotonic())
+        self.events.append("stop")
 
     def end(self, stage, outcome):
         pass
@@ -215,11 +219,19 @@ class Deaf:
 def test_ctrl_c_asks_a_stage_again_that_did_not_hear(runs, monkeypatch):
     monkeypatch.chdir(runs)
     monkeypatch.setattr(dvc_repro, "PATIENCE", 0.1)
+    monkeypatch.setattr(dvc_repro, "time", SimpleNamespace(monotonic=lambda: 0.0))  # a clock that stands still
     deaf = Deaf()
+    join = threading.Thread.join
+
+    def recorded_join(thread: threading.Thread, timeout: float | None = None) -> None:
+        if timeout is not None:
+            deaf.events.append(timeout)
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", recorded_join)
     with pytest.raises(KeyboardInterrupt):
         dvc_repro.Pipeline().run(deaf, jobs=1)
-    first, second = deaf.stops
-    assert second - first >= 0.1
+    assert deaf.events[:3] == ["stop", 0.1, "stop"]
 
 
 def test_runs_are_evaluated_at_the_same_time_each_on_its_share_of_the_cores(runs):

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from farther import detectors
 from farther.detectors.imported import import_splits
+from farther.detectors.imported.base import check_last_layer
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions
 
@@ -273,6 +274,23 @@ def test_a_last_layer_that_does_not_give_the_logits_is_refused(world):
     save_file({"weight": weight[::-1].copy(), "bias": np.zeros(2, np.float32)}, file)
     with pytest.raises(DataError, match=r"row 0: field 'features': .* not their last layer"):
         world.results(detections, last_layer=file)
+
+
+@pytest.mark.parametrize(
+    ("largest", "difference", "is_refused"), [(0.5, 0.04, False), (0.5, 0.06, True), (100, 4, False), (100, 6, True)]
+)
+def test_a_last_layer_may_be_5_percent_of_the_largest_logit_away_or_of_1(largest, difference, is_refused):
+    logits = np.array([[largest, 0.0]], np.float32)
+    layer = {"weight": np.array([[largest + difference], [0.0]], np.float32), "bias": np.zeros(2, np.float32)}
+    regions = Regions(
+        image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.5], label=[0], logits=logits, features=[[1.0]],
+        header=Header(classes=("dog", "cat"), activation="softmax", **layer),
+    )  # fmt: skip
+    if not is_refused:
+        check_last_layer(regions)
+        return
+    with pytest.raises(DataError, match=r"row 0: field 'features': .* not their last layer"):
+        check_last_layer(regions)
 
 
 def test_detections_below_the_threshold_are_left_out_and_the_header_says_so(world):

@@ -1,5 +1,6 @@
 """Costs of methods per image."""
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from tests.detectors.test_inference import SMALL, Speckles, draw
 from tests.detectors.test_passes import Doubled
+from tests.support.clock import calls_take
 
 from farther import methods
 from farther.detectors.inference import infer_splits
@@ -55,13 +57,21 @@ def costs(tmp_path_factory):
     return of, partial(time_methods, ENTRIES, folders, "test"), counted, folder
 
 
-def test_detector_passes_and_methods_have_times(costs):
-    found = costs[0](Speckles(), CostParams(images=4))
-    assert found["detector"] > 0
-    assert found["passes"]["doubled"] >= 0
-    times = costs[1]()
-    assert list(times) == ["msp", "again"]
-    assert all(ms > 0 for ms in times.values())
+def test_detector_passes_and_methods_have_times(costs, monkeypatch):
+    time_run, time_scoring, *_ = costs
+    # Two tries each, of which the faster one counts: the detector takes 1 s, then the pass 3 s, for four images.
+    calls_take(monkeypatch, [2.0, 1.0, 3.0, 4.0])
+    times = time_run(Speckles(), CostParams(images=4))
+    assert times["detector"] == 250.0
+    assert times["passes"] == {"doubled": 500.0}
+    # One try each, for 6 of the 18 regions in 13 images.
+    calls_take(monkeypatch, [1.3, 2.6])
+    assert time_scoring() == pytest.approx({"msp": 300.0, "again": 600.0})
+
+
+def test_a_pass_that_is_faster_than_the_detector_takes_no_further_time(costs, monkeypatch):
+    calls_take(monkeypatch, [2.0, 2.0, 1.0, 1.0])
+    assert costs[0](Speckles(), CostParams(images=4))["passes"] == {"doubled": 0.0}
 
 
 def test_passes_are_counted_and_methods_name_theirs(costs):
@@ -82,7 +92,8 @@ def test_bytes_are_those_of_the_columns_that_a_method_reads(costs, split, images
     assert counted["msp"]["bytes"] == pytest.approx(stored / images)
 
 
-def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs):
+def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs, monkeypatch):
+    calls_take(monkeypatch, itertools.repeat(1.3))
     of, methods, *_ = costs
     network, none = partial(of, Speckles(), CostParams(images=1)), partial(pytest.fail, "the network is as before")
     keys = {"": "a", "msp": "b", "again": "c"}
@@ -90,22 +101,24 @@ def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs):
     assert update(before, keys, none, none) is before
     found = update(before, keys | {"again": "d"}, none, methods)
     assert (found["detector"], found["methods"]["msp"], found["keys"]["again"]) == (7.0, 9.0, "d")
-    assert found["methods"]["again"] > 0
-    assert update(before, keys | {"": "z"}, network, methods)["detector"] != 7.0
+    assert found["methods"]["again"] == pytest.approx(300)
+    assert update(before, keys | {"": "z"}, network, methods)["detector"] == pytest.approx(1300)
     without_keys = {name: value for name, value in before.items() if name != "keys"}
-    assert update(without_keys, keys, network, methods)["methods"]["msp"] != 9.0
+    assert update(without_keys, keys, network, methods)["methods"]["msp"] == pytest.approx(300)
     assert update(None, keys, network, methods)["keys"] == keys
 
 
-def test_proposals_are_timed_beyond_the_detector(costs):
+def test_proposals_are_timed_beyond_the_detector(costs, monkeypatch):
     class Proposing(Speckles):
         def forward_proposals(self, prepared, image_ids, wanted):
             asked.append((image_ids, list(wanted.values())))
             return self.forward(prepared, image_ids), None
 
     selection, asked = ProposalSelection(), []
+    # Two tries each of the detector, the pass and the proposals, for two images.
+    calls_take(monkeypatch, [1.0, 1.0, 2.0, 2.0, 5.0, 5.0])
     found = costs[0](Proposing(), CostParams(images=2), {"rpn": selection})
-    assert found["proposals"]["rpn"] >= 0
+    assert found["proposals"] == {"rpn": 2000.0}
     assert (["0", "1"], [selection]) in asked
     assert costs[0](None, CostParams(), {"rpn": selection})["proposals"] == {"rpn": None}
 

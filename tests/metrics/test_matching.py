@@ -6,7 +6,7 @@ import pytest
 
 from farther.metrics import closed_set, wilderness
 from farther.metrics.errors import error_diagnosis
-from farther.metrics.matching import boxes, falling_in_groups, not_of_known, ranks_within, true_classes
+from farther.metrics.matching import boxes, falling_in_groups, not_of_known, ranks, ranks_within, true_classes
 from farther.metrics.self_awareness import image_uncertainty
 from farther.metrics.wilderness import background_probability
 from farther.tables import Objects, Regions
@@ -74,6 +74,30 @@ def test_ranks_are_those_of_sorting_one_by_one(dtype, lowest, in_order):
     assert falling_in_groups(score, group, number).tolist() == expected
     place = ranks_within(score, group, number)
     assert all(place[row] == [one for one in expected if group[one] == group[row]].index(row) for row in range(200))
+
+
+@pytest.mark.parametrize(
+    ("image", "number", "expected"),
+    [
+        ([0, 0, 1], [3, 5, 4], [0, 1, 2]),  # as tables are stored
+        ([1, 0, 0], [3, 4, 5], [2, 0, 1]),  # images in another order, numbers that never fall
+        ([0, 0, 1], [5, 3, 4], [1, 0, 2]),  # numbers in another order
+        ([1, 0, 1], [0, 0, 0], [1, 0, 2]),
+    ],
+)
+def test_equal_scores_go_by_image_and_number_whatever_the_order_of_the_table(image, number, expected):
+    assert ranks(np.full(3, 0.5), np.array(image), np.array(number)).tolist() == expected
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+def test_ranks_of_a_table_are_those_of_sorting_its_rows(is_sorted):
+    random = np.random.default_rng(2)
+    image, number, score = (random.integers(0, most, 60) for most in (6, 8, 3))
+    if is_sorted:
+        order = np.lexsort((number, image))
+        image, number = image[order], number[order]
+    rows = sorted(range(60), key=lambda row: (-score[row], image[row], number[row]))
+    assert np.argsort(ranks(score, image, number)).tolist() == rows
 
 
 def test_pairs_are_all_that_overlap_however_many_are_looked_at_at_a_time(monkeypatch):

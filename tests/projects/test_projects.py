@@ -113,6 +113,22 @@ def test_xml_files_are_found_beside_and_below_their_images(tmp_path):
         "train": ["train/annots", "train/images"],
     }
     assert found.categories == ["fox"]
+    assert found.unlisted == 0
+
+
+@pytest.mark.parametrize(("kit", "image_set"), [("VOC2012/", "VOC2012/train"), ("", "train")])
+def test_image_sets_of_voc_have_the_folder_of_their_kit_in_front(tmp_path, kit, image_set):
+    root = tmp_path / "VOCdevkit"
+    picture(root / f"{kit}JPEGImages/2008_a.jpg")
+    box = "<bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    xml = f"<annotation><object><name>dog</name>{box}</object></annotation>"
+    texts = {"Annotations/2008_a.xml": xml, "ImageSets/Main/train.txt": "2008_a\n"}
+    for name, text in texts.items():
+        (root / kit / name).parent.mkdir(parents=True)
+        (root / kit / name).write_text(text)
+    found = recognise(root)
+    assert found.entry["image_sets"] == {"train": [image_set]}
+    assert found.images == 1
 
 
 def test_folders_of_classes_are_labelled_images(tmp_path):

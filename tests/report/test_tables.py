@@ -2,7 +2,9 @@
 
 import csv
 import shutil
+from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from farther.errors import DataError, ParameterError
@@ -88,6 +90,12 @@ def test_markdown_has_one_cell_per_column_and_bold_for_the_best(run):
     assert "From photos near: 4 objects, 4 images" in lines[-1]
 
 
+def test_latex_rules_each_split_over_its_own_columns(run):
+    table = run_tables(run)[OPEN_SET]
+    assert (len(table.splits), len(table.metrics), len(table.labels)) == (2, 5, 1)
+    assert r"\cmidrule(lr){2-6} \cmidrule(lr){7-11}" in to_latex(table)
+
+
 def test_latex_escapes_names_and_has_as_many_cells_as_columns(make_run):
     run = make_run({"my_method": {"nose": 0.5, "ap_u": 0.25}, "b": {"nose": 0.25, "ap_u": 0.125}})
     text = to_latex(run_tables(run)[OPEN_SET])
@@ -150,6 +158,14 @@ def test_a_narrow_terminal_gets_the_splits_below_each_other(run):
     assert len(narrow.splitlines()) == 11
     assert max(map(len, narrow.splitlines())) <= 60
     assert [line.split()[0] for line in wide.splitlines()[2:]] == ["MSP", "Energy", "kNN"]
+
+
+def test_a_title_of_a_split_is_apart_from_the_one_before_however_long(run):
+    table = run_tables(run)[OPEN_SET]
+    titles = {title: f"{title} {'x' * 60}" for title in table.splits}
+    cells = table.cells.with_columns(pl.col("split_title").replace(titles))
+    heads = to_text(replace(table, cells=cells), width=1000).splitlines()[0]
+    assert heads.split("  ")[-2:] == list(titles.values())
 
 
 def test_the_summary_names_runs_that_were_not_evaluated(evaluated, params):

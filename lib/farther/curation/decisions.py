@@ -28,7 +28,7 @@ import polars as pl
 
 from farther.errors import DataError, FartherError
 from farther.escaping import of_spreadsheet, spreadsheet
-from farther.tables.files import read_text
+from farther.tables.files import is_present, read_text, refuse_broken_link
 
 Choice = Literal["keep", "remove", "near", "far"]
 
@@ -215,23 +215,42 @@ class DecisionsFile:
         """All decisions; none when the file does not exist.
 
         Raises:
-            DataError: a line is not one of this form; names file, row and field. Or see `Decisions`.
+            DataError: the file is a broken link, or a line is not one of this form; names file, row and field. Or see
+                `Decisions`.
         """
-        return Decisions(_lines(self.path) if self.path.exists() else None, self.path)
+        if not is_present(self.path):
+            return Decisions(file=self.path)
+        return Decisions(_lines(self.path), self.path)
 
     def state(self) -> tuple[int, ...]:
-        """Inode, size and time of the file, () if absent; differs after a change."""
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
+        """Inode, size and time of the file, () if absent; differs after a change.
+
+        Raises:
+            DataError: the file is a broken link.
+        """
+        if not is_present(self.path):
             return ()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:  # deleted since
+            return ()
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     @contextmanager
     def locked(self) -> Iterator[FileIO]:
-        """Locks the file, creating it with its header where absent; yields it, opened for `append`."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+", buffering=0) as file:
+        """Locks the file, creating it with its header where absent; yields it, opened for `append`.
+
+        Raises:
+            DataError: the file, or its folder, is a broken link.
+            FartherError: the file cannot be opened or created.
+        """
+        refuse_broken_link(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            opened = self.path.open("ab+", buffering=0)
+        except OSError as error:
+            raise FartherError(f"{self.path}: no decision can be saved: {error.strerror}") from None
+        with opened as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not os.fstat(file.fileno()).st_size:
                 self._write(file, HEADER)

@@ -24,7 +24,7 @@ from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
 from farther.tables.documents import write_json
-from farther.tables.files import digest
+from farther.tables.files import digest, is_present
 from farther.tables.writing import write_aside
 
 #: Names of classes that a warning lists.
@@ -341,7 +341,7 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
     """The benchmark's decisions, checked."""
     if benchmark.decisions is None:
         return Decisions()
-    if not benchmark.decisions.exists():
+    if not is_present(benchmark.decisions):
         problem = f"the file does not exist; without decisions it has one line: {HEADER.strip()}"
         raise DataError(problem, file=benchmark.decisions)
     decisions = DecisionsFile(benchmark.decisions).read()

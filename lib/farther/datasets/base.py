@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT, Registry
-from farther.tables.files import inside
+from farther.tables.files import inside, is_present
 
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
@@ -348,10 +348,13 @@ class Reader(ABC):
         return iter(())
 
     def _present(self, names: Iterable[str]) -> list[str]:
-        """Those of some subsets whose annotations are there."""
+        """Those of some subsets whose annotations are there; DataError where they are a broken link."""
         self._check_root()
         looked = {subset: self.expects(subset)[0].paths for subset in names}
-        present = [name for name, paths in looked.items() if any(inside(self.root, path).exists() for path in paths)]
+        present = []
+        for name, paths in looked.items():
+            if any(is_present(inside(self.root, path)) for path in paths):
+                present.append(name)
         if not present:
             files = ", ".join(dict.fromkeys(path for paths in looked.values() for path in paths))
             raise DataError(f"no annotations found; looked for {files}", file=self.root)
@@ -367,7 +370,7 @@ class Reader(ABC):
         """The first of several possible files that exists; an error when there is none."""
         paths = [inside(self.root, fill(pattern, subset)) for pattern in patterns]
         for path in paths:
-            if path.exists():
+            if is_present(path):
                 return path
         also = "".join(f" (nor does {path.name})" for path in paths[1:])
         raise DataError(f"the file does not exist{also}; parameter {parameter!r} says where it is", file=paths[0])

@@ -13,7 +13,7 @@ from farther.datasets.pixels import Block, labelled
 from farther.datasets.records import read_lines
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside, regular_file
+from farther.tables.files import inside, is_folder, is_present, regular_file
 
 #: Bytes of an image: red, green and blue planes of 32 × 32.
 PIXELS = 3 * 32 * 32
@@ -48,8 +48,8 @@ class CIFAR(Reader):
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         pickles = (f"{self._name}-batches-py", f"{self._name}-python", "batches.meta", "meta")
-        found = next((self.root / name for name in pickles if (self.root / name).exists()), None)
-        if found is not None and not any((self.root / self._files(one)[0]).exists() for one in self.ORIGINALS):
+        found = next((self.root / name for name in pickles if is_present(self.root / name)), None)
+        if found is not None and not any(is_present(self.root / self._files(one)[0]) for one in self.ORIGINALS):
             problem = "these are pickles, which run code when they are read; unpack "
             problem += f"{self._archive} (the binary version of the same images) beside them"
             raise DataError(problem, file=found)
@@ -87,7 +87,7 @@ class CIFAR(Reader):
     def _within(self, file: str) -> str:
         """Path of a file within the root, which is the archive's folder or the folder that it lies in."""
         folder = "cifar-10-batches-bin" if self.classes == 10 else "cifar-100-binary"
-        return f"{folder}/{file}" if (self.root / folder).is_dir() else file
+        return f"{folder}/{file}" if is_folder(self.root / folder) else file
 
     def _block(self, path: Path, label: int) -> Block:
         """The images of one file; `label` is the index of the label's byte."""

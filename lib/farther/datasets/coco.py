@@ -22,7 +22,7 @@ from farther.datasets.base import (
 )
 from farther.datasets.records import Location, Record, stream
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, is_present
 
 
 @register("coco")
@@ -94,7 +94,7 @@ class COCO(Reader):
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
         """Licence and author of each image, as `licenses` and the images' fields give them; see `Reader`."""
         path = inside(self.root, self._placed(subset)[0])
-        if not path.exists():
+        if not is_present(path):
             return
         licences = {identity(one, "id"): one for one in stream(path, "licenses", required=False)}
         for record in stream(path, "images"):

@@ -14,7 +14,8 @@ from farther.datasets.base import Collector, Expected, register
 from farther.datasets.coco import COCO, add_objects, identity
 from farther.datasets.records import stream
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, is_folder
+from farther.tables.folders import listed
 
 #: File and folder of images by the name that VOS registers the set under.
 VOS_SETS = {
@@ -117,9 +118,9 @@ class Objects365(COCO):
     def _image_name(self, folder: str) -> Callable[[str], str]:
         """The last folders of a name, as many as the subset's folder has; see the class."""
         path = inside(self.root, folder)
-        if (path / "images").is_dir():
+        if is_folder(path / "images"):
             return str
-        kept = 2 if any(path.glob("patch*/")) else 1
+        kept = 2 if any(is_folder(place) for place in listed(path, "patch*")) else 1
         return lambda name: _last(name, kept)
 
 

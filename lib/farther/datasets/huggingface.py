@@ -19,7 +19,7 @@ from farther.datasets.huggingface_files import METADATA, card, class_names, data
 from farther.datasets.records import Record
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, is_folder, refuse_broken_link
 from farther.tables.folders import listed
 
 #: Possible names of an object's fields; the first that is present counts.
@@ -87,7 +87,7 @@ class HuggingFace(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        shards = self._shards().get(subset) if self.root.is_dir() else None
+        shards = self._shards().get(subset) if is_folder(self.root) else None
         usual = (f"{self.config or 'data'}/{subset}-00000-of-00001.parquet",)
         paths = tuple(shards or self.files.get(subset, usual))
         return [Expected("rows with images and objects", paths, f"Parquet files of the split {subset}")]
@@ -266,6 +266,7 @@ class HuggingFace(Reader):
         shards: dict[str, list[str]] = {}
         folders: dict[str, str] = {}
         for path in listed(self.root, "**/*"):
+            refuse_broken_link(path)
             relative = path.relative_to(self.root)
             if path.suffix not in (".parquet", ".arrow") and path.name != METADATA:
                 continue

@@ -9,7 +9,7 @@ from typing import Any
 
 from farther.errors import DataError, shorten
 from farther.tables.documents import parse_json, parse_yaml, read_json
-from farther.tables.files import open_binary, read_text
+from farther.tables.files import is_present, open_binary, read_text
 from farther.tables.parquet import arrow_rows, parquet_schema
 
 #: Rows that are held in memory at once, images included.
@@ -43,7 +43,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
 def schema_features(path: Path) -> Any:
     """The features that a file's schema, or the `dataset_info.json` beside it, describes; None without any."""
     beside = path.with_name("dataset_info.json")
-    if beside.exists():
+    if is_present(beside):
         content = read_json(beside)
         return content.get("features") if isinstance(content, dict) else None
     if path.suffix != ".parquet":
@@ -76,7 +76,7 @@ def class_names(features: Any, wanted: tuple[str, ...], field: str) -> list[str]
 def card(root: Path) -> dict[str, Any]:
     """The YAML between the two `---` at the top of `README.md`; {} without such a file."""
     path = root / "README.md"
-    if not path.exists():
+    if not is_present(path):
         return {}
     match = re.match(r"---\s*\n(.*?)\n---", read_text(path), re.DOTALL)
     content = parse_yaml(match[1], path) if match else {}

@@ -12,6 +12,7 @@ from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected,
 from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.files import is_file, is_folder
 from farther.tables.folders import files_below, in_unicode, listed
 
 #: Endings of the files that are images, in any case; those of torchvision.
@@ -84,7 +85,7 @@ class ImageFolder(Reader):
         if not names:
             problem = "no folder of a class; for images of one class write: category: <its name>"
             raise DataError(problem, file=folder)
-        beside = sum(path.suffix.lower() in ENDINGS for path in listed(folder, "*") if path.is_file())
+        beside = sum(path.suffix.lower() in ENDINGS for path in listed(folder, "*") if is_file(path))
         if beside:
             found.warn(Location(folder), "images without a class", f"{beside} images", "ignored")
         return {name: self.renamed.get(name, name) for name in names}
@@ -118,8 +119,8 @@ class SUN397(ImageFolder):
 
 
 def _folders(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted; hidden ones are left out."""
-    return [path.name for path in listed(folder, "*") if path.is_dir()]
+    """Names of the folders in a folder, sorted, without hidden ones; DataError for a broken link."""
+    return [path.name for path in listed(folder, "*") if is_folder(path)]
 
 
 def _images(folder: Path) -> list[Path]:

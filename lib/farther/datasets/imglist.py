@@ -14,7 +14,7 @@ from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected,
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, is_present
 from farther.tables.folders import listed
 
 #: Class of an image with the label -1, which OpenOOD gives to OOD images.
@@ -116,6 +116,8 @@ class ImgList(Reader):
 
     def _folders(self, path: Path) -> list[str]:
         """First folder of each path in a list, within the root; none where there is no list."""
-        paths = [line.image.split("/") for line in self._lines(path)] if path.exists() else []
+        if not is_present(path):
+            return []
+        paths = [line.image.split("/") for line in self._lines(path)]
         names = dict.fromkeys(parts[0] for parts in paths if len(parts) > 1)
         return [image_file(self.root, self.images, name, Location(path)) for name in names]

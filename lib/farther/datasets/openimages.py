@@ -31,7 +31,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, read_record
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import csv_rows, inside, open_binary
+from farther.tables.files import csv_rows, inside, is_present, open_binary
 from farther.tables.folders import entries
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")
@@ -126,7 +126,7 @@ class OpenImages(Reader):
         images = self._images(path, folders[0], files, boxes)
         parents, warnings = dict[str, list[str]](), list[DataWarning]()
         hierarchy = inside(self.root, self.hierarchy)
-        if hierarchy.exists():
+        if is_present(hierarchy):
             parents = _ancestors(hierarchy, names)
         else:
             action = "no class has ancestors"
@@ -152,7 +152,7 @@ class OpenImages(Reader):
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
         """Licence and author of each image that OpenImages' list of images names; nothing without it; see `Reader`."""
         paths = [inside(self.root, path) for path in fill_all(self.credit_lists, subset)]
-        path = next((path for path in paths if path.exists()), None)
+        path = next((path for path in paths if is_present(path)), None)
         rows = iter(()) if path is None else csv_rows(path)
         header = next(rows, [])
         for row in rows:

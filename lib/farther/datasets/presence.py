@@ -102,7 +102,10 @@ def check_subset(reader: Reader, subset: str) -> Checked:
         reader: The dataset.
         subset: One of its subsets.
     """
-    paths = [path for expected in reader.expects(subset) for path in _paths(reader, expected)]
+    try:
+        paths = [path for expected in reader.expects(subset) for path in _paths(reader, expected)]
+    except DataError as error:
+        return Checked(str(error))
     files = [path.stat().st_size for path in paths if path.is_file()]
     held = [sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1)) for path in paths if path.is_dir()]
     if sum(files) > OPENED_BYTES or max(held, default=0) > OPENED_FILES:

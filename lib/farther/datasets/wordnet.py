@@ -24,6 +24,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
 from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.registry import STRICT
+from farther.tables.files import is_file
 from farther.tables.folders import listed, resolved
 
 #: Files that say that a folder is WordNet's.
@@ -179,7 +180,7 @@ def _open(folder: Path) -> Any:
 
         def open(self, file: str) -> Any:
             """A file; `lexnames` are numbers where there is no such file: no similarity depends on them."""
-            if file == "lexnames" and not (folder / file).is_file():
+            if file == "lexnames" and not is_file(folder / file):
                 return StringIO("".join(f"{number:02d}\t{number:02d}\t1\n" for number in range(LEXICAL_FILES)))
             return super().open(file)
 

@@ -15,7 +15,7 @@ from farther.datasets.base import Annotations, Collector, Edges, Expected, Reade
 from farther.datasets.records import Location, are_texts, read_lines, read_mapping
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, is_folder, is_present
 from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
@@ -73,7 +73,7 @@ class YOLO(Reader):
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         expected = [Expected("description", (self.file,), "the YAML file of the dataset")]
-        if inside(self.root, self.file).exists():
+        if is_present(inside(self.root, self.file)):
             for entry in self._entries(subset):
                 expected.append(Expected("images", (entry,), f"images of {subset}"))
                 if not entry.endswith(".txt"):
@@ -92,7 +92,7 @@ class YOLO(Reader):
             taken[labels] = file
             path = inside(self.root, labels)
             found.annotated_by(path)
-            labelled = labelled or path.exists()
+            labelled = labelled or is_present(path)
             for line, category, box in _rows(path, len(categories), confidence=self.confidence):
                 found.add_object(image, box, category, line)
         if taken and not labelled:
@@ -121,9 +121,13 @@ class YOLO(Reader):
         for subset, words in WORDS.items():
             for word in words:
                 for folder in (f"images/{word}", f"{word}/images", f"obj_{word}_data"):
-                    if (self.root / folder).is_dir():
+                    if is_folder(self.root / folder):
                         found.setdefault(subset, folder)
-        return found or {"all": "images" if (self.root / "images").is_dir() else "."}
+        if found:
+            return found
+        if is_folder(self.root / "images"):
+            return {"all": "images"}
+        return {"all": "."}
 
     def _entries(self, subset: str) -> list[str]:
         """Folders and lists of a subset, within the root."""
@@ -140,9 +144,10 @@ class YOLO(Reader):
 
     def _placed(self, entry: str, base: Any) -> str:
         """An entry of `data.yaml` below its `path`, `base`, where it is not below the root."""
-        if isinstance(base, str) and not inside(self.root, entry).exists():
+        if isinstance(base, str) and not is_present(inside(self.root, entry)):
             lower = Path(os.path.normpath(_below(self._relative(base))), entry).as_posix()
-            if not Path(lower).is_absolute() and not lower.startswith("..") and inside(self.root, lower).exists():
+            is_below = not Path(lower).is_absolute() and not lower.startswith("..")
+            if is_below and is_present(inside(self.root, lower)):
                 return lower
         return entry
 
@@ -215,7 +220,9 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
 
 def _rows(path: Path, classes: int, *, confidence: bool) -> Iterator[tuple[int, int, Edges]]:
     """Line, class and edges (in fractions) of each row of a label file; empty if the file is absent."""
-    for number, line in enumerate(read_lines(path, ABSENT) if path.exists() else (), start=1):
+    if not is_present(path):
+        return
+    for number, line in enumerate(read_lines(path, ABSENT), start=1):
         if line:
             category, *values = _numbers(line, Location(path, str(number)))
             if not category.is_integer() or not 0 <= category < classes:

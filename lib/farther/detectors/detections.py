@@ -15,7 +15,7 @@ from farther.detectors.imported.formats import Results, files_of, open_results
 from farther.detectors.imported.records import DETECTIONS, OPTIONAL_FIELDS, check_fields, checked_records, columns_of
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import regular_file
+from farther.tables.files import is_folder, regular_file
 
 #: Fields of records that make columns of the regions table of other names.
 FIELDS = {"box": "bbox", "label": "category_id"}
@@ -75,7 +75,8 @@ class Detections(ImportedClasses):
     def _sources(self) -> list[DetectionsSource]:
         places = [self.weights]
         if self.weights.is_dir() and not files_of(self.weights):
-            places = [folder for folder in sorted(self.weights.iterdir()) if folder.is_dir() and files_of(folder)]
+            folders = [folder for folder in sorted(self.weights.iterdir()) if is_folder(folder)]
+            places = [folder for folder in folders if files_of(folder)]
         found: list[tuple[Path, Results]] = []
         for place in places:
             opened = [(file, open_results(file, self.columns)) for file in self._files(place)]

@@ -24,7 +24,7 @@ from farther.errors import DataError, ParameterError, first_line
 from farther.images.bounds import MOST, check_description, network_errors
 from farther.registry import STRICT
 from farther.tables.documents import read_json
-from farther.tables.files import inside, regular_file
+from farther.tables.files import inside, is_file, is_present, regular_file
 
 CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -87,7 +87,7 @@ class HubDetector(Detector):
     def files(self) -> tuple[Path, ...]:
         """See `Detector.files`: the list of the shards is one of them, where there is one."""
         index = self.content()[0].parent / INDEX
-        return (*self.content(), index) if index.is_file() else self.content()
+        return (*self.content(), index) if is_file(index) else self.content()
 
     def prepare(self, image: np.ndarray) -> Any:
         """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
@@ -148,7 +148,7 @@ def fetched(
         DataError: it is the name of a model, and the model cannot be fetched.
     """
     name = weights.as_posix()
-    if weights.exists() or not HUB_NAME.fullmatch(name) or weights.suffix in FILES:
+    if is_present(weights) or not HUB_NAME.fullmatch(name) or weights.suffix in FILES:
         return weights
     wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX, *more]
     try:
@@ -175,7 +175,7 @@ def folder_of(detector: HubDetector, more: Sequence[str] = ()) -> Path:
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
     """The one file of weights in a folder, or all its shards."""
-    if not (folder / INDEX).is_file():
+    if not is_file(folder / INDEX):
         return (folder / WEIGHTS,)
     index = read_json(folder / INDEX)
     shards = index.get("weight_map") if isinstance(index, dict) else None

@@ -20,6 +20,7 @@ from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.clip import HUB, LOCAL, ClipPreprocessing, Encoder, EncoderParams
 from farther.registry import STRICT
+from farther.tables.files import is_file, is_folder
 from farther.tables.folders import listed
 
 
@@ -55,15 +56,15 @@ class OpenClipClassifier(ImageClassifier):
         name, pretrained = f"{LOCAL}{self.weights}", None
         if self.architecture is not None:
             name, pretrained = self.architecture, str(self.weights)
-        elif not self.weights.is_dir():
+        elif not is_folder(self.weights):
             name = f"{HUB}{self.weights.as_posix()}"
         return Encoder(EncoderParams(model=name, pretrained=pretrained, device=self.device))
 
     def files(self) -> tuple[Path, ...]:
         """See `Detector.files`."""
-        if self.weights.is_dir():
-            return tuple(file for file in listed(self.weights, "*") if file.is_file())
-        return (self.weights,) if self.weights.is_file() else ()
+        if is_folder(self.weights):
+            return tuple(file for file in listed(self.weights, "*") if is_file(file))
+        return (self.weights,) if is_file(self.weights) else ()
 
     @cached_property
     def identity(self) -> dict[str, Any]:

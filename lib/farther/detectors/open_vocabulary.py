@@ -36,6 +36,7 @@ from farther.images.device import inference_mode
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.documents import read_json
+from farther.tables.files import is_file
 
 #: The description of a whole processor, as recent releases save it: the image processor's is a field.
 WHOLE_PROCESSOR = "processor_config.json"
@@ -192,13 +193,13 @@ def read_folder(path: Path) -> OpenVocabularyFolder:
     Raises:
         DataError: it lacks a file, describes another kind of network, or names code.
     """
-    whole = not (path / PROCESSOR).is_file() and (path / WHOLE_PROCESSOR).is_file()
+    whole = not is_file(path / PROCESSOR) and is_file(path / WHOLE_PROCESSOR)
     described = path / (WHOLE_PROCESSOR if whole else PROCESSOR)
-    vocabulary = next((names for names in VOCABULARIES if (path / names[0]).is_file()), (TOKENIZER,))
-    tokenizer = (TOKENIZER,) if (path / TOKENIZER).is_file() else vocabulary
+    vocabulary = next((names for names in VOCABULARIES if is_file(path / names[0])), (TOKENIZER,))
+    tokenizer = (TOKENIZER,) if is_file(path / TOKENIZER) else vocabulary
     needed = f"a model needs {CONFIG}, {PROCESSOR} or {WHOLE_PROCESSOR}, safetensors, and {TOKENIZER} or a vocabulary"
     require([path / CONFIG, *weight_files(path), described, *(path / name for name in tokenizer)], needed)
-    names = [name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES) if (path / name).is_file()]
+    names = [name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES) if is_file(path / name)]
     config, processor = read_description(path / CONFIG), read_description(described, MOST_PIXELS)
     if whole and isinstance(processor, dict):
         processor = processor.get("image_processor")

@@ -18,6 +18,7 @@ from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import read_json
+from farther.tables.files import is_file, is_folder
 from farther.tables.folders import listed
 from farther.tables.header import Activation
 from farther.tables.parquet import read_batches
@@ -106,7 +107,7 @@ class ParquetRegions(Imported):
         files = []
         for source in self.sources():
             beside = [source.path / "regions.json", source.path / "last_layer.safetensors"]
-            files += [*(file for file in beside if file.is_file()), *_parts(source.path)]
+            files += [*(file for file in beside if is_file(file)), *_parts(source.path)]
         return files + ([self.last_layer] if self.last_layer is not None else [])
 
     def batches(self, source: DetectionsSource) -> Iterator[Placed]:
@@ -134,7 +135,7 @@ class ParquetRegions(Imported):
             return [DetectionsSource("", self.weights)]
         if _is_source(self.weights):
             return [DetectionsSource("", self.weights)]
-        folders = [folder for folder in listed(self.weights, "*") if folder.is_dir() and _is_source(folder)]
+        folders = [folder for folder in listed(self.weights, "*") if is_folder(folder) and _is_source(folder)]
         if not folders:
             raise DataError("no detections here: expected files *.parquet, or folders of them", file=self.weights)
         return [DetectionsSource(folder.name if len(folders) > 1 else "", folder) for folder in folders]
@@ -147,7 +148,7 @@ def _described(path: Path) -> tuple[dict[str, Any], Header | None]:
         DataError: it is damaged, or holds something else.
     """
     source = (path if path.is_dir() else path.parent) / "regions.json"
-    if not source.is_file():
+    if not is_file(source):
         return {}, None
     info = read_json(source)
     if isinstance(info, dict) and "format" in info:
@@ -171,7 +172,7 @@ def _origin(header: Header | None) -> tuple[dict[str, Any], str | None] | None:
 
 
 def _is_source(folder: Path) -> bool:
-    return (folder / "regions.json").is_file() or bool(listed(folder, "*.parquet"))
+    return is_file(folder / "regions.json") or bool(listed(folder, "*.parquet"))
 
 
 def _parts(path: Path) -> list[Path]:
@@ -179,7 +180,7 @@ def _parts(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     header = path / "regions.json"
-    if header.is_file() and "format" in read_json(header):
+    if is_file(header) and "format" in read_json(header):
         parts = RegionsFolder(path).shards
         for part in parts:
             if not part.is_file():

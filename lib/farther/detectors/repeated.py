@@ -22,6 +22,7 @@ from farther.detectors.passes.moments import Moments
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
+from farther.tables.files import is_file
 from farther.tables.folders import listed
 
 #: Mean probabilities are at least this, so that their logarithm is finite.
@@ -98,7 +99,7 @@ class Repeated(Detector):
         """See `Detector.content`: the checkpoint, or those of the members."""
         if self.kind == "dropout":
             return super().content()
-        files = tuple(file for file in listed(self.weights, "*") if file.is_file())
+        files = tuple(file for file in listed(self.weights, "*") if is_file(file))
         if not files:
             raise DataError("an ensemble needs a folder with its members' checkpoints", file=self.weights)
         return files

@@ -13,6 +13,7 @@ from typing import Final
 import polars as pl
 
 from farther.curation.decisions import DecisionsFile
+from farther.tables.files import is_present
 
 #: `farther.evaluation.proposals.SourceResults.rule` of results without these images.
 REVIEWED: Final = "reviewed"
@@ -36,7 +37,7 @@ def with_unlabelled(file: Path, splits: Collection[str]) -> dict[str, set[str]] 
     Raises:
         DataError: the file is damaged; names row and field.
     """
-    if not file.is_file():
+    if not is_present(file):
         return None
 
     decisions = DecisionsFile(file).read().current

@@ -25,6 +25,7 @@ import numpy as np
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images.read import MAX_PIXELS, load
+from farther.tables.files import is_file
 from farther.tables.folders import files_below, matching, resolved
 
 #: Endings of image files.
@@ -341,7 +342,7 @@ def _in_folder(folder: Path, settings: SourceSettings) -> ImageFiles:
 
 def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
     folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
-    files = [file for file in matching(folder, str(Path(pattern).relative_to(folder))) if file.is_file()]
+    files = [file for file in matching(folder, str(Path(pattern).relative_to(folder))) if is_file(file)]
     if not files:
         raise ParameterError(f"no file matches {pattern!r}")
     if others := [file for file in files if not _is_image(file)]:

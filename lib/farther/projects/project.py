@@ -20,7 +20,7 @@ from farther.projects.proposals import Lookup, propose
 from farther.projects.recognise import describe, recognise
 from farther.projects.yaml_text import inserted
 from farther.tables.documents import read_yaml
-from farther.tables.files import read_text
+from farther.tables.files import is_present, read_text
 from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
 from farther.terminal import printable, printable_line
@@ -47,10 +47,14 @@ class ProjectFiles:
     assumptions: list[Assumption]
 
     def write(self) -> None:
-        """Writes the files; decisions that are there stay."""
+        """Writes the files; decisions that are there stay.
+
+        Raises:
+            DataError: the file of decisions is a broken link.
+        """
         for name, text in self.texts.items():
             file = self.folder / name
-            if text == HEADER and file.exists():
+            if text == HEADER and is_present(file):
                 continue
             with write_aside(file) as aside:
                 aside.write_text(text, encoding="utf-8")
@@ -86,7 +90,7 @@ def init(
         DataError: a format is not known, or a file is damaged.
     """
     folder = Path(folder)
-    if (folder / PARAMS).exists() and not force:
+    if is_present(folder / PARAMS) and not force:
         advice = "--add adds a detector or an OOD dataset to it, --force replaces it; or name another folder"
         raise ParameterError(f"{folder / PARAMS} already exists: {advice}")
     known = ProjectDataset(name_of(Path(id), ()), recognise(resolved(id)))

@@ -15,7 +15,7 @@ from farther.datasets.unlabelled import VIDEOS
 from farther.errors import DataError
 from farther.projects.recognise_exports import recognise_export
 from farther.tables.documents import read_yaml
-from farther.tables.files import open_binary
+from farther.tables.files import is_file, is_folder, open_binary
 from farther.tables.folders import files_below, listed
 from farther.tables.json_stream import Bounded, list_elements
 
@@ -114,7 +114,7 @@ def _yolo(root: Path) -> dict[str, Any] | None:
             named = {} if file.name == "data.yaml" else {"file": file.name}
             return {"format": "yolo", **named}
     for name in CLASS_LISTS:
-        if (root / name).is_file():
+        if is_file(root / name):
             return {"format": "yolo", "file": name}
     return None
 
@@ -149,9 +149,9 @@ def _images_of(root: Path, file: Path, subset: str) -> str:
     first = next(iter(list_elements(file, "images")), None)
     name = str(first["file_name"]) if isinstance(first, dict) and "file_name" in first else ""
     near = [file.parent / "images", file.parent, root / subset, root / "images" / subset, root / "images", root]
-    below = (path for path in listed(root, "**/*") if path.is_dir())
+    below = (path for path in listed(root, "**/*") if is_folder(path))
     for folder in (*near, *islice(below, 1000)):
-        if (folder / name).is_file():
+        if is_file(folder / name):
             return folder.relative_to(root).as_posix()
     return "."
 
@@ -186,7 +186,9 @@ def _voc(root: Path) -> dict[str, Any] | None:
 
 
 def _has_image(folder: Path, stem: str) -> bool:
-    return any(file.suffix.lower() in ENDINGS for file in folder.glob(f"{stem}.*")) if folder.is_dir() else False
+    if not is_folder(folder):
+        return False
+    return any(file.suffix.lower() in ENDINGS for file in folder.glob(f"{stem}.*"))
 
 
 def _images(root: Path) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from farther.projects.recognise import Dataset
 from farther.projects.recognise_results import recognise_results
 from farther.tables import Header
 from farther.tables.documents import read_json
-from farther.tables.files import inside, open_binary
+from farther.tables.files import inside, is_file, is_present, open_binary
 from farther.tables.folders import listed
 
 #: Adapters that open a checkpoint which names its classes, in the order in which they are tried.
@@ -92,10 +92,10 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
     Raises:
         DataError: it is none of these; says what it seems to be. Or a state dict has another number of classes.
     """
-    if not path.exists():
+    if not is_present(path):
         raise DataError("the file does not exist", file=path)
     for name, of_folder in FOLDERS.items():
-        if (path / name).is_file():
+        if is_file(path / name):
             return _opened({"weights": str(path), **of_folder(path, dataset)})
     if (results := recognise_results(path, dataset, lookup)) is not None:
         return _opened({**results.entry, "weights": str(path)}, results.content, results.assumed)

@@ -18,7 +18,7 @@ from farther.detectors.imported.formats import CLASSES, PICKLES, TEXTS, Batch, R
 from farther.errors import DataError
 from farther.projects.proposals import Lookup, propose
 from farther.projects.recognise import Dataset
-from farther.tables.files import read_text
+from farther.tables.files import is_file, is_folder, read_text
 from farther.tables.folders import listed
 
 #: Boxes in pixels have a side above this; rounded fractions are up to this.
@@ -86,9 +86,13 @@ def _files(path: Path) -> list[Path]:
     """The files of detections, none where there are others."""
     if path.is_file():
         return [path] if path.suffix in (".csv", ".tsv", ".json") or _is_text(path) else []
-    if (path / "regions.json").is_file() or listed(path, "*.parquet"):
+    if is_file(path / "regions.json") or listed(path, "*.parquet"):
         return []
-    found = files_of(path) or [file for folder in listed(path, "*") if folder.is_dir() for file in files_of(folder)]
+    found = files_of(path)
+    if not found:
+        for folder in listed(path, "*"):
+            if is_folder(folder):
+                found += files_of(folder)
     return found if all(file.suffix != ".txt" or _is_text(file) for file in found) else []
 
 
@@ -193,7 +197,7 @@ def _classes(
         return {"classes": [*known, *others]}, ""
     file, first = opened[0][0], opened[0][1].first_class
     assumed = ""
-    listed_there = [place / CLASSES for place in (file.parent, file.parent.parent) if (place / CLASSES).is_file()]
+    listed_there = [place / CLASSES for place in (file.parent, file.parent.parent) if is_file(place / CLASSES)]
     if listed_there:
         lines = [line.strip() for line in read_text(listed_there[0]).splitlines()]
         numbers = dict(enumerate(filter(None, lines)))

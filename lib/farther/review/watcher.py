@@ -11,6 +11,7 @@ from farther.curation import Benchmark, Rules, benchmark
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.tables import RegionsFolder
+from farther.tables.files import is_present
 from farther.tables.folders import listed
 
 #: Name of each class in each dataset.
@@ -68,7 +69,9 @@ def watcher_for(
 def _id_classes(classes: Sequence[str], dataset: str, reviewed: Benchmark, file: Path) -> dict[str, str]:
     """Class of a detector of `dataset` → ID class of the benchmark."""
     ids = set(Rules(reviewed.rules, reviewed.protocol).id_classes)
-    names = ClassNames(file) if dataset != reviewed.id and file.is_file() else None
+    names = None
+    if dataset != reviewed.id and is_present(file):
+        names = ClassNames(file)
     found = {}
     for name in classes:
         try:

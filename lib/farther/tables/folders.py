@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 
 from farther.errors import DataError, shorten
-from farther.tables.files import is_unicode
+from farther.tables.files import is_present, is_unicode, refuse_broken_link
 
 
 def resolved(path: str | Path) -> Path:
@@ -22,7 +22,8 @@ def files_below(folder: str | Path) -> Iterator[Path]:
     """The files in a folder and its sub-folders, links to folders included; a link to a folder above it ends there.
 
     Raises:
-        DataError: a folder cannot be listed.
+        DataError: a folder cannot be listed, or a link that may have led to a folder (its name has no suffix) is
+            broken. Broken links to files are among the files, and refused where they are read.
     """
     waiting = [(str(folder), os.path.realpath(folder))]
     seen = set[str]()
@@ -34,8 +35,11 @@ def files_below(folder: str | Path) -> Iterator[Path]:
             if _is_folder(entry):
                 path = os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
                 inner.append((entry.path, path))
-            else:
-                yield Path(entry.path)
+                continue
+            file = Path(entry.path)
+            if entry.is_symlink() and not file.suffix and not entry.name.startswith("."):
+                refuse_broken_link(file)
+            yield file
         waiting += [one for one in reversed(inner) if one[1] not in seen]
 
 
@@ -85,17 +89,25 @@ def _named(folder: str, name: str) -> list[str]:
             entry.path for entry in entries(folder) if fnmatchcase(entry.name, name) and not entry.name.startswith(".")
         ]
     path = os.path.join(folder, name)  # noqa: PTH118
-    return [path] if os.path.lexists(path) else []
+    if os.path.lexists(path) or is_present(path):
+        return [path]
+    return []
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """The entries of a folder, sorted; none where it does not exist. Errors as in `files_below`."""
+    """The entries of a folder, sorted; none where it does not exist.
+
+    Raises:
+        DataError: the folder cannot be listed, or is a broken link.
+    """
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
+        refuse_broken_link(folder)
         return []
     except OSError as error:
+        refuse_broken_link(folder)
         raise DataError(f"the folder cannot be listed: {error.strerror}", file=folder) from None
 
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from farther.errors import DataError
 from farther.tables.arrays import read_arrays
-from farther.tables.files import digest
+from farther.tables.files import digest, is_present
 from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
 
@@ -147,7 +147,7 @@ class HeaderInfo(Schema):
 
 def _read_last_layer(file: Path) -> dict[str, np.ndarray]:
     """The arrays of `last_layer.safetensors`; none where the folder has no such file."""
-    if not file.exists():
+    if not is_present(file):
         return {}
     layer = read_arrays(file)
     for name, array in layer.items():

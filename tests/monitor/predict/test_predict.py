@@ -23,9 +23,9 @@ from farther.command.predict import stop_signal
 from farther.detectors.imported import import_splits
 from farther.errors import DataError, FartherError, ParameterError
 from farther.monitor.drawing import KNOWN, PROPOSED, REJECTED, UNKNOWN, draw
-from farther.monitor.drift import Drift, Rates
+from farther.monitor.drift import Rates
 from farther.monitor.monitor import Monitored
-from farther.monitor.predict import LISTED, Predicted, PredictSettings, predict
+from farther.monitor.predict import LISTED, PredictSettings, predict
 from farther.monitor.sources import ImageSource, SourceSettings, open_source
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
 
@@ -116,8 +116,8 @@ def test_all_files_say_what_the_monitor_found(photos, tmp_path, shard_images):
     assert done.drift.total.images == 30
     assert [window.rates.images for window in done.drift.windows] == [30]  # the last one is shorter
     assert str(done).startswith("30 images in ")
-    assert done.per_second == 30 / done.seconds
-    assert Predicted(Drift(Rates(images=5))).per_second == 0
+    assert replace(done, seconds=2.0).per_second == 15.0
+    assert replace(done, seconds=0.0).per_second == 0.0
     assert lines == []
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from farther.detectors.imported.columns import BOXES, OPTIONAL, Columns, csv_batches, csv_columns, records_of
 from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
-from farther.tables.files import open_binary, read_text
+from farther.tables.files import is_file, open_binary, read_text
 from farther.tables.folders import listed
 from farther.tables.json_stream import list_elements
 
@@ -107,7 +107,7 @@ def open_results(path: Path, columns: Sequence[str] | None = None) -> Results:
 
 def files_of(folder: Path) -> list[Path]:
     """The files of detections in a folder, text where there are no others; of a FiftyOneDataset, its samples.json."""
-    if (folder / "samples.json").is_file():
+    if is_file(folder / "samples.json"):
         return [folder / "samples.json"]
     found = [file for ending in ("csv", "tsv", "json") for file in listed(folder, f"*.{ending}")]
     found = [file for file in found if file.name != "regions.json"]

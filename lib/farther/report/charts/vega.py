@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.files import regular_file
+from farther.tables.files import is_present, regular_file
 
 #: Okabe and Ito's colours, told apart with any colour vision; the palest last.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
@@ -284,7 +284,7 @@ def line_rows(points: pl.DataFrame) -> str:
 
 def read_csv(file: Path, columns: Mapping[str, type[pl.DataType]], optional: Collection[str] = ()) -> pl.DataFrame:
     """These columns of a CSV file, no rows where the file is absent or empty. An empty cell of a number is null."""
-    if not file.exists() or not regular_file(file).stat().st_size:
+    if not is_present(file) or not regular_file(file).stat().st_size:
         return pl.DataFrame(schema=columns)
     try:
         texts = pl.read_csv(file, infer_schema=False).with_columns(pl.all().fill_null(""))

@@ -1,0 +1,26 @@
+"""A stand-in for the clock of `farther.evaluation.cost.timed`: tests say how long each call takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from farther.evaluation import cost
+
+
+def calls_take(monkeypatch: pytest.MonkeyPatch, seconds: Iterable[float]) -> None:
+    """Calls that are timed take these numbers of seconds, one after another.
+
+    A call that is timed in several tries takes one number per try.
+    """
+    readings = _readings(seconds)
+    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=lambda: next(readings)))
+
+
+def _readings(seconds: Iterable[float]) -> Iterator[float]:
+    """What the clock shows when each call starts, and when it ends."""
+    for taken in seconds:
+        yield 0.0
+        yield taken
