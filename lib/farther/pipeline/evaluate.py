@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from farther.errors import Finding, ParameterError, choose, refused
+from farther.errors import ParameterError
 from farther.evaluation.deploy.choose import store_choice
 from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import evaluate_run
@@ -21,9 +17,6 @@ from farther.scoring.inputs import FitSettings, RunRegions
 from farther.scoring.score import score_run
 from farther.stage import run_stage
 from farther.terminal import say
-
-if TYPE_CHECKING:
-    from farther.pipeline.inspection import Inspection
 
 OUTPUT = "artifacts/evaluation/{}"
 #: Settings that change no result: what is written does not have those of the parameters.
@@ -73,56 +66,6 @@ def evaluate(run: str) -> tuple[str, dict[str, str]]:
     evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend, user_defined=own)
     store_choice(inputs, done.sound, budget, code_digest("kept", "choice"))
     return str(done), done.failed
-
-
-def check(project: Inspection) -> Iterator[Finding]:
-    """Entries of `methods`; the sections `threshold`, `fit`, `evaluate` and `deploy`; splits that these name."""
-    sections = {"threshold": ThresholdSettings, "fit": FitSettings, "evaluate": EvaluationSettings, "deploy": Budget}
-    for name, cls in sections.items():
-        yield from refused(name, partial(build, cls, name, project.section(name)))
-    fit = project.section("fit")
-    if fit.get("split", FitSettings.split) == fit.get("calibration_split", FitSettings.calibration_split):
-        problem = "methods are fitted on the regions that τ is chosen on: it keeps a smaller share of other ID regions"
-        yield Finding("warnings", "fit", "note", problem)
-    passes = {name for run in project.section("detectors").values() for name in run.get("passes") or {}}
-    for name, values in project.section("methods").items():
-        yield from refused(f"methods.{name}", partial(_check_method, project, name, values or {}))
-        if (wanted := (values or {}).get("pass")) is not None and wanted not in passes:
-            yield Finding("warnings", f"methods.{name}", "note", f"no run has a pass {wanted!r}")
-    for name in project.section("benchmarks"):
-        yield from refused(f"benchmarks.{name}", partial(_check_splits, project, name))
-    for name, run in project.section("detectors").items():
-        rule = {**project.section("threshold"), **(run.get("threshold") or {})}
-        yield from refused(f"detectors.{name}", partial(build, ThresholdSettings, "threshold", rule))
-
-
-def _check_method(project: Inspection, name: str, values: dict[str, Any]) -> None:
-    """Refuses a method that is not known, and splits that a benchmark lacks, to search or to fit on."""
-    entry = read_entry(name, values)
-    for benchmark in project.section("benchmarks") if entry.fit_split is not None else ():
-        _check_id_split(f"methods.{name}.fit_on", entry.fit_split, project.benchmark(benchmark).subsets)
-    if (choice := entry.search or entry.oracle) is None:
-        entry.create()
-    else:
-        for benchmark in project.section("benchmarks"):
-            choose(f"OOD split of {benchmark}", choice.ood_split, project.benchmark(benchmark).splits)
-
-
-def _check_splits(project: Inspection, benchmark: str) -> None:
-    """Refuses ID splits to fit on, calibrate on and evaluate against that a benchmark lacks."""
-    known = project.benchmark(benchmark).subsets
-    for where, key, usual in (
-        ("fit", "split", "train"),
-        ("fit", "calibration_split", "val"),
-        ("evaluate", "id_split", "test"),
-        ("evaluate", "calibration_split", "val"),
-    ):
-        _check_id_split(f"{where}.{key}", project.section(where).get(key, usual), known)
-
-
-def _check_id_split(where: str, split: str | None, known: Collection[str]) -> None:
-    if split not in known:
-        raise ParameterError(f"{where} is {split!r}, which is not an ID split. Known: {', '.join(known)}")
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ of each method whose scores are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farther.detectors.proposals import SecondDetector, Source, read_sources
-from farther.errors import Finding, ParameterError, choose, refused
+from farther.errors import ParameterError, choose
 from farther.evaluation.files import RunFiles
 from farther.evaluation.methods import AppliedMethod, read_methods
 from farther.evaluation.proposal_rules import reviewed_file
@@ -30,9 +29,6 @@ from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
 from farther.tables.writing import disk_errors
 from farther.terminal import say
-
-if TYPE_CHECKING:
-    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 #: A fitted method's file of its threshold τ.
@@ -167,22 +163,6 @@ def _summary(found: RecoveredRun) -> str:
             )
             said.append(f"{name}: {before:.1%} of {objects} unknown objects missed, {after:.1%} with proposals")
     return "; ".join(said) or "no unknown objects"
-
-
-def check(project: Inspection) -> Iterator[Finding]:
-    """Second detectors of the runs, and what the rules of `evaluate.proposals` name."""
-    asked = project.section("evaluate").get("proposals") or {}
-    splits = [split for entry in project.section("benchmarks").values() for split in entry.get("splits") or {}]
-    for name in asked.get("methods") or ():
-        yield from refused("evaluate.proposals.methods", partial(choose, "method", name, project.section("methods")))
-    if (split := asked.get("learn_from")) and split not in splits:
-        yield Finding("warnings", "evaluate.proposals.learn_from", "note", f"no benchmark has an OOD split {split!r}")
-    for run in project.section("detectors"):
-        yield from refused(f"detectors.{run}", partial(_check, run, project.section("detectors")))
-
-
-def _check(run: str, entries: Mapping[str, Any]) -> None:
-    check_others(run, read_sources(run, (entries[run] or {}).get("proposals")), entries)
 
 
 if __name__ == "__main__":

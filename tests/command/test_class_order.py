@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from farther import datasets, detectors
 from farther.curation import Rules
 from farther.detectors import Detector
-from farther.pipeline.class_order import check_order
+from farther.command.doctor.class_order import check_order
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
