@@ -1,8 +1,8 @@
 """What a project is made of: the stages of its dvc.yaml, and the files that the package ships for it.
 
-Each module that `farther.pipeline.stages` names is a stage: `python -m farther.pipeline.ingest voc` runs one as dvc.yaml
-does. A wheel has the other files in the folder `project` beside this module; a clone, whose own files they are, has
-them at its top.
+Each module that `farther.pipeline.stages` names is a stage: `python -m farther.pipeline.ingest voc`
+runs one as dvc.yaml does. A wheel has the other files in the folder `project` beside this module;
+a clone, whose own files they are, has them at its top.
 """
 
 from __future__ import annotations

@@ -72,10 +72,7 @@ def _lines_of(yaml: Any, name: str, stage: Any) -> list[str]:
     lines = buffer.getvalue().splitlines()
     while not lines[-1].strip() or lines[-1].lstrip().startswith("#"):
         lines.pop()
-    indented = []
-    for line in lines:
-        indented.append(f"  {line}".rstrip())
-    return indented
+    return [f"  {line}".rstrip() for line in lines]
 
 
 def _outputs_of(stages: Mapping[str, Any], names: Collection[str]) -> set[str]:
