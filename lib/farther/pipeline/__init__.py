@@ -40,11 +40,11 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     Raises:
         ParameterError: there is a dvc.yaml.earlier, which would be lost.
     """
+    check_replaceable(folder, clip=clip)
     folder.mkdir(parents=True, exist_ok=True)
-    text = dvc_yaml(DEMO if clip else (*DEMO, *CLIP))
+    text = _text(clip=clip)
     file = folder / "dvc.yaml"
     if file.exists() and file.read_text(encoding="utf-8") != text:
-        check_earlier(folder)
         file.replace(folder / EARLIER)
     file.write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)
@@ -56,15 +56,22 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     _add_lines(folder / ".dvcignore", IGNORED_BY_DVC)
 
 
-def check_earlier(folder: Path) -> None:
-    """Refuses to replace the dvc.yaml of a folder where it cannot be kept.
+def check_replaceable(folder: Path, *, clip: bool) -> None:
+    """Refuses to replace the dvc.yaml of a folder where it differs and cannot be kept.
 
     Raises:
         ParameterError: there is a dvc.yaml.earlier, which would be lost.
     """
-    file = folder / EARLIER
-    if file.exists():
-        raise ParameterError(f"{file} exists: move it away, because the current dvc.yaml gets this name")
+    file = folder / "dvc.yaml"
+    earlier = folder / EARLIER
+    if not earlier.exists() or not file.exists():
+        return
+    if file.read_text(encoding="utf-8") != _text(clip=clip):
+        raise ParameterError(f"{earlier} exists: move it away, because the current dvc.yaml gets this name")
+
+
+def _text(*, clip: bool) -> str:
+    return dvc_yaml(DEMO if clip else (*DEMO, *CLIP))
 
 
 def _add_lines(file: Path, lines: Iterable[str]) -> None:

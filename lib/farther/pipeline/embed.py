@@ -9,6 +9,7 @@ from pathlib import Path
 
 from farther.datasets import image_roots
 from farther.params import section
+from farther.pipeline.adoption import withdraw_if_changed
 from farther.registry import build
 from farther.similarity import EmbedParams, Encoder, EncoderParams, embed_dataset
 from farther.stage import run_stage
@@ -19,6 +20,7 @@ OUTPUT = "artifacts/embeddings"
 
 def main() -> None:
     """Reads `embed`, the roots of `datasets` and their tables; writes artifacts/embeddings/<dataset>."""
+    withdraw_if_changed("embed")
     encoder = Encoder(build(EncoderParams, "params.yaml: embed.encoder", section("embed", "encoder")))
     params = build(EmbedParams, "params.yaml: embed.images", section("embed", "images"))
     for name, root in image_roots(section("datasets"), ARTIFACTS / "tables").items():

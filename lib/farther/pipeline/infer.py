@@ -17,6 +17,7 @@ from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.proposals import ImportedBoxes, read_sources, selections
 from farther.errors import ParameterError
 from farther.params import run_entry, section
+from farther.pipeline.adoption import withdraw_if_changed
 from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.schema import read_typed
@@ -28,6 +29,7 @@ OUTPUT = "artifacts/regions/{}"
 
 def main(run: str) -> None:
     """Reads `detectors.RUN`, `inference`, roots of `datasets`; writes artifacts/{regions,proposals,passes}/RUN."""
+    withdraw_if_changed("infer", run)
     entry = run_entry(run)
     detector = detectors.of_entry(entry)
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
