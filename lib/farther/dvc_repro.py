@@ -8,20 +8,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from farther.cores import has_gpu, keep_to_share
+from farther.dvc_internals import (
+    commands,
+    make_command,
+    named_stages,
+    planned_stages,
+    process_options,
+)
+from farther.pipeline.stages import stage_of
 
 #: What became of a stage.
 MADE, UNCHANGED, FAILED = "made", "unchanged", "failed"
-#: Stages that use a GPU where there is one: then one of them at a time, on all cores.
-ON_GPU = ("infer", "embed")
-#: Stages that measure times: nothing runs beside them.
-ALONE = ("cost",)
+#: Set to 1 for the commands of stages that are forced: what they kept from earlier runs is made again.
+FORCE = "FARTHER_FORCE"
 #: Seconds between two versions of dvc.lock: DVC takes half a second for each.
 PAUSE = 5.0
 #: Seconds that stages have for their end after an interruption, before the next.
@@ -41,8 +47,8 @@ class Watcher(Protocol):
         """A stage ended: its outputs were made, also by taking them from DVC's cache; or see `UNCHANGED`, `FAILED`."""
 
 
-class Turns:
-    """DVC's lock of a project, which keeps other processes away, for the threads of this one.
+class ThreadSafeRepoLock:
+    """DVC's lock of a project, which keeps other processes away, made safe for the threads of this one.
 
     Args:
         lock: DVC's.
@@ -50,7 +56,7 @@ class Turns:
 
     def __init__(self, lock: Any):
         self._lock = lock
-        self._turn = threading.Lock()
+        self._thread_lock = threading.Lock()
         self._holder: int | None = None
 
     @property
@@ -64,11 +70,11 @@ class Turns:
         Raises:
             dvc.lock.LockError: another process holds it for some seconds.
         """
-        self._turn.acquire()
+        self._thread_lock.acquire()
         try:
             self._lock.lock()
         except BaseException:
-            self._turn.release()
+            self._thread_lock.release()
             raise
         self._holder = threading.get_ident()
 
@@ -77,7 +83,7 @@ class Turns:
         if self.is_locked:
             self._holder = None
             self._lock.unlock()
-            self._turn.release()
+            self._thread_lock.release()
 
     def __enter__(self) -> None:
         self.lock()
@@ -92,25 +98,24 @@ class Pipeline:
     Args:
         targets: Names of stages; all where there are none.
         first: Names of stages that come, with what they depend on, before others that could run.
+        force: Whether the targets run even if nothing changed; what they depend on runs only if it changed.
 
     Raises:
         dvc.exceptions.DvcException: dvc.yaml, dvc.lock or a target is wrong.
     """
 
-    def __init__(self, targets: Sequence[str] = (), first: Sequence[str] = ()):
+    def __init__(self, targets: Sequence[str] = (), first: Sequence[str] = (), *, force: bool = False):
         from dvc.repo import Repo
 
         logging.getLogger("dvc").setLevel(logging.WARNING)  # its lines and bars would mix with those of stages
         self._repo = Repo()
-        planned: dict[Any, list[Any]] = {}
-
-        def plan(stage: Any, upstream: list[Any], **_: Any) -> None:
-            planned[stage] = upstream
-
-        self._repo.reproduce(list(targets) or None, repro_fn=plan)  # DVC's order; nothing runs
+        planned = planned_stages(self._repo, targets)
+        self._forced: set[Any] = set()
+        if force:
+            self._forced.update(named_stages(self._repo, targets) if targets else planned)
         early = _with_upstream((stage for stage in planned if stage.addressing in first), planned)
         self._waiting = {stage: set(planned[stage]) for stage in sorted(planned, key=lambda stage: stage not in early)}
-        self._repo.lock = self._turns = Turns(self._repo.lock)
+        self._repo.lock = self._lock = ThreadSafeRepoLock(self._repo.lock)
         self._running: dict[Any, int] = {}
         self._threads: list[threading.Thread] = []
         self._ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
@@ -129,9 +134,9 @@ class Pipeline:
         """
         from dvc.repo import lock_repo
 
-        commands = _commands(partial(self._execute, watcher))
-        with lock_repo(self._repo), self._repo.scm_context(quiet=True), commands:
-            self._turns.unlock()
+        replaced = commands(partial(self._execute, watcher))
+        with lock_repo(self._repo), self._repo.scm_context(quiet=True), replaced:
+            self._lock.unlock()
             failure = None
             try:
                 while self._running or (self._waiting and failure is None):
@@ -142,7 +147,7 @@ class Pipeline:
                 self._stop(watcher)
                 raise
             finally:
-                self._turns.lock()
+                self._lock.lock()
                 self._write_lock()
         if failure is not None:
             raise failure
@@ -152,17 +157,23 @@ class Pipeline:
         ready = [stage for stage, others in self._waiting.items() if not others]
         for stage in ready:
             free = sorted(set(range(jobs)) - set(self._running.values()))
-            kind, beside = _kind(stage), {_kind(other) for other in self._running}
-            on_gpu = kind in ON_GPU and has_gpu()
-            waits = (beside and kind in ALONE) or beside.intersection(ALONE) or (on_gpu and beside.intersection(ON_GPU))
-            if not free or waits:
+            if not free or not self._may_begin(stage):
                 continue
-            is_alone = not beside and (kind in ALONE or len(ready) == 1)
+            is_alone = not self._running and (_runs_alone(stage) or len(ready) == 1)
+            parts = 1 if is_alone or _is_on_gpu(stage) else jobs
             self._running[stage] = free[0]
             del self._waiting[stage]
-            parts = 1 if on_gpu or is_alone else jobs
-            self._threads.append(threading.Thread(target=self._work, args=(stage, watcher, free[0] % parts, parts)))
-            self._threads[-1].start()
+            thread = threading.Thread(target=self._work, args=(stage, watcher, free[0] % parts, parts))
+            self._threads.append(thread)
+            thread.start()
+
+    def _may_begin(self, stage: Any) -> bool:
+        """Whether a stage can run beside those that run now."""
+        if self._running and _runs_alone(stage):
+            return False
+        if any(_runs_alone(other) for other in self._running):
+            return False
+        return not _is_on_gpu(stage) or not any(_is_on_gpu(other) for other in self._running)
 
     def _finish(self) -> Exception | None:
         """Waits until a stage ended; the error of one that failed."""
@@ -207,8 +218,8 @@ class Pipeline:
         self._ended.put((stage, error))
 
     def _reproduce(self, stage: Any) -> str:
-        with self._turns:
-            if stage.reproduce() is None:
+        with self._lock:
+            if stage.reproduce(force=stage in self._forced) is None:
                 return UNCHANGED
             self._unwritten.append(stage)
             if time.monotonic() - self._written > PAUSE:
@@ -230,34 +241,22 @@ class Pipeline:
         """
         from dvc.exceptions import DvcException
         from dvc.stage.exceptions import StageCmdFailedError
-        from dvc.stage.run import _make_cmd, get_executable, prepare_kwargs
 
         earlier = _dependencies(stage)
-        self._turns.unlock()
+        self._lock.unlock()
         try:
             for command in stage.cmd if isinstance(stage.cmd, list) else stage.cmd.splitlines():
-                started = prepare_kwargs(stage, run_env=options.get("run_env"))
-                if status := watcher.execute(stage.addressing, _make_cmd(get_executable(), command), started):
+                started = process_options(stage, options.get("run_env"))
+                if stage in self._forced:
+                    started["env"][FORCE] = "1"
+                if status := watcher.execute(stage.addressing, make_command(command), started):
                     raise StageCmdFailedError(command, status)
         finally:
-            self._turns.lock()
+            self._lock.lock()
         later = _dependencies(stage)
         if changed := [name for name in later if later[name] != earlier.get(name)]:
             problem = "changed while the stage ran, so its results are not recorded; run it again"
             raise DvcException(f"{', '.join(changed)} {problem}")
-
-
-@contextmanager
-def _commands(execute: Callable[..., None]) -> Iterator[None]:
-    """Has DVC call a function in place of the one that runs a stage's command without the lock."""
-    from dvc.stage import run
-
-    usual = run.unlocked_repo
-    run.unlocked_repo = lambda _: execute
-    try:
-        yield
-    finally:
-        run.unlocked_repo = usual
 
 
 def _dependencies(stage: Any) -> dict[str, Any]:
@@ -271,8 +270,15 @@ def _dependencies(stage: Any) -> dict[str, Any]:
     return found
 
 
-def _kind(stage: Any) -> str:
-    return str(stage.addressing).partition("@")[0]
+def _runs_alone(stage: Any) -> bool:
+    known_stage = stage_of(stage.addressing)
+    return known_stage is not None and known_stage.runs_alone
+
+
+def _is_on_gpu(stage: Any) -> bool:
+    """Whether a stage uses a GPU of this machine: one of these runs at a time, on all cores."""
+    known_stage = stage_of(stage.addressing)
+    return known_stage is not None and known_stage.uses_gpu and has_gpu()
 
 
 def _with_upstream(stages: Iterable[Any], planned: Mapping[Any, Sequence[Any]]) -> set[Any]:

@@ -19,16 +19,16 @@ from tests.support.clock import calls_take
 
 from farther.code import packages_of
 from farther.command import main
+from farther.command.doctor import ingest
 from farther.command.doctor.estimate import REGIONS, _many, _sample, estimate
 from farther.command.doctor.images import made_with, split_images, subset_images
+from farther.command.doctor.inspection import Inspection
 from farther.command.doctor.machine import dvc_locks
 from farther.command.project import Project
 from farther.detectors import of_entry
 from farther.detectors.check import check_passes
 from farther.errors import DataError, ParameterError
 from farther.params import parse, read_params
-from farther.pipeline import ingest
-from farther.pipeline.inspection import Inspection
 from farther.tables import Header, Regions
 
 

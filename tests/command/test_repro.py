@@ -386,3 +386,95 @@ def test_what_a_stage_reads_and_someone_changes_meanwhile_is_not_taken_for_what_
     (tmp_path / "during").write_text("sed -i s/unread/other/ params.yaml")  # what no stage takes may change
     (tmp_path / "list.txt").write_text("three\n")
     assert repro(tmp_path).returncode == 0
+
+
+FORCED = """
+stages:
+  one:
+    cmd: python step.py one
+    deps: [step.py]
+    outs: [artifacts/one]
+  two:
+    cmd: python step.py two
+    deps: [artifacts/one]
+    outs: [artifacts/two]
+"""
+
+#: Writes its name; adds what the variable says to a file that no stage depends on.
+COUNTED = """
+import os, pathlib, sys
+pathlib.Path("artifacts").mkdir(exist_ok=True)
+pathlib.Path("artifacts", sys.argv[1]).write_text(sys.argv[1])
+with open("ran", "a") as file:
+    print(sys.argv[1], os.environ.get("FARTHER_FORCE"), file=file)
+"""
+
+
+@pytest.fixture
+def forced(tmp_path, monkeypatch) -> Path:
+    """A project of two stages, one after the other, that ran once."""
+    monkeypatch.delenv("FARTHER_FORCE", raising=False)
+    monkeypatch.chdir(write(tmp_path, FORCED, "{}", {"step.py": COUNTED}))
+    done = repro(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ran(tmp_path) == ["one None", "two None"]
+    return tmp_path
+
+
+def ran(folder: Path) -> list[str]:
+    """The stages that ran since it was asked last, each with the value of FARTHER_FORCE."""
+    file = folder / "ran"
+    lines = file.read_text().splitlines() if file.exists() else []
+    file.unlink(missing_ok=True)
+    return lines
+
+
+def test_a_forced_stage_runs_again_and_is_told_but_not_what_it_depends_on(forced):
+    done = repro(forced, "--force", "two")
+    assert done.returncode == 0, done.stderr
+    assert ran(forced) == ["two 1"]
+
+
+def test_all_stages_are_forced_where_none_is_named(forced):
+    assert repro(forced, "--force").returncode == 0
+    assert ran(forced) == ["one 1", "two 1"]
+    assert repro(forced).returncode == 0
+    assert ran(forced) == []
+
+
+def test_what_a_forced_stage_depends_on_runs_where_it_changed_and_is_not_forced(forced):
+    (forced / "step.py").write_text(f"{COUNTED}\n# another\n")
+    assert repro(forced, "--force", "two").returncode == 0
+    assert ran(forced) == ["one None", "two 1"]
+
+
+def lacking(monkeypatch):
+    """Has this process see a DVC without a name that it needs; `dvc`, another process, has it."""
+    monkeypatch.delattr("dvc.stage.run._make_cmd")
+
+
+def test_a_dvc_that_lacks_a_private_name_runs_by_itself_and_one_line_says_so(forced, monkeypatch, capfd):
+    lacking(monkeypatch)
+    (forced / "step.py").write_text(f"{COUNTED}\n# another\n")
+    assert main(["repro", "two", "--jobs", "2"]) == 0
+    printed = capfd.readouterr()
+    (line,) = [line for line in printed.err.splitlines() if "DVC" in line]
+    assert "has no dvc.stage.run._make_cmd: stages run one after the other, by dvc repro two" in line
+    assert ran(forced) == ["one None"]  # what it makes is as before
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [((), ["one 1", "two 1"]), (("two",), ["two 1"])],
+)
+def test_such_a_dvc_forces_the_same_stages(forced, monkeypatch, capfd, targets, expected):
+    lacking(monkeypatch)
+    assert main(["repro", "--force", *targets]) == 0
+    assert ran(forced) == expected
+
+
+def test_the_exit_status_of_such_a_dvc_is_passed_on(forced, monkeypatch, capfd):
+    lacking(monkeypatch)
+    (forced / "step.py").write_text("raise SystemExit(3)")
+    alone = subprocess.run([sys.executable, "-m", "dvc", "repro"], env=environment(), check=False).returncode
+    assert main(["repro"]) == alone != 0

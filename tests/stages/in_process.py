@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-
 #: The stages of a run that read tables only, in their order.
 OF_RUN = ("fit", "score", "proposals", "evaluate", "choose")
 

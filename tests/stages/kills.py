@@ -23,15 +23,28 @@ from pathlib import Path
 import yaml
 
 from farther.command.doctor.machine import dvc_locks
+from farther.pipeline.stages import STAGES as TABLE
+from farther.pipeline.stages import Stage
 from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]
-STAGES = (
-    "demo", "ingest voc", "ingest coco", "derive blank voc_blank", "derive paste voc_pasted",
-    "derive corrupt voc_shifted", "curate", "embed", "stratify", "infer voc-faster_rcnn", "fit voc-faster_rcnn",
-    "score voc-faster_rcnn", "proposals voc-faster_rcnn", "evaluate voc-faster_rcnn", "choose voc-faster_rcnn", "cost",
-    "report",
-)  # fmt: skip
+#: Arguments of the commands of stages that are repeated, by the section that they are repeated over.
+ARGUMENTS = {
+    "datasets": ("voc", "coco"),
+    "derived": ("blank voc_blank", "paste voc_pasted", "corrupt voc_shifted"),
+    "detectors": ("voc-faster_rcnn",),
+}
+
+
+def commands(stage: Stage) -> list[str]:
+    """Names of a stage with the arguments that its script is run with."""
+    if stage.section is None:
+        return [stage.name]
+    return [f"{stage.name} {arguments}" for arguments in ARGUMENTS[stage.section]]
+
+
+#: All stages but `code`, which runs first.
+STAGES = tuple(command for stage in TABLE[1:] for command in commands(stage))
 #: Stages that do all of their work again, in seconds: they are run twice only where they are killed.
 SLOW = ("demo", "derive corrupt voc_shifted")
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.

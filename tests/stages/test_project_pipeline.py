@@ -1,7 +1,6 @@
 """The pipeline of a project, which the package writes."""
 
 import importlib.util
-import re
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,76 @@ from farther.pipeline import CLIP, DEMO, dvc_yaml, write_pipeline
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("without", [DEMO, (*DEMO, *CLIP)])
-def test_a_project_has_all_stages_but_those_left_out_and_each_starts_the_package(without):
-    text = dvc_yaml(without)
-    stages = yaml.safe_load(text)["stages"]
-    assert set(stages) == set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]) - set(without)
-    for name, stage in stages.items():
-        module = re.match(r"python -m (farther\.pipeline\.\w+)", stage.get("do", stage)["cmd"])[1]
-        assert importlib.util.find_spec(module), name
-    assert stages["code"]["always_changed"]
-    assert "stages/" not in text and "lib" not in stages["code"]["deps"]
-    assert ("${embed.weights}" in text) is ("embed" in stages)
+def own() -> dict[str, dict]:
+    """The stages of this repository's dvc.yaml."""
+    return yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+def body(stage: dict) -> dict:
+    return stage.get("do", stage)
+
+
+@pytest.mark.parametrize("without", [DEMO, (*DEMO, *CLIP)], ids=["with CLIP", "without CLIP"])
+def test_a_project_has_all_stages_but_those_left_out_in_the_same_order(without):
+    stages = yaml.safe_load(dvc_yaml(without))["stages"]
+    assert list(stages) == [name for name in own() if name not in without]
+
+
+@pytest.mark.parametrize("name", [name for name in own() if name not in (*DEMO, "code")])
+def test_a_stage_of_a_project_with_clip_is_that_of_this_repository_but_for_its_command(name):
+    stage = yaml.safe_load(dvc_yaml(DEMO))["stages"][name]
+    command = body(stage).pop("cmd")
+    expected = own()[name]
+    own_command = body(expected).pop("cmd")
+    assert stage == expected
+    script, *arguments = own_command.removeprefix("python stages/").split()
+    assert command.split() == ["python", "-m", f"farther.pipeline.{script.removesuffix('.py')}", *arguments]
+    assert importlib.util.find_spec(command.split()[2])
+
+
+def test_a_project_without_clip_lacks_what_the_stages_of_clip_make_and_read_and_nothing_else():
+    with_clip = yaml.safe_load(dvc_yaml(DEMO))["stages"]
+    without_clip = yaml.safe_load(dvc_yaml((*DEMO, *CLIP)))["stages"]
+    differences = {}
+    for name, stage in without_clip.items():
+        for key, values in body(with_clip[name]).items():
+            remaining = body(stage)[key]
+            if remaining != values:
+                differences[name, key] = [value for value in values if value not in remaining]
+                assert [value for value in values if value in remaining] == remaining
+    assert differences == {
+        ("infer", "deps"): ["${embed.weights}"],
+        ("infer", "params"): ["embed.encoder"],
+        ("report", "deps"): ["artifacts/similarity"],
+    }
+
+
+def test_the_stage_code_of_a_project_always_runs_and_names_no_file_of_the_library():
+    code = yaml.safe_load(dvc_yaml())["stages"]["code"]
+    assert code == {
+        **own()["code"],
+        "cmd": "python -m farther.pipeline.code_digests",
+        "deps": ["extensions"],
+        "always_changed": True,
+    }
+
+
+def test_comments_are_kept_above_their_stages_and_those_of_stages_that_are_left_out_are_not():
+    own_lines = (ROOT / "dvc.yaml").read_text().splitlines()
+    lines = dvc_yaml((*DEMO, *CLIP)).splitlines()
+    head = own_lines[: own_lines.index("stages:")]
+    assert lines[: len(head)] == head
+    for number, line in enumerate(own_lines):
+        name = line.strip().rstrip(":")
+        if not line.startswith("  ") or line.startswith("   ") or name not in own():
+            continue
+        above = own_lines[number - 1]
+        if not above.startswith("  #"):
+            continue
+        if name in (*DEMO, *CLIP):
+            assert above not in lines
+        else:
+            assert lines[lines.index(line) - 1] == above
 
 
 def test_an_edited_pipeline_is_kept_once_and_never_lost(tmp_path):

@@ -55,8 +55,7 @@ def init(
 
     check = f"{'' if folder == Path() else f'cd {shlex.quote(str(folder))}; '}farther doctor"
     if pipeline:
-        write_pipeline(folder, clip=bool(Project(folder / "params.yaml").section("embed")))
-        say(f"wrote {folder / 'dvc.yaml'}")
+        _rewrite_pipeline(folder)
         next_step(check)
         return
     lookup = projects.Lookup.open(ROOT / "data", wordnet, clip)
@@ -76,6 +75,22 @@ def init(
     say("What was read and assumed, doubtful points first; edit what is wrong:")
     say("\n".join(made.assumed()))
     next_step("the same command without --dry-run" if dry_run else check)
+
+
+def _rewrite_pipeline(folder: Path) -> None:
+    """Writes dvc.yaml for this version; regions and embeddings that only code changed for are kept."""
+    from farther.command.earlier_project import adopt_results
+    from farther.pipeline import check_replaceable, write_pipeline
+
+    has_clip = bool(Project(folder / "params.yaml").section("embed"))
+    check_replaceable(folder, clip=has_clip)
+    for stage in adopt_results(folder):
+        if stage.reason is None:
+            say(f"{stage.address}: unchanged, its results are kept")
+        else:
+            say(f"{stage.address}: runs again ({stage.reason})")
+    write_pipeline(folder, clip=has_clip)
+    say(f"wrote {folder / 'dvc.yaml'}")
 
 
 def _asked(id: Path | None, ood: list[Path] | None, detector: list[Path] | None) -> tuple[Path, list[Path], list[Path]]:

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from farther.pipeline.stages import stage_of
+
 #: Serves what is asked for: not imported here, as that takes a third of a second.
 SERVER = "farther.pipeline.in_turn"
-#: Stages of which there are many, by what they import: those of one group share processes.
-GROUPS = {"infer": "networks", "evaluate": "tables", "proposals": "tables"}
-
 #: A group, and the cores of the processes.
 Kind = tuple[str, tuple[int, ...]]
 
@@ -71,7 +70,9 @@ class Processes:
             command, options: What `subprocess.Popen` would take.
             out, err: Where it prints.
         """
-        group, arguments = GROUPS.get(stage.partition("@")[0]), _arguments(command)
+        known_stage = stage_of(stage)
+        group = None if known_stage is None else known_stage.process_group
+        arguments = _arguments(command)
         if group is None or arguments is None or not hasattr(os, "sched_getaffinity"):
             return Started(subprocess.Popen(command, stdout=out, stderr=err, **options))
         kind = group, tuple(sorted(os.sched_getaffinity(0)))

@@ -6,7 +6,9 @@ import logging
 import os
 import re
 import selectors
+import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +18,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Annotated, Any
 
+import typer
+
 from farther.command.doctor.machine import dvc_locks
 from farther.command.output import coloured, next_step, width
 from farther.command.processes import Processes, Started
 from farther.command.project import Project, argument, option
 from farther.cores import count_cores, free_memory
-from farther.dvc_repro import FAILED, UNCHANGED, Pipeline
+from farther.dvc_internals import unsupported
+from farther.dvc_repro import FAILED, FORCE, UNCHANGED, Pipeline
 from farther.errors import ParameterError, choose
 from farther.terminal import printable, say
 
@@ -58,13 +63,15 @@ def repro(
     targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.", _stages)] = None,
     first: Annotated[str | None, option("RUN", "Evaluate this run before others.", "detectors")] = None,
     jobs: Annotated[int | None, option("N", "Most stages at the same time; by default one per core.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Compute STAGE again even if nothing changed.")] = False,
 ) -> int:
     """Run the stages that changed, side by side, one line each.
 
     Runs what `dvc repro` would run, as many stages at the same time as there are cores and 4 GiB of free memory; on a
     GPU, inference runs one stage at a time. Prints a line for each stage that ran: its number, the time since the
     start, and its duration. Errors are printed in full; everything that a stage prints is in
-    artifacts/.work/logs/STAGE.log. The exit status is that of `dvc repro`.
+    artifacts/.work/logs/STAGE.log. The exit status is that of `dvc repro`. With --force, the stages that are named, or
+    all where none is, compute everything again, also what they kept from earlier runs.
 
     \b
     Examples:
@@ -72,19 +79,58 @@ def repro(
       farther repro evaluate@voc-vos
       farther repro --first voc-vos    # its table comes before the other runs
       farther repro --jobs 1           # one stage after the other
+      farther repro --force fit@voc-vos
     """
     project = Project()
     if jobs is not None and jobs < 1:
         raise ParameterError(f"--jobs: expected 1 or more, found {jobs}")
     if first is not None:
         choose("run", first, project.section("detectors"))
+    problem = unsupported()
+    if problem is not None:
+        return _repro_by_dvc(problem, targets or [], force=force)
     early = {} if first is None else {f"{EVALUATE}{first}": partial(_first_result, project, first)}
     shown = Progress(0 if targets else len(_stages(project)), early)
-    status = shown.follow(targets or [], list(early), jobs or usual_jobs())
+    status = shown.follow(targets or [], list(early), jobs or usual_jobs(), force=force)
     if not status:
         shown.finish()
         next_step("farther repro" if targets and "report" not in targets else "farther summary")
     return status
+
+
+def _repro_by_dvc(problem: str, targets: Sequence[str], *, force: bool) -> int:
+    """Runs `dvc repro`; returns its exit status.
+
+    Args:
+        problem: Why this DVC cannot run stages side by side.
+        targets: Names of stages; all where there are none.
+        force: Whether these run even if nothing changed.
+    """
+    usual = ["repro", *targets]
+    forced = ["repro", "--force", *targets]
+    if not force:
+        steps = [usual]
+    elif not targets:
+        steps = [forced]
+    else:  # `dvc repro --force` alone would also force what the targets depend on
+        steps = [usual, [*forced, "--single-item"]]
+    shown = "; ".join(shlex.join(["dvc", *arguments]) for arguments in steps)
+    say(f"{problem}: stages run one after the other, by {shown}", file=sys.stderr)
+    for arguments in steps:
+        environment = _with_python(os.environ)
+        if "--force" in arguments:
+            environment[FORCE] = "1"
+        command = [sys.executable, "-m", "dvc", *arguments]
+        status = subprocess.run(command, env=environment, check=False).returncode
+        if status:
+            return status
+    return 0
+
+
+def _with_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables with the folder of this Python first in PATH: stages run `python`."""
+    folder = str(Path(sys.executable).parent)
+    return {**environment, "PATH": os.pathsep.join([folder, environment.get("PATH", os.defpath)])}
 
 
 def usual_jobs() -> int:
@@ -138,16 +184,16 @@ class Progress:
     _stopped: bool = False
     _turn: Lock = field(default_factory=Lock)
 
-    def follow(self, targets: Sequence[str], first: Sequence[str], jobs: int) -> int:
+    def follow(self, targets: Sequence[str], first: Sequence[str], jobs: int, *, force: bool = False) -> int:
         """Runs stages; returns the exit status of `dvc repro`, 130 after Ctrl-C.
 
         Args:
-            targets, first: See `farther.dvc_repro.Pipeline`.
+            targets, first, force: See `farther.dvc_repro.Pipeline`.
             jobs: Most stages at the same time.
         """
         log = logging.getLogger("dvc")
         try:
-            Pipeline(targets, first).run(self, jobs)
+            Pipeline(targets, first, force=force).run(self, jobs)
             return 0
         except KeyboardInterrupt:
             self._clear()
@@ -175,8 +221,7 @@ class Progress:
 
     def execute(self, stage: str, command: str | list[str], options: Mapping[str, Any]) -> int:
         """See `farther.dvc_repro.Watcher`."""
-        path = os.pathsep.join([str(Path(sys.executable).parent), options["env"]["PATH"]])
-        options = {**options, "env": {**options["env"], "PATH": path}}
+        options = {**options, "env": _with_python(options["env"])}
         read, write = _terminal() if self.on_terminal else os.pipe()
         printed, out = os.pipe()
         LOGS.mkdir(parents=True, exist_ok=True)

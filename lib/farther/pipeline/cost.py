@@ -6,11 +6,11 @@ whose fitted state is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farther import detectors
 from farther.datasets import image_roots
@@ -19,7 +19,6 @@ from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import Pass, read_passes
 from farther.detectors.proposals import read_sources, selections
 from farther.detectors.settings import ProposalSelection
-from farther.errors import Finding, refused
 from farther.evaluation.cost import (
     CostParams,
     RunFolders,
@@ -40,9 +39,6 @@ from farther.tables.documents import write_json
 from farther.tables.files import inside
 from farther.tables.stored import NetworkTimes, RunCost, RunTimes, read_cost, read_times
 from farther.terminal import say
-
-if TYPE_CHECKING:
-    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/cost.json"
@@ -117,11 +113,6 @@ def _summary(times: RunTimes) -> str:
     parts = {"detector": times["detector"], **times["passes"], **times["proposals"]}
     said = [f"{name} {ms:.1f} ms per image" for name, ms in parts.items() if ms is not None]
     return ", ".join(said) or "not measured"
-
-
-def check(project: Inspection) -> Iterator[Finding]:
-    """The section `cost`."""
-    yield from refused("cost", lambda: build(CostParams, "cost", project.section("cost")))
 
 
 if __name__ == "__main__":

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from farther.curation import TablesFolder, benchmark, curate
-from farther.errors import Finding
 from farther.keyed import write_record
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
 from farther.terminal import say
-
-if TYPE_CHECKING:
-    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/splits"
@@ -36,17 +30,6 @@ def main() -> None:
         for warning in curation.warnings:
             say(f"{name}: warning: {warning}")
     write_record(OUTPUT)
-
-
-def check(project: Inspection) -> Iterator[Finding]:
-    """Entries of `benchmarks` and the files that they name; what the stage warned about when it ran last."""
-    from farther.curation.check import check_benchmark
-    from farther.tables.stored import curate_warnings
-
-    for name, params in project.section("benchmarks").items():
-        yield from check_benchmark(name, params, project.section("datasets"))
-        for text in curate_warnings(ARTIFACTS / "splits" / name):
-            yield Finding("warnings", name, "note", text)
 
 
 if __name__ == "__main__":

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from farther.curation import TablesFolder
 from farther.datasets import image_roots
 from farther.datasets.coco import COCO
 from farther.derived import Scenes, derived
-from farther.errors import Finding, refused
 from farther.keyed import write_record
 from farther.params import DERIVED, section
 from farther.pipeline.ingest import store
 from farther.stage import run_stage
 from farther.tables.documents import write_json
-
-if TYPE_CHECKING:
-    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = DERIVED
@@ -36,13 +29,6 @@ def main(kind: str, name: str) -> None:
     subsets = tuple(sorted(file.stem.removeprefix("instances_") for file in (out / "annotations").iterdir()))
     store(COCO(root=out, subset_names=subsets), name)
     write_record(out)
-
-
-def check(project: Inspection) -> Iterator[Finding]:
-    """Entries of `derived`."""
-    for kind, entries in project.section("derived").items():
-        for name, values in (entries or {}).items():
-            yield from refused(f"derived.{kind}.{name}", partial(derived, kind, name, values))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farther.curation import benchmark
-from farther.errors import Finding, refused
 from farther.keyed import write_record
 from farther.params import section
 from farther.registry import build
@@ -21,9 +19,6 @@ from farther.similarity import (
 )
 from farther.stage import run_stage
 from farther.terminal import say
-
-if TYPE_CHECKING:
-    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/similarity"
@@ -58,14 +53,6 @@ def _stratified(
 
 def _distances(summary: dict[str, float]) -> list[str]:
     return [distance for distance in ("ID", "near", "far", "farther") if distance in summary]
-
-
-def check(project: Inspection) -> Iterator[Finding]:
-    """The section `stratify`."""
-    settings = {key: value for key, value in project.section("stratify").items() if key != "wordnet"}
-    yield from refused("stratify", lambda: build(StratifyParams, "stratify", settings))
-    if words := project.section("stratify").get("wordnet"):
-        yield from refused("stratify.wordnet", lambda: build(WordNetParams, "stratify.wordnet", words))
 
 
 if __name__ == "__main__":

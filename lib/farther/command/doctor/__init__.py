@@ -62,15 +62,17 @@ def doctor(
 def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     """All findings about a project; `quick` opens neither annotations nor checkpoints, and tests no GPU."""
     from farther.command.doctor import machine
+    from farther.command.doctor.inspection import Inspection
     from farther.command.doctor.packages import packages
     from farther.command.doctor.pipeline import pipeline
-    from farther.pipeline import STAGES
-    from farther.pipeline.inspection import Inspection
+    from farther.pipeline.stages import STAGES
 
     inspection = Inspection(project.params, quick)
     checks: dict[str, Callable[[], Iterable[Finding]]] = {"packages": lambda: packages(project)}
     for stage in STAGES:
-        checks[stage] = partial(import_module(f"farther.pipeline.{stage}").check, inspection)
+        if stage.has_check:
+            module = import_module(f"farther.command.doctor.{stage.name}")
+            checks[stage.name] = partial(module.check, inspection)
     findings, stopped = pipeline(project), {}
     for name, check in checks.items():
         try:

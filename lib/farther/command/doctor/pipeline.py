@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from farther.command.earlier_project import is_earlier
 from farther.command.project import Project
 from farther.errors import Finding
 
@@ -19,6 +20,11 @@ EARLIER = (
     "`farther init --pipeline`, move your methods from data/methods to extensions/, then delete lib and stages/"
 )
 
+#: What a project needs whose pipeline fits, scores and evaluates in one stage.
+WITHOUT_FIT = (
+    "written by an earlier version, with one stage for fit, score and evaluate: run `farther init --pipeline`, which "
+    "keeps yours as dvc.yaml.earlier, and regions that did not change"
+)
 
 #: Where the demo's datasets are written.
 DRAWN = "artifacts/demo/"
@@ -36,6 +42,8 @@ def pipeline(project: Project) -> list[Finding]:
     if (project.folder / "lib").is_symlink():
         return [Finding("pipeline", "dvc.yaml", "wrong", EARLIER)]
     stages = (read_yaml(file) or {}).get("stages") or {}
+    if is_earlier(stages):
+        return [Finding("pipeline", "dvc.yaml", "wrong", WITHOUT_FIT)]
     if not draws_demo(project):
         stages.pop("demo", None)  # nothing depends on it
     texts = {f: None for name, stage in stages.items() for f in _lacking(project, name, stage)}

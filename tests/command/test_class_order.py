@@ -8,9 +8,9 @@ from PIL import Image
 from pydantic.dataclasses import dataclass
 
 from farther import datasets, detectors
+from farther.command.doctor.class_order import check_order
 from farther.curation import Rules
 from farther.detectors import Detector
-from farther.pipeline.class_order import check_order
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 

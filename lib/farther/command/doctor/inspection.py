@@ -19,15 +19,16 @@ ARTIFACTS = Path("artifacts")
 class Inspection:
     """A project before it runs.
 
-    Each stage has a function `check` that yields what it would refuse, as `farther.errors.Finding`, before anything
-    runs. The checks are called in the order of the stages, in the project's folder.
+    The module of a stage in `farther.command.doctor` has a function `check` that yields what the
+    stage would refuse, as `farther.errors.Finding`. The checks are called in the order of the
+    stages, in the project's folder.
 
     Args:
         params: All sections of params.yaml.
         quick: Open neither annotations nor images nor checkpoints.
 
     Attributes:
-        subsets: What was found in (dataset, subset): `ingest` looks, and `infer` needs it.
+        subsets: What the check of `ingest` found in each (dataset, subset); that of `infer` needs it.
     """
 
     params: dict[str, Any]
@@ -49,5 +50,5 @@ class Inspection:
         """The rules of a benchmark, checked."""
         from farther.curation import Rules
 
-        made = self.benchmark(benchmark)
-        return Rules(made.rules, made.protocol)
+        checked = self.benchmark(benchmark)
+        return Rules(checked.rules, checked.protocol)

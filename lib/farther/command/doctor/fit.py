@@ -1,0 +1,60 @@
+"""Checks of the stages `fit` and `score`, for `farther doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from farther.command.doctor.evaluate import check_id_split, check_id_splits
+from farther.command.doctor.inspection import Inspection
+from farther.errors import Finding, choose, refused
+from farther.evaluation.threshold import ThresholdSettings
+from farther.registry import build
+from farther.scoring.entries import read_entry
+from farther.scoring.inputs import FitSection
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """The sections `threshold`, of each run too, and `fit`; entries of `methods`; their splits."""
+    threshold = project.section("threshold")
+    yield from refused("threshold", partial(build, ThresholdSettings, "threshold", threshold))
+    yield from _check_fit(project)
+    passes: set[str] = set()
+    for run, entry in project.section("detectors").items():
+        passes.update((entry or {}).get("passes") or {})
+        rule = {**threshold, **((entry or {}).get("threshold") or {})}
+        yield from refused(f"detectors.{run}", partial(build, ThresholdSettings, "threshold", rule))
+    for name, values in project.section("methods").items():
+        yield from refused(f"methods.{name}", partial(_check_method, project, name, values or {}))
+        pass_name = (values or {}).get("pass")
+        if pass_name is not None and pass_name not in passes:
+            yield Finding("warnings", f"methods.{name}", "note", f"no run has a pass {pass_name!r}")
+
+
+def _check_fit(project: Inspection) -> Iterator[Finding]:
+    """The section `fit`, and whether the benchmarks have the splits that it names."""
+    section = project.section("fit")
+    yield from refused("fit", partial(build, FitSection, "fit", section))
+    split = section.get("split", FitSection.split)
+    calibration_split = section.get("calibration_split", FitSection.calibration_split)
+    if split == calibration_split:
+        problem = "methods are fitted on the regions that τ is chosen on: it keeps a smaller share of other ID regions"
+        yield Finding("warnings", "fit", "note", problem)
+    splits = {"fit.split": split, "fit.calibration_split": calibration_split}
+    yield from check_id_splits(project, splits)
+
+
+def _check_method(project: Inspection, name: str, values: dict[str, Any]) -> None:
+    """Refuses an unknown method, and splits to search or to fit on that a benchmark lacks."""
+    entry = read_entry(name, values)
+    if entry.fit_split is not None:
+        for benchmark in project.section("benchmarks"):
+            check_id_split(project, benchmark, f"methods.{name}.fit_on", entry.fit_split)
+    choice = entry.search or entry.oracle
+    if choice is None:
+        entry.create()
+        return
+    for benchmark in project.section("benchmarks"):
+        known = project.benchmark(benchmark).splits
+        choose(f"OOD split of {benchmark}", choice.ood_split, known)

@@ -1,0 +1,45 @@
+"""Checks of the stage `ingest`, for `farther doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from farther import datasets
+from farther.command.doctor.inspection import ARTIFACTS, Inspection
+from farther.curation import subsets_used
+from farther.datasets.check import check_dataset
+from farther.errors import Finding, refused
+from farther.tables.stored import WARNINGS, ingest_warnings
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """Entries of `datasets`; absent files; annotations and images that would be refused.
+
+    Also what the stage warned about when it ran last.
+    """
+    used = subsets_used(project.section("benchmarks"))
+    sources = project.section("sources").get("datasets") or {}
+    for name, params in project.section("datasets").items():
+        subsets = used.get(name, set())
+        invalid = refused(f"datasets.{name}", partial(datasets.create, **(params or {})))
+        if invalid:
+            yield from invalid
+        elif Path(params["root"]).is_relative_to(ARTIFACTS):
+            yield _written_by_pipeline(name, params, subsets)
+        else:
+            contents = None if project.quick else project.subsets
+            yield from check_dataset(name, params, subsets, sources.get(name), contents)
+        tables = ARTIFACTS / "tables" / name
+        for kind, count in ingest_warnings(tables)["counts"].items():
+            text = f"{kind} ({count}): see {tables / WARNINGS}"
+            yield Finding("warnings", name, "note", text)
+
+
+def _written_by_pipeline(name: str, params: Mapping[str, Any], used: Collection[str]) -> Finding:
+    """Whether a dataset that an earlier stage writes is there."""
+    if datasets.missing({name: params}, {name: used}):
+        return Finding("datasets", name, "ok", "the pipeline will write it")
+    return Finding("datasets", name, "ok", f"at {params['root']}, written by the pipeline")

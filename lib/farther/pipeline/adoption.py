@@ -1,0 +1,133 @@
+"""Results of `infer` and `embed` that an earlier version of farther made and that this one keeps.
+
+`farther init --pipeline` writes `{"adopt": true, "inputs": …}` as the record of a stage, for which
+DVC says that nothing but code changed since. The stage then keeps what is there without making it
+again, unless its inputs have changed by the time it runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from farther.params import read_params
+from farther.tables import Images
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import digest
+from farther.tables.folders import files_below, listed
+
+ADOPT = "adopt"
+#: Keys of parameters that may name folders of files: checkpoints, proposals.
+FOLDER_KEYS = ("weights", "file")
+
+
+def record_of(stage: str, run: str | None = None) -> Path:
+    """The record of what a stage made, relative to the project's folder.
+
+    Args:
+        stage: "infer" or "embed".
+        run: The run of `infer`.
+    """
+    if run is None:
+        return Path("artifacts/records", f"{stage}.json")
+    return Path("artifacts/records", stage, f"{run}.json")
+
+
+def adopt(folder: Path, stage: str, run: str | None = None) -> None:
+    """Has a stage keep what it made, as long as its inputs are those of now.
+
+    Args:
+        folder: The project's folder.
+        stage, run: See `record_of`.
+
+    Raises:
+        FartherError: an input is absent or damaged.
+    """
+    write_json(folder / record_of(stage, run), {ADOPT: True, "inputs": inputs_digest(folder, stage, run)})
+
+
+def withdraw_if_changed(stage: str, run: str | None = None) -> None:
+    """Deletes the record of an adoption where the stage's inputs have changed since.
+
+    The stage then makes everything again. It is called in the project's folder.
+
+    Args:
+        stage, run: See `record_of`.
+
+    Raises:
+        FartherError: the record or an input is damaged.
+    """
+    file = record_of(stage, run)
+    if not file.exists():
+        return
+    record = read_json(file)
+    if not isinstance(record, dict) or not record.get(ADOPT):
+        return
+    if record.get("inputs") != inputs_digest(Path(), stage, run):
+        file.unlink()
+
+
+def inputs_digest(folder: Path, stage: str, run: str | None = None) -> str:
+    """Digest of parameters, files that these name, and images that a stage reads.
+
+    Args:
+        folder: The project's folder.
+        stage, run: See `record_of`.
+
+    Raises:
+        FartherError: an input is absent or damaged.
+    """
+    params = read_params(folder / "params.yaml")
+    embed = params.get("embed") or {}
+    if run is None:
+        read: list[Any] = [embed]
+        tables = folder / "artifacts/tables"
+    else:
+        entry = params["detectors"][run]
+        read = [entry, params.get("inference"), embed.get("encoder")]
+        tables = folder / "artifacts/splits" / entry["benchmark"]
+    parts: list[str | Path] = [json.dumps(read, sort_keys=True)]
+    for key, text in _texts(read):
+        parts.extend(_files_at(folder / text, with_folders=key in FOLDER_KEYS))
+    parts.extend(_contents(tables))
+    return digest(*parts)
+
+
+def _contents(folder: Path) -> Iterator[str]:
+    """Images and class names below a folder, as texts: another version may write other columns."""
+    for file in listed(folder, "**/images.parquet"):
+        images = Images.read(file)
+        yield str(file.parent.relative_to(folder))
+        yield json.dumps([images.image_id.tolist(), images.digest.tolist()])
+    for name in ("id_classes.json", "categories.json"):
+        for file in listed(folder, f"**/{name}"):
+            yield f"{file.parent.relative_to(folder)} {json.dumps(read_json(file))}"
+
+
+def _files_at(path: Path, *, with_folders: bool) -> Iterable[str | Path]:
+    """The file at a path, or the names and files below it; nothing where there is none."""
+    try:
+        if path.is_file():
+            return [path]
+        if not with_folders or not path.is_dir():
+            return []
+    except (OSError, ValueError):  # a text that cannot be a path
+        return []
+    parts: list[str | Path] = []
+    for file in sorted(files_below(path)):
+        parts.extend([str(file.relative_to(path)), file])
+    return parts
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """(key, text) of all texts within lists and mappings: some of them are paths."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _texts(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, key)
