@@ -226,11 +226,6 @@ def write_empty(folder: Path) -> None:
         file.write_text("There is nothing to store here.\n", encoding="utf-8")
 
 
-def adopt_earlier(output: str | Path) -> None:
-    """Has the items that farther 1.0 made in an output folder taken over as they are, whatever their keys are."""
-    write_json(record_path(output), Record(adopt=True).model_dump())
-
-
 def _earlier_items(folder: Path) -> set[str]:
     """Names of the items that farther 1.0 listed in an output folder, of those that are still there."""
     file = folder / EARLIER_KEYS
@@ -410,8 +405,8 @@ class Keyed:
             if recorded.environment is not None:
                 recorded = recorded.model_copy(update={"environment": places[recorded.environment]})
             items[name] = recorded
-        self._record.items = items
-        self._record.adopt = bool(self._adoptable)
+        environments = self._record.environments
+        self._record = Record(environments=environments, items=items, adopt=bool(self._adoptable))
         write_json(self.file, self._record.model_dump())
 
 

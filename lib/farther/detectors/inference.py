@@ -146,6 +146,16 @@ def proposals_key(key: str, selection: ProposalSelection) -> str:
     return key_of([], {"regions": key, "selection": asdict(selection)})
 
 
+def network_record(folder: str | Path) -> Path:
+    """The record of the proposals that the network of a run gives.
+
+    Args:
+        folder: The folder of the run's proposals. Imported ones have records of their own, by the names of their
+            sources.
+    """
+    return record_path(folder).with_suffix("") / NETWORK_RECORD
+
+
 class ProposalFolders:
     """The proposals of a run: `<name>/<split>` is a regions folder, written in the pass that writes the regions.
 
@@ -157,8 +167,8 @@ class ProposalFolders:
     """
 
     def __init__(self, out: str | Path, wanted: Mapping[str, ProposalSelection | None], keys: Mapping[str, str]):
-        records = record_path(out).with_suffix("")
-        self._kept = Keyed(out, records / NETWORK_RECORD)
+        record = network_record(out)
+        self._kept = Keyed(out, record)
         self._wanted = {name: selection for name, selection in wanted.items() if selection is not None}
         self._keys = {
             f"{name}/{split}": proposals_key(key, selection)
@@ -170,8 +180,8 @@ class ProposalFolders:
             Path(out).mkdir(parents=True, exist_ok=True)
         imported = wanted.keys() - self._wanted.keys()
         self._kept.keep_only([*self._keys, *imported])
-        for file in records.glob("*.json"):
-            if file.name != NETWORK_RECORD and file.stem not in imported:
+        for file in record.parent.glob("*.json"):
+            if file != record and file.stem not in imported:
                 file.unlink()
 
     def of(self, split: str) -> dict[str, tuple[ProposalSelection, Path]]:

@@ -1,6 +1,6 @@
 """Results of `infer` and `embed` that an earlier version of farther made and that this one keeps.
 
-`farther init --pipeline` writes `{"adopt": true, "inputs": …}` as the record of a stage, for which
+`farther init --pipeline` writes `{"adopt": true, "inputs": …}` as the records of a stage, for which
 DVC says that nothing but code changed since. The stage then keeps what is there without making it
 again, unless its inputs have changed by the time it runs.
 """
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from farther.detectors.inference import network_record
+from farther.keyed import EARLIER_KEYS, record_path
 from farther.params import read_params
 from farther.tables import Images
 from farther.tables.documents import read_json, write_json
@@ -23,16 +25,24 @@ ADOPT = "adopt"
 FOLDER_KEYS = ("weights", "file")
 
 
-def record_of(stage: str, run: str | None = None) -> Path:
-    """The record of what a stage made, relative to the project's folder.
+def record_files(folder: Path, stage: str, run: str | None = None) -> list[Path]:
+    """The records of the output folders of a stage; see `farther.keyed`.
 
     Args:
+        folder: The project's folder.
         stage: "infer" or "embed".
         run: The run of `infer`.
     """
+    artifacts = folder / "artifacts"
     if run is None:
-        return Path("artifacts/records", f"{stage}.json")
-    return Path("artifacts/records", stage, f"{run}.json")
+        return [record_path(dataset) for dataset in listed(artifacts / "embeddings", "*")]
+    proposals = artifacts / "proposals" / run
+    records = [record_path(artifacts / "regions" / run), record_path(artifacts / "passes" / run)]
+    records.append(network_record(proposals))
+    for source in listed(proposals, "*"):
+        if (source / EARLIER_KEYS).is_file():  # imported proposals: each source has keys of its own
+            records.append(record_path(source))
+    return records
 
 
 def adopt(folder: Path, stage: str, run: str | None = None) -> None:
@@ -40,33 +50,38 @@ def adopt(folder: Path, stage: str, run: str | None = None) -> None:
 
     Args:
         folder: The project's folder.
-        stage, run: See `record_of`.
+        stage, run: See `record_files`.
 
     Raises:
         FartherError: an input is absent or damaged.
     """
-    write_json(folder / record_of(stage, run), {ADOPT: True, "inputs": inputs_digest(folder, stage, run)})
+    inputs = inputs_digest(folder, stage, run)
+    for file in record_files(folder, stage, run):
+        write_json(file, {ADOPT: True, "inputs": inputs})
 
 
 def withdraw_if_changed(stage: str, run: str | None = None) -> None:
-    """Deletes the record of an adoption where the stage's inputs have changed since.
+    """Deletes the records of an adoption where the stage's inputs have changed since.
 
     The stage then makes everything again. It is called in the project's folder.
 
     Args:
-        stage, run: See `record_of`.
+        stage, run: See `record_files`.
 
     Raises:
-        FartherError: the record or an input is damaged.
+        FartherError: a record or an input is damaged.
     """
-    file = record_of(stage, run)
-    if not file.exists():
-        return
-    record = read_json(file)
-    if not isinstance(record, dict) or not record.get(ADOPT):
-        return
-    if record.get("inputs") != inputs_digest(Path(), stage, run):
-        file.unlink()
+    inputs = None
+    for file in record_files(Path(), stage, run):
+        if not file.exists():
+            continue
+        record = read_json(file)
+        if not isinstance(record, dict) or not record.get(ADOPT):
+            continue
+        if inputs is None:
+            inputs = inputs_digest(Path(), stage, run)
+        if record.get("inputs") != inputs:
+            file.unlink()
 
 
 def inputs_digest(folder: Path, stage: str, run: str | None = None) -> str:
@@ -74,7 +89,7 @@ def inputs_digest(folder: Path, stage: str, run: str | None = None) -> str:
 
     Args:
         folder: The project's folder.
-        stage, run: See `record_of`.
+        stage, run: See `record_files`.
 
     Raises:
         FartherError: an input is absent or damaged.
