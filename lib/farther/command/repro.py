@@ -23,7 +23,8 @@ from farther.command.project import Project, argument, option
 from farther.cores import count_cores, free_memory
 from farther.dvc_repro import FAILED, UNCHANGED, Pipeline
 from farther.errors import ParameterError, choose
-from farther.terminal import printable, say
+from farther.printable import printable
+from farther.terminal import say
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"

@@ -57,7 +57,7 @@ def evaluate(run: str) -> tuple[str, dict[str, str]]:
     settings = build(EvaluationSettings, "params.yaml: evaluate", {**section("evaluate"), **HERE})
     budget = build(Budget, "params.yaml: deploy", section("deploy"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
-    code = {entry.name: " ".join(code_digest("kept", "methods", name) for name in entry.methods) for entry in entries}
+    code = {entry.name: " ".join(code_digest("kept", "score", name) for name in entry.methods) for entry in entries}
 
     files = RunFiles(run, detector["benchmark"])
     roles = files.roles
@@ -70,8 +70,8 @@ def evaluate(run: str) -> tuple[str, dict[str, str]]:
     done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code, evaluated)
     inputs = RunInputs(files, roles, settings)
     own = {name: code_digest("kept", "user_defined", name) for name in settings.user_defined}
-    evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend, user_defined=own)
-    store_choice(inputs, done.sound, budget, code_digest("kept", "choice"))
+    evaluate_run(inputs, done.sound, code_digest("kept", "evaluate"), log=done.evaluated.extend, user_defined=own)
+    store_choice(inputs, done.sound, budget, code_digest("kept", "choose"))
     return str(done), done.failed
 
 
