@@ -31,7 +31,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from farther.errors import FartherError, ParameterError
-from farther.syntax import registrations
+from farther.syntax import module_syntax, registrations
 
 C = TypeVar("C", bound=type)
 
@@ -149,10 +149,11 @@ def names() -> dict[str, list[str]]:
     registered = {}
     for module, file in sources().items():
         try:
+            module_syntax(file, module)  # also where nothing is registered: others may import it
             registered[module] = [entry.name for entry in registrations(file) if _is_ours(entry.decorator)]
         except SyntaxError as error:
             raise ParameterError(f"{file}, line {error.lineno}: {error.msg}") from None
-        except ValueError as error:
+        except (ImportError, ValueError) as error:
             raise ParameterError(f"{file}: {error}") from None
     return registered
 
