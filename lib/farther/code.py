@@ -9,7 +9,7 @@ of a file that is reached does. Files are reached
 - as extensions: all files of the folder `extensions/`, or of a package that has extensions, and the modules of the
   project that they import.
 
-Modules of `WITHOUT_EFFECT` do not count. Everything is read from syntax trees; no module is imported.
+Modules of `WITHOUT_EFFECT` do not. Everything is read from syntax trees; no module is imported.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ PACKAGES = ("farther", "farther_demo", "farther_training")
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
 
-#: Modules whose code changes no result, with the reason. What they import counts.
+#: Modules whose code changes no result, with the reason. What they import counts, and they do where they are asked for.
 WITHOUT_EFFECT = {
+    "farther": "imports what is named; the report, which prints its version, asks for it",
     "farther.code": "computes digests of code",
     "farther.cores": "counts cores and frees memory",
     "farther.extensions": "finds and imports the files of extensions, which count themselves",
     "farther.extras": "words for a package that is absent",
     "farther.keyed": "decides what is made again",
+    "farther.metrics": "imports what is named",
     "farther.registry": "finds and checks what params.yaml names; the classes count themselves",
     "farther.stage": "starts a stage and words its errors",
     "farther.syntax": "reads syntax trees for digests and names",
@@ -130,7 +132,7 @@ class Sources:
         counted = set()
         while queue:
             source = queue.pop()
-            if source.module not in self._without_effect:
+            if source.module == start or source.module not in self._without_effect:
                 counted.add(source)
                 counted |= self._data_beside(source)
             for imported in self._imports(source):

@@ -39,6 +39,9 @@ REACHED_BY_NAME = {
     "report": ("farther.methods", "farther.metrics"),
 }
 
+#: Modules that count with a stage, though they change no result elsewhere: the report prints the version of farther.
+ALSO = {"report": ("farther",)}
+
 #: Stages that may run any code of extensions, besides those that run one name each.
 WITH_EXTENSIONS = ("fit", "score", "evaluate", "choose", "cost", "report")
 
@@ -96,7 +99,7 @@ def code_digests(starts: Mapping[str, Sequence[str | Path]]) -> dict[str, Any]:
     all_own = sorted(extensions.packages())
     digests: dict[str, Any] = {"kept": _kept_digests(sources, own)}
     for stage, modules in starts.items():
-        reached = list(modules)
+        reached = [*modules, *ALSO.get(stage, ())]
         for package in REACHED_BY_NAME.get(stage, ()):
             reached += modules_of(package)
         if stage in WITH_EXTENSIONS:
