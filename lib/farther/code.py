@@ -83,6 +83,8 @@ class Sources:
         self._reached: dict[str | Path, frozenset[SourceFile]] = {}
         self._imported: dict[SourceFile, list[SourceFile]] = {}
         self._data: dict[SourceFile, set[SourceFile]] = {}
+        self._data_files: dict[Path, list[SourceFile]] = {}
+        self._files: dict[str, Path | None] = {}
         self._resolved: dict[tuple[str, str | None], list[SourceFile]] = {}
         self._syntax: dict[SourceFile, ModuleSyntax | None] = {}
         self._content: dict[Path, str] = {}
@@ -168,7 +170,7 @@ class Sources:
                 return _package_contents(package, extensions.packages()[package])
         sources = []
         for needed in self._modules_of_import(module, name):
-            file = _file(needed)
+            file = self._file(needed)
             if file is not None:
                 sources.append(SourceFile(needed, file, needed))
         return sources
@@ -177,9 +179,9 @@ class Sources:
         """Dotted names of the modules that `import module` or `from module import name` needs."""
         if name is None:
             return [module]
-        if _file(f"{module}.{name}") is not None:
+        if self._file(f"{module}.{name}") is not None:
             return [f"{module}.{name}"]
-        file = _file(module)
+        file = self._file(module)
         if file is None or file.name != "__init__.py":
             return [module]
         syntax = self._parsed(SourceFile(module, file, module))
@@ -201,13 +203,20 @@ class Sources:
         syntax = self._parsed(source)
         if syntax is None or not f"{source.module}.".startswith(self._followed):
             return set()
-        data = set()
         folder = source.path.parent
-        for file in _data_files(folder):
-            inner = file.relative_to(folder)
-            if syntax.texts.intersection(inner.parts):
-                data.add(SourceFile(f"{folder.name}/{inner.as_posix()}", file))
+        if folder not in self._data_files:
+            self._data_files[folder] = list(_data_files(folder))
+        data = set()
+        for file in self._data_files[folder]:
+            inner = file.label.split("/")[1:]
+            if syntax.texts.intersection(inner):
+                data.add(file)
         return data
+
+    def _file(self, module: str) -> Path | None:
+        if module not in self._files:
+            self._files[module] = _file(module)
+        return self._files[module]
 
     def _parsed(self, source: SourceFile) -> ModuleSyntax | None:
         """The syntax of a module; None for data, and for what an extension holds that is not Python."""
@@ -363,14 +372,15 @@ def _package_files(package: str) -> Iterator[tuple[str, Path]]:
         yield ".".join((package, *(part for part in parts if part != "__init__"))), file
 
 
-def _data_files(folder: Path) -> Iterator[Path]:
+def _data_files(folder: Path, label: str = "") -> Iterator[SourceFile]:
     """What a package ships beside its modules, in its folder and in folders within it that are not packages."""
-    for entry in sorted(folder.iterdir()):
+    label = label or folder.name
+    for entry in folder.iterdir():
         if entry.is_dir():
             if entry.name != "__pycache__" and not (entry / "__init__.py").exists():
-                yield from _data_files(entry)
+                yield from _data_files(entry, f"{label}/{entry.name}")
         elif entry.suffix not in (".py", ".pyc", ".typed"):
-            yield entry
+            yield SourceFile(f"{label}/{entry.name}", entry)
 
 
 def _file(name: str) -> Path | None:
