@@ -1,17 +1,26 @@
 import ast
+import shutil
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from farther.code import _written, digest_of, modules_of, packages_of, registered, registered_in, source_files
+from farther import code
+from farther.code import WITHOUT_EFFECT, digest_of, modules_of, packages_of, registered, source_files
 from farther.datasets.base import FORMATS
 from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
 from farther.detectors.base import registry as detectors
 from farther.methods.base import METHODS
+from farther.pipeline.code_digests import code_digests, stage_starts
+from farther.pipeline.named_files import file_digests, named_files
 from farther.pipeline.stages import STAGES
+from farther.syntax import _written, registrations
 from farther_training.trainers import registry as trainers
+
+ROOT = Path(__file__).parents[1]
 
 FILES = {
     "zoo/__init__.py": "",
@@ -100,7 +109,7 @@ def test_a_name_that_a_package_defines_leads_to_none_of_its_modules(package):
 def test_modules_of_a_package_their_names_and_what_they_import(package, tmp_path):
     assert modules_of("zoo.market") == ["zoo.market", "zoo.market.prices", "zoo.market.stalls"]
     assert registered("zoo.market") == {"stall": "zoo.market.stalls"}
-    assert registered_in(tmp_path / "zoo/market/stalls.py", "zoo.market.stalls") == ("stall",)
+    assert [entry.name for entry in registrations(tmp_path / "zoo/market/stalls.py")] == ["stall"]
     assert packages_of("zoo.market.stalls") == {"numpy", "scipy", "zoo"}
 
 
@@ -168,3 +177,336 @@ def test_comments_docstrings_and_layout_change_no_digest(tmp_path, monkeypatch, 
         digests.append(digest_of(module.stem))
     assert (digests[0] == digests[1]) is same
     assert [len(digest) for digest in digests] == [16, 16]
+
+
+# What is registered is read from syntax, by one function.
+
+
+def test_a_registration_has_a_name_a_decorator_and_the_first_paragraph_of_its_docstring(tmp_path):
+    file = tmp_path / "scores.py"
+    file.write_text(
+        '@farther.register(\'mine\')\nclass Mine:\n    """One line\n    and another.\n\n    More.\n    """\n'
+        "@other.register_module(name='x')\nclass Other: ...\n"
+        "@KINDS.register('pasted')\n@final\nclass Pasted: ...\n"
+        "# @register('commented')\n"
+    )
+    found = [(entry.name, entry.decorator, entry.summary) for entry in registrations(file)]
+    assert found == [("mine", "farther.register", "One line and another."), ("pasted", "KINDS.register", "")]
+
+
+def test_a_name_that_is_not_written_as_a_text_is_refused(tmp_path):
+    file = tmp_path / "scores.py"
+    file.write_text("NAME = 'mine'\n@register(NAME)\nclass Mine: ...\n")
+    with pytest.raises(ValueError, match=r'line 2: write the name as a text: @register\("name"\)'):
+        registrations(file)
+
+
+def test_summaries_are_the_first_paragraphs_of_docstrings():
+    assert METHODS.summaries.keys() == METHODS.modules.keys()
+    cls = METHODS.get("vim")
+    assert METHODS.summaries["vim"] == " ".join(cls.__doc__.split("\n\n")[0].split())
+
+
+# Files of one name, and scripts with the modules of their stages.
+
+
+def test_files_of_one_name_do_not_replace_each_other(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "helpers.py").write_text(f"x = '{folder}'\n")
+    scripts = [tmp_path / "one/helpers.py", tmp_path / "two/helpers.py"]
+    assert source_files(*scripts) == {"helpers.py": scripts[0], "two/helpers.py": scripts[1]}
+    before = digest_of(*scripts)
+    scripts[0].write_text("x = 'changed'\n")
+    changed = digest_of(*scripts)
+    scripts[1].write_text("x = 'changed, too'\n")
+    assert len({before, changed, digest_of(*scripts)}) == 3
+
+
+def test_a_stage_counts_its_script_its_module_and_what_both_import(tmp_path):
+    script = tmp_path / "curate.py"
+    script.write_text("from farther.derived.masks import *\n")
+    starts = stage_starts([script])
+    assert starts["curate"] == ["farther.pipeline.curate", script]
+    assert {"curate.py", "farther.pipeline.curate", "farther.derived.masks"} <= source_files(*starts["curate"]).keys()
+    before = code_digests({"curate": starts["curate"]})["curate"]
+    script.write_text("from farther.derived.masks import *\nprint(1)\n")
+    assert code_digests({"curate": starts["curate"]})["curate"] != before
+
+
+def test_the_stages_are_the_modules_that_have_a_main():
+    starts = stage_starts()
+    assert {"ingest", "curate", "infer", "report"} <= starts.keys()
+    assert not {"code_digests", "in_turn", "inspection", "named_files"} & starts.keys()
+
+
+# Extensions count whole.
+
+METHOD = "from farther import Method, register\n@register('{name}')\nclass Own(Method): ...\n"
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> Path:
+    """The folder of extensions of the working directory, with a method, an adapter, and what they import and read."""
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "area.py": "from .base import F\n" + METHOD.format(name="area"),
+        "base.py": "F = 1\n" + METHOD.format(name="base"),
+        "inner/deep/factors.py": "F = 2\n",
+        "words.json": "[1]",
+        "inner/helpers.py": "import project_code\n",
+        ".hidden": "1",
+        "__pycache__/area.pyc": "1",
+    }
+    for name, text in files.items():
+        file = tmp_path / "extensions" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "project_code.py").write_text("VALUE = 1\n")
+    return tmp_path / "extensions"
+
+
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [
+        ("base.py", True),  # registers a name itself, and is imported by another file that does
+        ("inner/deep/factors.py", True),
+        ("words.json", True),
+        ("../project_code.py", True),
+        ("new.txt", True),
+        (".hidden", False),
+        ("__pycache__/area.pyc", False),
+        ("../notes.txt", False),
+    ],
+)
+def test_every_file_of_the_extensions_counts_with_each_of_their_names(own, file, counts):
+    before = code_digests({"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]})
+    with (own / file).open("a") as opened:
+        opened.write("\nMORE = 1\n")
+    after = code_digests({"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]})
+    places = [("infer", "area"), ("kept", "fit", "area"), ("kept", "score", "area"), ("kept", "user_defined", "base")]
+    for place in [*places, ("evaluate",)]:
+        was, now = before, after
+        for key in place:
+            was, now = was[key], now[key]
+        assert (was != now) is counts, place
+    assert before["infer"]["yolo"] == after["infer"]["yolo"]
+    assert before["kept"]["score"]["knn"] == after["kept"]["score"]["knn"]
+
+
+def test_a_renamed_file_of_the_extensions_counts(own):
+    before = digest_of("extensions.area")
+    (own / "words.json").rename(own / "other.json")
+    assert digest_of("extensions.area") != before
+
+
+def test_a_file_in_a_folder_of_extensions_that_is_not_python_counts_by_its_bytes(own):
+    (own / "inner/template.py").write_text("{{ not python }}\n")
+    before = digest_of("extensions.area")
+    (own / "inner/template.py").write_text("{{ nor this }}\n")
+    assert digest_of("extensions.area") != before
+
+
+# Edits of a copy of the library.
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory) -> Path:
+    """A copy of the library's files."""
+    lib = tmp_path_factory.mktemp("copy") / "lib"
+    shutil.copytree(ROOT / "lib", lib, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    return lib
+
+
+@pytest.fixture
+def library(copied, tmp_path, monkeypatch) -> Iterator[Path]:
+    """The copy, whose code the digests are of; edited files are put back."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(code, "__file__", str(copied / "farther/code.py"))
+    yield copied
+    for file in copied.rglob("*"):
+        original = ROOT / "lib" / file.relative_to(copied)
+        if file.is_file() and file.suffix != ".pyc" and file.read_bytes() != original.read_bytes():
+            file.write_bytes(original.read_bytes())
+
+
+STARTS = {stage: [f"farther.pipeline.{stage}"] for stage in ("derive", "ingest", "curate", "infer", "embed", "report")}
+
+
+def changed_by(library: Path, file: str, old: str, new: str) -> set[str]:
+    """The stages whose digests an edit of a file changes."""
+    before = code_digests(STARTS)
+    text = (library / file).read_text()
+    assert old in text
+    (library / file).write_text(text.replace(old, new, 1))
+    after = code_digests(STARTS)
+    return {stage for stage in STARTS if before[stage] != after[stage]}
+
+
+@pytest.mark.parametrize("module", sorted(WITHOUT_EFFECT))
+def test_an_edit_of_what_only_moves_bytes_reruns_nothing(library, module):
+    file = f"{module.replace('.', '/')}.py"
+    if module in ("farther", "farther.metrics"):
+        file = f"{module.replace('.', '/')}/__init__.py"
+    counts = {"report"} if file.endswith("/__init__.py") else set()  # its version, and all metrics
+    assert changed_by(library, file, "\nimport importlib" if counts else "\nfrom __future__", "\nx = 1\n#") == counts
+
+
+def test_an_edit_of_what_computes_reruns_what_reaches_it(library):
+    edit = "\nEDITED = 1\nfrom __future__"
+    assert changed_by(library, "farther/tables/content.py", "\nfrom __future__", edit) == set(STARTS)
+    assert changed_by(library, "farther/images/stream.py", "\nfrom __future__", edit) >= {"infer", "embed"}
+
+
+def test_a_docstring_counts_in_the_report_alone_which_prints_it(library):
+    vim = (library / "farther/methods/vim.py").read_text()
+    first_word = vim.split('"""')[3].split()[0]
+    assert changed_by(library, "farther/methods/vim.py", f'    """{first_word}', '    """Edited') == {"report"}
+    before = digest_of("farther.methods.vim")
+    (library / "farther/methods/vim.py").write_text(vim)
+    assert digest_of("farther.methods.vim") == before
+
+
+def test_a_check_in_a_module_of_a_stage_counts(library):
+    edit = "\ndef check_others(): ...\nfrom __future__"
+    assert changed_by(library, "farther/pipeline/embed.py", "\nfrom __future__", edit) == {"embed"}
+
+
+# Files that params.yaml names.
+
+
+@pytest.fixture
+def named(tmp_path, monkeypatch) -> Path:
+    """A project with files for every key that may name one."""
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "data/benchmarks/pets.yaml": "names: ../names/classes.yaml\nclasses_by: {hierarchy: kinds.yaml}\n",
+        "data/benchmarks/kinds.yaml": "animal: [cat, dog]\n",
+        "data/benchmarks/plain.yaml": "classes_by: {near_above: 0.5}\nlists: [train]\n",
+        "data/names/classes.yaml": "tv: {coco: [tv]}\n",
+        "data/similarity/wordnet/data.noun": "1",
+        "mine/decisions.csv": "image\n",
+        "mine/candidates.csv": "image\n",
+        "mine/ann.json": "{}",
+        "mine/layer.safetensors": "1",
+        "mine/config/config.json": "{}",
+        "boxes/a.json": "[]",
+        "boxes/inner/b.json": "[]",
+        "negatives.txt": "object",
+        "weights/detr.pt": "1",
+        "weights/config.json": "{}",
+        "weights/other.pt": "1",
+        "weights/other.json": "{}",
+        "weights/graph.onnx": "1",
+        "weights/graph.onnx.data": "1",
+        "train/image.jpg": "1",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+PARAMS = {
+    "datasets": {"d": {"format": "coco", "root": "train", "subset_names": ["train"]}},
+    "derived": {
+        "paste": {"p": {"rules": "data/benchmarks/pets.yaml", "cutouts": {"source": "masks", "root": "boxes"}}},
+        "blank": {"b": {"images": {"dataset": "d", "rules": "data/benchmarks/plain.yaml"}}},
+    },
+    "benchmarks": {
+        "pets": {
+            "rules": "data/benchmarks/pets.yaml",
+            "decisions": "mine/decisions.csv",
+            "splits": {"near": {"dataset": "d", "subset": "train", "candidates": "mine/candidates.csv"}},
+        },
+    },
+    "stratify": {"reference": "train", "wordnet": {"folder": "data/similarity/wordnet"}},
+    "detectors": {
+        "results": {
+            "adapter": "coco_results",
+            "weights": "weights/detr.pt",
+            "params": {"annotations": {"a": "mine/ann.json"}, "last_layer": "mine/layer.safetensors"},
+            "classes": {"cat": "train"},
+        },
+        "detr": {"weights": "weights/detr.pt", "params": {"config": "mine/config"}},
+        "clip": {"weights": "weights/graph.onnx", "params": {"unknown": "negatives.txt"}},
+        "boxed": {"weights": "weights", "proposals": {"sam": {"kind": "imported", "file": "boxes"}}},
+        "twice": {"weights": "none.pt", "passes": {"ensemble": {"members": ["weights/other.pt"], "skip": ["train"]}}},
+    },
+}
+
+
+def changed_digests(edit) -> set[tuple[str, ...]]:
+    """The keys of the digests that an edit changes."""
+
+    def flat(digests, *keys) -> dict[tuple[str, ...], str]:
+        if isinstance(digests, str):
+            return {keys: digests}
+        found = {}
+        for key, inner in digests.items():
+            found |= flat(inner, *keys, key)
+        return found
+
+    before = flat(file_digests(PARAMS))
+    edit()
+    after = flat(file_digests(PARAMS))
+    assert before.keys() == after.keys()
+    return {key for key in before if before[key] != after[key]}
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("data/benchmarks/pets.yaml", {"benchmarks", "derived.paste.p"}),
+        ("data/benchmarks/kinds.yaml", {"benchmarks", "derived.paste.p"}),
+        ("data/names/classes.yaml", {"benchmarks", "derived.paste.p"}),
+        ("data/similarity/wordnet/data.noun", {"derived.blank.b", "stratify"}),
+        ("mine/decisions.csv", {"benchmarks"}),
+        ("mine/candidates.csv", {"benchmarks"}),
+        ("mine/ann.json", {"detectors.results"}),
+        ("mine/layer.safetensors", {"detectors.results"}),
+        ("mine/config/config.json", {"detectors.detr"}),
+        ("mine/config/new.json", {"detectors.detr"}),
+        ("boxes/inner/b.json", {"detectors.boxed"}),
+        ("negatives.txt", {"detectors.clip"}),
+        ("weights/other.pt", {"detectors.twice"}),
+        ("weights/config.json", {"detectors.results", "detectors.detr", "detectors.clip"}),
+        ("weights/other.json", set()),
+        ("weights/graph.onnx.data", {"detectors.clip"}),
+        ("weights/detr.pt", set()),  # a dependency of DVC
+        ("train/image.jpg", set()),  # names of a subset and of a class, and a dependency
+    ],
+)
+def test_a_file_that_params_name_changes_the_digests_of_what_names_it(named, file, changed):
+    def edit() -> None:
+        with (named / file).open("a") as opened:
+            opened.write("\nmore: 1\n" if file.endswith(".yaml") else "1")
+
+    assert {".".join(keys) for keys in changed_digests(edit)} == changed
+
+
+def test_a_renamed_file_in_a_folder_of_proposals_changes_the_digest(named):
+    assert changed_digests(lambda: (named / "boxes/a.json").rename(named / "boxes/c.json")) == {("detectors", "boxed")}
+
+
+def test_comments_in_yaml_change_no_digest_and_absent_files_count_as_absent(named):
+    rules = named / "data/benchmarks/pets.yaml"
+    assert changed_digests(lambda: rules.write_text(f"# a comment\n{rules.read_text()}")) == set()
+    assert changed_digests(lambda: (named / "mine/ann.json").unlink()) == {("detectors", "results")}
+    (named / "mine/ann.json").symlink_to("ann.json")  # a loop
+    assert changed_digests(lambda: (named / "negatives.txt").unlink()) == {("detectors", "clip")}
+
+
+def test_a_yaml_file_that_names_itself_and_one_that_is_damaged_end(named):
+    (named / "data/benchmarks/kinds.yaml").write_text("again: kinds.yaml\nrules: data/benchmarks/pets.yaml\n")
+    paths = {entry.path.name for entry in named_files(PARAMS["benchmarks"], "benchmarks")}
+    assert paths == {"pets.yaml", "kinds.yaml", "classes.yaml", "decisions.csv", "candidates.csv"}
+    damaged = named / "data/benchmarks/pets.yaml"
+    assert changed_digests(lambda: damaged.write_text("{")) == {("benchmarks",), ("derived", "paste", "p")}
+    assert changed_digests(lambda: damaged.write_text("[")) == {("benchmarks",), ("derived", "paste", "p")}
+
+
+@pytest.mark.parametrize("text", [".", "..", "/", "", "a\0b", "x" * 5000, "y" * 300, "loop"])
+def test_a_text_that_is_no_path_names_nothing(named, text):
+    (named / "loop").symlink_to("loop")
+    assert list(named_files({"params": {"note": text}}, "detectors", "run")) == []

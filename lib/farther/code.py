@@ -1,136 +1,289 @@
-"""Digests of code: of modules, and of everything in farther that they import.
+"""Digests of code: of modules, and of all files of farther and of extensions that they reach.
 
-They say what must run again. Comments, docstrings, formatting and the stages' checks do not count: a change that cannot
-change a result changes no digest. A data file that a package ships (a template, YAML) counts with the modules beside it
-that name it, or the folder it is in. Everything is read from syntax trees; no module is imported.
+They say what must run again. Comments, layout and, unless they are asked for, docstrings do not count; everything else
+of a file that is reached does. Files are reached
 
-A name that a package's `__init__.py` imports from one of its modules leads to that module only:
-`from farther.tables import Images` does not depend on `farther.tables.regions`.
+- by imports within farther, also those inside functions. A name that a package's `__init__.py` imports from one of its
+  modules leads to that module only: `from farther.tables import Images` does not reach `farther.tables.regions`;
+- as data beside a module (a template, YAML): with the modules of its folder that name it or the folder it is in;
+- as extensions: all files of the folder `extensions/`, or of a package that has extensions, and the modules of the
+  project that they import.
+
+Modules of `WITHOUT_EFFECT` do not. Everything is read from syntax trees; no module is imported.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+
+from farther import extensions
+from farther.syntax import ModuleSyntax, module_syntax, registrations
 
 #: The packages whose modules are followed; the versions of others are pinned elsewhere.
 PACKAGES = ("farther", "farther_demo", "farther_training")
 
-#: The package of the stages.
-STAGES = "farther.pipeline"
-
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
 
+#: Modules whose code changes no result, with the reason. What they import counts, and they do where they are asked for.
+WITHOUT_EFFECT = {
+    "farther": "imports what is named; the report, which prints its version, asks for it",
+    "farther.code": "computes digests of code",
+    "farther.cores": "counts cores and frees memory",
+    "farther.extensions": "finds and imports the files of extensions, which count themselves",
+    "farther.extras": "words for a package that is absent",
+    "farther.keyed": "decides what is made again",
+    "farther.metrics": "imports what is named",
+    "farther.registry": "finds and checks what params.yaml names; the classes count themselves",
+    "farther.stage": "starts a stage and words its errors",
+    "farther.syntax": "reads syntax trees for digests and names",
+    "farther.terminal": "prints to the terminal",
+    "farther.tables.files": "checks paths; names for functions that are elsewhere",
+    "farther.tables.opening": "opens files",
+    "farther.tables.writing": "writes what it is given, and locks",
+}
+
+#: What a package of extensions holds beside its code.
+_IGNORED_NAMES, _IGNORED_SUFFIXES = ("__pycache__",), (".pyc",)
+
 
 @dataclass(frozen=True)
-class Parsed:
-    """What a module's syntax tree says.
+class SourceFile:
+    """A file of code, or of data that code reads.
 
     Args:
-        digest: Of the tree without docstrings.
-        imports: (module, name) of each `from module import name`; the name is None for `import module`.
-        exports: Where names come from that the module imports at its top level: {name: (module, name there)}.
-        defined: Other names of its top level.
-        registered: Names that its decorators `@register("name")` make known.
-        texts: The texts in it: names of data files are among them.
+        label: What it is called in digests and messages: a module's dotted name, or the end of its path, the same on
+            every machine.
+        path: Where it is.
+        module: Dotted name of the module that it is; None for data.
     """
 
-    digest: str
-    imports: tuple[tuple[str, str | None], ...]
-    exports: dict[str, tuple[str, str]]
-    defined: frozenset[str]
-    registered: tuple[str, ...]
-    texts: frozenset[str]
+    label: str
+    path: Path
+    module: str | None = None
+
+
+class Sources:
+    """The source files as they are now; each is looked up and read once.
+
+    Args:
+        packages: Names of the packages whose modules are followed.
+        without_effect: Dotted names of modules that do not count.
+    """
+
+    def __init__(self, packages: Sequence[str] = PACKAGES, without_effect: Iterable[str] = WITHOUT_EFFECT):
+        self._followed = tuple(f"{package}." for package in packages)
+        self._without_effect = frozenset(without_effect)
+        self._reached: dict[str | Path, frozenset[SourceFile]] = {}
+        self._imported: dict[SourceFile, list[SourceFile]] = {}
+        self._data: dict[SourceFile, set[SourceFile]] = {}
+        self._data_files: dict[Path, list[SourceFile]] = {}
+        self._files: dict[str, Path | None] = {}
+        self._resolved: dict[tuple[str, str | None], list[SourceFile]] = {}
+        self._syntax: dict[SourceFile, ModuleSyntax | None] = {}
+        self._content: dict[Path, str] = {}
+
+    def reached(self, *starts: str | Path) -> set[SourceFile]:
+        """The files that count with modules.
+
+        Args:
+            starts: Dotted names of modules, or paths of scripts; they need not be part of the packages.
+        """
+        files: set[SourceFile] = set()
+        for start in starts:
+            if start not in self._reached:
+                self._reached[start] = frozenset(self._follow(start))
+            files |= self._reached[start]
+        return files
+
+    def digest(self, *starts: str | Path, docstrings: bool = False) -> str:
+        """Digest of the files that count with modules.
+
+        Args:
+            starts: See `reached`.
+            docstrings: Whether docstrings count, too: of a stage that prints them.
+
+        Returns:
+            16 hexadecimal digits.
+        """
+        lines = []
+        for source in self.reached(*starts):
+            syntax = self._parsed(source)
+            if syntax is None:
+                content = self._bytes_digest(source.path)
+            elif docstrings:
+                content = syntax.digest + syntax.docstrings
+            else:
+                content = syntax.digest
+            lines.append(f"{source.label}\0{content}\0")
+        return blake2b("".join(sorted(lines)).encode(), digest_size=8).hexdigest()
+
+    def _follow(self, start: str | Path) -> set[SourceFile]:
+        """The files that one module reaches."""
+        if isinstance(start, Path):
+            queue = [SourceFile(start.name, start, start.stem)]
+        else:
+            queue = list(self._files_of_import(start, None))
+        seen = set(queue)
+        counted = set()
+        while queue:
+            source = queue.pop()
+            if source.module == start or source.module not in self._without_effect:
+                counted.add(source)
+                counted |= self._data_beside(source)
+            for imported in self._imports(source):
+                if imported not in seen:
+                    seen.add(imported)
+                    queue.append(imported)
+        return counted
+
+    def _imports(self, source: SourceFile) -> list[SourceFile]:
+        """The files behind the imports of a module that are followed."""
+        if source not in self._imported:
+            syntax = self._parsed(source)
+            imported: list[SourceFile] = []
+            for module, name in () if syntax is None else syntax.imports:
+                if f"{module}.".startswith(self._followed):
+                    imported += self._files_of_import(module, name)
+                elif source.label.startswith(OUTSIDE):
+                    imported += _project_modules(module)
+            self._imported[source] = imported
+        return self._imported[source]
+
+    def _files_of_import(self, module: str, name: str | None) -> list[SourceFile]:
+        """The files that `import module` or `from module import name` reaches, without what these import."""
+        target = (module, name)
+        if target not in self._resolved:
+            self._resolved[target] = self._resolve(module, name)
+        return self._resolved[target]
+
+    def _resolve(self, module: str, name: str | None) -> list[SourceFile]:
+        if module.partition(".")[0] not in PACKAGES:
+            package = extensions.package_of(module)
+            if package is not None:
+                return _package_contents(package, extensions.packages()[package])
+        sources = []
+        for needed in self._modules_of_import(module, name):
+            file = self._file(needed)
+            if file is not None:
+                sources.append(SourceFile(needed, file, needed))
+        return sources
+
+    def _modules_of_import(self, module: str, name: str | None) -> list[str]:
+        """Dotted names of the modules that `import module` or `from module import name` needs."""
+        if name is None:
+            return [module]
+        if self._file(f"{module}.{name}") is not None:
+            return [f"{module}.{name}"]
+        file = self._file(module)
+        if file is None or file.name != "__init__.py":
+            return [module]
+        syntax = self._parsed(SourceFile(module, file, module))
+        if syntax is None:
+            return [module]
+        if name in syntax.exports:
+            return self._modules_of_import(*syntax.exports[name])
+        if "__getattr__" in syntax.defined and name not in syntax.defined:  # it may lead to any module of the package
+            return [inner for inner, _ in _package_files(module)]
+        return [module]
+
+    def _data_beside(self, source: SourceFile) -> set[SourceFile]:
+        """The data files in the folder of a module, and in its sub-folders, that it names."""
+        if source not in self._data:
+            self._data[source] = self._find_data(source)
+        return self._data[source]
+
+    def _find_data(self, source: SourceFile) -> set[SourceFile]:
+        syntax = self._parsed(source)
+        if syntax is None or not f"{source.module}.".startswith(self._followed):
+            return set()
+        folder = source.path.parent
+        if folder not in self._data_files:
+            self._data_files[folder] = list(_data_files(folder))
+        data = set()
+        for file in self._data_files[folder]:
+            inner = file.label.split("/")[1:]
+            if syntax.texts.intersection(inner):
+                data.add(file)
+        return data
+
+    def _file(self, module: str) -> Path | None:
+        if module not in self._files:
+            self._files[module] = _file(module)
+        return self._files[module]
+
+    def _parsed(self, source: SourceFile) -> ModuleSyntax | None:
+        """The syntax of a module; None for data, and for what an extension holds that is not Python."""
+        if source not in self._syntax:
+            self._syntax[source] = _parse(source)
+        return self._syntax[source]
+
+    def _bytes_digest(self, file: Path) -> str:
+        if file not in self._content:
+            self._content[file] = blake2b(file.read_bytes(), digest_size=8).hexdigest()
+        return self._content[file]
 
 
 def digest_of(*modules: str | Path) -> str:
-    """Digest of the code of modules, of their import closure within farther, and of the data files beside them.
+    """Digest of the code of modules and of all that they reach: see the text on this module.
 
     Args:
-        modules: Dotted names to start at, or paths of scripts; they need not be part of farther.
+        modules: Dotted names to start at, or paths of scripts; they need not be part of farther. The name of a module
+            of extensions stands for its whole folder or package.
 
     Returns:
         16 hexadecimal digits.
     """
-    total = blake2b(digest_size=8)
-    for name, file in source_files(*modules).items():
-        code = _parsed(file, name).digest if file.suffix == ".py" else None
-        content = code or blake2b(file.read_bytes(), digest_size=8).hexdigest()
-        total.update(f"{name}\0{content}\0".encode())
-    return total.hexdigest()
+    return Sources().digest(*modules)
 
 
 def source_files(*modules: str | Path, packages: Sequence[str] = PACKAGES) -> dict[str, Path]:
-    """Files of modules, of all modules of packages that they import (directly or not), and of the data beside them.
-
-    Imports inside functions count; those for type checkers only do not.
+    """The files that count with modules: see `digest_of`.
 
     Args:
         modules: Dotted names to start at, or paths of scripts; they need not be part of the packages.
         packages: Names of the packages whose modules are followed.
 
     Returns:
-        {dotted name, or for a data file its path below its package: file}, sorted by name. Modules without a source
-        file (a notebook's) are left out.
+        {dotted name, or for a data file the end of its path: file}, sorted by name. Files of one label have more of
+        their paths in it. Modules without a source file (a notebook's) are left out.
     """
-    followed = tuple(f"{package}." for package in packages)
-    found: dict[str, Path] = {}
-    queue: list[tuple[str, str | None]] = []
-    seen: set[tuple[str, str | None]] = set()
-
-    def add(name: str, file: Path) -> None:
-        found[name] = file
-        queue.extend(target for target in _parsed(file, name).imports if f"{target[0]}.".startswith(followed))
-
-    for start in modules:
-        if isinstance(start, Path):
-            add(start.name, start)
-        else:
-            queue.append((start, None))
-    while queue:
-        target = queue.pop()
-        if target in seen:
-            continue
-        seen.add(target)
-        for name in _modules_of(*target):
-            file = _file(name)
-            if file is not None and name not in found:
-                add(name, file)
-    texts: dict[Path, set[str]] = {}
-    for name, file in found.items():
-        if name.startswith(followed):
-            texts.setdefault(file.parent, set()).update(_parsed(file, name).texts)
-    for folder, named in texts.items():
-        data = {f"{folder.name}/{file.relative_to(folder)}": file for file in _data_files(folder)}
-        found |= {name: file for name, file in data.items() if named.intersection(file.relative_to(folder).parts)}
-    return dict(sorted(found.items()))
+    files: dict[str, Path] = {}
+    for source in sorted(Sources(packages).reached(*modules), key=lambda source: (source.label, source.path)):
+        label = source.label
+        for parent in source.path.parents:
+            if label not in files:
+                break
+            label = f"{parent.name}/{label}"
+        files[label] = source.path
+    return dict(sorted(files.items()))
 
 
 def registered(package: str) -> dict[str, str]:
     """The modules of a package that register names: {"knn": "farther.methods.knn", …}."""
-    return {name: module for module, file in _package_files(package) for name in _parsed(file, module).registered}
-
-
-def registered_in(file: Path, module: str) -> tuple[str, ...]:
-    """The names that a file registers.
-
-    Raises:
-        SyntaxError: it is not Python.
-    """
-    return _parsed(file, module).registered
+    modules = {}
+    for module, file in _package_files(package):
+        for entry in registrations(file):
+            if entry.decorator.rpartition(".")[2] == "register":
+                modules[entry.name] = module
+    return modules
 
 
 def modules_of(package: str) -> list[str]:
     """Dotted names of all modules of a package."""
     return [module for module, _ in _package_files(package)]
+
+
+def defines(module: str, name: str) -> bool:
+    """Whether a module of farther has a function, class or variable of a name at its top level."""
+    file = _file(module)
+    return file is not None and name in module_syntax(file, module).defined
 
 
 def packages_of(module: str) -> set[str]:
@@ -139,52 +292,105 @@ def packages_of(module: str) -> set[str]:
     Modules of its own package (`farther.detectors`) that it imports are followed.
     """
     own = ".".join(module.split(".")[:2])
-    files = source_files(module, packages=[own]).items()
-    names = {target[0] for name, file in files if file.suffix == ".py" for target in _parsed(file, name).imports}
-    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {*PACKAGES}
+    names = set()
+    for name, file in source_files(module, packages=[own]).items():
+        if file.suffix == ".py":
+            for imported, _ in module_syntax(file, name).imports:
+                names.add(imported.partition(".")[0])
+    return names - sys.stdlib_module_names - {*PACKAGES}
 
 
-def _modules_of(module: str, name: str | None) -> list[str]:
-    """The modules that `import module` or `from module import name` needs."""
-    if name is None:
-        return [module]
-    if _file(f"{module}.{name}") is not None:
-        return [f"{module}.{name}"]
-    file = _file(module)
-    if file is None or file.name != "__init__.py":
-        return [module]
-    parsed = _parsed(file, module)
-    if name in parsed.exports:
-        return _modules_of(*parsed.exports[name])
-    if "__getattr__" in parsed.defined and name not in parsed.defined:  # it may lead to any module of the package
-        return [module for module, _ in _package_files(module)]
-    return [module]
+#: Labels of files outside farther, whose imports of the project's modules are followed, begin with this.
+OUTSIDE = "./"
+
+
+def _package_contents(package: str, path: Path) -> list[SourceFile]:
+    """All files of a package of extensions, or the one file of a module."""
+    if path.is_file():
+        return [SourceFile(f"{OUTSIDE}{package}.py", path, package)]
+    sources = []
+    for file in _files_below(path):
+        inner = file.relative_to(path)
+        module = None
+        if file.suffix == ".py":
+            parts = inner.with_suffix("").parts
+            module = ".".join((package, *(part for part in parts if part != "__init__")))
+        sources.append(SourceFile(f"{OUTSIDE}{package}/{inner.as_posix()}", file, module))
+    return sources
+
+
+def _project_modules(module: str) -> list[SourceFile]:
+    """The file, or the Python files of the folder, in the project's folder that `import module` may read."""
+    name = module.partition(".")[0]
+    if name in sys.stdlib_module_names or name in PACKAGES or not name:
+        return []
+    file = Path(f"{name}.py")
+    if file.is_file():
+        return [SourceFile(f"{OUTSIDE}{name}.py", file, name)]
+    if Path(name).is_dir():
+        return [source for source in _package_contents(name, Path(name)) if source.module is not None]
+    return []
+
+
+def _parse(source: SourceFile) -> ModuleSyntax | None:
+    if source.module is None:
+        return None
+    try:
+        return module_syntax(source.path, source.module)
+    except (ImportError, SyntaxError, ValueError):
+        if source.label.startswith(OUTSIDE):  # whoever imports it will say so
+            return None
+        raise
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """The files in a folder and its sub-folders, links to folders included, without hidden and compiled ones."""
+    waiting = [folder]
+    seen = set()
+    while waiting:
+        place = waiting.pop()
+        real = os.path.realpath(place)
+        if real in seen:
+            continue
+        seen.add(real)
+        for entry in sorted(place.iterdir()):
+            if entry.name.startswith(".") or entry.name in _IGNORED_NAMES or entry.suffix in _IGNORED_SUFFIXES:
+                continue
+            if entry.is_dir():
+                waiting.append(entry)
+            elif entry.is_file():
+                yield entry
 
 
 def _package_files(package: str) -> Iterator[tuple[str, Path]]:
     """All modules of a package and of the packages within it."""
     init = _file(package)
-    for file in sorted(init.parent.rglob("*.py")) if init else ():
-        parts = file.relative_to(init.parent).with_suffix("").parts if init else ()
+    if init is None:
+        return
+    for file in sorted(init.parent.rglob("*.py")):
+        parts = file.relative_to(init.parent).with_suffix("").parts
         yield ".".join((package, *(part for part in parts if part != "__init__"))), file
 
 
-def _data_files(folder: Path) -> Iterator[Path]:
+def _data_files(folder: Path, label: str = "") -> Iterator[SourceFile]:
     """What a package ships beside its modules, in its folder and in folders within it that are not packages."""
-    for entry in sorted(folder.iterdir()):
+    label = label or folder.name
+    for entry in folder.iterdir():
         if entry.is_dir():
             if entry.name != "__pycache__" and not (entry / "__init__.py").exists():
-                yield from _data_files(entry)
+                yield from _data_files(entry, f"{label}/{entry.name}")
         elif entry.suffix not in (".py", ".pyc", ".typed"):
-            yield entry
+            yield SourceFile(f"{label}/{entry.name}", entry)
 
 
 def _file(name: str) -> Path | None:
     """The source file of a module; None where `name` is not a module, or one without source."""
     if name.partition(".")[0] in PACKAGES:
         path = Path(__file__).parents[1].joinpath(*name.split("."))
-        candidates = (path.with_suffix(".py"), path / "__init__.py")
-        return next((file for file in candidates if file.is_file()), None)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file
+        return None
     origin = getattr(sys.modules.get(name), "__file__", None)
     if origin is None and name not in sys.modules:
         try:
@@ -193,91 +399,3 @@ def _file(name: str) -> Path | None:
             return None
         origin = None if spec is None else spec.origin
     return Path(origin) if origin is not None and origin.endswith(".py") else None
-
-
-def _parsed(file: Path, module: str) -> Parsed:
-    state = file.stat()
-    return _parse(file, module, state.st_mtime_ns, state.st_size)
-
-
-@lru_cache(maxsize=4096)
-def _parse(file: Path, module: str, changed: int, size: int) -> Parsed:
-    tree = ast.parse(file.read_bytes(), file)
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    if package == STAGES:  # `check` says what is missing before anything runs: it changes no result
-        tree.body = [node for node in tree.body if not getattr(node, "name", "").lstrip("_").startswith("check")]
-    exports, defined = {}, set()
-    for node in _top_level(tree.body):
-        if isinstance(node, ast.ImportFrom):
-            exports.update({alias.asname or alias.name: (_source(node, package), alias.name) for alias in node.names})
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            defined.add(node.name)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            defined.update(target.id for target in targets if isinstance(target, ast.Name))
-    imports, names = tuple(_imports(tree.body, package)), tuple(_registered(tree))
-    content = blake2b(_written(_without_docstrings(tree)).encode(), digest_size=8).hexdigest()
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return Parsed(content, imports, exports, frozenset(defined), names, frozenset(texts))
-
-
-def _written(node: Any) -> str:
-    """A syntax tree as text, the same in every Python, which `ast.dump` is not: Python 3.12 added empty fields."""
-    if isinstance(node, ast.AST):
-        fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
-        return f"{type(node).__name__}({', '.join(f'{name}={_written(value)}' for name, value in fields)})"
-    if isinstance(node, list):
-        return f"[{', '.join(map(_written, node))}]"
-    return ascii(node)
-
-
-def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those for type checkers only included: they say where a lazy name comes from."""
-    for node in nodes:
-        if isinstance(node, ast.If) and _for_types_only(node):
-            yield from node.body
-        else:
-            yield node
-
-
-def _for_types_only(node: ast.If) -> bool:
-    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All statements, those within others too, but not those for type checkers only."""
-    for node in nodes:
-        yield node
-        skipped = ("body",) if isinstance(node, ast.If) and _for_types_only(node) else ()
-        for part in ("body", "handlers", "cases", "orelse", "finalbody"):
-            if part not in skipped:
-                yield from _statements(getattr(node, part, ()))
-
-
-def _imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
-    for node in _statements(nodes):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((_source(node, package), alias.name) for alias in node.names)
-
-
-def _source(node: ast.ImportFrom, package: str) -> str:
-    return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-
-
-def _registered(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
-            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).rpartition(".")[2] == "register":
-                yield ast.literal_eval(decorator.args[0])
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in (tree, *_statements(tree.body)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = node.body[0] if node.body else None
-            value = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                node.body = node.body[1:]
-    return tree

@@ -10,7 +10,7 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any, Literal
 
-from farther.terminal import printable, printable_line
+from farther.printable import printable, printable_line
 
 #: Most names that a message lists.
 LISTED = 40

@@ -11,7 +11,8 @@ its module under the entry point group `farther.extensions`:
         ...
 
 Which names a file registers is read from its syntax, so a file is imported only when one of its names is used. A file
-may import others of the folder: `from .helpers import f`.
+may import others of the folder (`from .helpers import f`) and read what is stored there, so the code of a name is the
+whole folder, or the whole package.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from typing import TypeVar
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from farther import code
 from farther.errors import FartherError, ParameterError
+from farther.syntax import module_syntax, registrations
 
 C = TypeVar("C", bound=type)
 
@@ -96,32 +97,75 @@ def _of_packages() -> dict[str, Path]:
     return found
 
 
+def packages() -> dict[str, Path]:
+    """The packages that have extensions, and their folders; the file of a module that is in no package.
+
+    They are the project's folder, where it exists, and the outermost package of each entry point's module.
+
+    Raises:
+        ParameterError: an entry point names a module that does not exist.
+    """
+    found = {}
+    if FOLDER.is_dir():
+        found[FOLDER.name] = FOLDER
+    return found | _entry_point_packages()
+
+
+@cache
+def _entry_point_packages() -> dict[str, Path]:
+    found = {}
+    for module in _of_packages():
+        package, folder = _outermost_package(module)
+        found[package] = folder
+    return found
+
+
+def _outermost_package(module: str) -> tuple[str, Path]:
+    """Name and folder of the first package with an `__init__.py` on the way to a module; name and file without one."""
+    parts = module.split(".")
+    for end in range(1, len(parts) + 1):
+        name = ".".join(parts[:end])
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            file = Path(spec.origin)
+            return name, file.parent if file.name == "__init__.py" else file
+    raise ParameterError(f"entry points of {GROUP}: there is no module {module!r}")
+
+
+def package_of(module: str) -> str | None:
+    """The package of extensions that a module belongs to; None for another module."""
+    for package in packages():
+        if f"{module}.".startswith(f"{package}."):
+            return package
+    return None
+
+
 def names() -> dict[str, list[str]]:
     """The names that each module registers, read from its syntax.
 
     Raises:
         ParameterError: a file is not Python; names file and line.
     """
-    found = {}
+    registered = {}
     for module, file in sources().items():
         try:
-            found[module] = list(code.registered_in(file, module))
+            module_syntax(file, module)  # also where nothing is registered: others may import it
+            registered[module] = [entry.name for entry in registrations(file) if _is_ours(entry.decorator)]
         except SyntaxError as error:
             raise ParameterError(f"{file}, line {error.lineno}: {error.msg}") from None
         except (ImportError, ValueError) as error:
             raise ParameterError(f"{file}: {error}") from None
-    return found
+    return registered
+
+
+def _is_ours(decorator: str) -> bool:
+    """Whether a class decorator is `register`, imported or as an attribute: `farther.register`."""
+    return decorator.rpartition(".")[2] == "register"
 
 
 def by_name() -> dict[str, str]:
     """The module that registers each name."""
     return {name: module for module, found in names().items() for name in found}
-
-
-def source_files(module: str) -> list[Path]:
-    """The file of a module, and those of the sources that register nothing: it may import them."""
-    files = sources()
-    return [files[module], *(files[other] for other, found in names().items() if not found and other != module)]
 
 
 def load(name: str | None = None) -> None:

@@ -1,29 +1,26 @@
 """Names that users write, and the typed parameters behind them.
 
 A *kind* of thing (a method, a detector, a dataset format) has one `Registry`. Each thing is a pydantic dataclass
-in a module, registered beside its code. Which module registers a name is read from the files of the registry's package,
-so a module is imported only when one of its names is used, and it may import what its code needs. The classes that
+in a module, registered beside its code. Which module registers a name is read from its syntax (`farther.syntax`), so a
+module is imported only when one of its names is used, and it may import what its code needs. The classes that
 users add are in `farther.extensions`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import re
+import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from farther import extensions
 from farther.errors import ParameterError, choose, shorten
 from farther.extensions import STRICT as STRICT
+from farther.syntax import Registration, registrations
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -49,24 +46,31 @@ class Registry(Generic[T]):
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """The module of the package that registers each name.
-
-        It is searched for as text: parsing all files would take longer than importing the few that are used.
-        """
-        decorated = re.compile(rf'^@{re.escape(self._decorator)}\("([^"]+)"\)', re.MULTILINE)
-        folders = importlib.import_module(self._package).__path__
-        files = sorted(file for folder in folders for file in Path(folder).glob("*.py"))
-        found = {f"{self._package}.{file.stem}": decorated.findall(file.read_text(encoding="utf-8")) for file in files}
-        return {name: module for module, names in found.items() for name in names}
+        """The module of the package that registers each name."""
+        modules = {}
+        for module, file in self._files():
+            for registration in self._registrations(file):
+                modules[registration.name] = module
+        return modules
 
     @cached_property
     def summaries(self) -> dict[str, str]:
-        """First paragraph of the docstring of each class of the package, read as text: no module is imported."""
-        start = rf'^@{re.escape(self._decorator)}\("([^"]+)"\)\n(?:@.*\n)*class .*\n    """'
-        classes = re.compile(start + r'((?s:.+?))(?:\n\n|""")', re.MULTILINE)
-        specs = [importlib.util.find_spec(module) for module in sorted({*self.modules.values()})]
-        texts = (Path(str(spec.origin)).read_text(encoding="utf-8") for spec in specs if spec)
-        return {name: " ".join(text.split()) for found in map(classes.findall, texts) for name, text in found}
+        """First paragraph of the docstring of each class of the package; no module is imported."""
+        summaries = {}
+        for _, file in self._files():
+            for registration in self._registrations(file):
+                summaries[registration.name] = registration.summary
+        return summaries
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        """The modules of the package, without those of packages in it, and their files."""
+        for folder in importlib.import_module(self._package).__path__:
+            for file in sorted(Path(folder).glob("*.py")):
+                yield f"{self._package}.{file.stem}", file
+
+    def _registrations(self, file: Path) -> list[Registration]:
+        """What a file registers here, and not in another registry."""
+        return [entry for entry in registrations(file) if entry.decorator == self._decorator]
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator that makes a class known as `name`, and sets its attribute `name`.
@@ -190,62 +194,3 @@ def _kinds(hint: Any) -> list[type]:
     """The types that a type hint names."""
     inner = [kind for argument in get_args(hint) for kind in _kinds(argument)]
     return [hint, *inner] if isinstance(hint, type) else inner
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a registered class: name, default as params.yaml writes it, and what its docstring says of it."""
-
-    name: str
-    default: str
-    description: str
-
-
-@dataclass(frozen=True)
-class Description:
-    """A class as its docstring describes it.
-
-    Args:
-        summary: The first paragraph.
-        text: The paragraphs between the summary and the first section.
-        sections: The text of each section by its title: "Formula", "Source", "Args".
-        parameters: What its constructor takes.
-    """
-
-    summary: str
-    text: str
-    sections: dict[str, str]
-    parameters: tuple[Parameter, ...]
-
-
-def describe(cls: type) -> Description:
-    """A dataclass, from its docstring and from those of the classes that it inherits parameters from."""
-    summary, text, sections = _parsed(cls)
-    known: dict[str, str] = {}
-    for owner in reversed(cls.__mro__[:-1]):
-        for names, words in re.findall(r"^([\w, ]+): (.+(?:\n +.+)*)", _parsed(owner)[2].get("Args", ""), re.MULTILINE):
-            known |= dict.fromkeys(names.split(", "), " ".join(words.split()))
-    listed = (field for field in fields(cls) if field.init)
-    parameters = tuple(Parameter(field.name, _default(field), known.get(field.name, "")) for field in listed)
-    return Description(summary, text, sections, parameters)
-
-
-def _parsed(cls: type) -> tuple[str, str, dict[str, str]]:
-    """Summary, text and sections of a class's own docstring."""
-    head, *rest = re.split(r"^([A-Z]\w+):\n(?= )", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
-    summary, _, text = head.strip().partition("\n\n")
-    sections = {title: inspect.cleandoc(body) for title, body in zip(rest[::2], rest[1::2], strict=True)}
-    return " ".join(summary.split()), text.strip(), sections
-
-
-def _default(field: Field[Any]) -> str:
-    """A parameter's default; pydantic keeps it in a `FieldInfo` where there are limits."""
-    value, factory = field.default, field.default_factory
-    if isinstance(value, FieldInfo):
-        value, factory = value.default, value.default_factory or MISSING
-    if value in (MISSING, PydanticUndefined) and factory is MISSING:
-        return "(required)"
-    value = value if factory is MISSING else factory()
-    if isinstance(value, (tuple, list, dict)):
-        return "(several)" if value else "(none)"
-    return "null" if value is None else str(value)

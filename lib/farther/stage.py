@@ -10,8 +10,8 @@ from pathlib import Path
 from farther import extensions
 from farther.errors import FartherError
 from farther.extras import missing
+from farther.printable import printable
 from farther.tables.writing import DISK, disk_errors, locked
-from farther.terminal import printable
 
 #: Set to anything but 0, this variable brings the traceback of an expected error.
 TRACEBACK = "FARTHER_TRACEBACK"

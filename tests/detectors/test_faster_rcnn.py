@@ -25,10 +25,10 @@ from farther.detectors.networks.architectures import (
     save_checkpoint,
 )
 from farther.detectors.networks.detection import network_input
+from farther.documentation import describe
 from farther.errors import DataError, ParameterError
 from farther.images.orientation import BACK, turned
 from farther.methods.base import METHODS
-from farther.registry import describe
 
 CLASSES = ("cat", "dog", "fox", "owl")
 BLUEPRINTS = {

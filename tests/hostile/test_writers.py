@@ -29,6 +29,7 @@ from farther.curation import Decision, DecisionsFile, Rules
 from farther.curation.sources import Categories, LabelledImages
 from farther.errors import DataError
 from farther.escaping import of_spreadsheet
+from farther.printable import printable, printable_line
 from farther.publication import Words
 from farther.publication.card import card
 from farther.report.charts.figures import as_files, figure, numbers
@@ -37,7 +38,7 @@ from farther.report.citations import bibtex
 from farther.report.site import as_script
 from farther.report.tables import run_tables, to_csv, to_latex, to_markdown, to_text
 from farther.tables.documents import write_json
-from farther.terminal import printable, printable_line, say
+from farther.terminal import say
 
 LINES = {printable_line(text) for text in TEXTS.values()}
 

@@ -9,8 +9,10 @@ import pytest
 
 from farther.command import program
 from farther.errors import DataError
-from farther.report import export_charts
+from farther.report import export_charts, write
+from farther.report.charts import fonts
 from farther.report.charts.figures import charts_of, numbers
+from farther.report.charts.fonts import installed_fonts
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +69,28 @@ def test_the_command_writes_them_and_says_how_many(report, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("1 chart in ")
     with pytest.raises(DataError, match="there is no report yet"):
         export_charts(tmp_path / "absent", tmp_path)
+
+
+def test_installed_fonts_are_names_and_sizes_of_files_and_absent_folders_have_none(tmp_path):
+    (tmp_path / "fonts/inner").mkdir(parents=True)
+    (tmp_path / "fonts/b.ttf").write_bytes(b"12")
+    (tmp_path / "fonts/inner/a.otf").write_bytes(b"123")
+    (tmp_path / "fonts/inner/loop").symlink_to(tmp_path / "fonts")
+    (tmp_path / "fonts/broken.ttf").symlink_to(tmp_path / "none.ttf")
+    assert installed_fonts([tmp_path / "fonts", tmp_path / "absent"]) == ["a.otf 3", "b.ttf 2"]
+
+
+def test_a_font_that_is_installed_later_draws_the_first_figure_again(tmp_path, monkeypatch):
+    keys = []
+
+    class Keys:
+        def keep(self, name, key, content) -> None:
+            keys.append((name, key))
+
+    monkeypatch.setattr(fonts, "font_folders", lambda: [tmp_path])
+    write._write_figure(Keys(), {"mark": "bar"}, "code")
+    (tmp_path / "Liberation.ttf").write_bytes(b"1")
+    write._write_figure(Keys(), {"mark": "bar"}, "code")
+    before, after = dict(keys[:3]), dict(keys[3:])
+    assert before.keys() == after.keys() == {f"figures/outcomes.{kind}" for kind in ("svg", "pdf", "png")}
+    assert not set(before.values()) & set(after.values())

@@ -127,16 +127,18 @@ def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_ot
 
 def test_a_helper_counts_with_the_code_of_what_is_registered_and_with_nothing_else(folder):
     (folder / "anything.py").write_text(SHARPNESS.format(name="sharpness"))
-    starts = {name: f"farther.pipeline.{name}" for name in ("evaluate", "report")}
+    starts = {name: [f"farther.pipeline.{name}"] for name in ("evaluate", "curate")}
     before = code_digests(starts)
     with (folder / "amounts.py").open("a") as file:
         file.write("# a comment\n")
     assert code_digests(starts) == before
     (folder / "amounts.py").write_text("def doubled(value):\n    return value + value\n")
     after = code_digests(starts)
-    changed = {name for name, code in before["kept"]["methods"].items() if after["kept"]["methods"][name] != code}
-    assert changed == {"sharpness"}
-    assert (after["kept"]["metrics"], after["report"]) == (before["kept"]["metrics"], before["report"])
+    for stage in ("fit", "score"):
+        was, now = before["kept"][stage], after["kept"][stage]
+        assert {name for name in was if now[name] != was[name]} == {"sharpness"}
+    assert after["kept"]["evaluate"] == before["kept"]["evaluate"]
+    assert after["curate"] == before["curate"]
     assert after["evaluate"] != before["evaluate"]
 
 

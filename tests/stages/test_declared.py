@@ -16,7 +16,6 @@ from dvc.repo import Repo
 
 from farther import code
 from farther.code import digest_of, source_files
-from farther.pipeline.code_digests import rules_digests
 
 ROOT = Path(__file__).parents[2]
 PIPELINES = {"dvc.yaml": "params.yaml", "training/dvc.yaml": "training/params.yaml"}
@@ -109,7 +108,7 @@ def test_a_stage_depends_on_the_digest_of_its_own_code_and_lists_no_file_of_the_
         assert {"lib", "stages", "params.yaml"} <= set(stage["deps"])
         return
     own = {keys[0] for file, keys in declared(stage, "") if file == "artifacts/code.json"}
-    assert own - {"rules"} == {script(stage).stem}
+    assert own - {"files"} == {script(stage).stem}
     assert not [dep for dep in stage.get("deps", []) if dep.startswith("lib")]
 
 
@@ -148,33 +147,6 @@ def test_every_digest_that_a_stage_names_is_one_that_the_stage_code_writes(tmp_p
     written = json.loads(Path("artifacts/code.json").read_text())
     for key in named:
         assert reduce(dict.__getitem__, key.split("."), written)
-
-
-def test_rules_change_the_digests_of_what_they_select_and_comments_none(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rules, names = Path("data/benchmarks/a.yaml"), Path("data/names/classes.yaml")
-    for file in (rules, names):
-        file.parent.mkdir(parents=True)
-        file.write_text("names: ../names/classes.yaml\n" if file is rules else "tv: {coco: [tv]}\n")
-    params = {
-        "benchmarks": {"a": {"rules": str(rules)}, "b": {"rules": "data/benchmarks/none.yaml"}},
-        "derived": {"corrupt": {"c": {"images": {"dataset": "a"}}}, "paste": {"p": {"rules": str(rules)}}},
-    }
-
-    def changed(file: Path, text: str) -> set[tuple[str, str]]:
-        before = rules_digests(params)
-        file.write_text(file.read_text() + text)
-        after = rules_digests(params)
-        return {
-            (section, name)
-            for section in after
-            for name in after[section]
-            if after[section][name] != before[section][name]
-        }
-
-    assert not changed(rules, "# a comment\n")
-    assert changed(rules, "id_classes: [tv]\n") == {("benchmarks", "a"), ("paste", "p")}
-    assert changed(names, "cat: {coco: [cat]}\n") == {("benchmarks", "a"), ("paste", "p")}
 
 
 def test_no_two_stages_write_one_path_and_there_are_at_most_fifty_for_the_demo():
@@ -216,13 +188,17 @@ def test_a_changed_method_changes_its_own_digest_and_that_of_the_stage_that_runs
     def digests() -> dict[str, str]:
         runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")
         found = json.loads(code.CODE.read_text())
-        kept, _ = found.pop("kept"), found.pop("made_of")
-        methods = {f"method {name}": digest for name, digest in kept["methods"].items()}
-        return {name: json.dumps(digest) for name, digest in found.items()} | methods | {"metrics": kept["metrics"]}
+        kept = found.pop("kept")
+        del found["made_of"]
+        for stage in ("fit", "score"):
+            found |= {f"{stage} {name}": digest for name, digest in kept[stage].items()}
+        found["metrics"] = kept["evaluate"]
+        return {name: json.dumps(digest) for name, digest in found.items()}
 
     before = digests()
     with (tmp_path / "farther/methods/gen.py").open("a") as file:
         file.write("UNUSED = 1\n")
     after = digests()
     changed = {name for name in before if before[name] != after[name]}
-    assert changed == {"evaluate", "method gen"}
+    with_methods = {"evaluate", "cost", "report"}
+    assert changed == with_methods | {"fit gen", "score gen"}

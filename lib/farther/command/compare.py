@@ -13,7 +13,8 @@ from farther.command.output import as_json, coloured, markdown, next_step, parag
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
 from farther.command.stored_metrics import open_metrics
 from farther.errors import ParameterError, choose
-from farther.terminal import printable_line, say
+from farther.printable import printable_line
+from farther.terminal import say
 
 
 def compare(

@@ -11,7 +11,8 @@ import typer
 from farther.command.output import next_step
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
 from farther.escaping import spreadsheet
-from farther.terminal import printable, say
+from farther.printable import printable
+from farther.terminal import say
 
 
 def duplicates(

@@ -102,7 +102,7 @@ def datasets(
 
 def _show(kind: str, name: str | None, *, json: bool) -> None:
     """Prints all names of a kind, or everything about one."""
-    from farther.registry import describe
+    from farther.documentation import describe
 
     registry = registry_of(kind)
     if not (name or json):

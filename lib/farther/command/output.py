@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from farther import escaping
-from farther.terminal import has_colours, printable_line, say
+from farther.printable import printable_line
+from farther.terminal import has_colours, say
 
 #: Escape codes of the colours; the words alone carry the meaning, too.
 COLOURS = {"ok": "32", "missing": "31", "wrong": "31", "worse": "31", "better": "32", "note": "33", "head": "1"}

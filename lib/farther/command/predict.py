@@ -14,7 +14,8 @@ import typer
 
 from farther.command.output import next_step
 from farther.command.project import argument, option
-from farther.terminal import printable, say
+from farther.printable import printable
+from farther.terminal import say
 
 
 def predict(

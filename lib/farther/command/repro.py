@@ -28,7 +28,8 @@ from farther.cores import count_cores, free_memory
 from farther.dvc_internals import unsupported
 from farther.dvc_repro import FAILED, FORCE, UNCHANGED, Pipeline
 from farther.errors import ParameterError, choose
-from farther.terminal import printable, say
+from farther.printable import printable
+from farther.terminal import say
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 
+from farther.documentation import describe
 from farther.methods import logits
 from farther.methods.base import METHODS, Method
-from farther.registry import describe
 
 #: Descriptions of the inputs that methods declare in `needs`.
 NEEDS = {

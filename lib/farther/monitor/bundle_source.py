@@ -40,8 +40,8 @@ from farther.monitor.drift import Rates
 from farther.scoring.entries import MethodEntry
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import write_json
-from farther.tables.files import write_aside
 from farther.tables.folders import resolved
+from farther.tables.writing import write_aside
 
 #: Parameters that only say where a checkpoint is.
 PLACES = ("config", "revision", "local_files_only")

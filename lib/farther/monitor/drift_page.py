@@ -11,7 +11,7 @@ import polars as pl
 from farther.monitor.drift import Drift, said
 from farther.monitor.proposal_rates import ProposalRates
 from farther.tables.documents import write_json
-from farther.tables.files import write_aside
+from farther.tables.writing import write_aside
 
 if TYPE_CHECKING:
     from farther.report.charts.vega import Key

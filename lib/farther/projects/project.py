@@ -14,6 +14,7 @@ from farther.curation import Rules
 from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import check_classes
 from farther.errors import DataError, ParameterError, choose, shorten
+from farther.printable import printable, printable_line
 from farther.projects.assumptions import PARAMS, Assumption, of_categories, of_dataset, of_detector, shown
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
 from farther.projects.proposals import Lookup, propose
@@ -23,7 +24,6 @@ from farther.tables.documents import read_yaml
 from farther.tables.files import is_present, read_text
 from farther.tables.folders import resolved
 from farther.tables.writing import write_aside
-from farther.terminal import printable, printable_line
 
 SUBSETS = ("train", "val", "test")
 #: Parts of an only subset.

@@ -18,10 +18,10 @@ from markupsafe import Markup, escape
 
 import farther
 from farther.keyed import Keyed
+from farther.printable import printable_texts
 from farther.report.charts.vega import FIGURES
 from farther.report.navigation import Link, Navigation
 from farther.tables.files import inside
-from farther.terminal import printable_texts
 
 #: Folder of the styles, scripts and plotting library that all pages share.
 ASSETS = "assets"

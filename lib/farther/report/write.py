@@ -20,6 +20,7 @@ from farther.report import seeds, tables
 from farther.report.all_results import AllResults
 from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS, as_files
+from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
 from farther.report.pages import NAVIGATION, PAGES
 from farther.report.results import Run, read_runs
@@ -95,7 +96,8 @@ def _write_gallery(params: Mapping[str, Any], root: Path, code: str | None, asid
 
 def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:
     """The first figure as files."""
-    key = digest(json.dumps(spec, sort_keys=True), version("vl-convert-python"), code)
+    drawing = json.dumps(spec, sort_keys=True)
+    key = digest(drawing, version("vl-convert-python"), *installed_fonts(), code)
     drawn = cache(lambda: as_files(spec))
     for kind in FORMATS:
         site.keep(f"figures/outcomes.{kind}", key, partial(lambda kind: drawn()[kind], kind))

@@ -11,7 +11,8 @@ from farther.command.output import as_json, coloured, next_step, paragraph, tabl
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
 from farther.escaping import of_spreadsheet
-from farther.terminal import printable_line, say
+from farther.printable import printable_line
+from farther.terminal import say
 
 if TYPE_CHECKING:
     import polars as pl

@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from farther.errors import DataError
 from farther.escaping import spreadsheet
+from farther.printable import printable_texts
 from farther.report.charts.vega import FIGURES
-from farther.terminal import printable_texts
 
 FORMATS = ("svg", "pdf", "png")
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from farther.keyed import key_of
+from farther.printable import printable_texts
 from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData
 from farther.report.gallery.outcomes import SplitOutcomes, read_run_outcomes
@@ -22,7 +23,6 @@ from farther.report.pages import detector
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
-from farther.terminal import printable_texts
 
 
 def write(site: Site, results: AllResults) -> None:

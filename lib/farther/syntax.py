@@ -1,0 +1,214 @@
+"""Modules as their syntax trees: imports, registered names, texts, and a digest of what can change a result.
+
+Nothing is imported. A tree is parsed once per process, until its file changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A class that a module makes known under a name.
+
+    Args:
+        name: The name: "knn".
+        decorator: The class decorator without its argument, as it is written: "register", "KINDS.register".
+        summary: First paragraph of the class's docstring, in one line.
+    """
+
+    name: str
+    decorator: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class ModuleSyntax:
+    """What the syntax tree of a module says.
+
+    Args:
+        digest: Of the tree without docstrings; comments and layout are in no tree.
+        docstrings: Digest of the docstrings.
+        imports: (module, name) of each `from module import name`; the name is None for `import module`.
+        exports: Where names come from that the module imports at its top level: {name: (module, name there)}.
+        defined: Other names of its top level.
+        texts: The texts in it: names of data files are among them.
+    """
+
+    digest: str
+    docstrings: str
+    imports: tuple[tuple[str, str | None], ...]
+    exports: dict[str, tuple[str, str]]
+    defined: frozenset[str]
+    texts: frozenset[str]
+
+
+def registrations(file: Path) -> tuple[Registration, ...]:
+    """The classes that a file registers, in its order: those with a decorator such as `@register("name")`.
+
+    A file without the word `register` is not parsed.
+
+    Raises:
+        SyntaxError: it is not Python.
+        ValueError: a name is not written as a text.
+    """
+    state = file.stat()
+    return _registrations(file, state.st_mtime_ns, state.st_size)
+
+
+def module_syntax(file: Path, module: str) -> ModuleSyntax:
+    """Imports, names, texts and digests of a module.
+
+    Args:
+        file: Its source file.
+        module: Its dotted name, which relative imports start from.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    state = file.stat()
+    return _module_syntax(file, module, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _registrations(file: Path, changed: int, size: int) -> tuple[Registration, ...]:
+    source = file.read_bytes()
+    if b"register" not in source:
+        return ()
+    registered = []
+    for node in ast.parse(source, file).body:
+        if isinstance(node, ast.ClassDef):
+            for decorator in node.decorator_list:
+                registered += _registration(node, decorator)
+    return tuple(registered)
+
+
+def _registration(node: ast.ClassDef, decorator: ast.expr) -> list[Registration]:
+    """The registration that a class decorator is; empty for another decorator."""
+    if not isinstance(decorator, ast.Call):
+        return []
+    written = ast.unparse(decorator.func)
+    own_name = written.rpartition(".")[2]
+    if not own_name.startswith("register"):
+        return []
+    arguments = [argument.value for argument in decorator.args if isinstance(argument, ast.Constant)]
+    if len(arguments) != 1 or not isinstance(arguments[0], str):
+        if own_name != "register":  # another library's
+            return []
+        problem = f'line {decorator.lineno}: write the name as a text: @{written}("name")'
+        raise ValueError(problem)
+    docstring = ast.get_docstring(node) or ""
+    summary = docstring.partition("\n\n")[0]
+    return [Registration(arguments[0], written, " ".join(summary.split()))]
+
+
+@lru_cache(maxsize=4096)
+def _module_syntax(file: Path, module: str, changed: int, size: int) -> ModuleSyntax:
+    tree = ast.parse(file.read_bytes(), file)
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    exports: dict[str, tuple[str, str]] = {}
+    defined: set[str] = set()
+    for statement in _top_level(tree.body):
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                exports[alias.asname or alias.name] = (_source(statement, package), alias.name)
+        elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            defined.add(statement.name)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            defined |= _assigned(statement)
+    texts = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+    imports = tuple(_imports(tree.body, package))
+    docstrings = _take_docstrings(tree)
+    return ModuleSyntax(
+        digest=_digest(_written(tree)),
+        docstrings=_digest("\0".join(docstrings)),
+        imports=imports,
+        exports=exports,
+        defined=frozenset(defined),
+        texts=frozenset(texts),
+    )
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> set[str]:
+    """The names that a statement assigns to."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _written(node: Any) -> str:
+    """A syntax tree as text, the same in every Python, which `ast.dump` is not: Python 3.12 added empty fields."""
+    if isinstance(node, ast.AST):
+        fields = []
+        for name, value in ast.iter_fields(node):
+            if value is not None and value != []:
+                fields.append(f"{name}={_written(value)}")
+        return f"{type(node).__name__}({', '.join(fields)})"
+    if isinstance(node, list):
+        return f"[{', '.join(map(_written, node))}]"
+    return ascii(node)
+
+
+def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those for type checkers only included: they say where a lazy name comes from."""
+    for node in nodes:
+        if isinstance(node, ast.If) and _for_types_only(node):
+            yield from node.body
+        else:
+            yield node
+
+
+def _for_types_only(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All statements, those within others too, but not those for type checkers only."""
+    for node in nodes:
+        yield node
+        skipped = ("body",) if isinstance(node, ast.If) and _for_types_only(node) else ()
+        for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+            if part not in skipped:
+                yield from _statements(getattr(node, part, ()))
+
+
+def _imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
+    for node in _statements(nodes):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, None
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield _source(node, package), alias.name
+
+
+def _source(node: ast.ImportFrom, package: str) -> str:
+    """The absolute name of the module that a statement imports from."""
+    return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+
+
+def _take_docstrings(tree: ast.Module) -> list[str]:
+    """Removes the docstrings of a tree and returns them."""
+    docstrings = []
+    for node in (tree, *_statements(tree.body)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0] if node.body else None
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                docstrings.append(value.value)
+                node.body = node.body[1:]
+    return docstrings
