@@ -33,8 +33,8 @@ REACHED_BY_NAME = {
     "infer": ("farther.detectors.passes",),
     "fit": ("farther.methods",),
     "score": ("farther.methods",),
-    "evaluate": ("farther.methods", "farther.metrics"),
-    "choose": ("farther.methods", "farther.metrics"),
+    "evaluate": ("farther.metrics",),
+    "choose": ("farther.metrics",),
     "cost": ("farther.methods", "farther.detectors"),
     "report": ("farther.methods", "farther.metrics"),
 }

@@ -38,7 +38,8 @@ def fit(run: str) -> FitSummary:
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     code = {}
     for entry in entries:
-        code[entry.name] = " ".join(code_digest("kept", "fit", method) for method in entry.methods)
+        digests = [code_digest("kept", "fit", method) for method in entry.methods]
+        code[entry.name] = " ".join([*digests, code_digest("files", "methods", entry.name)])
 
     files = RunFiles(run, detector["benchmark"])
     roles = files.roles
