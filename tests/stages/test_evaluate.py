@@ -103,6 +103,7 @@ def evaluate(capsys):
 
     def run_all(project: Path) -> dict[str, str]:
         printed = {}
+        run(project, "code_digests")
         for name in OF_RUN:
             run(project, f"{name} demo")
             printed[name] = capsys.readouterr().out.removeprefix("demo: ").strip()
