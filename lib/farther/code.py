@@ -39,6 +39,8 @@ WITHOUT_EFFECT = {
     "farther.extensions": "finds and imports the files of extensions, which count themselves",
     "farther.extras": "words for a package that is absent",
     "farther.keyed": "decides what is made again",
+    "farther.pipeline.adoption": "decides what of an earlier version is made again",
+    "farther.pipeline.cluster": "decides where a stage works",
     "farther.metrics": "imports what is named",
     "farther.registry": "finds and checks what params.yaml names; the classes count themselves",
     "farther.stage": "starts a stage and words its errors",

@@ -22,12 +22,11 @@ from farther.dvc_internals import (
     planned_stages,
     process_options,
 )
+from farther.keyed import FORCE as FORCE
 from farther.pipeline.stages import stage_of
 
 #: What became of a stage.
 MADE, UNCHANGED, FAILED = "made", "unchanged", "failed"
-#: Set to 1 for the commands of stages that are forced: what they kept from earlier runs is made again.
-FORCE = "FARTHER_FORCE"
 #: Seconds between two versions of dvc.lock: DVC takes half a second for each.
 PAUSE = 5.0
 #: Seconds that stages have for their end after an interruption, before the next.

@@ -32,9 +32,17 @@ TINY = {
 DATASETS = ("voc", "bdd", "coco", "openimages")
 DERIVED = ("voc_pasted", "voc_shifted", "voc_blank")
 RUNS = ("voc-faster_rcnn", "bdd-faster_rcnn")
-METHODS = ("msp", "energy", "knn")
-#: Stages that run where a method changed.
-OF_METHODS = (*(f"{stage}@{run}" for stage in ("evaluate", "proposals") for run in RUNS), "cost", "report")
+#: VOS does not apply to them.
+METHODS = ("msp", "energy", "knn", "vos")
+
+
+def of_runs(*stages: str) -> set[str]:
+    """Names of stages of both runs."""
+    return {f"{stage}@{run}" for stage in stages for run in RUNS}
+
+
+#: Stages that run where a parameter of a method changed that applies to both runs.
+OF_METHODS = {*of_runs("fit", "score", "evaluate", "choose"), "cost", "report"}
 
 
 class Project:
@@ -180,16 +188,65 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
     printed = project.run("dvc", "repro")
     assert set(stages_in(printed)) == {"code", *OF_METHODS}
     for run in RUNS:
-        assert re.search(
-            rf"^{run}: fitted knn, mls; scored [a-z0-9_, ]+; evaluated knn, mls; 2 methods unchanged$",
-            printed,
-            flags=re.MULTILINE,
-        )
+        assert f"{run}: fitted knn, mls; 3 methods unchanged; not applicable: vos\n" in printed
+        assert re.search(rf"^{run}: scored [a-z0-9_, ]+ by knn, mls; 2 methods unchanged$", printed, flags=re.MULTILINE)
+        assert f"{run}: evaluated knn, mls; 2 methods unchanged\n" in printed
     assert scores_of_others(project, "knn", "mls") == before
     table = project.run("dvc", "metrics", "diff", "HEAD")
     assert re.search(r"Path +Metric +HEAD +workspace +Change", table)
     assert "knn.json" in table
     assert "msp.json" not in table
+
+
+def set_vos(params) -> None:
+    params["methods"]["vos"]["output"] = "energy"
+
+
+def set_keep(params) -> None:
+    params["fit"]["keep"] = 0.8
+
+
+def set_budget(params) -> None:
+    params["deploy"]["max_false_alarms"] = 50
+
+
+def set_iou(params) -> None:
+    params["evaluate"]["iou"] = 0.6
+
+
+def delete_energy(params) -> None:
+    del params["methods"]["energy"]
+
+
+@pytest.mark.parametrize(
+    ("change", "runs"),
+    [
+        (set_vos, of_runs("fit")),
+        (set_keep, of_runs("fit", "evaluate")),
+        (set_budget, of_runs("choose")),
+        (set_iou, of_runs("proposals", "evaluate", "choose")),
+        (delete_energy, of_runs("fit", "score", "evaluate", "choose")),
+    ],
+    ids=["a method that does not apply", "keep", "budget", "iou", "a method deleted"],
+)
+def test_a_changed_parameter_runs_the_stages_that_it_concerns_and_no_work_of_others(project: Project, change, runs):
+    scores = scores_of_others(project, "energy")
+    project.change(change)
+    printed = project.run("dvc", "repro")
+    ran = set(stages_in(printed)) - {"code", "cost"}  # `cost` reads all of params.yaml
+    assert ran - {"report"} == runs
+    assert scores_of_others(project, "energy") == scores
+    assert "fitted" not in printed
+    assert "scored" not in printed
+    energy = list((project.folder / "artifacts").glob("*/*/**/energy*"))
+    assert bool(energy) is (change is not delete_energy)
+
+
+def test_the_code_of_a_metric_evaluates_again_and_fits_and_scores_nothing(project: Project):
+    change_code(project, {"metrics/errors/error_budget.py": ("", "\nUNUSED = 1\n")})
+    ran = project.repro()
+    assert families(ran) & {"infer", "fit", "score"} == set()
+    assert of_runs("evaluate") <= set(ran)
 
 
 #: Files of the library: what is put before their first docstring's text, and at their end.
@@ -245,8 +302,9 @@ def test_a_checkpoint_reruns_its_run_alone(project: Project):
     weights["roi_heads.box_head.2.bias"] += 0.01
     save_file(weights, file, metadata)
     ran = project.repro()
-    assert ran[:2] == ["infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"]
-    assert families(ran[2:]) == {"proposals", "cost", "report"}
+    assert [stage for stage in but_proposals(ran) if "voc" in stage] == []
+    later = {"infer", "fit", "score", "proposals", "evaluate", "choose", "cost", "report"}
+    assert families(ran) == later
 
 
 def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_not_tested_any_more_has_no_metrics(project: Project):
@@ -304,4 +362,5 @@ def test_a_new_detector_runs_alone(project: Project):
     project.change(lambda params: params["detectors"].update({"voc-strict": line}))
     ran = project.repro()
     assert all("voc-strict" in stage for stage in but_proposals(ran) if stage not in ("code", "cost", "report"))
-    assert families(ran) == {"code", "infer", "evaluate", "cost", "proposals", "report"}
+    run_stages = {"infer", "fit", "score", "proposals", "evaluate", "choose"}
+    assert families(ran) == {"code", *run_stages, "cost", "report"}
