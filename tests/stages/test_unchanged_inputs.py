@@ -67,6 +67,8 @@ PARAMS = {
     "benchmarks.pets.title": "Animals",
     "report.few": 3,
 }
+
+
 def rewrite_json(file: Path, edit: Callable[[list], object]) -> None:
     content = json.loads(file.read_text())
     edit(content)

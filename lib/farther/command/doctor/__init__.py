@@ -27,7 +27,8 @@ def doctor(
 
     Checks the parameters; the Python packages behind the names in them; the files of datasets, where they belong, where
     they come from and about how large they are; annotations and image files; checkpoints and imported detections, which
-    are opened as `infer` opens them; free disk space; the GPU; git and DVC. With --estimate, a sample of the images
+    are opened as `infer` opens them; the versions of packages that made stored results; free disk space; the GPU; git
+    and DVC. With --estimate, a sample of the images
     goes through the detectors and methods, to estimate how long the whole run takes and how much it writes.
 
     \b
@@ -65,10 +66,14 @@ def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     from farther.command.doctor.inspection import Inspection
     from farther.command.doctor.packages import packages
     from farther.command.doctor.pipeline import pipeline
+    from farther.command.doctor.versions import versions
     from farther.pipeline.stages import STAGES
 
     inspection = Inspection(project.params, quick)
-    checks: dict[str, Callable[[], Iterable[Finding]]] = {"packages": lambda: packages(project)}
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        "packages": partial(packages, project),
+        "versions": partial(versions, project.artifacts),
+    }
     for stage in STAGES:
         if stage.has_check:
             module = import_module(f"farther.command.doctor.{stage.name}")

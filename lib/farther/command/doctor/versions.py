@@ -1,0 +1,53 @@
+"""Stored results that other versions of packages made than those that are installed, for `farther doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from farther.errors import FartherError, Finding
+from farther.keyed import RECORDS, Record, package_versions, read_record
+from farther.tables.folders import files_below
+
+#: Most outputs that a finding names.
+LISTED = 3
+
+
+def versions(artifacts: Path) -> Iterator[Finding]:
+    """One finding per package of which another version made a stored result; an upgrade reruns nothing by itself.
+
+    Args:
+        artifacts: The project's folder of artifacts.
+    """
+    folder = artifacts / RECORDS
+    if not folder.is_dir():
+        return
+    outputs_by_change: dict[tuple[str, str, str], list[str]] = {}
+    for file in sorted(files_below(folder)):
+        output = file.relative_to(folder).with_suffix("").as_posix()
+        try:
+            record = read_record(file)
+        except FartherError as error:
+            yield Finding("warnings", output, "wrong", str(error))
+            continue
+        for change in _changes(record, package_versions(output)):
+            outputs_by_change.setdefault(change, []).append(output)
+    for (package, before, now), outputs in outputs_by_change.items():
+        listed = ", ".join(outputs[:LISTED])
+        if len(outputs) > LISTED:
+            listed += f" and {len(outputs) - LISTED} more"
+        text = f"{before} made {listed}; {now}. `farther repro --force STAGE` computes them again"
+        yield Finding("warnings", package, "note", text)
+
+
+def _changes(record: Record, installed: dict[str, str]) -> list[tuple[str, str, str]]:
+    """(package, version that made an item, what is installed now) of a record, without repetitions."""
+    changes: dict[tuple[str, str, str], None] = {}
+    for environment in record.environments:
+        for package, version in environment.items():
+            now = installed.get(package)
+            if now is None:
+                changes[package, version, "it is not installed now"] = None
+            elif now != version:
+                changes[package, version, f"{now} is installed"] = None
+    return list(changes)
