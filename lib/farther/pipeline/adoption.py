@@ -39,10 +39,9 @@ def record_files(folder: Path, stage: str, run: str | None = None) -> list[Path]
     proposals = artifacts / "proposals" / run
     records = [record_path(artifacts / "regions" / run), record_path(artifacts / "passes" / run)]
     records.append(network_record(proposals))
-    for source in listed(proposals, "*"):
-        if (source / EARLIER_KEYS).is_file():  # imported proposals: each source has keys of its own
-            records.append(record_path(source))
-    return records
+    # Imported proposals: each source has keys of its own.
+    imported = [source for source in listed(proposals, "*") if (source / EARLIER_KEYS).is_file()]
+    return records + [record_path(source) for source in imported]
 
 
 def adopt(folder: Path, stage: str, run: str | None = None) -> None:

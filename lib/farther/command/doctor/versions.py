@@ -24,7 +24,7 @@ def versions(artifacts: Path) -> Iterator[Finding]:
         return
     outputs_by_change: dict[tuple[str, str, str], list[str]] = {}
     for file in sorted(files_below(folder)):
-        output = file.relative_to(folder).with_suffix("").as_posix()
+        output = file.relative_to(folder).with_suffix("").as_posix().removesuffix("/.network")
         try:
             record = read_record(file)
         except FartherError as error:
