@@ -32,8 +32,8 @@ TINY = {
 DATASETS = ("voc", "bdd", "coco", "openimages")
 DERIVED = ("voc_pasted", "voc_shifted", "voc_blank")
 RUNS = ("voc-faster_rcnn", "bdd-faster_rcnn")
-#: VOS does not apply to them.
-METHODS = ("msp", "energy", "knn", "vos")
+#: ODIN needs a pass that they do not have.
+METHODS = ("msp", "energy", "knn", "odin")
 
 
 def of_runs(*stages: str) -> set[str]:
@@ -188,7 +188,7 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
     printed = project.run("dvc", "repro")
     assert set(stages_in(printed)) == {"code", *OF_METHODS}
     for run in RUNS:
-        assert f"{run}: fitted knn, mls; 3 methods unchanged; not applicable: vos\n" in printed
+        assert f"{run}: fitted knn, mls; 3 methods unchanged; not applicable: odin\n" in printed
         assert re.search(rf"^{run}: scored [a-z0-9_, ]+ by knn, mls; 2 methods unchanged$", printed, flags=re.MULTILINE)
         assert f"{run}: evaluated knn, mls; 2 methods unchanged\n" in printed
     assert scores_of_others(project, "knn", "mls") == before
@@ -198,8 +198,8 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
     assert "msp.json" not in table
 
 
-def set_vos(params) -> None:
-    params["methods"]["vos"]["output"] = "energy"
+def set_odin(params) -> None:
+    params["methods"]["odin"]["temperature"] = 10
 
 
 def set_keep(params) -> None:
@@ -221,7 +221,7 @@ def delete_energy(params) -> None:
 @pytest.mark.parametrize(
     ("change", "runs"),
     [
-        (set_vos, of_runs("fit")),
+        (set_odin, of_runs("fit")),
         (set_keep, of_runs("fit", "evaluate")),
         (set_budget, of_runs("choose")),
         (set_iou, of_runs("proposals", "evaluate", "choose")),

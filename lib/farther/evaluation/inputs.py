@@ -183,8 +183,8 @@ class TestSplit(RunSplit):
 
     @cached_property
     def split(self) -> OpenSetSplit:
-        """Regions at or above t*, with their overlaps."""
-        return OpenSetSplit.of(self.objects, self.detections, self.matching)
+        """Regions at or above t*, with their overlaps, which are those of `stored_split`."""
+        return self.stored_split.keeping(self.above)
 
     @cached_property
     def touching(self) -> OverlapPairs:
