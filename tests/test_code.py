@@ -14,7 +14,7 @@ from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
 from farther.detectors.base import registry as detectors
 from farther.methods.base import METHODS
-from farther.pipeline.code_digests import code_digests, stage_starts
+from farther.pipeline.code_digests import _code_of_others, code_digests, stage_starts
 from farther.pipeline.named_files import file_digests, named_files
 from farther.pipeline.stages import STAGES
 from farther.syntax import _written, registrations
@@ -510,3 +510,27 @@ def test_a_yaml_file_that_names_itself_and_one_that_is_damaged_end(named):
 def test_a_text_that_is_no_path_names_nothing(named, text):
     (named / "loop").symlink_to("loop")
     assert list(named_files({"params": {"note": text}}, "detectors", "run")) == []
+
+
+# Classes that are created by name.
+
+
+def test_a_module_that_creates_by_name_reaches_the_classes_whose_names_are_texts_in_it():
+    assert "farther.datasets.coco" in source_files("farther.datasets.unlabelled")
+    assert {"farther.methods.entropy", "farther.methods.box_uncertainty"} <= source_files(
+        "farther.evaluation.image_uncertainties"
+    ).keys()
+    assert "farther.methods.knn" not in source_files("farther.evaluation.evaluate")
+    assert "farther.detectors.yolo" not in source_files("farther.detectors.faster_rcnn")
+
+
+def test_an_extension_that_creates_by_name_reaches_the_class(own):
+    (own / "area.py").write_text("import farther.methods\nfarther.methods.create('knn')\n" + METHOD.format(name="area"))
+    assert "farther.methods.knn" in source_files("extensions.area")
+
+
+def test_the_code_of_other_adapters_that_a_run_names_counts_with_the_run(library):
+    entry = {"adapter": "repeated", "params": {"of": "yolo"}, "proposals": {"sam": {"adapter": "parquet"}}}
+    adapters = {"repeated": "1", "yolo": "2", "parquet": "3", "detr": "4"}
+    assert _code_of_others(entry, adapters) == ["parquet 3", "yolo 2"]
+    assert _code_of_others({"adapter": "yolo"}, adapters) == []

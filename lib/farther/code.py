@@ -6,6 +6,9 @@ of a file that is reached does. Files are reached
 - by imports within farther, also those inside functions. A name that a package's `__init__.py` imports from one of its
   modules leads to that module only: `from farther.tables import Images` does not reach `farther.tables.regions`;
 - as data beside a module (a template, YAML): with the modules of its folder that name it or the folder it is in;
+- by names: a module that calls `create` and imports something of `farther.methods`, say, reaches the methods whose
+  names are texts in it: `create("entropy")`. Names in params.yaml are not known here: see
+  `farther.pipeline.code_digests`;
 - as extensions: all files of the folder `extensions/`, or of a package that has extensions, and the modules of the
   project that they import.
 
@@ -27,6 +30,9 @@ from farther.syntax import ModuleSyntax, module_syntax, registrations
 
 #: The packages whose modules are followed; the versions of others are pinned elsewhere.
 PACKAGES = ("farther", "farther_demo", "farther_training")
+
+#: Packages whose modules register classes that other modules may create by name.
+REGISTERING = ("farther.datasets", "farther.derived", "farther.detectors", "farther.methods")
 
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
@@ -87,6 +93,7 @@ class Sources:
         self._data: dict[SourceFile, set[SourceFile]] = {}
         self._data_files: dict[Path, list[SourceFile]] = {}
         self._files: dict[str, Path | None] = {}
+        self._registered: dict[str, dict[str, str]] = {}
         self._resolved: dict[tuple[str, str | None], list[SourceFile]] = {}
         self._syntax: dict[SourceFile, ModuleSyntax | None] = {}
         self._content: dict[Path, str] = {}
@@ -155,8 +162,26 @@ class Sources:
                     imported += self._files_of_import(module, name)
                 elif source.label.startswith(OUTSIDE):
                     imported += _project_modules(module)
+            if syntax is not None and syntax.creates:
+                for module in self._created(syntax):
+                    imported += self._files_of_import(module, None)
             self._imported[source] = imported
         return self._imported[source]
+
+    def _created(self, syntax: ModuleSyntax) -> list[str]:
+        """The modules of classes that a module may create by names that are texts in it."""
+        modules = []
+        imports = [f"{module}.{name}." for module, name in syntax.imports]
+        for package in REGISTERING:
+            is_imported = any(imported.startswith(f"{package}.") for imported in imports)
+            if not is_imported or not f"{package}.".startswith(self._followed):
+                continue
+            if package not in self._registered:
+                self._registered[package] = registered(package)
+            for name, module in self._registered[package].items():
+                if name in syntax.texts:
+                    modules.append(module)
+        return modules
 
     def _files_of_import(self, module: str, name: str | None) -> list[SourceFile]:
         """The files that `import module` or `from module import name` reaches, without what these import."""

@@ -40,7 +40,8 @@ class ModuleSyntax:
         imports: (module, name) of each `from module import name`; the name is None for `import module`.
         exports: Where names come from that the module imports at its top level: {name: (module, name there)}.
         defined: Other names of its top level.
-        texts: The texts in it: names of data files are among them.
+        texts: The texts in it: names of data files and of registered classes are among them.
+        creates: Whether it has a name or an attribute `create`: it may make registered classes by their names.
     """
 
     digest: str
@@ -49,6 +50,7 @@ class ModuleSyntax:
     exports: dict[str, tuple[str, str]]
     defined: frozenset[str]
     texts: frozenset[str]
+    creates: bool
 
 
 def registrations(file: Path) -> tuple[Registration, ...]:
@@ -125,9 +127,14 @@ def _module_syntax(file: Path, module: str, changed: int, size: int) -> ModuleSy
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             defined |= _assigned(statement)
     texts = set()
+    creates = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             texts.add(node.value)
+        elif isinstance(node, ast.Name):
+            creates = creates or node.id == "create"
+        elif isinstance(node, ast.Attribute):
+            creates = creates or node.attr == "create"
     imports = tuple(_imports(tree.body, package))
     docstrings = _take_docstrings(tree)
     return ModuleSyntax(
@@ -137,6 +144,7 @@ def _module_syntax(file: Path, module: str, changed: int, size: int) -> ModuleSy
         exports=exports,
         defined=frozenset(defined),
         texts=frozenset(texts),
+        creates=creates,
     )
 
 

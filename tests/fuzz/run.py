@@ -106,7 +106,8 @@ def remember(group: str) -> None:
     """Keeps what is the same in all cases and takes long: the files of farther's code, CLIP's words."""
     from farther import code
 
-    code.source_files = cache(code.source_files)
+    sources = code.Sources()
+    code.Sources = lambda: sources
     if group == "reruns":
         import open_clip.factory
 

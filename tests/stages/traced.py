@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from types import CodeType, FrameType
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 LIB = str(ROOT / "lib" / "farther") + os.sep
 
 #: Packages of others that stages import: PyTorch and Polars must not start threads before a fork.

@@ -224,6 +224,11 @@ class Detector(Adapter):
         """
         return (regular_file(self.weights, "the checkpoint does not exist"),)
 
+    @property
+    def code_modules(self) -> tuple[str, ...]:
+        """Dotted names of the modules whose code detects: see `farther.code.digest_of`."""
+        return (type(self).__module__,)
+
     def files(self) -> tuple[Path, ...]:
         """The files that the network is read from; none where they are not on this machine."""
         return (self.weights,)

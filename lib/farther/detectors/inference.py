@@ -58,8 +58,8 @@ class Detection(Model):
 
     @property
     def modules(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The adapter's module."""
-        return (type(self.detector).__module__,)
+        """The modules of the adapter."""
+        return self.detector.code_modules
 
     def identity(self) -> dict[str, Any]:
         """See `Model.identity`."""

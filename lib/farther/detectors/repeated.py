@@ -105,6 +105,11 @@ class Repeated(Detector):
         return files
 
     @property
+    def code_modules(self) -> tuple[str, ...]:
+        """See `Detector.code_modules`: that of the members, too."""
+        return (*super().code_modules, registry.get(self.of).__module__)
+
+    @property
     def network(self) -> Any:
         """See `Detector.network`: those of all members."""
         return [member.network for member in self.members]

@@ -121,4 +121,4 @@ def header_digest(header: Header) -> str:
 
 def code_digest(adapter: Detector, method: Method) -> str:
     """Digest of the code that detects and scores."""
-    return digest_of(type(adapter).__module__, type(method).__module__)
+    return digest_of(*adapter.code_modules, type(method).__module__)

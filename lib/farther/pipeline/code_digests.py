@@ -12,7 +12,7 @@ from typing import Any
 from farther import code, extensions
 from farther.code import CODE, PACKAGES, Sources, defines, modules_of, registered
 from farther.params import read_params
-from farther.pipeline.named_files import file_digests
+from farther.pipeline.named_files import file_digests, texts_of
 from farther.stage import run_stage
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest
@@ -59,11 +59,20 @@ def main(scripts: Sequence[Path] = ()) -> None:
         scripts: Scripts of the stages, which a repository has beside the modules of the package.
     """
     made_of = _made_of(scripts)
-    files = file_digests(read_params())
+    params = read_params()
     digests = read_json(CODE) if CODE.exists() else {}
     if digests.get("made_of") != made_of:
         digests = code_digests(stage_starts(scripts))
+    files = file_digests(params)
+    for run, entry in (params.get("detectors") or {}).items():
+        files["detectors"][run] = digest(files["detectors"][run], *_code_of_others(entry or {}, digests["infer"]))
     write_json(CODE, {**digests, "files": files, "made_of": made_of})
+
+
+def _code_of_others(entry: Mapping[str, Any], adapters: Mapping[str, str]) -> list[str]:
+    """Digests of the code of adapters that a run names besides its own: in a parameter, or of imported proposals."""
+    named = {text for _, text in texts_of(entry)} - {entry.get("adapter")}
+    return [f"{name} {adapters[name]}" for name in sorted(named & adapters.keys())]
 
 
 def stage_starts(scripts: Collection[Path] = ()) -> dict[str, list[str | Path]]:

@@ -106,7 +106,7 @@ def named_files(part: Any, *keys: str) -> Iterator[NamedFile]:
         part, keys: See `section_digest`.
     """
     waiting = []
-    for place, text in _texts(part, keys):
+    for place, text in texts_of(part, keys):
         if _is_dependency(place):
             if place[0] == "detectors":
                 waiting += _described_beside(text)
@@ -120,12 +120,12 @@ def named_files(part: Any, *keys: str) -> Iterator[NamedFile]:
         seen.add(named)
         yield named
         if named.path.suffix in (".yaml", ".yml") and named.path.is_file():
-            for _, text in _texts(_read(named.path), ()):
+            for _, text in texts_of(_read(named.path)):
                 waiting += _existing(text, named.path.parent, folders=False)
                 waiting += _existing(text, Path(), folders=False)
 
 
-def _texts(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def texts_of(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """The texts of a value with their places; parameters of `ClassesBy` that are not given have their defaults."""
     if isinstance(value, str):
         yield keys, value
@@ -133,10 +133,10 @@ def _texts(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         if keys[-1:] == ("classes_by",):
             value = {**parameters(ClassesBy), **value}
         for key, inner in value.items():
-            yield from _texts(inner, (*keys, str(key)))
+            yield from texts_of(inner, (*keys, str(key)))
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from _texts(inner, keys)
+            yield from texts_of(inner, keys)
 
 
 def _is_dependency(place: tuple[str, ...]) -> bool:

@@ -120,8 +120,7 @@ class Ensemble(Pass):
     of which the run's own detector is the first.
 
     Args:
-        members: Files of the other checkpoints, which the run's adapter loads with the run's parameters. A changed file
-            is noticed when the stage runs; DVC does not watch it.
+        members: Files of the other checkpoints, which the run's adapter loads with the run's parameters.
         iou: See above.
 
     References:

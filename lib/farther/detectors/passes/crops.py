@@ -63,8 +63,7 @@ class Crops(Pass):
             at least a pixel, and a sixteenth of the other.
         square: Widen the shorter side of the box to the longer one.
         template: Sentence for a class name, `{}` is its place; several are averaged. None takes the encoder's.
-        unknown: Negative prompts, or a text file of them, one per line; `farther benchmark negatives` writes one. DVC
-            does not watch the file; a changed one is noticed when the stage runs.
+        unknown: Negative prompts, or a text file of them, one per line; `farther benchmark negatives` writes one.
         patches: Also embed the best patch of each crop, `latent.patch`, for the method `gl_mcm`.
         words: Words for a class in its prompts, where they are not its name.
         min_score: Detections below this score have the embedding of the whole image in place of their crop's: t* must
