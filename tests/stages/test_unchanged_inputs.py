@@ -89,7 +89,7 @@ def other_box(project: Path) -> None:
 
 
 def other_proposals(project: Path) -> None:
-    rewrite_json(project / "boxes.json", lambda rows: rows[-1].update(score=0.99))
+    rewrite_json(project / "boxes.json", lambda rows: rows[-1].update(bbox=[70.0, 5.0, 20.0, 20.0], score=0.99))
 
 
 def other_objects(project: Path) -> None:
@@ -211,7 +211,10 @@ def inputs(tmp_path_factory) -> Path:
     (root / "extensions/user.py").write_text(DERIVED)
     reading = {"classes": ["background", *KNOWN], "background_index": 0}
     entry = {"adapter": "coco_results", "benchmark": "pets", "params": reading}
-    proposals = {"second": {"kind": "second_detector", "run": "second"}}
+    proposals = {
+        "second": {"kind": "second_detector", "run": "second"},
+        "boxes": {"kind": "imported", "file": "boxes.json", "adapter": "coco_results", "params": reading},
+    }
     params = {
         "datasets": {"d": {"format": "coco", "root": "d"}},
         "benchmarks": {"pets": {"id": "d", "rules": "-", "splits": {"far": FAR}}},
