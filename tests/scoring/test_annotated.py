@@ -1,5 +1,7 @@
 """Methods that learn classes from the annotated objects: OpenOOD's definitions, as loops over the training images."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -166,7 +168,8 @@ def test_other_annotations_score_those_methods_again_that_learn_from_them(run, t
     regions, train, annotated = run
 
     def process():
-        return fit_and_score({"she": {}, "msp": {}}, regions, tmp_path)
+        read_anew = replace(regions, known_digests={})
+        return fit_and_score({"she": {}, "msp": {}}, read_anew, tmp_path)
 
     process()
     assert process().fit.fitted == []
