@@ -46,17 +46,21 @@ def fit_and_score(
     return FittedAndScored(of_fit, of_score)
 
 
-def write_fitted(folder: Path, methods: Mapping[str, Mapping[str, Any]], not_scored: Sequence[str] = ()) -> None:
-    """Writes the descriptions of fitted methods, without their states.
+def write_fitted(folder: Path, methods: Mapping[str, Mapping[str, Any]]) -> None:
+    """Writes the list of fitted methods and their descriptions, without their states.
 
     Args:
         folder: `artifacts/fitted/<run>`.
         methods: Fields of `method.json` of each entry; `name` is the entry's where it is not given.
-        not_scored: See `farther.scoring.fitted.FittedEntries`.
     """
     for name, fields in methods.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "method.json").write_text(json.dumps({"name": name, **fields}))
-    entries = [{"name": name} for name in methods]
+    list_methods(folder, list(methods))
+
+
+def list_methods(folder: Path, names: Sequence[str]) -> None:
+    """Writes the list of a run's fitted methods, whose folders may be there already."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "methods.json").write_text(json.dumps({"entries": entries, "not_scored": list(not_scored)}))
+    content = {"entries": [{"name": name} for name in names], "not_scored": ["train"]}
+    (folder / "methods.json").write_text(json.dumps(content))
