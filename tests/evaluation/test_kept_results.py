@@ -268,10 +268,10 @@ def test_outcomes_that_were_edited_and_are_still_valid_are_made_again(files):
 
 def test_the_fraction_to_keep_changes_tau_and_evaluates_methods_but_not_the_detector(files):
     evaluated(files, **FEW)
-    before = stored_tau(files.results / "methods/knn/threshold.json")
+    before = stored_tau(files.tau("knn"))
     tau = TauSettings(keep=0.5)
     assert evaluated(files, tau=tau, **FEW) == ["msp", "knn"]
-    after = stored_tau(files.results / "methods/knn/threshold.json")
+    after = stored_tau(files.tau("knn"))
     assert after.threshold > before.threshold
     assert (before.keep, after.keep) == (0.95, 0.5)
     assert results(files) == refresh(files, tau=tau, **FEW)
@@ -281,7 +281,7 @@ def test_tau_keeps_its_fraction_of_the_validation_scores_at_or_above_t(files):
     evaluated(files, tau=TauSettings(keep=0.8), **FEW)
     regions = Regions.read(files.regions("val"))
     scores = np.sort(Scores.read(files.scores("knn", "val")).score[regions.score >= 0.4])
-    tau = stored_tau(files.results / "methods/knn/threshold.json")
+    tau = stored_tau(files.tau("knn"))
     assert (tau.rule, tau.keep, tau.regions) == ("percentile", 0.8, len(scores))
     assert 0 < len(scores) < len(regions)
     assert np.mean(scores >= tau.threshold) == pytest.approx(0.8, abs=1 / len(scores))
@@ -290,7 +290,7 @@ def test_tau_keeps_its_fraction_of_the_validation_scores_at_or_above_t(files):
 
 def test_a_method_with_a_threshold_of_its_own_keeps_it_whatever_the_fraction(files):
     evaluated(files, tau=TauSettings(keep=0.5), **FEW)
-    tau = stored_tau(files.results / "methods/msp/threshold.json")
+    tau = stored_tau(files.tau("msp"))
     assert tau.model_dump() == {"threshold": 0.5, "rule": "fixed", "keep": None, "regions": 0}
 
 
@@ -302,7 +302,7 @@ def test_tau_is_of_the_detections_of_known_classes(files):
         header = json.loads(file.read_text())
         write(file, {**header, "unknown_columns": [1]})
     evaluated(files, **FEW)
-    tau = stored_tau(files.results / "methods/knn/threshold.json")
+    tau = stored_tau(files.tau("knn"))
     assert tau.regions == int(((regions.score >= 0.4) & (regions.label == 0)).sum())
 
 
