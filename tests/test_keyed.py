@@ -9,7 +9,7 @@ import pytest
 
 from farther import keyed
 from farther.errors import DataError
-from farther.keyed import Keyed, adopt_earlier, content_digest, key_of, record_path
+from farther.keyed import Keyed, content_digest, key_of, record_path
 
 
 @pytest.fixture
@@ -397,6 +397,13 @@ def earlier(folder):
 
 def test_items_of_an_earlier_version_are_made_again_unless_the_record_says_otherwise(earlier):
     assert Keyed(earlier).outdated({"a": "1", "b": "1"}) == ["a", "b"]
+
+
+def adopt_earlier(folder) -> None:
+    """What `farther init --pipeline` writes for an output folder of the version before."""
+    record = record_path(folder)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text('{"adopt": true}')
 
 
 def test_items_of_an_earlier_version_are_taken_over_where_the_record_says_so(earlier):
