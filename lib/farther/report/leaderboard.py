@@ -128,8 +128,10 @@ def read_stored_runs(name: str, files: Mapping[str, bytes], commit: str = "", da
 
 def _locked(project: str, run: str, stages: Mapping[str, _LockedStage], texts: Mapping[str, bytes]) -> dict[str, Any]:
     """What dvc.lock says about a run, whose metrics must be those that its stage wrote."""
-    stage, infer = (stages.get(f"{name}@{run}", _LockedStage()) for name in ("evaluate", "infer"))
-    params = stage.params.get("params.yaml", {})
+    infer = stages.get(f"infer@{run}", _LockedStage())
+    fit = stages.get(f"fit@{run}", _LockedStage())  # farther 1.0 had one stage `evaluate` with all of these parameters
+    stage = stages.get(f"evaluate@{run}", _LockedStage())
+    params = {**fit.params.get("params.yaml", {}), **stage.params.get("params.yaml", {})}
     entry = params.get(f"detectors.{run}")
     entry = entry if isinstance(entry, dict) else {}
     deps, outs = ({file.path: file.md5.removesuffix(".dir") for file in kind} for kind in (stage.deps, stage.outs))
