@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.stages.in_process import OF_RUN
 from tests.support.shared import once
 
 from farther.command import main
@@ -225,5 +226,6 @@ def _run_everything(folder: Path, data: Path) -> None:
             _stage(stage)
         for run in params["detectors"]:
             _stage("infer", run)
-            _stage("evaluate", run)
+            for stage in OF_RUN:
+                _stage(stage, run)
         _stage("report")

@@ -3,13 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from PIL import Image
+from tests.stages.in_process import OF_RUN
+from tests.stages.in_process import run as run_stages
 
 from farther.command.doctor import PROBLEMS, examine
 from farther.command.project import Project
@@ -119,13 +120,14 @@ def problems() -> list[str]:
     return [f"{one.name}: {one.text}" for one in examine(Project()) if one.state in PROBLEMS]
 
 
+#: The stages that come before those of a run's methods, and these.
+BEFORE_RUN = ("code_digests", "ingest pets", "ingest wild", "curate", "infer theirs")
+RUN_STAGES = tuple(f"{stage} theirs" for stage in OF_RUN)
+
+
 def test_what_doctor_passes_runs(project):
     assert problems() == []
-    for stage, *names in (
-        ("code_digests",), ("ingest", "pets"), ("ingest", "wild"), ("curate",), ("infer", "theirs"),
-        ("evaluate", "theirs"), ("report",),
-    ):  # fmt: skip
-        import_module(f"farther.pipeline.{stage}").main(*names)
+    run_stages(Path(), *BEFORE_RUN, *RUN_STAGES, "report")
     counts = json.loads(Path("artifacts/counts/ingest/wild.json").read_text())
     assert counts == {"all": {"images": 6, "objects": 6, "categories": 2, "warnings": 0}}
     assert json.loads(Path("artifacts/metrics/theirs/wild_far/confidence.json").read_text())["auroc"] is not None

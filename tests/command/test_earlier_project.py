@@ -13,6 +13,7 @@ from dvc.repo import Repo
 from farther.command import main
 from farther.command.doctor.pipeline import pipeline
 from farther.command.project import Project
+from farther.keyed import Keyed
 from farther.pipeline import adoption
 from farther.tables import Images
 from farther.tables.files import digest
@@ -21,7 +22,7 @@ from farther.tables.files import digest
 EARLIER = """
 stages:
   embed:
-    cmd: python touch.py artifacts/embeddings
+    cmd: python touch.py artifacts/embeddings/d
     deps: ["${embed.weights}", artifacts/tables]
     params: [embed, artifacts/code.json: [embed]]
     outs:
@@ -29,11 +30,13 @@ stages:
   infer:
     foreach: ${detectors}
     do:
-      cmd: python touch.py artifacts/regions/${key}
+      cmd: python touch.py artifacts/regions/${key} artifacts/passes/${key} artifacts/proposals/${key}/sam
       deps: ["${item.weights}", "artifacts/splits/${item.benchmark}"]
       params: ["detectors.${key}", inference, artifacts/code.json: ["infer.${item.adapter}", "rules.detectors.${key}"]]
       outs:
         - artifacts/regions/${key}: {persist: true}
+        - artifacts/passes/${key}: {persist: true}
+        - artifacts/proposals/${key}: {persist: true}
   evaluate:
     foreach: ${detectors}
     do:
@@ -44,9 +47,11 @@ stages:
 
 TOUCH = """
 import pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-folder.mkdir(parents=True, exist_ok=True)
-(folder / "test").write_text("regions")
+for name in sys.argv[1:]:
+    folder = pathlib.Path(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "test").write_text("regions")
+    (folder / "keys.json").write_text('{"test": "1"}')
 """
 
 PARAMS = {
@@ -63,6 +68,14 @@ PARAMS = {
             "proposals": {"sam": {"file": "boxes.json"}},
         },
     },
+}
+
+
+#: The records of what each stage made, by the name that DVC has for it.
+RECORDS = {
+    "embed": {"embeddings/d.json"},
+    "infer@a": {"regions/a.json", "passes/a.json", "proposals/a/.network.json", "proposals/a/sam.json"},
+    "infer@b": {"regions/b.json", "passes/b.json", "proposals/b/.network.json", "proposals/b/sam.json"},
 }
 
 
@@ -124,6 +137,10 @@ def records() -> dict[str, dict]:
     return {str(file.relative_to(folder)): json.loads(file.read_text()) for file in folder.rglob("*.json")}
 
 
+def records_of(*stages: str) -> set[str]:
+    return set().union(*(RECORDS[stage] for stage in stages))
+
+
 def rewritten(capsys) -> str:
     """What `farther init --pipeline` prints."""
     assert main(["init", "--pipeline"]) == 0
@@ -132,7 +149,7 @@ def rewritten(capsys) -> str:
 
 def test_what_only_code_changed_for_is_kept(project, capsys):
     printed = rewritten(capsys)
-    assert set(records()) == {"infer/a.json", "infer/b.json", "embed.json"}
+    assert set(records()) == records_of("infer@a", "infer@b", "embed")
     assert all(record["adopt"] is True for record in records().values())
     for stage in ("infer@a", "infer@b", "embed"):
         assert f"{stage}: unchanged, its results are kept" in printed
@@ -192,7 +209,7 @@ def other_rules():
 def test_a_run_of_which_anything_else_changed_is_inferred_again_and_the_others_are_not(project, capsys, change, reason):
     change()
     printed = rewritten(capsys)
-    assert set(records()) == {"infer/a.json", "embed.json"}
+    assert set(records()) == records_of("infer@a", "embed")
     (line,) = [line for line in printed.splitlines() if line.startswith("infer@b: runs again")]
     assert reason in line
 
@@ -200,7 +217,7 @@ def test_a_run_of_which_anything_else_changed_is_inferred_again_and_the_others_a
 def test_images_are_embedded_again_with_another_clip_and_runs_are_not_inferred_again(project, capsys):
     Path("clip.bin").write_text("another")
     assert "embed: runs again (changed deps: clip.bin)" in rewritten(capsys)
-    assert set(records()) == {"infer/a.json", "infer/b.json"}
+    assert set(records()) == records_of("infer@a", "infer@b")
 
 
 def test_a_project_that_dvc_cannot_read_is_made_anew(project, capsys):
@@ -245,25 +262,34 @@ def test_what_changes_before_the_first_run_withdraws_the_record_of_its_run(proje
     rewritten(capsys)
     change()
     adoption.withdraw_if_changed("infer", "b")
-    assert ("infer/b.json" in records()) is stays
+    expected = records_of("infer@a", "infer@b", "embed") if stays else records_of("infer@a", "embed")
+    assert set(records()) == expected
 
 
 def test_images_that_change_before_the_first_run_are_embedded_again(project, capsys):
     rewritten(capsys)
     adoption.withdraw_if_changed("embed")
-    assert "embed.json" in records()
+    assert records_of("embed") <= set(records())
     write_images(Path("artifacts/tables/d/more"), ["three"])
     adoption.withdraw_if_changed("embed")
-    assert "embed.json" not in records()
+    assert not records_of("embed") & set(records())
 
 
 def test_the_record_of_a_stage_that_ran_is_left_alone(project):
-    file = adoption.record_of("infer", "a")
-    file.parent.mkdir(parents=True)
-    file.write_text('{"items": {}}')
+    files = adoption.record_files(project, "infer", "a")
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text('{"items": {}}')
     adoption.withdraw_if_changed("infer", "a")
     adoption.withdraw_if_changed("infer", "b")
-    assert file.read_text() == '{"items": {}}'
+    assert [file.read_text() for file in files] == ['{"items": {}}'] * len(files)
+
+
+def test_items_are_current_under_the_adopted_record_until_they_are_damaged(project, capsys):
+    rewritten(capsys)
+    assert Keyed("artifacts/regions/a").is_current("test", "of this version")
+    assert not Keyed("artifacts/regions/a").is_current("test", "of later code")
+    assert Keyed("artifacts/passes/a").outdated({"test": "2", "val": "2"}) == ["val"]
 
 
 def test_doctor_says_in_one_line_what_to_do(project, capsys):

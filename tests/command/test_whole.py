@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tests.stages.in_process import OF_RUN
 
 from farther.command import main
 from farther.curation import benchmark
@@ -151,9 +152,10 @@ def test_the_other_protocol_needs_no_detector_again(finished, data, tmp_path, mo
     params = switch("fmiyc-published-code", data)
     Path("params.yaml").write_text(yaml.safe_dump({**params, "methods": {"gen": params["methods"]["gen"]}}))
     stage("code_digests")
-    stage("evaluate", "bdd-rtdetr")
+    for name in OF_RUN:
+        stage(name, "bdd-rtdetr")
     report = read("artifacts/evaluation/bdd-rtdetr.json")
     assert report["threshold"] == 0.3
     assert report["settings"]["protocol"] == "published-code"
-    assert read("artifacts/fitted/bdd-rtdetr/gen/threshold.json")["rule"] == "gaussian"
+    assert read("artifacts/evaluation/bdd-rtdetr/methods/gen/threshold.json")["rule"] == "gaussian"
     assert report["methods"]["gen"]["fitted"]["params"]["protocol"] == "published-code"

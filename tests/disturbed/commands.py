@@ -22,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/fuzz"), str(ROOT / "tests/stages")]
 
+import in_process  # noqa: E402
 import kills  # noqa: E402
 import targets  # noqa: E402
 
@@ -197,13 +198,18 @@ def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]
         (copy / "stages").symlink_to(ROOT / "stages")
         (copy / "artifacts/code.json").unlink()
         targets.stage("code_digests")
-        kills.under_dvc(copy, {"infer": "${detectors}", "evaluate": "${detectors}"})
+        kills.under_dvc(copy, dict.fromkeys(("infer", *in_process.OF_RUN), "${detectors}"))
 
     calm, disturbed = (folder / name for name in ("calm", "disturbed"))
     for copy in (calm, disturbed):
         copy.mkdir(parents=True)
         assert kills.forked(partial(make, copy)) == 0
-    outputs = ("regions", "evaluation", "fitted", "scores", "thresholds", "truth", "outcomes", "metrics", "plots")
+    outputs = (
+        "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals", "records/choices",
+        "records/evaluation", "records/fitted", "records/outcomes", "records/passes", "records/proposals",
+        "records/recovered", "records/regions", "records/scores", "recovered", "regions", "scores",
+        "thresholds", "truth",
+    )  # fmt: skip
     made = tuple(f"artifacts/{name}" for name in outputs)
     found = kills.kill_repro(calm, disturbed, number, drawn, command=("repro", "--jobs", "2"), made=made)
     differ = [name for name in found["differ"] if not name.startswith(".work/logs/")]  # what a stage printed

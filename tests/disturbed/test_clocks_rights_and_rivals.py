@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.disturbed.test_disks import MOUNTING, may_mount
 from tests.stages import test_imported_run as imported
-from tests.stages.in_process import run
+from tests.stages.in_process import OF_RUN, run
 from tests.stages.kills import content, rewritten
 
 from farther.curation import DecisionsFile
@@ -67,7 +67,7 @@ def test_a_changed_file_of_the_same_size_and_time_is_noticed(project, tmp_path, 
     for output in ("regions", "evaluation", "metrics"):
         shutil.rmtree(roots[1] / "artifacts" / output / "bare")
     for root in roots:
-        run(root, "infer bare", "evaluate bare")
+        run(root, "infer bare", *(f"{stage} bare" for stage in OF_RUN))
     kept, new = (content(root / "artifacts/metrics/bare") for root in roots)
     assert kept == new != before
 

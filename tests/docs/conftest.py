@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.stages.in_process import OF_RUN
 from tests.support.shared import once
 
 from farther.params import parse
@@ -77,7 +78,8 @@ class Project:
         self.stage("curate")
         self.stage("infer", run)
         self.stage("code_digests")
-        self.stage("evaluate", run)
+        for stage in OF_RUN:
+            self.stage(stage, run)
 
 
 def merge(into: dict[str, Any], values: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from PIL import Image
 from tests.docs.pages import Page
+from tests.stages.in_process import OF_RUN
 
 from farther.command import main
 from farther.projects import Lookup, init
@@ -84,7 +85,8 @@ def stages(params: dict[str, Any]) -> list[tuple[str, ...]]:
     """What `dvc repro` runs."""
     (run,) = params["detectors"]
     ingested = [("ingest", name) for name in params["datasets"]]
-    return [("code_digests",), *ingested, ("curate",), ("infer", run), ("evaluate", run), ("cost",), ("report",)]
+    evaluated = [(stage, run) for stage in OF_RUN]
+    return [("code_digests",), *ingested, ("curate",), ("infer", run), *evaluated, ("cost",), ("report",)]
 
 
 def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, capsys):

@@ -13,9 +13,9 @@ import yaml
 from PIL import Image
 from tests.docs.pages import Page
 from tests.similarity.conftest import write_clip
+from tests.stages.in_process import OF_RUN, run
 
 from farther.command import main
-from farther.pipeline import evaluate, infer
 from farther.tables import Images, Objects
 
 ROOT = Path(__file__).parents[2]
@@ -77,8 +77,9 @@ def project(tmp_path, monkeypatch):
         params |= yaml.safe_load(text)
     params["methods"]["knn_on_crops"]["k"] = 3
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-    code = {"methods": dict.fromkeys(("confidence", "mcm", "neg_label", "knn", "mahalanobis"), "-")}
-    (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": {**code, "metrics": "-", "choice": "-"}}))
+    of_methods = dict.fromkeys(("confidence", "mcm", "neg_label", "knn", "mahalanobis"), "-")
+    code = {"fit": of_methods, "score": of_methods, "evaluate": "-", "choose": "-"}
+    (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": code}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -89,8 +90,7 @@ def test_boxes_alone_get_text_scores_and_what_they_gain_over_the_confidence(proj
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "Leaks: 2 prompts name one of the 2 categories of the OOD test splits" in printed
-    infer.main("ours")
-    evaluate.main("ours")
+    run(project, "infer ours", *(f"{stage} ours" for stage in OF_RUN))
     evaluated = json.loads((project / "artifacts/evaluation/ours.json").read_text())
     evaluated = evaluated.get("content", evaluated)
     gains = evaluated["gains"]["methods"]

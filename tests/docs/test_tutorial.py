@@ -21,6 +21,7 @@ import nbformat
 import pytest
 import yaml
 from tests.docs.pages import Page
+from tests.stages.in_process import OF_RUN
 
 from farther.command import main
 from farther.methods.base import METHODS
@@ -106,7 +107,7 @@ def test_the_explanation_of_a_figure_reads_as_shown(finished):
 def test_stages_that_the_page_names_are_stages_of_the_pipeline(finished):
     params = finished.params
     over = {"ingest": params["datasets"], "curate": params["benchmarks"]}
-    over |= dict.fromkeys(("infer", "evaluate"), params["detectors"])
+    over |= dict.fromkeys(("infer", *OF_RUN), params["detectors"])
     named = [
         line.split("'")[1] for text in PAGE.blocks("text") for line in text.splitlines() if "Running stage" in line
     ]

@@ -9,7 +9,7 @@ import networks
 import yaml
 from networks import TARGETS, checkpoint
 from results import run
-from targets import CODE, PARAMS, Target, project, stage, write
+from targets import CODE, OF_RUN, PARAMS, Target, project, stage, write
 
 __all__ = ["TARGETS", "checkpoint"]
 
@@ -27,7 +27,8 @@ def _register(name: str, mutable: tuple[str, ...], share: float, *parts: Any) ->
 def _params(**sections: Any) -> None:
     """Writes params.yaml with other sections, and the digests of the code of their methods."""
     made = {**PARAMS, **sections}
-    digests = {**CODE["kept"], "methods": dict.fromkeys(made["methods"], "x")}
+    of_methods = dict.fromkeys(made["methods"], "x")
+    digests = {**CODE["kept"], "fit": of_methods, "score": of_methods}
     write({"params.yaml": yaml.safe_dump(made, sort_keys=False), "artifacts/code.json": {**CODE, "kept": digests}})
 
 
@@ -44,7 +45,7 @@ def with_crops() -> None:
     """A project whose run has a pass over crops that was not made yet."""
     theirs = {**PARAMS["detectors"]["theirs"], "passes": CROPS}
     on_crops = {name: {"pass": "crop"} for name in ("mcm", "neg_label")}
-    with_clip("evaluate", detectors={"theirs": theirs}, methods={**on_crops, "msp": {}})
+    with_clip("fit", detectors={"theirs": theirs}, methods={**on_crops, "msp": {}})
 
 
 def crops_again() -> None:
@@ -54,7 +55,12 @@ def crops_again() -> None:
 
 def fit_crops() -> None:
     stage("infer", "theirs")
-    stage("evaluate", "theirs")
+    evaluate_again()
+
+
+def evaluate_again() -> None:
+    for name in OF_RUN:
+        stage(name, "theirs")
 
 
 def similar() -> None:
@@ -106,7 +112,10 @@ def predicted() -> None:
 
 RUNS = ("artifacts/regions/theirs/**/*", "artifacts/splits/**/*")
 SPLITS, TABLES = "artifacts/splits/**/*", "artifacts/tables/**/*"
-KEPT = ("artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/scores/**/*", "artifacts/thresholds/*")
+KEPT = (
+    "artifacts/choices/*", "artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/records/**/*",
+    "artifacts/recovered/**/*", "artifacts/scores/**/*", "artifacts/thresholds/*", "artifacts/truth/*",
+)  # fmt: skip
 EMBEDDED = ("artifacts/embeddings/**/*", TABLES, SPLITS, "similarity.yaml", "params.yaml")
 MINED = ("params.yaml", SPLITS, "similarity.yaml", "rules.yaml")
 CUT_OUT = ("negatives.txt", "clip/*.json", *RUNS, "pets/test/*.png")
@@ -115,6 +124,6 @@ _register("crops", CUT_OUT, 0.4, with_crops, lambda: stage("infer", "theirs"))
 _register("crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.15, crops_again, fit_crops)
 _register("negatives", MINED, 0.3, lambda: with_clip("infer"), mine)
 _register("stratify", EMBEDDED, 0.4, similar, stratify)
-_register("kept", KEPT, 0.3, kept, lambda: stage("evaluate", "theirs"))
+_register("kept", KEPT, 0.3, kept, evaluate_again)
 _register("predict", ("photos/**/*",), 0.25, predicted, lambda: run(*PREDICT.split()))
 _register("training_state", ("state.pt",), 0.2, training_state, resume)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import runpy
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ import yaml
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(1, str(ROOT))
+
+from tests.stages.in_process import OF_RUN  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -464,7 +468,7 @@ def project(until: str = "") -> None:
         "ingest": (["pets"], ["wild"]),
         "curate": ([],),
         "infer": (["theirs"], ["rows"]),
-        "evaluate": (["theirs"],),
+        **dict.fromkeys(OF_RUN, (["theirs"],)),
     }
     write({"artifacts/code.json": CODE})
     for step, names in steps.items():
@@ -474,8 +478,9 @@ def project(until: str = "") -> None:
             stage(step, *name)
 
 
+OF_METHODS = dict.fromkeys(["confidence", "msp", "knn"], "x")
 CODE = {
-    "kept": {"metrics": "x", "choice": "x", "methods": dict.fromkeys(["confidence", "msp", "knn"], "x")},
+    "kept": {"fit": OF_METHODS, "score": OF_METHODS, "evaluate": "x", "choose": "x", "user_defined": {}},
     **{"infer": {"coco_results": "x", "parquet": "x"}, "curate": "x", "report": "x"},
 }
 
@@ -526,7 +531,7 @@ def imported_parquet() -> None:
 
 @target(
     "evaluate",
-    lambda: project("evaluate"),
+    lambda: project("fit"),
     "artifacts/regions/**/*",
     "artifacts/splits/**/*",
     "params.yaml",
@@ -534,7 +539,8 @@ def imported_parquet() -> None:
     share=0.2,
 )
 def evaluate() -> None:
-    stage("evaluate", "theirs")
+    for name in OF_RUN:
+        stage(name, "theirs")
 
 
 @target("report", lambda: project("report"), TABLES[0], SPLITS[0], OUTCOMES, "params.yaml", share=0.04)

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 import yaml
 from dvc.cli.parser import get_main_parser
+from tests.stages.in_process import OF_RUN
 
 ROOT = Path(__file__).parents[2]
 RUN = "voc-faster_rcnn"
-STAGES = ("demo", "ingest", "curate", "infer", "code", "evaluate")
+STAGES = ("demo", "ingest", "curate", "infer", "code", *OF_RUN)
 WEIGHTS = f"{RUN}.safetensors"
 
 
@@ -168,10 +169,10 @@ def test_a_colleague_with_an_empty_cache_pulls_and_nothing_runs(colleague: Clone
 
 def test_a_partial_pull_fetches_only_what_is_asked(project: Clone, colleague: Clone):
     path = f"artifacts/scores/{RUN}"
-    folder = project.out(f"evaluate@{RUN}", path)
+    folder = project.out(f"score@{RUN}", path)
     threshold = f"artifacts/thresholds/{RUN}.json"
     colleague.run("dvc", "pull", path, threshold)
-    cached = {folder, *project.listed(folder).values(), project.out(f"evaluate@{RUN}", threshold)}
+    cached = {folder, *project.listed(folder).values(), project.out(f"fit@{RUN}", threshold)}
     assert colleague.cached() == cached
     pulled = {str(file.relative_to(colleague.folder / path)) for file in (colleague.folder / path).rglob("*.*")}
     assert pulled == set(project.listed(folder))
@@ -208,7 +209,7 @@ def wait(process: subprocess.Popen, seconds: float) -> None:
 def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remote, colleague: Clone):
     project.connect(remote)
     path = f"artifacts/scores/{RUN}"
-    oid = project.listed(project.out(f"evaluate@{RUN}", path))["knn/test.parquet"]
+    oid = project.listed(project.out(f"score@{RUN}", path))["knn/test.parquet"]
     content = remote.read(object_name(oid))
     remote.write(object_name(oid), bytes([content[0] ^ 1]) + content[1:])
 
@@ -230,7 +231,7 @@ def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remot
 
 def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
     path = f"artifacts/scores/{RUN}"
-    oid = project.listed(project.out(f"evaluate@{RUN}", path))["msp/val.parquet"]
+    oid = project.listed(project.out(f"score@{RUN}", path))["msp/val.parquet"]
     file = project.folder / ".dvc/cache/files/md5" / oid[:2] / oid[2:]
     content = file.read_bytes()
     file.chmod(0o644)

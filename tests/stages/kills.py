@@ -23,6 +23,7 @@ from pathlib import Path
 import yaml
 
 from farther.command.doctor.machine import dvc_locks
+from farther.detectors.inference import NETWORK_RECORD
 from farther.pipeline.stages import STAGES as TABLE
 from farther.pipeline.stages import Stage
 from farther.tables.writing import locked
@@ -212,10 +213,11 @@ def killed(attempt: Callable[[int], int], reset: Callable[[], None], changes: in
 
 
 def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
-    """Files of the disturbed project that differ from those of the calm one, and hidden ones."""
+    """Files of the disturbed project that differ from those of the calm one, and hidden ones but the known record."""
     expected, found = content(calm / "artifacts"), content(disturbed / "artifacts")
     differ = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-    return {"differ": differ, "hidden": sorted(name for name in found if "/." in f"/{name}")}
+    hidden = sorted(name for name in found if "/." in f"/{name}" and Path(name).name != NETWORK_RECORD)
+    return {"differ": differ, "hidden": hidden}
 
 
 def refusal(folder: Path, stage: str) -> dict:

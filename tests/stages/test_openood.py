@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
-from tests.stages.in_process import run
+from tests.stages.in_process import OF_RUN, run
 
 from farther.command import main
 from farther.command.profile import placed
@@ -117,7 +117,8 @@ def project(request, tmp_path_factory, digests):
     (root / "artifacts").mkdir()
     shutil.copy(digests, root / "artifacts")
     ingested = [f"ingest {name}" for name in params["datasets"]]
-    run(root, *ingested, "curate", f"infer {detector}", f"evaluate {detector}", "report")
+    evaluated = [f"{stage} {detector}" for stage in OF_RUN]
+    run(root, *ingested, "curate", f"infer {detector}", *evaluated, "report")
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(root)
     yield root, request.param, detector
