@@ -77,7 +77,8 @@ class Project:
         self.stage("curate")
         self.stage("infer", run)
         self.stage("code_digests")
-        self.stage("evaluate", run)
+        for name in ("fit", "score", "proposals", "evaluate"):
+            self.stage(name, run)
 
 
 def merge(into: dict[str, Any], values: dict[str, Any]) -> None:

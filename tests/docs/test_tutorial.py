@@ -106,7 +106,7 @@ def test_the_explanation_of_a_figure_reads_as_shown(finished):
 def test_stages_that_the_page_names_are_stages_of_the_pipeline(finished):
     params = finished.params
     over = {"ingest": params["datasets"], "curate": params["benchmarks"]}
-    over |= dict.fromkeys(("infer", "evaluate"), params["detectors"])
+    over |= dict.fromkeys(("infer", "fit", "score", "proposals", "evaluate"), params["detectors"])
     named = [
         line.split("'")[1] for text in PAGE.blocks("text") for line in text.splitlines() if "Running stage" in line
     ]
