@@ -520,7 +520,7 @@ def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files)
     settings = EvaluationSettings(replicates=50, confidences=(), kept=())
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
-    with pytest.raises(DataError, match="no replicates of knn; rerun the stage `evaluate`"):
+    with pytest.raises(DataError, match="no replicates of knn: run `farther repro evaluate@r`"):
         paired.StoredEvaluation(files.root, "r").replicates("knn", "far")
     for name in ("nose", "r_u", "auroc"):
         assert bootstrap.interval(found.metrics[name]) == far.interval(METRICS[name])

@@ -261,7 +261,7 @@ class RunSplit:
     def _refuse_other_images(self, image_id: np.ndarray, source: Path) -> None:
         if not self.images.issuperset(image_id):
             row, other = next((row, name) for row, name in enumerate(image_id) if name not in self.images)
-            problem = f"{other!r} is not a readable image of split '{self.name}'; rerun the earlier stages"
+            problem = f"{other!r} is not a readable image of split '{self.name}'; run `farther repro`"
             raise DataError(problem, file=source, row=row, field="image_id")
 
 
