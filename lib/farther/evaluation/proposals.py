@@ -111,8 +111,8 @@ def read_recovered(files: RunFiles) -> RecoveredRun | None:
     if not files.recovered.is_file():
         return None
     recovered = read_results(RecoveredRun, files.recovered, f"run `farther repro proposals@{files.run}`")
-    advice = f"run `farther repro evaluate@{files.run}`"
-    for file in listed(files.results, "with_proposals/*.json"):
+    advice = f"run `farther repro with_proposals@{files.run}`"
+    for file in listed(files.all_with_proposals, "*.json"):
         results = read_results(ResultsWithProposals, file, advice)
         for source, splits in results.sources.items():
             recovered.sources[source].methods[file.stem] = splits
