@@ -1,4 +1,4 @@
-"""Results of methods with the proposals called unknown, kept from run to run: the work of the stage `with_proposals`."""
+"""Results of methods with the proposals called unknown, kept from run to run: the work of `with_proposals`."""
 
 from __future__ import annotations
 
