@@ -100,5 +100,5 @@ def test_a_damaged_choice_names_the_file(tmp_path):
     content(tmp_path, max_false_alarms=25)
     file = tmp_path / "artifacts/choices/net.json"
     file.write_text(json.dumps({"run": "net"}))
-    with pytest.raises(DataError, match=r"choice\.json"):
+    with pytest.raises(DataError, match=r"choices/net\.json"):
         deploy.content([run_of({"one": {}})], tmp_path / "artifacts")
