@@ -78,8 +78,9 @@ def project(tmp_path, monkeypatch):
     params["methods"]["knn_on_crops"]["k"] = 3
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     of_methods = dict.fromkeys(("confidence", "mcm", "neg_label", "knn", "mahalanobis"), "-")
+    files = {"methods": of_methods | dict.fromkeys(params["methods"], "-"), "evaluate": "-"}
     code = {"fit": of_methods, "score": of_methods, "evaluate": "-", "choose": "-"}
-    (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": code}))
+    (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": code, "files": files}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

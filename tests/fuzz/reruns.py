@@ -29,7 +29,13 @@ def _params(**sections: Any) -> None:
     made = {**PARAMS, **sections}
     of_methods = dict.fromkeys(made["methods"], "x")
     digests = {**CODE["kept"], "fit": of_methods, "score": of_methods}
-    write({"params.yaml": yaml.safe_dump(made, sort_keys=False), "artifacts/code.json": {**CODE, "kept": digests}})
+    files = {**CODE["files"], "methods": of_methods}
+    write(
+        {
+            "params.yaml": yaml.safe_dump(made, sort_keys=False),
+            "artifacts/code.json": {**CODE, "kept": digests, "files": files},
+        }
+    )
 
 
 def with_clip(until: str, **sections: Any) -> None:

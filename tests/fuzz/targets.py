@@ -481,6 +481,7 @@ def project(until: str = "") -> None:
 OF_METHODS = dict.fromkeys(["confidence", "msp", "knn"], "x")
 CODE = {
     "kept": {"fit": OF_METHODS, "score": OF_METHODS, "evaluate": "x", "choose": "x", "user_defined": {}},
+    "files": {"methods": OF_METHODS, "evaluate": "x"},
     **{"infer": {"coco_results": "x", "parquet": "x"}, "curate": "x", "report": "x"},
 }
 
