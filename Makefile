@@ -1,5 +1,6 @@
 # make demo    the whole pipeline on the demo world        make test    every check
 # make repro   what changed, and what depends on it        make lint    style, types and layers only
+# make test-all    every check, with no change, edit or input left out where `make test` draws some
 # make lock    writes requirements.lock from pyproject.toml
 # make mutants [MUTANTS=200] [SEED=1] [PACKAGES="metrics code"]    small bugs, one at a time, that the tests should catch
 # PYTHON=...   the Python of .venv; by default the newest of 3.13, 3.12 and 3.11. Another one makes .venv anew.
@@ -19,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 USABLE := import ctypes, lzma, sqlite3, ssl, sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit(1); print(sys.executable)
 FOUND := import platform, sys; print("Python", platform.python_version(), "in", sys.executable)
 
-.PHONY: demo test tests lint machine mutants repro lock checkpoints clean
+.PHONY: demo test test-all tests lint machine mutants repro lock checkpoints clean
 
 # One run comes first: its table is printed early.
 demo: $(VENV)/ready
@@ -35,6 +36,9 @@ repro: $(VENV)/ready
 
 test: $(VENV)/ready
 	@$(MAKE) --no-print-directory -j 2 lint tests
+
+test-all:
+	@FARTHER_TEST_ALL=1 $(MAKE) --no-print-directory test
 
 # Three workers on two cores, as many tests wait for other processes; PyTorch and BLAS have one thread in each. On x86-64 the
 # scores are tested again with the products of OpenBLAS for other processors, which add in another order.

@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -45,6 +46,8 @@ ROOT = Path(__file__).parents[1]
 RUN, SPLITS = "voc-yolov8", Path("artifacts/splits/voc")
 #: Runs that are evaluated at the same time, and the events that they meet.
 RUNS, OF_EVALUATION = ("voc-yolov8", "voc-rtdetr", "voc-vos"), ("nothing", "machine killed", "machine lost")
+#: Scripts of the stages that work on the cluster after inference.
+EVALUATING = ("fit.py", "score.py", "evaluate.py")
 RAY = Path("/run/ray")  # a disk in memory of each machine; short, as it holds sockets
 EVENTS = ("nothing", "worker killed", "driver killed", "machine killed", "machine joins", "machine lost")
 INSIDE = "FARTHER_CLUSTER"
@@ -333,10 +336,16 @@ def evaluated(folder: Path, demo: Path, engine: str) -> Path:
     return folder
 
 
+def evaluating(run: str) -> str:
+    """Commands of the shell that evaluate a run."""
+    commands = [shlex.join([sys.executable, str(ROOT / "stages" / stage), run]) for stage in EVALUATING]
+    return "\n".join(commands)
+
+
 def evaluations(machines: Cluster, folder: Path, demo: Path, events: Sequence[str]) -> None:
     """Prints one row per event while `RUNS` are evaluated."""
     local = evaluated(folder / "evaluate local", demo, "local")
-    seconds = sum(locally(local, Task(("evaluate.py", name)))[0] for name in RUNS)
+    seconds = sum(locally(local, Task((stage, name)))[0] for name in RUNS for stage in EVALUATING)
     print(f"| evaluate | local engine | {seconds:.1f} | | | |", flush=True)
     expected = content(local)
     for event in events:
@@ -344,7 +353,7 @@ def evaluations(machines: Cluster, folder: Path, demo: Path, events: Sequence[st
         there, before = evaluated(folder / f"evaluate {event}", demo, "ray"), time.monotonic()
         with (there / "log").open("a") as log:
             options = {"cwd": there, "stdout": log, "stderr": log}
-            stages = [machines.popen([sys.executable, ROOT / "stages/evaluate.py", name], **options) for name in RUNS]
+            stages = [machines.popen(["bash", "-ec", evaluating(name)], **options) for name in RUNS]
             if event != "nothing":
                 second = machines.machines[1]
                 while not second.processes("ray::_called"):

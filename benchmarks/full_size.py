@@ -59,7 +59,10 @@ LEARNED_FROM = {"voc": 47_000, "bdd": 200_000}
 #: Stages that make images, look at them, or run networks.
 LEFT_OUT = ("demo", "paste", "corrupt", "blank", "embed", "stratify", "cost")
 #: Outputs of the stages that are measured, deleted before they are.
-MEASURED = ("evaluation", "fitted", "metrics", "outcomes", "plots", "report", "scores", "thresholds", "truth")
+MEASURED = (
+    "choices", "evaluation", "fitted", "metrics", "outcomes", "plots", "recovered", "report", "scores", "thresholds",
+    "truth",
+)  # fmt: skip
 #: Starts a stage, and appends what it took to the file that FARTHER_TIMES names.
 TIMED = """import json, os, resource, runpy, sys, time
 def used():

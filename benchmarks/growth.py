@@ -25,19 +25,20 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.threshold import ThresholdSettings, choose_threshold, read_threshold
+from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodSplit, Run
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.scoring.entries import read_entry
-from farther.scoring.inputs import RunRegions
+from farther.scoring.fit import fit_run
+from farther.scoring.inputs import RunRegions, TauSettings
 from farther.scoring.score import score_run
 from farther.tables import Header, Images, Objects, Regions, RegionsWriter
 from farther.tables.documents import write_json
@@ -145,33 +146,25 @@ def draw(
 def fit(folder: Path) -> None:
     """t*, and all methods fitted to the training split."""
     files = RunFiles(RUN, BENCHMARK, folder)
-    choose_threshold(files, ThresholdSettings())
-    only = folder / "learned_from"
-    for kept in (only, folder / "fitted"):
-        shutil.rmtree(kept, ignore_errors=True)
-    only.mkdir()
-    for split in ("train", "val"):
-        (only / split).symlink_to(files.regions(split).resolve())
-    _score(folder, only)
+    operating = choose_threshold(files, ThresholdSettings())
+    shutil.rmtree(files.all_fitted, ignore_errors=True)
+    entries = [read_entry(name, {}) for name in METHODS]
+    run = RunRegions(files.all_regions, operating, truth=files.truth, test_splits=("ood",))
+    print(fit_run(entries, run, files.all_fitted, dict.fromkeys(METHODS, "")))
 
 
 def score(folder: Path) -> None:
-    """The scores of all splits; nothing is fitted again."""
-    _score(folder, folder / "regions" / RUN)
-
-
-def _score(folder: Path, regions: Path) -> None:
-    entries = [read_entry(name, {}) for name in METHODS]
+    """The scores of all splits."""
     files = RunFiles(RUN, BENCHMARK, folder)
-    run = RunRegions(regions, read_threshold(files.threshold), truth=files.truth, test_splits=("ood",))
-    print(score_run(entries, run, folder / "fitted" / RUN, folder / "scores" / RUN, dict.fromkeys(METHODS, "")))
+    print(score_run(files.all_regions, files.all_passes, files.all_fitted, folder / "scores" / RUN, lambda method: ""))
 
 
 def evaluate(folder: Path) -> None:
     """All metrics with intervals."""
     files = RunFiles(RUN, BENCHMARK, folder)
     inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=REPLICATES))
-    evaluate_run(inputs, METHODS, "", log=print)
+    _, computed = evaluate_run(inputs, TauSettings(), EvaluationCode(""))
+    print(f"evaluated {', '.join(computed)}")
 
 
 def gallery(folder: Path) -> None:

@@ -21,12 +21,13 @@ import numpy as np
 from farther import detectors, methods
 from farther.datasets import image_roots
 from farther.detectors.inference import InferenceParams, infer_splits
+from farther.methods.tau import Rule
 from farther.metrics import ood, open_set
 from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import not_of_known
 from farther.params import section
 from farther.scoring.fit import fit_method
-from farther.scoring.inputs import FitSettings, RunRegions
+from farther.scoring.inputs import RunRegions
 from farther.tables import Objects, Regions, RegionsFolder
 
 METRICS = {"auroc": "AUROC", "fpr95": "FPR95", "ap_u": "AP_U", "p_u": "P_U", "r_u": "R_U", "nose": "nOSE"}
@@ -60,7 +61,7 @@ class Settings:
     detector: Mapping[str, Any] = field(default_factory=dict)
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rule: float | None = None
-    threshold_rule: str = "percentile"
+    threshold_rule: Rule = "percentile"
     protocol: str = "paper"
 
     def of_method(self, name: str) -> dict[str, Any]:
@@ -156,8 +157,7 @@ class Measured:
         demo_rule = section("threshold", file=self.demo.params)["rule"]
         rule = demo_rule if settings.rule is None else settings.rule
         operating = operating_threshold.choose(self.demo.objects("val"), _read(folder / "val"), rule)["threshold"]
-        fit = FitSettings(threshold_rule=settings.threshold_rule)
-        run = RunRegions(folder, operating, fit)
+        run = RunRegions(folder, operating)
         known, unknown = (_read(folder / s).above(operating) for s in ("test", self.demo.ood_split))
         found = {}
         for name in PAPER:
@@ -166,8 +166,8 @@ class Measured:
                 continue
             key = f"{folder} {operating} {settings.threshold_rule} {name} {settings.of_method(name)}"
             if key not in self._fitted:
-                tau = fit_method(method, run)["threshold"]
-                self._fitted[key] = method, tau
+                fit_method(method, run)
+                self._fitted[key] = method, _tau(method, run, settings)
             method, tau = self._fitted[key]
             found[name] = self._evaluate(settings, method.score(known), unknown, method.score(unknown), tau)
         return found
@@ -180,6 +180,13 @@ class Measured:
         unknown = {"unknown_score": -scores, "known_classes": classes}
         flagged = open_set.evaluate(objects, regions, scores < tau, 0.5, settings.protocol, **unknown)
         return {name: {**separation, **flagged}[name] for name in METRICS}
+
+
+def _tau(method: methods.Method, run: RunRegions, settings: Settings) -> float:
+    """The method's own threshold, or the one that keeps 95% of the ID validation detections."""
+    if method.fixed_threshold is not None:
+        return method.fixed_threshold
+    return methods.threshold(method.score(run.calibration), rule=settings.threshold_rule)
 
 
 def _read(folder: Path) -> Regions:

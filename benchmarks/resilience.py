@@ -35,12 +35,16 @@ DISTURBED = {
     "ingest voc": "ingest",
     "infer voc-faster_rcnn": "infer (network)",
     "infer imported": "infer (imported)",
+    "fit voc-faster_rcnn": "fit",
+    "score voc-faster_rcnn": "score",
     "evaluate voc-faster_rcnn": "evaluate",
     "report": "report",
 }
 STAGES = (
     "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank", "ingest voc_blank", "curate voc",
-    "infer voc-faster_rcnn", "infer imported", "evaluate voc-faster_rcnn", "evaluate imported", "report",
+    "infer voc-faster_rcnn", "fit voc-faster_rcnn", "score voc-faster_rcnn", "proposals voc-faster_rcnn",
+    "evaluate voc-faster_rcnn", "choose voc-faster_rcnn", "infer imported", "fit imported", "score imported",
+    "proposals imported", "evaluate imported", "choose imported", "report",
 )  # fmt: skip
 #: Images and detections of the import that is killed.
 IMAGES, DETECTIONS = 2_000, 200_000
@@ -105,7 +109,7 @@ def fill(disk: Path, left: int) -> Path:
 def half_written(calm: dict[str, str], before: dict[str, str], found: dict[str, str]) -> list[str]:
     """Files beside finished outputs that neither project holds; lists of what is finished grow, and may be between."""
     names = [name for name in found if found[name] not in (before.get(name), calm.get(name))]
-    return [name for name in names if ".work/" not in name and not name.endswith(("keys.json", "regions.json"))]
+    return [name for name in names if ".work/" not in name and not name.endswith("regions.json")]
 
 
 def last_line(folder: Path) -> str:

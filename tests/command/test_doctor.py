@@ -200,10 +200,10 @@ def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, s
     assert f"× {images:,} images" in infer.how and "6 measured" in infer.how  # two of each dataset
     assert infer.seconds == pytest.approx(images / 6)  # the six took 1 s
     assert infer.bytes > images * 10
-    scored = costs["evaluate@voc-yolov8: msp"]
+    scored = costs["fit, score@voc-yolov8: msp"]
     assert "fitted in 1.000 s and scored in 1.000 s" in scored.how
     assert scored.seconds is not None
-    assert "needs features" in costs["evaluate@voc-yolov8: knn"].how
+    assert "needs features" in costs["fit, score@voc-yolov8: knn"].how
     assert costs["ingest@coco"].seconds is not None
     metrics = costs["evaluate@voc-yolov8: metrics"]
     assert "times in 1.00 s" in metrics.how
@@ -233,12 +233,12 @@ def test_an_estimate_says_what_layers_and_passes_take(data, here, switch, monkey
     assert 0 < again.bytes < infer.bytes and again.seconds > 0 and "latent" not in again.how
     assert "mean_probabilities" in costs["infer@mine: pass dropout"].how
     assert "not measured" in costs["infer@mine: pass stepped"].how  # by the distances of regions that are not there
-    assert costs["evaluate@mine: odin"].how == "not measured: the pass 'stepped' was not"
-    assert costs["evaluate@mine: rank"].seconds > 0
+    assert costs["fit, score@mine: odin"].how == "not measured: the pass 'stepped' was not"
+    assert costs["fit, score@mine: rank"].seconds > 0
     fitted = float(
-        re.search(r"there will be about ([\d,]+)", costs["evaluate@mine: per_layer"].how)[1].replace(",", "")
+        re.search(r"there will be about ([\d,]+)", costs["fit, score@mine: per_layer"].how)[1].replace(",", "")
     )
-    assert costs["evaluate@mine: per_layer"].bytes > 4 * channels * fitted  # each training vector
+    assert costs["fit, score@mine: per_layer"].bytes > 4 * channels * fitted  # each training vector
 
 
 def test_a_method_whose_pass_no_run_has_is_noted(data, here, switch, capsys):

@@ -14,6 +14,7 @@ from PIL import Image
 
 from farther.detectors.inference import InferenceParams, infer, infer_splits
 from farther.errors import DataError, FartherError, ParameterError
+from farther.keyed import record_path
 from farther.registry import build
 from farther.tables import Header, Images, Regions, RegionsFolder
 
@@ -604,7 +605,7 @@ def test_splits_that_are_gone_are_removed_with_their_unfinished_work(benchmark):
     (benchmark.splits / "near/images.parquet").unlink()
     (benchmark.splits / "near").rmdir()
     assert benchmark.run() == ["near: removed", "test: unchanged"]
-    assert sorted(path.name for path in benchmark.out.iterdir()) == ["keys.json", "test"]
+    assert sorted(path.name for path in benchmark.out.iterdir()) == ["test"]
     assert not benchmark.work.exists()
 
 
@@ -612,13 +613,13 @@ def test_leftovers_of_a_killed_run_are_removed(benchmark):
     (benchmark.out / ".4711.near").mkdir(parents=True)
     (benchmark.work / "far").mkdir(parents=True)
     benchmark.run()
-    assert sorted(path.name for path in benchmark.out.iterdir()) == ["keys.json", "near", "test"]
+    assert sorted(path.name for path in benchmark.out.iterdir()) == ["near", "test"]
     assert not benchmark.work.exists()
 
 
 def test_a_folder_of_a_run_that_was_killed_before_its_key_was_stored_is_made_again(benchmark):
     benchmark.run()
-    (benchmark.out / "keys.json").unlink()
+    record_path(benchmark.out).unlink()
     assert not set(benchmark.run()) & set(UNCHANGED)
 
 

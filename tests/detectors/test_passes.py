@@ -11,6 +11,7 @@ from farther import detectors
 from farther.detectors.inference import infer_splits
 from farther.detectors.passes import Pass, infer_passes, read_passes, register_pass
 from farther.errors import DataError, ParameterError
+from farther.keyed import EMPTY
 from farther.registry import STRICT
 from farther.tables import RegionsFolder
 
@@ -84,7 +85,7 @@ def test_only_what_changed_runs_again(world):
     assert world.passes(changed)[:2] == ["doubled/near: unchanged", "doubled/test: unchanged"]
     assert world.passes({"doubled": None})[:2] == ["tripled/near: removed", "tripled/test: removed"]
     assert world.passes(None)[-1] == "doubled/test: removed"
-    assert [file.name for file in world.out.iterdir()] == ["keys.json"]
+    assert [file.name for file in world.out.iterdir()] == [EMPTY]
 
 
 def test_an_interrupted_pass_resumes_and_ends_in_the_same_bytes(world, tmp_path):

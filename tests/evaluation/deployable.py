@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from tests.support.fitting import write_fitted
 
 from farther.tables import Images, Objects, Regions, Scores
 
@@ -35,11 +36,7 @@ def lay(root: Path, splits=None, test=("far",), operating: float = 0.5) -> Path:
     (artifacts / "splits/b/roles.json").write_text(json.dumps({"test": list(test)}))
     (artifacts / "thresholds").mkdir()
     (artifacts / "thresholds/r.json").write_text(json.dumps({"threshold": operating}))
-    for method in PARAMS["methods"]:
-        folder = artifacts / "fitted/r" / method
-        folder.mkdir(parents=True)
-        (folder / "method.json").write_text(json.dumps({"name": "msp"}))
-        (folder / "threshold.json").write_text(json.dumps({"threshold": 0.5}))
+    write_fitted(artifacts / "fitted/r", {name: {"name": "msp", "fixed_threshold": 0.5} for name in PARAMS["methods"]})
     return artifacts
 
 

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, roc_auc_score
+from tests.support.fitting import write_fitted
 
 from farther.command import main
 from farther.evaluation import across
-from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import GroupResults, SplitResults
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
+from farther.scoring.inputs import TauSettings
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 CLASSES = ("cat", "dog", "owl")
@@ -53,14 +55,18 @@ def classifier(tmp_path_factory):
         Scores(**scored).write(files.scores("mls", split))
     for file, content in (
         (files.threshold, {"threshold": 0.0, "rule": "whole images"}),
-        (files.fitted("mls") / "method.json", {"name": "mls", "params": {}}),
-        (files.fitted("mls") / "threshold.json", {"threshold": 1.0, "rule": "ID", "keep": 0.95, "regions": 60}),
         (files.root / "splits/pets/roles.json", asdict(ROLES)),
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(content))
-    report = evaluate_run(RunInputs(files, ROLES, EvaluationSettings(replicates=60)), ["mls"], code="")
+    write_fitted(files.all_fitted, {"mls": {"fixed_threshold": 1.0}})
+    report, _ = evaluated(files)
     return files, report
+
+
+def evaluated(files):
+    inputs = RunInputs(files, ROLES, EvaluationSettings(replicates=60))
+    return evaluate_run(inputs, TauSettings(), EvaluationCode(""))
 
 
 def of(files: RunFiles, split: str) -> tuple[Objects, np.ndarray, np.ndarray]:
@@ -201,10 +207,8 @@ def test_a_change_of_shifted_scores_alone_evaluates_the_method_again(classifier)
     files, _ = classifier
     table = Scores.read(files.scores("mls", "c1"))
     table.with_columns(score=table.score - 1).write(files.scores("mls", "c1"))
-    said: list[str] = []
-    inputs = RunInputs(files, ROLES, EvaluationSettings(replicates=60))
-    evaluate_run(inputs, ["mls"], code="", log=said.extend)
-    assert said == ["mls"]
+    _, computed = evaluated(files)
+    assert computed == ["mls"]
 
 
 def test_there_is_no_mean_of_splits_without_results():

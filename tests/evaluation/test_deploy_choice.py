@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from tests.support.evaluations import SEARCH
 
 from farther.errors import DataError, ParameterError
 from farther.evaluation.deploy import choose
-from farther.evaluation.deploy.choose import _Chooser, choose_deployment, store_choice
+from farther.evaluation.deploy.choose import _Chooser, choose_deployment, write_choice
 from farther.evaluation.deploy.results import LIMITS, Budget, DeployChoices
 from farther.evaluation.deploy.search import NOTHING_FLAGGED, Part, Point, best_setting, best_tau
 from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps, halves
@@ -31,7 +30,7 @@ def inputs(artifacts, **settings):
 
 
 def chosen(artifacts, methods=("one",), **budget):
-    return choose_deployment(inputs(artifacts), methods, Budget(**budget))
+    return choose_deployment(inputs(artifacts), Budget(**budget), methods)
 
 
 def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_images(tmp_path):
@@ -203,7 +202,7 @@ def test_the_share_of_all_has_the_interval_of_the_rule_of_three_and_others_that_
 def test_a_setting_that_flags_nothing_loses_no_precision_in_any_replicate(tmp_path, replicates):
     artifacts = lay(tmp_path, test=("far", "near"))
     budget = Budget(max_misclassified=1.0, choose_on="far")
-    found = choose_deployment(inputs(artifacts, replicates=replicates), ["one"], budget).choice
+    found = choose_deployment(inputs(artifacts, replicates=replicates), budget, ["one"]).choice
     lost = found.measured["map50_lost"]
     assert (lost.value, lost.interval) == (0, (0, 0) if replicates else None)
 
@@ -280,71 +279,50 @@ def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_p
         DeployChoices.read(file)
 
 
-def test_the_stored_choice_is_made_again_only_where_something_changed(tmp_path, monkeypatch):
-    artifacts, made = lay(tmp_path), []
+def test_the_choice_is_written_and_follows_the_budget(tmp_path):
+    artifacts = lay(tmp_path)
     file = RunFiles("r", "b", artifacts).choice
+    assert file == artifacts / "choices/r.json"
 
-    def counted(*arguments, of=choose.choose_deployment):
-        made.append(arguments)
-        return of(*arguments)
+    def stored(**budget):
+        written = write_choice(inputs(artifacts), Budget(**budget))
+        assert DeployChoices.read(file) == written
+        return written
 
-    monkeypatch.setattr(choose, "choose_deployment", counted)
-
-    def stored(code="a", **budget):
-        store_choice(inputs(artifacts), ["one"], Budget(**budget), code)
-        return DeployChoices.read(file), len(made)
-
-    first, _ = stored(max_false_alarms=25)
-    assert first.choice.tau == 0.6
-    assert stored(max_false_alarms=25) == (first, 1)
-    assert stored(max_false_alarms=25, code="b") == (first, 2)
-    assert stored(max_false_alarms=50)[0].choice.tau == 0.8
+    first = stored(max_false_alarms=25)
+    assert list(first.methods) == ["one", "two"]
+    assert first.methods["one"].tau == 0.6
+    assert stored(max_false_alarms=50).methods["one"].tau == 0.8
+    assert stored(max_false_alarms=25) == first
 
 
-def test_one_more_method_or_another_budget_measures_only_new_settings(tmp_path, monkeypatch):
+def test_choosing_twice_writes_the_same_bytes(tmp_path):
+    files = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        artifacts = lay(tmp_path / name)
+        write_choice(inputs(artifacts), Budget(max_misclassified=0.25, max_false_alarms=25))
+        files.append(RunFiles("r", "b", artifacts).choice.read_bytes())
+    assert files[0] == files[1]
+
+
+def test_a_setting_that_several_choices_come_to_is_measured_once(tmp_path, monkeypatch):
     measured = []
 
     def counted(self, setting, of=_Chooser._measured):
-        measured.append(setting.method)
+        measured.append(setting)
         return of(self, setting)
 
     monkeypatch.setattr(_Chooser, "_measured", counted)
-    for name in ("kept", "fresh"):
-        (tmp_path / name).mkdir()
-    artifacts = lay(tmp_path / "kept")
-    parts = RunFiles("r", "b", artifacts).parts
-
-    def stored(artifacts, methods, **budget):
-        measured.clear()
-        store_choice(inputs(artifacts), methods, Budget(**budget), "a")
-        return sorted(measured)
-
-    assert stored(artifacts, ["one"], max_false_alarms=25) == ["one"]
-    assert stored(artifacts, ["one", "two"], max_false_alarms=25) == ["two"]
-    assert stored(artifacts, ["one", "two"], max_false_alarms=25.001) == []
-    stored(artifacts, ["one", "two"], max_false_alarms=50)
-    fresh = lay(tmp_path / "fresh")
-    stored(fresh, ["one", "two"], max_false_alarms=50)
-    files = sorted(path.relative_to(parts) for path in parts.rglob("*.json"))
-    assert Path("choices/two.json") in files
-    for file in files:
-        assert (parts / file).read_bytes() == (RunFiles("r", "b", fresh).parts / file).read_bytes()
-    damaged = parts / "choices/two.json"
-    damaged.write_text(damaged.read_text().replace('"tau": 0', '"tau": 1'))
-    with pytest.raises(DataError, match=r"choices/two\.json.*damaged or edited.*delete"):
-        stored(artifacts, ["one", "two"], max_false_alarms=25)
+    monkeypatch.setattr(choose, "count_cores", lambda: 1)
+    write_choice(inputs(lay(tmp_path)), Budget(max_misclassified=0.25, max_false_alarms=25))
+    assert len(measured) == len(set(measured))
 
 
-def test_after_an_interruption_nothing_is_missing(tmp_path, monkeypatch):
-    artifacts = lay(tmp_path)
-    parts = RunFiles("r", "b", artifacts).parts
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
-        patched.setattr(
-            "farther.evaluation.deploy.choose.write_results", lambda *_: (_ for _ in ()).throw(OSError("full"))
-        )
-        store_choice(inputs(artifacts), ["one"], Budget(max_false_alarms=25), "a")
-    store_choice(inputs(artifacts), ["one"], Budget(max_false_alarms=25), "a")
-    assert (parts / "choices/one.json").exists() and (parts / "choice.json").exists()
+def test_the_methods_to_choose_from_may_be_named(tmp_path):
+    found = choose_deployment(inputs(lay(tmp_path)), Budget(max_false_alarms=25), ["two"])
+    assert list(found.methods) == ["two"]
+    assert found.choice.method == "two"
 
 
 @pytest.mark.parametrize(
@@ -392,7 +370,7 @@ def test_one_image_is_always_in_one_half_and_every_split_is_halved():
 def test_the_images_of_every_split_that_are_chosen_on_are_halved_for_a_guarantee(tmp_path, seed):
     splits = {name: [("fox", 0.9, 0.5, 0.5)] * 20 for name in ("far", "near", "odd")}
     artifacts = lay(tmp_path, {"val": [("cat", 0.9, 0.5, 0.5)] * 20, **splits}, test=tuple(splits))
-    chooser = _Chooser(inputs(artifacts), ["one"], Budget(max_false_alarms=25), {})
+    chooser = _Chooser(inputs(artifacts), ["one"], Budget(max_false_alarms=25))
     random = np.random.default_rng(seed)
     of_ood = np.concatenate([random.permutation(np.arange(20) < 10) for _ in splits])
     part = Part(np.ones(20, dtype=bool), of_ood)

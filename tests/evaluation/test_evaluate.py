@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.support.fitting import list_methods, write_fitted
 
 from farther.errors import DataError, ParameterError
 from farther.evaluation import evaluate as evaluation
@@ -27,6 +28,7 @@ from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.metrics.statistics import bootstrap
 from farther.registry import build
+from farther.scoring.inputs import TauSettings
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
@@ -44,9 +46,9 @@ def files(tmp_path, objects, regions):
         write_split(files, split, table, found)
     write_split(files, "far", ood_objects, ood_regions, extra="o3")
     write_json(files.threshold, {"threshold": 0.5, "rule": 0.5})
-    write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
-    write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.65})
-    write_json(files.fitted("vim") / "method.json", {"name": "vim", "not_applicable": "there are no features"})
+    write_fitted(
+        files.all_fitted, {"msp": {"fixed_threshold": 0.65}, "vim": {"not_applicable": "there are no features"}}
+    )
     write_scores(files, "msp", "test", id_regions, [0.9, 0.7, 0.1])
     # Shuffled rows: the join is by image and region, not by place.
     write_scores(files, "msp", "far", ood_regions[[3, 1, 0, 2]], [0.3, 0.6, 0.8, 0.2])
@@ -79,7 +81,13 @@ def write_scores(files, method, split, regions, scores):
 
 
 def evaluated(files, methods, splits, settings):
-    return evaluation.evaluate_run(RunInputs(files, run.Roles(splits), settings), methods, code="")
+    list_methods(files.all_fitted, methods)
+    return evaluated_inputs(RunInputs(files, run.Roles(splits), settings))
+
+
+def evaluated_inputs(inputs):
+    results, _ = evaluation.evaluate_run(inputs, TauSettings(), evaluation.EvaluationCode(""))
+    return results
 
 
 def evaluate(files, methods=("msp", "vim")):
@@ -388,7 +396,7 @@ def test_known_classes_are_measured_by_the_paper_whatever_the_protocol(files, ob
     ("tau", "kept", "found"), [(0.6, 1, 0), (0.7, 1, 1), (0.8, 0.5, 1), (0.9, 0.5, 2), (0.95, 0, 2)]
 )
 def test_a_detection_whose_score_is_tau_is_kept(files, tau, kept, found):
-    write_json(files.fitted("msp") / "threshold.json", {"threshold": tau})
+    write_json(files.fitted("msp") / "method.json", {"name": "msp", "fixed_threshold": tau})
     result = evaluate(files).methods["msp"]
     # ID scores 0.9 and 0.7, those on unknown objects 0.8 and 0.6.
     assert result.id_regions_kept == kept
@@ -512,7 +520,7 @@ def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files)
     settings = EvaluationSettings(replicates=50, confidences=(), kept=())
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
     found = paired.StoredEvaluation(files.root, "r").replicates("msp", "far")
-    with pytest.raises(DataError, match="no replicates of knn; rerun the stage `evaluate`"):
+    with pytest.raises(DataError, match="no replicates of knn: run `farther repro evaluate@r`"):
         paired.StoredEvaluation(files.root, "r").replicates("knn", "far")
     for name in ("nose", "r_u", "auroc"):
         assert bootstrap.interval(found.metrics[name]) == far.interval(METRICS[name])
@@ -601,8 +609,8 @@ def test_negative_prompts_that_name_a_test_category_are_remarked_on():
     folder = SimpleNamespace(header=Header(classes=("cat", "thing"), unknown_columns=(1,)))
     inputs = SimpleNamespace(id_split=SimpleNamespace(folder=folder), tested=[split])
     expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
-    assert methods._leaks(methods.AppliedMethod("text", 0.5, fitted), inputs) == [expected]
-    assert methods._leaks(methods.AppliedMethod("knn", 0.5, FittedMethod(name="knn", state=state)), inputs) == []
+    assert methods._leaks(fitted, inputs) == [expected]
+    assert methods._leaks(FittedMethod(name="knn", state=state), inputs) == []
 
 
 @pytest.mark.parametrize("count", [10, 11])
@@ -611,14 +619,16 @@ def test_a_remark_names_ten_categories_and_says_that_there_are_more(count):
     header = Header(classes=("cat", *names), unknown_columns=tuple(range(1, count + 1)))
     split = SimpleNamespace(objects=SimpleNamespace(category=np.array(names)))
     inputs = SimpleNamespace(id_split=SimpleNamespace(folder=SimpleNamespace(header=header)), tested=[split])
-    (remark,) = methods._leaks(methods.AppliedMethod("knn", 0.5, FittedMethod(name="knn")), inputs)
+    (remark,) = methods._leaks(FittedMethod(name="knn"), inputs)
     assert remark.endswith(": " + ", ".join(names[:10]) + " and more" * (count > 10))
 
 
 def test_images_are_compared_with_those_that_they_were_made_from(files):
+    list_methods(files.all_fitted, ["msp"])
+
     def pairs():
         roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "([0-9])", "by": "file"}})
-        report = evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=20)), ["msp"], code="")
+        report = evaluated_inputs(RunInputs(files, roles, EvaluationSettings(replicates=20)))
         split = report.methods["msp"].splits["far"]
         return split.groups["pairs"]
 
@@ -637,13 +647,12 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
         DataError, match=r"no image of split 'far' has a partner in split 'val' by the pattern '\(.\*\)'"
     ):
         roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "(.*)", "by": "image_id"}})
-        evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=0)), ["msp"], code="")
+        evaluated_inputs(RunInputs(files, roles, EvaluationSettings(replicates=0)))
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_benchmark_without_ood_splits_has_the_detectors_metrics(files):
-    inputs = RunInputs(files, run.Roles([]), EvaluationSettings(replicates=20))
-    report = evaluation.evaluate_run(inputs, ["msp"], code="")
+    report = evaluated(files, ["msp"], [], EvaluationSettings(replicates=20))
     assert report.closed_set.values["ap"] > 0
     assert report.methods["msp"].splits == {}
     assert report.gains.methods == {"msp": {}}

@@ -5,8 +5,11 @@ import pytest
 from tests.support.evaluations import method_of
 
 from farther.evaluation.gains import gains
-from farther.evaluation.methods import Evaluated
+from farther.evaluation.methods import EvaluatedMethod
 from farther.evaluation.results import GroupResults, SplitResults
+from farther.evaluation.threshold import StoredTau
+
+TAU = StoredTau(threshold=0.5, rule="fixed", keep=None, regions=0)
 
 
 def evaluated(method, auroc, ap_u, drawn=None):
@@ -21,7 +24,7 @@ def evaluated(method, auroc, ap_u, drawn=None):
         name: {} if drawn is None else {"auroc": np.repeat(drawn[k], 10), "ap_u": np.full(40, np.nan)}
         for k, name in enumerate(splits)
     }
-    return Evaluated(method_of(method, splits=splits), {}, replicates)
+    return EvaluatedMethod(method_of(method, splits=splits), {}, TAU, replicates)
 
 
 CONFIDENCE = evaluated("confidence", [0.6, 0.8], [0.1, 0.3], [[0.5, 0.6, 0.7, 0.6], [0.8, 0.8, 0.8, 0.8]])

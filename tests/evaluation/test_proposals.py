@@ -11,11 +11,11 @@ from torchvision.ops import nms
 from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
-from farther.evaluation.methods import read_methods
+from farther.evaluation.inputs import RunInputs
 from farther.evaluation.proposals import evaluate_proposals, read_proposals, read_recovered, suppressed
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
-from farther.evaluation.with_proposals import CalledIn, measure_methods
+from farther.evaluation.with_proposals import CalledIn, called_sources, measure_methods
 from farther.pipeline.proposals import check_others
 from farther.tables import Objects, Regions
 from farther.tables.called import CalledProposals
@@ -57,7 +57,7 @@ def files(tmp_path):
     return made
 
 
-def test_results_are_those_counted_by_hand(files, tmp_path):
+def test_results_are_those_counted_by_hand(files):
     settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.5, rates=(0.0, 0.25, 0.5, 0.75)))
     found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings)
     source = found.sources["rpn"]
@@ -72,9 +72,9 @@ def test_results_are_those_counted_by_hand(files, tmp_path):
     assert near.by_category["emu"] == {"objects": 1, "missed": 1.0, "still_missed": 0.0}
     assert source.splits["near"].values["ar@100"] == 1.0
     assert near.curve[0] == (0.0, pytest.approx(2 / 3, abs=1e-5))
-    write_results(tmp_path / "found.json", found)
-    assert read_recovered(tmp_path / "found.json") == found
-    assert read_recovered(tmp_path / "none.json") is None
+    assert read_recovered(files) is None
+    write_results(files.recovered, found)
+    assert read_recovered(files) == found
 
 
 @pytest.mark.parametrize("rates", [(0.25, 2.0), (0.004,), (0.0,)])
@@ -97,18 +97,17 @@ def test_by_default_one_false_alarm_in_five_validation_images_is_allowed(files, 
 
 @pytest.mark.parametrize("tau", [0.5, 0.9])  # a detection whose score is τ is kept
 def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_path, tau):
-    write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
-    write_json(files.fitted("msp") / "threshold.json", {"threshold": tau})
     write_scores(files, "msp", "test", Regions.read(files.regions("test")), [0.9, 0.9, 0.1, 0.9])
     write_scores(files, "msp", "near", Regions.read(files.regions("near")), [0.9, 0.2])
     settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.25))
-    tables = files.recovered.parent / "called"
-    found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings, tables=tables)
+    called = files.recovered.parent / "called"
+    found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings, tables=called)
     assert found.sources["rpn"].threshold == pytest.approx(0.6)
-    kept = measure_methods(files, settings, ["rpn"], read_methods(files, ["msp"])[0])["msp"]
     write_results(files.recovered, found)
-    write_results(files.recovered.parent / "methods/msp.json", kept)
-    near = read_recovered(files.recovered).sources["rpn"].methods["msp"]["near"]
+    assert called_sources(files) == ["rpn"]
+    together = measure_methods(RunInputs(files, files.roles, settings), ["rpn"], {"msp": tau})
+    write_results(files.results / "with_proposals/msp.json", together["msp"])
+    near = read_recovered(files).sources["rpn"].methods["msp"]["near"]
     # One yak is kept as a fox, the other is missed and found by the proposal at 0.7; the emu's is at 0.5.
     assert near.without == pytest.approx({"nose": 1 / 3, "r_u": 0, "p_u": None, "ap_u": 0, "u_recall": 1 / 3})
     found = {name: near.values[name] for name in near.without}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.evaluation.test_evaluate import evaluated, write_json, write_scores, write_split
+from tests.support.fitting import write_fitted
 
 from farther.evaluation import files as run
 from farther.evaluation.settings import EvaluationSettings
@@ -42,8 +43,7 @@ def results(tmp_path, world):
             write_split(files, split, id_objects, id_regions)
         write_split(files, "far", objects, found[rows])
         write_json(files.threshold, {"threshold": 0.3, "rule": 0.3})
-        write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
-        write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.5})
+        write_fitted(files.all_fitted, {"msp": {"fixed_threshold": 0.5}})
         write_scores(files, "msp", "test", id_regions, np.random.default_rng(4).random(len(id_regions)))
         write_scores(files, "msp", "far", found[rows], scores[rows])
         report = evaluated(files, ("msp",), ["far"], EvaluationSettings(replicates=5))

@@ -6,15 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tests.support.fitting import write_fitted
 
 from farther.errors import ParameterError
-from farther.evaluation import parts
-from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation import kept_results
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.user_defined import METRICS
 from farther.registry import build
+from farther.scoring.inputs import TauSettings
 from farther.tables import Images, Scores
 from farther.tables.documents import read_json, write_json
 
@@ -42,14 +44,20 @@ def files(tmp_path, objects, regions):
     for split, (labelled, detected) in tables.items():
         write(files, split, labelled, detected, np.array([1.0, 1.0, 0.0])[: len(detected)])
     write_json(files.threshold, {"threshold": 0.5, "rule": 0.5})
-    write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
-    write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.5})
+    write_fitted(files.all_fitted, {"msp": {"fixed_threshold": 0.5}})
     return files
+
+
+def evaluated(files, settings, **user_defined):
+    """Its results; keywords are the digests of the code of user-defined metrics."""
+    inputs = RunInputs(files, Roles(["far"]), settings)
+    results, _ = evaluate_run(inputs, TauSettings(), EvaluationCode("", user_defined))
+    return results
 
 
 def test_it_is_stored_beside_the_other_metrics(files, wanted):
     settings = build(EvaluationSettings, "evaluate", {**wanted, "replicates": 0})
-    report = evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], code="")
+    report = evaluated(files, settings)
     assert report.methods["msp"].splits["far"].of_group("user_defined") == {"confidence_of_errors": pytest.approx(0.7)}
     written = read_json(files.metrics / "far/msp.json")
     assert written["confidence_of_errors"] == pytest.approx(0.7)
@@ -59,21 +67,22 @@ def test_it_is_stored_beside_the_other_metrics(files, wanted):
 def test_its_parameters_count(files, wanted):
     wanted["user_defined"]["confidence_of_errors"]["least"] = 0.7
     settings = EvaluationSettings(replicates=0, user_defined=wanted["user_defined"])
-    report = evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], code="")
+    report = evaluated(files, settings)
     assert report.methods["msp"].splits["far"].of_group("user_defined") == {"confidence_of_errors": pytest.approx(0.8)}
 
 
 def test_only_one_that_is_new_or_changed_is_computed(files, wanted, monkeypatch):
     calls = []
-    kind, evaluated = type(METRICS.create("confidence_of_errors")), parts.evaluate_method
+    kind = type(METRICS.create("confidence_of_errors"))
     compute = kind.compute
+    evaluate_method = kept_results.evaluate_method
     monkeypatch.setattr(kind, "compute", lambda self, case: calls.append(self.least) or compute(self, case))
-    monkeypatch.setattr(parts, "evaluate_method", lambda *of: calls.append("the others") or evaluated(*of))
+    monkeypatch.setattr(kept_results, "evaluate_method", lambda *of: calls.append("the others") or evaluate_method(*of))
 
     def evaluate(digest: str, **asked) -> list:
         calls.clear()
         settings = EvaluationSettings(replicates=0, user_defined=asked)
-        evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], "", user_defined=dict.fromkeys(asked, digest))
+        evaluated(files, settings, **dict.fromkeys(asked, digest))
         return list(calls)
 
     assert evaluate("a") == ["the others"]
@@ -96,7 +105,7 @@ def test_only_one_that_is_new_or_changed_is_computed(files, wanted, monkeypatch)
 )
 def test_a_wrong_line_is_refused_before_anything_is_computed(files, wanted, asked, problem):
     with pytest.raises(ParameterError, match=re.escape(problem)):
-        evaluate_run(RunInputs(files, Roles(["far"]), EvaluationSettings(user_defined=asked)), ["msp"], code="")
+        evaluated(files, EvaluationSettings(user_defined=asked))
     assert not files.metrics.exists()
 
 

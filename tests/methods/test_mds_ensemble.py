@@ -12,9 +12,8 @@ from farther import methods
 from farther.errors import ParameterError
 from farther.methods import FitError
 from farther.scoring.entries import read_entry
-from farther.scoring.fit import fit_method
+from farther.scoring.fit import fit_method, fit_run
 from farther.scoring.inputs import RunRegions
-from farther.scoring.score import score_run
 from farther.tables import Regions
 
 CODE = {"protocol": "published-code"}
@@ -107,15 +106,15 @@ def test_splits_that_results_are_reported_on_are_refused(run):
 def test_it_is_fitted_again_when_the_split_changes_and_not_when_a_test_split_does(run, make, tmp_path):
     entries = [read_entry("mds_ensemble", {"ood_split": "ood_val"})]
 
-    def score():
+    def fit():
         fresh = RunRegions(run.folder, test_splits=("far",))
-        return score_run(entries, fresh, tmp_path / "fitted", tmp_path / "scores", {"mds_ensemble": ""}).fitted
+        return fit_run(entries, fresh, tmp_path / "fitted", {"mds_ensemble": ""}).fitted
 
-    assert [score(), score()] == [["mds_ensemble"], []]
+    assert [fit(), fit()] == [["mds_ensemble"], []]
     make(50, seed=9, shift=4.0).write(run.folder / "far")
-    assert score() == []
+    assert fit() == []
     make(50, seed=9, shift=4.0).write(run.folder / "ood_val")
-    assert score() == ["mds_ensemble"]
+    assert fit() == ["mds_ensemble"]
 
 
 def test_weights_that_were_not_learned_and_parameters_that_exclude_each_other_are_refused(splits):

@@ -8,7 +8,6 @@ import pytest
 from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
-from farther.methods.tau import threshold
 from farther.scoring.fit import fit_method
 from farther.scoring.inputs import FitSettings, RunRegions
 from farther.tables import Header, Regions
@@ -55,17 +54,13 @@ def run_of(regions: Regions, folder) -> RunRegions:
     return RunRegions(folder, settings=FitSettings())
 
 
-def test_the_threshold_of_native_is_the_label_and_that_of_others_is_taken_from_the_rest(make, tmp_path):
+def test_the_threshold_of_native_is_the_label(make, tmp_path):
+    """That of others is taken from the other detections: see tests/evaluation/test_kept_results.py."""
     regions = with_unknown(make(seed=1), 4)
-    run = run_of(regions, tmp_path)
-    known = regions[regions.label != 4]
-    native, msp = methods.create("native"), methods.create("msp")
-    tau = fit_method(native, run)
-    assert (tau["threshold"], tau["rule"]) == (0.0, "fixed")
-    np.testing.assert_array_equal(native.score(regions) < 0, regions.label == 4)
-    found = fit_method(msp, run)
-    assert found["regions"] == len(known)
-    assert found["threshold"] == threshold(msp.score(known), 0.95)
+    native = methods.create("native")
+    fit_method(native, run_of(regions, tmp_path))
+    assert native.fixed_threshold == 0.0
+    np.testing.assert_array_equal(native.score(regions) < native.fixed_threshold, regions.label == 4)
 
 
 def test_methods_do_not_learn_from_detections_labelled_unknown(make, tmp_path):

@@ -19,13 +19,18 @@ from farther.detectors.proposals import read_sources, selections
 from farther.evaluation.files import RunFiles
 from farther.evaluation.proposals import RecoveredRun, SourceResults
 from farther.evaluation.results import write_results
+from farther.evaluation.threshold import StoredTau
 from farther.images.plan import Plan
+from farther.methods.loading import read_method
+from farther.methods.tau import threshold
 from farther.metrics.self_awareness import image_uncertainty
 from farther.metrics.self_awareness.calibration import Linear
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor import BundleSource, Monitor, write_bundle
 from farther.scoring.entries import read_entry
-from farther.scoring.inputs import FitSettings, RunRegions
+from farther.scoring.fit import fit_run
+from farther.scoring.fitted import applicable, read_entries
+from farther.scoring.inputs import RunRegions
 from farther.scoring.score import score_run
 from farther.tables import Images, Objects, Regions, Scores
 from farther.tables.documents import write_json
@@ -122,15 +127,12 @@ def make(
     infer_passes(
         detector, made, splits, roots, regions, passes, artifacts / ".work/p", INFERENCE, classes=names, log=log
     )
-    entries = [read_entry(name, values) for name, values in methods.items()]
     files = deployed.files
-    score_run(
-        entries,
-        RunRegions(regions, operating, FitSettings(keep=0.7), passes=passes),
-        artifacts / "fitted/run",
-        artifacts / "scores/run",
-        dict.fromkeys(methods, ""),
-    )
+    entries = [read_entry(name, values) for name, values in methods.items()]
+    fit_run(entries, RunRegions(regions, operating, passes=passes), files.all_fitted, dict.fromkeys(methods, ""))
+    score_run(regions, passes, files.all_fitted, artifacts / "scores/run", lambda method: "")
+    for entry in applicable(files.all_fitted, read_entries(files.all_fitted)):
+        write_tau(files, entry.name, operating)
     write_json(files.threshold, {"threshold": operating, "settings": {"split": "val"}})
     known = detector.header().known_classes
     calibrators = {name: Linear(0.7, 0.1 / (k + 1)) for k, name in enumerate(known)}
@@ -138,6 +140,19 @@ def make(
     self_aware = SelfAwareDetector(dict.fromkeys(known, 0.3), calibrators, float(np.sort(doubt)[len(doubt) // 2]))
     write_results(files.evaluation, evaluation_of(self_awareness={"detector": self_aware}))
     return deployed
+
+
+def write_tau(files: RunFiles, method: str, operating: float) -> None:
+    """Writes the τ of a method that keeps 70% of the detections at or above t*, as the stage `evaluate` does."""
+    own = read_method(files.fitted(method)).get("fixed_threshold")
+    regions = Regions.read(files.regions("val"))
+    is_used = (regions.score >= operating) & ~regions.is_labelled_unknown
+    scores = Scores.read(files.scores(method, "val")).score[is_used]
+    if own is None:
+        tau = StoredTau(threshold=threshold(scores, 0.7), rule="percentile", keep=0.7, regions=len(scores))
+    else:
+        tau = StoredTau(threshold=own, rule="fixed", keep=None, regions=0)
+    write_json(files.tau(method), tau.model_dump())
 
 
 def propose(deployed: Deployed, name: str, threshold: float) -> None:

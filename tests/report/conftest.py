@@ -20,16 +20,17 @@ from PIL import Image
 from tests.support.evaluations import evaluation_of
 
 from farther import curation
-from farther.evaluation.deploy.choose import store_choice
+from farther.evaluation.deploy.choose import write_choice
 from farther.evaluation.deploy.results import Budget
-from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
 from farther.report.results import OodSplit, Run
 from farther.scoring.entries import read_entry
-from farther.scoring.inputs import RunRegions
+from farther.scoring.fit import fit_run
+from farther.scoring.inputs import RunRegions, TauSettings
 from farther.scoring.score import score_run
 from farther.tables import Header, Images, Objects, Regions
 from farther.tables.documents import read_json, write_json
@@ -222,11 +223,12 @@ class Project:
         entries = [read_entry(method, params) for method, params in PARAMS["methods"].items()]
         code = dict.fromkeys(PARAMS["methods"], "")
         fitted, scores = (self.artifacts / kind / "pets-net" for kind in ("fitted", "scores"))
-        score_run(entries, RunRegions(regions, operating=0.5), fitted, scores, code)
+        fit_run(entries, RunRegions(regions, operating=0.5), fitted, code)
+        score_run(regions, self.artifacts / "passes/pets-net", fitted, scores, lambda method: "")
         settings = EvaluationSettings(replicates=20)
         inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles), settings)
-        evaluate_run(inputs, list(PARAMS["methods"]), code="")
-        store_choice(inputs, list(PARAMS["methods"]), Budget(max_false_alarms=50, max_misclassified=0.1), code="")
+        evaluate_run(inputs, TauSettings(), EvaluationCode(""))
+        write_choice(inputs, Budget(max_false_alarms=50, max_misclassified=0.1))
 
 
 SUBSETS = ("train", "val", "test")

@@ -8,7 +8,7 @@ import yaml
 from farther.command.comparison import compared_methods
 from farther.command.explain.number import explain_number
 from farther.command.project import Project
-from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.groups.base import GroupTable, MetricGroup
@@ -19,6 +19,7 @@ from farther.metrics.weighting import each_once, plain, ratio
 from farther.report.metric_groups import further_tables
 from farther.report.results import read_runs
 from farther.report.tables import to_csv
+from farther.scoring.inputs import TauSettings
 from farther.tables.documents import write_json
 
 
@@ -63,7 +64,7 @@ def project(evaluated, tmp_path, params, monkeypatch):
     files = RunFiles("pets-net", "pets", tmp_path / "artifacts")
     write_json(tmp_path / "artifacts/splits/pets/roles.json", Miniature(tmp_path).benchmark.roles)
     inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
-    evaluate_run(inputs, list(params["methods"]), code="with the group")
+    evaluate_run(inputs, TauSettings(), EvaluationCode("with the group"))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     return Project(tmp_path / "params.yaml", tmp_path)
 

@@ -8,7 +8,7 @@ from tests.evaluation.deployable import lay
 from tests.report.conftest import run_of
 
 from farther.errors import DataError
-from farther.evaluation.deploy.choose import store_choice
+from farther.evaluation.deploy.choose import write_choice
 from farther.evaluation.deploy.results import Budget, DeployChoices
 from farther.evaluation.deploy.search import NOTHING_FLAGGED
 from farther.evaluation.files import RunFiles
@@ -28,7 +28,7 @@ def content(tmp_path, **budget):
         path.rename(path.with_name(path.name.replace("r", "net", 1) if path.name[0] == "r" else "voc"))
     files = RunFiles("net", "voc", tmp_path / "artifacts")
     inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
-    store_choice(inputs, ["one", "two"], Budget(**budget), code="")
+    write_choice(inputs, Budget(**budget))
     run = run_of({"one": {"auroc": 0.5}, "two": {"auroc": 0.5}})
     return deploy.content([run], tmp_path / "artifacts")
 
@@ -68,7 +68,7 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
 
 def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_path):
     content(tmp_path, max_false_alarms=25, choose_on="far")
-    found = DeployChoices.read(tmp_path / "artifacts/evaluation/net/choice.json")
+    found = DeployChoices.read(tmp_path / "artifacts/choices/net.json")
     assert deploy.remarks(found) == []  # 50 of 100, but of four images
     alarms = replace(found.choice.measured["false_alarms"], interval=(30.0, 70.0))
     choice = replace(found.choice, measured={**found.choice.measured, "false_alarms": alarms})
@@ -80,7 +80,7 @@ def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_pa
 
 def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
     content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
-    found = DeployChoices.read(tmp_path / "artifacts/evaluation/net/choice.json")
+    found = DeployChoices.read(tmp_path / "artifacts/choices/net.json")
     labelled = replace(found, choice=replace(found.choice, tau=NOTHING_FLAGGED, reached=False))
     said = deploy.answer(labelled)
     assert "The closest setting is one with t* = " in said
@@ -98,7 +98,7 @@ def test_a_run_that_nothing_was_chosen_for_is_left_out(tmp_path):
 
 def test_a_damaged_choice_names_the_file(tmp_path):
     content(tmp_path, max_false_alarms=25)
-    file = tmp_path / "artifacts/evaluation/net/choice.json"
+    file = tmp_path / "artifacts/choices/net.json"
     file.write_text(json.dumps({"run": "net"}))
-    with pytest.raises(DataError, match=r"choice\.json"):
+    with pytest.raises(DataError, match=r"choices/net\.json"):
         deploy.content([run_of({"one": {}})], tmp_path / "artifacts")

@@ -19,7 +19,15 @@ BEST = {"auroc": 0.9, "fpr95": 0.2, "nose": 0.1, "ap_u": 0.6, "p_u": 0.7, "r_u":
 WORSE = {name: 1 - value for name, value in BEST.items()}
 
 
-def write_project(folder: Path, values: dict, run: str = "voc-a", *, iou: float = 0.5, splits: str = "5" * 32) -> Path:
+def write_project(
+    folder: Path,
+    values: dict,
+    run: str = "voc-a",
+    *,
+    iou: float = 0.5,
+    splits: str = "5" * 32,
+    rule: str = "best_f1",
+) -> Path:
     """A project with metrics of one run, and the dvc.lock that its stages would have written."""
     metrics = folder / "artifacts/metrics" / run
     texts = {"detector.json": json.dumps({"map50": 0.5}), "coco_near/detector.json": "{}"}
@@ -30,18 +38,19 @@ def write_project(folder: Path, values: dict, run: str = "voc-a", *, iou: float 
     listed = [{"md5": hashlib.md5(text.encode()).hexdigest(), "relpath": path} for path, text in sorted(texts.items())]
     written = hashlib.md5(json.dumps(listed).encode()).hexdigest()
     entry = {"title": "Net", "adapter": "yolo", "benchmark": "voc", "weights": "net.safetensors"}
-    params = {f"detectors.{run}": entry, "evaluate": {"iou": iou}, "threshold": {"rule": "best_f1"}}
+    params = {f"detectors.{run}": entry, "evaluate": {"iou": iou}, "fit": {"keep": 0.95, "seed": 3}}
+    fit = {"cmd": "touch executed", "params": {"params.yaml": {"threshold": {"rule": rule}}}}
     evaluate = {
         "cmd": "touch executed",
         "deps": [{"path": "artifacts/splits/voc", "md5": f"{splits}.dir"}],
         "params": {
-            "params.yaml": params | {"fit": {"keep": 0.95, "seed": 3}},
+            "params.yaml": params,
             "artifacts/code.json": {"evaluate": "c0de"},
         },
         "outs": [{"path": f"artifacts/metrics/{run}", "md5": f"{written}.dir"}],
     }
     infer = {"cmd": "touch executed", "deps": [{"path": "net.safetensors", "md5": "6" * 32}]}
-    lock = {"schema": "2.0", "stages": {f"evaluate@{run}": evaluate, f"infer@{run}": infer}}
+    lock = {"schema": "2.0", "stages": {f"evaluate@{run}": evaluate, f"fit@{run}": fit, f"infer@{run}": infer}}
     (folder / "dvc.lock").write_text(json.dumps(lock))  # JSON is YAML
     return folder
 
@@ -74,6 +83,7 @@ def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
     ("changed", "difference"),
     [
         ({"iou": 0.6}, "evaluate.iou: 0.6 instead of 0.5"),
+        ({"rule": "fixed"}, 'threshold.rule: "fixed" instead of "best_f1"'),
         ({"splits": "9" * 32}, f"splits: {'9' * 32} instead of {'5' * 32}"),
     ],
 )

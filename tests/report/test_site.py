@@ -11,7 +11,9 @@ import pytest
 from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.report import build
+from farther.report.gallery.data import SplitData
 from farther.report.site import Site
+from farther.tables import RegionOutcomes
 from farther.tables.files import digest
 
 #: Pages of the miniature project.
@@ -207,6 +209,7 @@ def test_a_file_is_kept_as_long_as_its_key_is_the_same(tmp_path):
         folder = tmp_path / f"{earlier}+"
         with Site(folder, earlier=kept) as site:
             site.keep("data/one.js", key, lambda: text)
+        Keyed(folder).record_all(site.keys)
         return (folder / "data/one.js").read_text()
 
     assert text_of(None, "a", "first") == "first"
@@ -214,20 +217,54 @@ def test_a_file_is_kept_as_long_as_its_key_is_the_same(tmp_path):
     assert text_of("None++", "b", "second") == "second"
 
 
-def test_data_of_the_gallery_is_kept_from_one_report_to_the_next_until_outcomes_or_code_change(built, params, tmp_path):
+@pytest.fixture
+def made(monkeypatch):
+    """Names of the methods whose data of the gallery was made; "shared" for what methods share."""
+    names = []
+    method, shared = SplitData.method, SplitData.shared
+
+    def noted_method(self, name):
+        names.append(name)
+        return method(self, name)
+
+    def noted_shared(self):
+        names.append("shared")
+        return shared(self)
+
+    monkeypatch.setattr(SplitData, "method", noted_method)
+    monkeypatch.setattr(SplitData, "shared", noted_shared)
+    return names
+
+
+def test_data_of_the_gallery_is_kept_from_one_report_to_the_next_until_outcomes_or_code_change(
+    built, params, tmp_path, made
+):
     shutil.copytree(built, tmp_path / "project")
     folder = tmp_path / "project/artifacts/report"
-    scripts = sorted((folder / "gallery").rglob("*.js"))
+
+    def build_again(code):
+        made.clear()
+        build(params, tmp_path / "project", code=code)
+        return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+    first = build_again("1")
+    assert "shared" in made
+    assert build_again("1") == first
+    assert made == []
+    for file in (tmp_path / "project/artifacts/outcomes/pets-net/msp").glob("photos_near.parquet"):
+        RegionOutcomes.read(file)[::-1].write(file)
+    build_again("1")
+    assert made == ["msp"]
+    assert build_again("2").keys() == first.keys()
+    assert made.count("msp") == made.count("shared") == 2  # splits
+
+
+def test_a_file_of_the_gallery_that_was_replaced_is_made_again(built, params, tmp_path):
+    shutil.copytree(built, tmp_path / "project")
     build(params, tmp_path / "project", code="1")
-    first = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    for file in scripts:
-        file.write_text("kept")
-    keys = tmp_path / "project/artifacts/outcomes/pets-net/keys.json"
-    changed = keys.read_text().replace('"msp": "', '"msp": "0')
-    keys.write_text(changed)
+    scripts = sorted((tmp_path / "project/artifacts/report/gallery").rglob("msp.js"))
+    before = [file.read_bytes() for file in scripts]
+    assert before[0] != before[1]
+    shutil.copy(scripts[0], scripts[1])
     build(params, tmp_path / "project", code="1")
-    written = {file for file in scripts if file.read_text() != "kept"}
-    assert written == {file for file in scripts if file.stem == "msp"}
-    build(params, tmp_path / "project", code="2")
-    again = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name != "keys.json"}
-    assert again == {file: content for file, content in first.items() if file.name != "keys.json"}
+    assert [file.read_bytes() for file in scripts] == before

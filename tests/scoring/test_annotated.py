@@ -1,16 +1,18 @@
 """Methods that learn classes from the annotated objects: OpenOOD's definitions, as loops over the training images."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
+from tests.support.fitting import fit_and_score
 
 from farther import methods
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import FitSettings, RunRegions
-from farther.scoring.score import score_run
 from farther.tables import Objects, Regions
 
 CLASSES = ("ant", "bee", "cat")
@@ -127,14 +129,16 @@ def test_annotated_classes_are_learned_as_openood_does(run, tmp_path, name):
 
 def test_openmax_learns_from_correctly_classified_regions(run):
     regions, train, annotated = run
-    regions.teach(method := methods.create("openmax"))
+    method = methods.create("openmax")
+    regions.fit(method)
     of_correct = methods.create("openmax").fit(train[annotated == train.label])
     np.testing.assert_allclose(method.score(train), of_correct.score(train), rtol=1e-12)
 
 
 def test_methods_without_classes_learn_from_all_regions(run):
     regions, train, _ = run
-    regions.teach(method := methods.create("knn", k=3))
+    method = methods.create("knn", k=3)
+    regions.fit(method)
     np.testing.assert_allclose(method.score(train), methods.create("knn", k=3).fit(train).score(train), rtol=1e-9)
 
 
@@ -143,7 +147,8 @@ def test_regions_that_match_no_known_object_are_left_out(run, tmp_path):
     category = ["dog" if i % 5 == 0 else CLASSES[k] for i, k in enumerate(annotated)]  # no class of the network
     box = np.where(np.arange(len(train))[:, None] % 5 == 1, [40.0, 40, 60, 60], train.box)
     write_objects(tmp_path / "splits/train/objects.parquet", train, category, box)
-    regions.teach(method := methods.create("mahalanobis"))
+    method = methods.create("mahalanobis")
+    regions.fit(method)
     matched = np.arange(len(train)) % 5 > 1
     assert method.fitted_on_["regions"] == matched.sum()
     test, _ = classified(40, 9)
@@ -159,14 +164,16 @@ def test_without_any_match_the_reason_says_what_to_write(run, tmp_path):
     assert "fit.labels: predicted" in reason
 
 
-def test_other_annotations_fit_those_methods_again_that_learn_from_them(run, tmp_path):
+def test_other_annotations_score_those_methods_again_that_learn_from_them(run, tmp_path):
     regions, train, annotated = run
 
-    def fitted():
-        entries = [read_entry(name, {}) for name in ("she", "msp")]
-        return score_run(entries, regions, tmp_path / "fitted", tmp_path / "scores", {"she": "1", "msp": "1"}).fitted
+    def process():
+        read_anew = replace(regions, known_digests={})
+        return fit_and_score({"she": {}, "msp": {}}, read_anew, tmp_path)
 
-    assert fitted() == ["she", "msp"]
-    assert fitted() == []
+    process()
+    assert process().fit.fitted == []
     write_objects(tmp_path / "splits/train/objects.parquet", train, [CLASSES[k] for k in annotated[::-1]])
-    assert fitted() == ["she"]
+    done = process()
+    assert done.fit.fitted == ["she", "msp"]
+    assert done.score.scored == ["she/far", "she/val"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.fitting import fit_and_score
 
 import farther
 from farther import datasets, detectors, extensions
@@ -16,8 +17,8 @@ from farther.methods.base import METHODS
 from farther.metrics.user_defined import METRICS
 from farther.pipeline.code_digests import code_digests
 from farther.scoring.entries import read_entry
+from farther.scoring.fit import fit_run
 from farther.scoring.inputs import RunRegions
-from farther.scoring.score import score_run
 
 REGISTRIES = (METHODS, METRICS, FORMATS, registry)
 
@@ -116,13 +117,24 @@ def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_ot
     (folder / "fails.py").write_text(SHARPNESS.format(name="sharpness").replace("        return", of_far))
     for split, count in {"train": 30, "val": 30, "far": 20}.items():
         make(count).write(folder.parent / "regions" / split)
-    entries = [read_entry(name, {}) for name in ("sharpness", "msp")]
-    codes = dict.fromkeys(("sharpness", "msp"), "1")
-    done = score_run(entries, RunRegions(Path("regions")), Path("fitted"), Path("scores"), codes)
+    done = fit_and_score({"sharpness": {}, "msp": {}}, RunRegions(Path("regions")), Path()).score
     assert done.failed.keys() == {"sharpness"}
     assert done.failed["sharpness"].startswith("extensions/fails.py, line 12: AttributeError: ")
     assert done.scored == ["msp/far", "msp/val"]
     assert sorted(path.parent.name for path in Path("scores").rglob("*.parquet")) == ["msp", "msp"]
+
+
+def test_a_method_that_fails_while_it_is_fitted_is_named_and_others_are_fitted(folder, make):
+    fails = "    def _fit(self, regions):\n        self.none\n\n    def _score"
+    (folder / "fails.py").write_text(SHARPNESS.format(name="sharpness").replace("    def _score", fails))
+    for split in ("train", "val"):
+        make(30).write(folder.parent / "regions" / split)
+    entries = [read_entry(name, {}) for name in ("sharpness", "msp")]
+    done = fit_run(entries, RunRegions(Path("regions")), Path("fitted"), {"sharpness": "1", "msp": "1"})
+    assert done.fitted == ["msp"]
+    assert done.failed.keys() == {"sharpness"}
+    assert done.failed["sharpness"].startswith("extensions/fails.py, line 12: AttributeError: ")
+    assert not Path("fitted/sharpness").exists()
 
 
 def test_a_helper_counts_with_the_code_of_what_is_registered_and_with_nothing_else(folder):

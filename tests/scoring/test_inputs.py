@@ -5,13 +5,14 @@ from collections import Counter
 import numpy as np
 import polars as pl
 import pytest
+from tests.support.fitting import fit_and_score
 
 from farther import methods
 from farther.errors import DataError, ParameterError
 from farther.methods.base import FitError
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings, HeldRegions, RunRegions
-from farther.scoring.score import _parts, score_run
+from farther.scoring.score import _parts
 from farther.tables import Objects, RegionsFolder
 
 
@@ -99,7 +100,7 @@ def test_a_method_learns_from_no_split_that_results_are_reported_on(make, tmp_pa
     for split in ("test", "far"):
         method = methods.create("mds_ensemble", ood_split=split)
         with pytest.raises(ParameterError, match=f"results are reported on '{split}'"):
-            run.teach(method)
+            run.fit(method)
 
 
 def test_a_value_that_cannot_be_scored_names_the_split(make, tmp_path):
@@ -108,7 +109,7 @@ def test_a_value_that_cannot_be_scored_names_the_split(make, tmp_path):
     broken = make(30)
     broken.with_frame(broken.frame.drop("logits")).write(tmp_path / "run/far")
     with pytest.raises(DataError, match=str(tmp_path / "run/far")):
-        score_run([read_entry("msp", {})], RunRegions(tmp_path / "run"), tmp_path / "f", tmp_path / "s", {"msp": "1"})
+        fit_and_score({"msp": {}}, RunRegions(tmp_path / "run"), tmp_path)
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(10, [10]), (20, [10, 10]), (45, [11, 11, 11, 12]), (0, [0])])

@@ -5,14 +5,16 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.support.fitting import fit_and_score
 
 from farther import methods
 from farther.errors import DataError, ParameterError
-from farther.keyed import KEYS
+from farther.keyed import content_digest
 from farther.methods import FitError
 from farther.methods.base import count_rows
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
+from farther.scoring.fitted import applicable, read_entries
 from farther.scoring.inputs import FitSettings, RegionsSample, RunRegions
 from farther.scoring.score import PART, score_run
 from farther.tables import RegionsFolder, Scores
@@ -51,30 +53,24 @@ def test_only_detections_above_the_operating_threshold_are_learned_from(run, fit
     assert methods.load(fitted).fitted_on_["regions"] == above
 
 
-def test_tau_keeps_its_fraction_of_the_calibration_split(run, fitted):
-    found = json.loads((fitted / "threshold.json").read_text())
-    scores = methods.load(fitted).score(RegionsFolder(run / "val").above(T_STAR))
-    assert found == {
-        "threshold": methods.threshold(scores),
-        "rule": "percentile",
-        "keep": 0.95,
-        "regions": len(scores),
-    }
-
-
-def test_a_fixed_tau_is_taken_from_no_region(make, tmp_path):
+def test_the_threshold_of_a_method_that_has_one_is_stored_with_it(run, make, tmp_path):
     for split in ("train", "val"):
-        make(60, unknown_columns=(4,)).write(tmp_path / "regions" / split)
-    assert fit(tmp_path / "regions", tmp_path / "fitted", "native") is None
-    found = json.loads((tmp_path / "fitted" / "threshold.json").read_text())
-    assert found == {"threshold": 0.0, "rule": "fixed", "keep": None, "regions": 0}
+        make(60, unknown_columns=(4,)).write(tmp_path / "labelled" / split)
+    fit(tmp_path / "labelled", tmp_path / "fitted", "native")
+    fit(run, tmp_path / "other", "msp")
+    assert json.loads((tmp_path / "fitted/method.json").read_text())["fixed_threshold"] == 0.0
+    assert "fixed_threshold" not in json.loads((tmp_path / "other/method.json").read_text())
+
+
+def test_what_is_fitted_holds_no_threshold_that_depends_on_settings(fitted):
+    assert sorted(file.name for file in fitted.iterdir()) == ["method.json", "state.safetensors"]
 
 
 def test_a_method_that_cannot_be_fitted_leaves_its_reason(run, tmp_path):
     reason = fit(run, tmp_path / "fitted", "knn", k=1000)
     assert "k is 1000" in reason
     assert methods.not_applicable(tmp_path / "fitted") == reason
-    assert not (tmp_path / "fitted" / "threshold.json").exists()
+    assert [file.name for file in (tmp_path / "fitted").iterdir()] == ["method.json"]
     with pytest.raises(FitError, match="k is 1000"):
         methods.load(tmp_path / "fitted")
 
@@ -139,16 +135,14 @@ def test_a_sample_larger_than_the_table_is_the_table(make):
 
 
 @pytest.fixture
-def score(run, tmp_path):
-    """Applies entries of params.yaml to the run; returns what was done."""
+def process(run, tmp_path):
+    """Fits entries of params.yaml to the run and scores it; returns what was done."""
 
-    def apply(entries, code=None, evaluated=(), **settings):
-        read = [read_entry(name, values) for name, values in entries.items()]
-        digests = {**dict.fromkeys(entries, "1"), **(code or {})}
+    def fit_and_score_run(entries, code=None, scored=(), **settings):
         regions = RunRegions(run, T_STAR, **settings)
-        return score_run(read, regions, tmp_path / "states", tmp_path / "scores", digests, evaluated)
+        return fit_and_score(entries, regions, tmp_path, code, scored)
 
-    return apply
+    return fit_and_score_run
 
 
 BOTH = {"knn": {"k": 3}, "msp": {}}
@@ -156,116 +150,200 @@ SPLITS = ("coco_far", "test", "val")
 
 
 def times(folder):
-    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != KEYS}
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.parametrize("part", [PART, 7])
-def test_all_splits_but_the_training_split_get_all_their_rows_scored(run, score, tmp_path, monkeypatch, part):
+def test_all_splits_but_the_training_split_get_all_their_rows_scored(run, process, tmp_path, monkeypatch, part):
     monkeypatch.setattr("farther.scoring.score.PART", part)  # rows that one core scores
     monkeypatch.setattr("farther.scoring.score.count_cores", lambda: 3)
-    done = score(BOTH)
-    assert done.fitted == ["knn", "msp"]
-    assert sorted(done.scored) == sorted(f"{name}/{split}" for name in BOTH for split in SPLITS)
+    done = process(BOTH)
+    assert done.fit.fitted == ["knn", "msp"]
+    assert sorted(done.score.scored) == sorted(f"{name}/{split}" for name in BOTH for split in SPLITS)
     for name in BOTH:
         for split in SPLITS:
             scores = Scores.read(tmp_path / "scores" / name / f"{split}.parquet")
             np.testing.assert_array_equal(scores.region_id, np.arange(60))
-            expected = methods.load(tmp_path / "states" / name).score(RegionsFolder(run / split))
+            expected = methods.load(tmp_path / "fitted" / name).score(RegionsFolder(run / split))
             np.testing.assert_allclose(scores.score, expected, rtol=1e-9)  # other rows in a product
         assert not (tmp_path / "scores" / name / "train.parquet").exists()
 
 
-def test_a_split_to_learn_from_and_to_calibrate_on_is_scored(score):
-    done = score({"msp": {}}, settings=FitSettings(split="val", calibration_split="val"))
-    assert sorted(done.scored) == ["msp/coco_far", "msp/test", "msp/val"]
+def test_a_split_to_learn_from_and_to_calibrate_on_is_scored(process):
+    done = process({"msp": {}}, settings=FitSettings(split="val", calibration_split="val"))
+    assert sorted(done.score.scored) == ["msp/coco_far", "msp/test", "msp/val"]
 
 
-def test_splits_that_are_only_learned_from_are_not_scored(score):
+def test_splits_that_are_only_learned_from_are_not_scored(process):
     settings = FitSettings(split="val", calibration_split="test")
-    assert sorted(score({"msp": {}}, settings=settings).scored) == ["msp/coco_far", "msp/test"]
-    assert sorted(score({"msp": {}}, settings=settings, evaluated=["val"]).scored) == ["msp/val"]
+    assert sorted(process({"msp": {}}, settings=settings).score.scored) == ["msp/coco_far", "msp/test"]
+    assert sorted(process({"msp": {}}, settings=settings, scored=["val"]).score.scored) == ["msp/val"]
 
 
-def test_what_did_not_change_is_left_alone(score, tmp_path):
-    score(BOTH)
-    before = times(tmp_path / "scores") | times(tmp_path / "states")
-    done = score(BOTH)
-    assert (done.fitted, done.scored, done.unchanged) == ([], [], ["knn", "msp"])
-    assert str(done) == "2 methods unchanged"
-    assert times(tmp_path / "scores") | times(tmp_path / "states") == before
+def test_what_did_not_change_is_left_alone(process, tmp_path):
+    process(BOTH)
+    before = times(tmp_path / "scores") | times(tmp_path / "fitted")
+    done = process(BOTH)
+    assert (done.fit.fitted, done.score.scored) == ([], [])
+    assert (str(done.fit), str(done.score)) == ("2 methods unchanged", "2 methods unchanged")
+    assert times(tmp_path / "scores") | times(tmp_path / "fitted") == before
 
 
 @pytest.mark.parametrize(
     ("entries", "code"), [({**BOTH, "knn": {"k": 4}}, {}), (BOTH, {"knn": "2"})], ids=["parameters", "code"]
 )
-def test_a_changed_method_alone_is_fitted_and_scored_and_one_line_says_so(score, tmp_path, entries, code):
-    score(BOTH)
+def test_a_changed_method_alone_is_fitted_and_scored_and_one_line_says_so(process, tmp_path, entries, code):
+    process(BOTH)
     before = times(tmp_path / "scores" / "msp")
-    done = score(entries, code)
-    assert str(done) == "fitted knn; scored coco_far, test, val; 1 method unchanged"
+    done = process(entries, code)
+    assert str(done.fit) == "fitted knn; 1 method unchanged"
+    assert str(done.score) == "scored coco_far, test, val by knn; 1 method unchanged"
     assert times(tmp_path / "scores" / "msp") == before
 
 
-def test_a_changed_split_alone_is_scored_again(run, score, make):
-    score(BOTH)
+def test_a_changed_split_alone_is_scored_again(run, process, make):
+    process(BOTH)
     rewrite(make, run, "coco_far", seed=9)  # as many rows, other values
-    done = score(BOTH)
-    assert (done.fitted, done.scored) == ([], ["knn/coco_far", "msp/coco_far"])
+    done = process(BOTH)
+    assert (done.fit.fitted, done.score.scored) == ([], ["knn/coco_far", "msp/coco_far"])
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_methods_are_fitted_again_when_what_they_learn_from_changes(run, score, make, split):
-    score(BOTH)
+def test_methods_are_fitted_again_when_what_they_learn_from_changes(run, process, make, split):
+    process(BOTH)
     rewrite(make, run, split, seed=9)
-    assert score(BOTH).fitted == ["knn", "msp"]
+    assert process(BOTH).fit.fitted == ["knn", "msp"]
 
 
-def test_a_search_is_repeated_when_its_split_changes_or_becomes_a_test_split(run, score, make):
-    lines = {"energy": {"search": {"ood_split": "coco_far", "grids": {"energy": {"temperature": [0.5, 100.0]}}}}}
-    assert score(lines).fitted == ["energy"]
-    assert score(lines).fitted == []
-    rewrite(make, run, "coco_far", seed=9)
-    assert score(lines).fitted == ["energy"]
-    with pytest.raises(ParameterError, match="results are reported on 'coco_far'"):
-        score(lines, test_splits=("coco_far",))
+def test_a_search_is_repeated_when_its_split_changes_or_becomes_a_test_split(run, process, make):
+    make(60, seed=4, shift=2.0).write(run / "choose")
+    lines = {"energy": {"search": {"ood_split": "choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}}}
+    assert process(lines).fit.fitted == ["energy"]
+    assert process(lines).fit.fitted == []
+    rewrite(make, run, "choose", seed=9)
+    assert process(lines).fit.fitted == ["energy"]
+    with pytest.raises(ParameterError, match="results are reported on 'choose'"):
+        process(lines, test_splits=("choose",))
 
 
-def test_what_belongs_to_no_entry_or_split_is_removed(run, score, tmp_path):
-    score(BOTH)
+def test_what_belongs_to_no_entry_or_split_is_removed(run, process, tmp_path):
+    process(BOTH)
     shutil.rmtree(run / "coco_far")
-    score({"msp": {}})
+    process({"msp": {}})
     found = {str(file.relative_to(tmp_path)) for file in times(tmp_path / "scores")}
     assert found == {"scores/msp/test.parquet", "scores/msp/val.parquet"}
-    assert not (tmp_path / "states/knn").exists()
+    assert not (tmp_path / "fitted/knn").exists()
 
 
-def test_a_method_that_does_not_apply_scores_nothing_and_its_earlier_scores_go(score, tmp_path):
-    score(BOTH)
-    done = score({**BOTH, "knn": {"k": 1000}})
-    assert "k is 1000" in done.refused["knn"]
-    assert str(done) == "1 method unchanged; not applicable: knn"
+def test_a_method_that_does_not_apply_scores_nothing_and_its_earlier_scores_go(process, tmp_path):
+    process(BOTH)
+    done = process({**BOTH, "knn": {"k": 1000}})
+    assert "k is 1000" in done.fit.refused["knn"]
+    assert str(done.fit) == "1 method unchanged; not applicable: knn"
+    assert str(done.score) == "1 method unchanged"
     assert not (tmp_path / "scores/knn").exists()
-    assert "knn/test" in score(BOTH).scored
+    assert "knn/test" in process(BOTH).score.scored
 
 
-def test_a_split_without_detections_gets_an_empty_file(run, score, tmp_path, make):
+def test_a_split_without_detections_gets_an_empty_file(run, process, tmp_path, make):
     make(0).write(run / "empty")
-    score(BOTH)
+    process(BOTH)
     assert len(Scores.read(tmp_path / "scores/knn/empty.parquet")) == 0
 
 
-def test_unfinished_work_is_not_a_split(run, score):
+def test_unfinished_work_is_not_a_split(run, process):
     shutil.copytree(run / "test", run / ".work")
-    assert sorted(score({"msp": {}}).scored) == ["msp/coco_far", "msp/test", "msp/val"]
+    assert sorted(process({"msp": {}}).score.scored) == ["msp/coco_far", "msp/test", "msp/val"]
 
 
-def test_an_error_on_one_split_leaves_no_half_written_file(run, score, tmp_path, make):
-    score(BOTH)
+def test_an_error_on_one_split_leaves_no_half_written_file(run, process, tmp_path, make):
+    process(BOTH)
     rewrite(make, run, "val", dimensions=9)
     with pytest.raises(DataError):
-        score(BOTH)
+        process(BOTH)
     for file in (tmp_path / "scores").rglob("*.parquet"):
         assert len(Scores.read(file)) == 60
+
+
+def test_the_entries_of_a_run_are_listed_in_the_order_of_params(process, tmp_path):
+    process({"msp": {}, "knn": {"k": 1000}, "energy": {}})
+    listed = read_entries(tmp_path / "fitted")
+    assert listed.names == ["msp", "knn", "energy"]
+    assert listed.not_scored == ["train"]
+    assert [entry.name for entry in applicable(tmp_path / "fitted", listed)] == ["msp", "energy"]
+
+
+def test_a_run_that_was_not_fitted_says_which_stage_to_run(run, tmp_path):
+    with pytest.raises(DataError, match=r"fitted/r/methods\.json: the file does not exist: run `dvc repro fit@r`"):
+        score_run(run, tmp_path / "passes", tmp_path / "fitted/r", tmp_path / "scores", str)
+
+
+def test_an_equal_entry_in_another_place_of_params_changes_the_list_alone(process, tmp_path):
+    process(BOTH)
+    process(dict(reversed(BOTH.items())))
+    done = process(BOTH)
+    assert (done.fit.fitted, done.score.scored) == ([], [])
+    assert read_entries(tmp_path / "fitted").names == ["knn", "msp"]
+
+
+# --------------------------------------------------------------------------------------------------- nothing is stale
+
+
+def test_another_operating_threshold_fits_all_methods_again(run, process, tmp_path):
+    process(BOTH)
+    done = fit_and_score(BOTH, RunRegions(run, T_STAR + 0.1), tmp_path)
+    assert done.fit.fitted == ["knn", "msp"]
+
+
+@pytest.mark.parametrize("settings", [{"max_regions": 20}, {"seed": 1}, {"calibration_split": "test"}])
+def test_other_settings_fit_all_methods_again(process, settings):
+    process(BOTH)
+    assert process(BOTH, settings=FitSettings(**settings)).fit.fitted == ["knn", "msp"]
+
+
+def test_a_fitted_state_that_was_replaced_by_another_valid_one_is_fitted_again(process, tmp_path):
+    entries = {**BOTH, "other": {"method": "knn", "k": 5}}
+    process(entries)
+    shutil.rmtree(tmp_path / "fitted/knn")
+    shutil.copytree(tmp_path / "fitted/other", tmp_path / "fitted/knn")
+    done = process(entries)
+    assert (done.fit.fitted, done.score.scored) == (["knn"], [])
+    assert methods.load(tmp_path / "fitted/knn").k == 3
+
+
+def test_scores_that_were_replaced_by_other_valid_ones_are_computed_again(process, tmp_path):
+    process(BOTH)
+    before = (tmp_path / "scores/knn/test.parquet").read_bytes()
+    shutil.copy(tmp_path / "scores/msp/test.parquet", tmp_path / "scores/knn/test.parquet")
+    assert process(BOTH).score.scored == ["knn/test"]
+    assert (tmp_path / "scores/knn/test.parquet").read_bytes() == before
+
+
+def test_a_state_that_is_equal_after_a_fit_leaves_its_scores(process):
+    process(BOTH)
+    settings = FitSettings(max_regions=1000)  # more than there are
+    done = process(BOTH, settings=settings)
+    assert (done.fit.fitted, done.score.scored) == (["knn", "msp"], [])
+
+
+def test_other_names_of_classes_in_the_header_fit_and_score_again(run, process):
+    """With the same numbers in all columns."""
+    process(BOTH)
+    for split in ("train", "val", "test", "coco_far"):
+        file = run / split / "regions.json"
+        header = json.loads(file.read_text())
+        header["classes"] = header["classes"][::-1]
+        file.write_text(json.dumps(header))
+    done = process(BOTH)
+    assert done.fit.fitted == ["knn", "msp"]
+    assert len(done.score.scored) == 2 * len(SPLITS)
+
+
+def test_results_of_every_file_are_the_same_bytes_in_another_folder(run, process, tmp_path):
+    process(BOTH)
+    fit_and_score(BOTH, RunRegions(run, T_STAR), tmp_path / "again")
+    for name in ("fitted", "scores"):
+        assert content_digest(tmp_path / "again" / name) == content_digest(tmp_path / name)
 
 
 # ---------------------------------------------------------------------------------------- methods on a pass of the run
@@ -279,61 +357,61 @@ def passes(run, make, tmp_path):
     return tmp_path / "passes"
 
 
-def test_an_entry_with_pass_learns_from_the_pass_and_scores_it(score, passes, tmp_path):
-    done = score({"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes)
-    assert done.refused == {}
+def test_an_entry_with_pass_learns_from_the_pass_and_scores_it(process, passes, tmp_path):
+    done = process({"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes)
+    assert done.fit.refused == {}
     of_pass = methods.create("knn", k=3).fit(RegionsFolder(passes / "perturbed/train").above(T_STAR))
     expected = of_pass.score(RegionsFolder(passes / "perturbed/test"))
     np.testing.assert_allclose(Scores.read(tmp_path / "scores/stepped/test.parquet").score, expected, rtol=1e-9)
     assert not np.allclose(Scores.read(tmp_path / "scores/knn/test.parquet").score, expected)
 
 
-def test_it_learns_from_the_detections_where_fit_on_says_so(score, run, passes, tmp_path):
-    score({"stepped": {"method": "knn", "k": 3, "pass": "perturbed", "fit_on": "detections"}}, passes=passes)
+def test_it_learns_from_the_detections_where_fit_on_says_so(process, run, passes, tmp_path):
+    process({"stepped": {"method": "knn", "k": 3, "pass": "perturbed", "fit_on": "detections"}}, passes=passes)
     expected = methods.create("knn", k=3).fit(RegionsFolder(run / "train").above(T_STAR))
     scores = expected.score(RegionsFolder(passes / "perturbed/test"))
     np.testing.assert_allclose(Scores.read(tmp_path / "scores/stepped/test.parquet").score, scores, rtol=1e-9)
 
 
-def test_fit_on_names_the_split_that_one_method_learns_from(score, run, passes, make, tmp_path):
+def test_fit_on_names_the_split_that_one_method_learns_from(process, run, passes, make, tmp_path):
     entries = {"knn": {"k": 3}, "on_val": {"method": "knn", "k": 3, "fit_on": "val"}}
     entries["stepped"] = {**entries["on_val"], "pass": "perturbed"}
-    done = score(entries, passes=passes)
-    assert sorted(done.scored) == sorted(f"{name}/{split}" for name in entries for split in SPLITS)
+    done = process(entries, passes=passes)
+    assert sorted(done.score.scored) == sorted(f"{name}/{split}" for name in entries for split in SPLITS)
     for name, of, split in (("knn", run, "train"), ("on_val", run, "val"), ("stepped", passes / "perturbed", "val")):
         expected = methods.create("knn", k=3).fit(RegionsFolder(of / split).above(T_STAR))
         stored = Scores.read(tmp_path / "scores" / name / "test.parquet").score
         np.testing.assert_allclose(stored, expected.score(RegionsFolder(of / "test")), rtol=1e-9)
     rewrite(make, run, "train", seed=9)
-    assert score(entries, passes=passes).fitted == ["knn"]
+    assert process(entries, passes=passes).fit.fitted == ["knn"]
 
 
 @pytest.mark.parametrize("split", ["vall", "coco_far"])
-def test_a_method_is_not_fitted_on_an_unknown_or_a_test_split(score, split):
+def test_a_method_is_not_fitted_on_an_unknown_or_a_test_split(process, split):
     with pytest.raises(
         ParameterError, match=rf"unknown split in methods.msp.fit_on '{split}'.* Known: test, train, val$"
     ):
-        score({"msp": {"fit_on": split}}, test_splits=("coco_far",))
+        process({"msp": {"fit_on": split}}, test_splits=("coco_far",))
 
 
-def test_a_changed_pass_alone_is_scored_again(score, passes, make):
+def test_a_changed_pass_alone_is_scored_again(process, passes, make):
     entries = {"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}
-    score(entries, passes=passes)
+    process(entries, passes=passes)
     shutil.rmtree(passes / "perturbed/test")
     make(60, seed=8).write(passes / "perturbed/test")
-    assert score(entries, passes=passes).scored == ["stepped/test"]
+    assert process(entries, passes=passes).score.scored == ["stepped/test"]
 
 
-def test_a_run_without_the_pass_says_so_and_gets_it_later(score, passes):
+def test_a_run_without_the_pass_says_so_and_gets_it_later(process, passes):
     entries = {"stepped": {"method": "msp", "pass": "perturbed"}}
-    assert "no pass 'perturbed'; list it in `passes`" in score(entries).refused["stepped"]
-    assert score(entries, passes=passes).scored == [f"stepped/{split}" for split in SPLITS]
+    assert "no pass 'perturbed'; list it in `passes`" in process(entries).fit.refused["stepped"]
+    assert process(entries, passes=passes).score.scored == [f"stepped/{split}" for split in SPLITS]
 
 
-def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(score, run, passes, make, tmp_path):
+def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(process, run, passes, make, tmp_path):
     entries = {"safe": {}, "msp": {}}
-    assert "no pass 'perturbed'" in score(entries).refused["safe"]
-    assert score(entries, passes=passes).scored == [f"safe/{split}" for split in SPLITS]
+    assert "no pass 'perturbed'" in process(entries).fit.refused["safe"]
+    assert process(entries, passes=passes).score.scored == [f"safe/{split}" for split in SPLITS]
     clean, moved = (RegionsFolder(folder / "train").above(T_STAR) for folder in (run, passes / "perturbed"))
     expected = methods.create("safe").fit(clean)
     expected.learn_pass(clean, moved)
@@ -341,28 +419,29 @@ def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(sco
     np.testing.assert_allclose(stored, expected.score(RegionsFolder(run / "test")), rtol=1e-9)
     shutil.rmtree(passes / "perturbed/train")
     make(60, seed=8, shift=3.0).write(passes / "perturbed/train")
-    assert score(entries, passes=passes).fitted == ["safe"]
+    assert process(entries, passes=passes).fit.fitted == ["safe"]
 
 
-def test_a_pass_without_the_training_split_needs_fit_on(score, passes):
+def test_a_pass_without_the_training_split_needs_fit_on(process, passes):
     shutil.rmtree(passes / "perturbed/train")
     entries = {"energy": {"pass": "perturbed"}, "odin": {"method": "msp", "pass": "perturbed", "fit_on": "detections"}}
-    done = score(entries, passes=passes)
-    assert "no split 'train' to learn from" in done.refused["energy"] and "fit_on: detections" in done.refused["energy"]
-    assert done.scored == [f"odin/{split}" for split in SPLITS]
+    done = process(entries, passes=passes)
+    assert "no split 'train' to learn from" in done.fit.refused["energy"]
+    assert "fit_on: detections" in done.fit.refused["energy"]
+    assert done.score.scored == [f"odin/{split}" for split in SPLITS]
 
 
-def test_a_pass_without_the_calibration_split_names_skip(score, passes):
+def test_a_pass_without_the_calibration_split_names_skip(process, passes):
     shutil.rmtree(passes / "perturbed/val")
-    refused = score({"stepped": {"method": "msp", "pass": "perturbed"}}, passes=passes).refused["stepped"]
+    refused = process({"stepped": {"method": "msp", "pass": "perturbed"}}, passes=passes).fit.refused["stepped"]
     assert "the pass 'perturbed' has no split 'val'" in refused and "take it out of the pass's `skip`" in refused
 
 
-def test_a_pass_whose_training_split_is_left_out_can_be_fitted_on_another(score, passes):
+def test_a_pass_whose_training_split_is_left_out_can_be_fitted_on_another(process, passes):
     shutil.rmtree(passes / "perturbed/train")
     settings = FitSettings(split="val", calibration_split="test")
-    done = score({"stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes, settings=settings)
-    assert (done.refused, sorted(done.scored)) == ({}, ["stepped/coco_far", "stepped/test"])
+    done = process({"stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes, settings=settings)
+    assert (done.fit.refused, sorted(done.score.scored)) == ({}, ["stepped/coco_far", "stepped/test"])
 
 
 def test_fit_on_without_on_is_refused():
@@ -370,10 +449,10 @@ def test_fit_on_without_on_is_refused():
         read_entry("msp", {"fit_on": "detections"})
 
 
-def test_splits_that_a_pass_leaves_out_have_no_scores(score, run, passes):
+def test_splits_that_a_pass_leaves_out_have_no_scores(process, run, passes):
     shutil.rmtree(passes / "perturbed/coco_far")
     entries = {"msp": {}, "stepped": {"method": "msp", "pass": "perturbed"}}
-    assert sorted(score(entries, passes=passes).scored) == [
+    assert sorted(process(entries, passes=passes).score.scored) == [
         *(f"msp/{split}" for split in sorted(SPLITS)),
         *(f"stepped/{split}" for split in sorted(set(SPLITS) - {"coco_far"})),
     ]

@@ -162,7 +162,7 @@ def test_one_split_to_fit_calibrate_and_evaluate_on_is_enough(project, tmp_path)
     fit = {"split": "val", "calibration_split": "val", "labels": "annotated"}
     params["methods"] |= {"mahalanobis": {"fit_on": "train"}}
     (root / "params.yaml").write_text(yaml.safe_dump(params | {"fit": fit}))
-    run(root, *NATIVE)
+    run(root, "code_digests", *NATIVE)
     scores = root / "artifacts/scores/native"
     assert {file.stem for file in scores.glob("mahalanobis/*.parquet")} == {"val", "test", "far"}
     assert json.loads((root / "artifacts/choices/native.json").read_text())["choice"]["method"] in METHODS

@@ -124,7 +124,7 @@ def test_an_edit_of_what_a_stage_reaches_changes_its_digest(reached, tmp_path):
 def test_the_trace_reaches_what_is_known_to_be_used(reached):
     names = {(unit.file, unit.name) for unit in reached}
     expected = {
-        ("farther/methods/mahalanobis.py", "_fit"),
+        ("farther/methods/energy.py", "_score"),
         ("farther/images/stream.py", "stream"),
         ("farther/metrics/catalogue/metrics.yaml", ""),
         ("farther/report/templates/base.html", ""),

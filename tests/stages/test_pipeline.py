@@ -42,7 +42,7 @@ def of_runs(*stages: str) -> set[str]:
 
 
 #: Stages that run where a parameter of a method changed that applies to both runs.
-OF_METHODS = {*of_runs("fit", "score", "evaluate", "choose"), "cost", "report"}
+OF_METHODS = {*of_runs("fit", "score", "evaluate", "with_proposals", "choose"), "cost", "report"}
 
 
 class Project:
@@ -222,10 +222,10 @@ def delete_energy(params) -> None:
     ("change", "runs"),
     [
         (set_odin, of_runs("fit")),
-        (set_keep, of_runs("fit", "evaluate")),
+        (set_keep, of_runs("fit", "evaluate", "with_proposals")),
         (set_budget, of_runs("choose")),
-        (set_iou, of_runs("proposals", "evaluate", "choose")),
-        (delete_energy, of_runs("fit", "score", "evaluate", "choose")),
+        (set_iou, of_runs("proposals", "evaluate", "with_proposals", "choose")),
+        (delete_energy, of_runs("fit", "score", "evaluate", "with_proposals", "choose")),
     ],
     ids=["a method that does not apply", "keep", "budget", "iou", "a method deleted"],
 )
@@ -276,7 +276,12 @@ def test_a_change_of_code_reruns_what_uses_it_and_a_docstring_or_a_comment_in_a_
 def test_a_change_of_what_one_method_imports_scores_that_method_again(project: Project):
     before = scores_of_others(project, "knn")
     change_code(project, IMPORTED_BY_ONE_METHOD)
-    assert set(project.repro()) == {"code", "stratify", *OF_METHODS}
+    printed = project.run("dvc", "repro")
+    for run in RUNS:
+        assert f"{run}: fitted knn; " in printed
+        assert re.search(rf"^{run}: scored [a-z0-9_, ]+ by knn; ", printed, flags=re.MULTILINE)
+    # The scores are the same, which ends the chain.
+    assert set(stages_in(printed)) == {"code", "stratify", *of_runs("fit", "score"), "cost", "report"}
     assert scores_of_others(project, "knn") == before
 
 
@@ -303,7 +308,7 @@ def test_a_checkpoint_reruns_its_run_alone(project: Project):
     save_file(weights, file, metadata)
     ran = project.repro()
     assert [stage for stage in but_proposals(ran) if "voc" in stage] == []
-    later = {"infer", "fit", "score", "proposals", "evaluate", "choose", "cost", "report"}
+    later = {"infer", "fit", "score", "proposals", "evaluate", "with_proposals", "choose", "cost", "report"}
     assert families(ran) == later
 
 
@@ -362,5 +367,5 @@ def test_a_new_detector_runs_alone(project: Project):
     project.change(lambda params: params["detectors"].update({"voc-strict": line}))
     ran = project.repro()
     assert all("voc-strict" in stage for stage in but_proposals(ran) if stage not in ("code", "cost", "report"))
-    run_stages = {"infer", "fit", "score", "proposals", "evaluate", "choose"}
+    run_stages = {"infer", "fit", "score", "proposals", "evaluate", "with_proposals", "choose"}
     assert families(ran) == {"code", *run_stages, "cost", "report"}

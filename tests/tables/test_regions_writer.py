@@ -9,6 +9,7 @@ from farther.errors import DataError
 from farther.tables import Header, Regions, RegionsFolder, RegionsWriter
 
 HEADER = Header(classes=("dog", "cat"), weight=np.eye(2, 3), bias=np.zeros(2))
+NAMED = Header(classes=("wolf", "puma"), weight=np.eye(2, 3), bias=np.zeros(2))
 
 
 def rows(first, count, **optional):
@@ -41,10 +42,24 @@ def test_nothing_stands_at_the_path_before_the_writer_is_closed(tmp_path):
     assert not (tmp_path / "work").exists()
 
 
-def test_the_key_is_kept_with_the_rows(tmp_path):
-    writer = RegionsWriter(tmp_path / "r", HEADER, key="made from this")
-    writer.close(0)
-    assert RegionsFolder(tmp_path / "r").key == "made from this"
+def test_the_same_rows_are_the_same_bytes_whatever_they_were_made_from(tmp_path):
+    for folder, key in (("r", "made from this"), ("other", "made from that")):
+        writer = RegionsWriter(tmp_path / folder, HEADER, key=key)
+        writer.write_shard(0, rows(0, 2))
+        writer.close(1)
+    assert names(tmp_path / "r") == names(tmp_path / "other")
+    for name in names(tmp_path / "r"):
+        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_the_digest_of_rows_is_that_of_all_shards_and_not_of_the_names_of_classes(tmp_path):
+    for folder, header, count in (("r", HEADER, 2), ("named", NAMED, 2), ("more", HEADER, 3)):
+        writer = RegionsWriter(tmp_path / folder, header)
+        writer.write_shard(0, rows(0, count))
+        writer.close(1)
+    digest = RegionsFolder(tmp_path / "r").rows_digest()
+    assert RegionsFolder(tmp_path / "named").rows_digest() == digest
+    assert RegionsFolder(tmp_path / "more").rows_digest() != digest
 
 
 def test_a_second_writer_finds_the_shards_of_the_first_and_their_failures(tmp_path):

@@ -53,7 +53,7 @@ def bundle(
     The folder holds the fitted method, the thresholds, calibrators where the run has them, the checkpoint, and what
     validation showed; `farther.Monitor.load` runs it. An earlier bundle there is replaced. Nothing is fitted.
 
-    Thresholds are those of the stage `evaluate`. With a limit, or without METHOD, they are those that `farther choose`
+    Thresholds are those of the pipeline. With a limit, or without METHOD, they are those that `farther choose`
     prints.
 
     \b

@@ -81,13 +81,16 @@ def update_splits(
             delete_work(entry)
 
     folders = Keyed(out)
+    for split in folders.keep_only(keys):
+        log(f"{split}: removed")
     outdated = folders.outdated(keys)
     if is_current is not None:
         outdated = [split for split in keys if split in outdated or not is_current(split)]
     current = [split for split in keys if split not in outdated]
-    for split in current:
-        log(f"{split}: unchanged")
-    for split in outdated:
+    for split in keys:
+        if split not in outdated:
+            log(f"{split}: unchanged")
+            continue
         with folders.make(split, keys[split]) as to:
             same = _with_key(keys[split], current, keys)
             if same is None:

@@ -1,1 +1,1 @@
-"""All metrics of one run, from its regions and scores: the second half of the stage `evaluate`."""
+"""All metrics of one run, from its regions and scores: stages `proposals`, `evaluate`, `choose`."""

@@ -16,7 +16,7 @@ Below the artifacts folder:
     choices/<run>.json                       what to deploy; see `farther.evaluation.deploy.results`
     proposals/<run>/<source>/<split>/        class-agnostic boxes with an objectness
     recovered/<run>/results.json             what they find; see `farther.evaluation.proposals`
-    evaluation/<run>/with_proposals/<method>.json    metrics of the method's detections and them together
+    with_proposals/<run>/<method>.json       metrics of the method's detections and them together
     recovered/<run>/called/<source>/<split>.parquet    those called unknown (`farther.tables.called.CalledProposals`)
 """
 
@@ -144,7 +144,12 @@ class RunFiles:
 
     def with_proposals(self, method: str) -> Path:
         """The results of a method's detections and the proposals called unknown, together."""
-        return inside(self.results, f"with_proposals/{method}.json")
+        return inside(self.all_with_proposals, f"{method}.json")
+
+    @property
+    def all_with_proposals(self) -> Path:
+        """The folder of the results of each method with the proposals called unknown."""
+        return inside(self.root / "with_proposals", self.run)
 
     def fitted(self, method: str) -> Path:
         """The folder of a method's fitted state."""
@@ -261,7 +266,7 @@ class RunSplit:
     def _refuse_other_images(self, image_id: np.ndarray, source: Path) -> None:
         if not self.images.issuperset(image_id):
             row, other = next((row, name) for row, name in enumerate(image_id) if name not in self.images)
-            problem = f"{other!r} is not a readable image of split '{self.name}'; rerun the earlier stages"
+            problem = f"{other!r} is not a readable image of split '{self.name}'; run `farther repro`"
             raise DataError(problem, file=source, row=row, field="image_id")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any
@@ -20,8 +20,7 @@ from farther.evaluation.results import (
     write_results,
 )
 from farther.evaluation.tau import Calibration
-from farther.evaluation.with_proposals import called_sources, measure_methods
-from farther.keyed import Keyed, content_digest, key_of
+from farther.keyed import Keyed, key_of
 from farther.scoring.inputs import TauSettings
 
 #: The kept results of the detector.
@@ -31,11 +30,6 @@ DETECTOR = "detector.json"
 def method_item(method: str) -> str:
     """The kept results of a method, and its τ."""
     return f"methods/{method}"
-
-
-def proposals_item(method: str) -> str:
-    """The kept results of a method's detections and the proposals called unknown, together."""
-    return f"with_proposals/{method}.json"
 
 
 def user_defined_item(metric: str, method: str) -> str:
@@ -106,7 +100,6 @@ class KeptResults:
             if name not in evaluated:
                 folder = self._results.path(method_item(name))
                 evaluated[name] = EvaluatedMethod.read(folder, [split.name for split in self._inputs.tested])
-        self._measure_with_proposals([name for name in methods if proposals_item(name) in outdated])
         for name in methods:
             self._add_user_defined(name, evaluated[name], outdated)
         return detector, {name: evaluated[name] for name in methods}
@@ -145,17 +138,6 @@ class KeptResults:
             write_results(path, detector)
         self.computed.append("the detector")
         return detector
-
-    def _measure_with_proposals(self, methods: Sequence[str]) -> None:
-        """Writes what methods' detections and the proposals called unknown give together."""
-        sources = called_sources(self._inputs.files)
-        if not sources or not methods:
-            return
-        taus = {name: self._calibration.tau_of(name, self._fitted.applicable[name]).threshold for name in methods}
-        for name, results in measure_methods(self._inputs, sources, taus).items():
-            item = proposals_item(name)
-            with self._results.make(item, self._keys[item]) as path:
-                write_results(path, results)
 
     def _add_user_defined(self, name: str, evaluated: EvaluatedMethod, outdated: set[str]) -> None:
         """Adds the values of user-defined metrics to the results of a method; computes those that are outdated."""
@@ -197,14 +179,10 @@ def _keys(
     paths = [files.splits, files.all_regions, files.threshold]
     shared = key_of(paths, {"settings": settings, "code": code})
     keys = {DETECTOR: shared}
-    has_proposals = bool(called_sources(files))
-    recovered = content_digest(files.recovered.parent)
     for name in fitted.applicable:
         params = {"shared": shared, "method": name, "tau": asdict(tau)}
         method_key = key_of([files.fitted(name), files.all_scores(name)], params)
         keys[method_item(name)] = method_key
-        if has_proposals:
-            keys[proposals_item(name)] = key_of([], {"method": method_key, "recovered": recovered})
         for metric in inputs.user_defined:
             params = {
                 "method": method_key,

@@ -66,7 +66,8 @@ class StoredEvaluation:
             id_images, images = (self.report.splits[name].inputs["readable"] for name in (settings.id_split, split))
             frame = read_parquet(file)
         except (KeyError, DataError):
-            raise DataError(f"no replicates of {method}; rerun the stage `evaluate`", file=file) from None
+            advice = f"run `farther repro evaluate@{self.report.run}`"
+            raise DataError(f"no replicates of {method}: {advice}", file=file) from None
         draws = {"ID images": id_images, "OOD images": images, "number of replicates": settings.replicates}
         metrics = {column.name: column.to_numpy() for column in frame}
         return Replicates({**draws, "seed": settings.seed}, metrics)

@@ -110,9 +110,10 @@ def read_recovered(files: RunFiles) -> RecoveredRun | None:
     """
     if not files.recovered.is_file():
         return None
-    recovered = read_results(RecoveredRun, files.recovered, "rerun the stage `proposals`")
-    for file in listed(files.results, "with_proposals/*.json"):
-        results = read_results(ResultsWithProposals, file, "rerun the stage `evaluate`")
+    recovered = read_results(RecoveredRun, files.recovered, f"run `farther repro proposals@{files.run}`")
+    advice = f"run `farther repro with_proposals@{files.run}`"
+    for file in listed(files.all_with_proposals, "*.json"):
+        results = read_results(ResultsWithProposals, file, advice)
         for source, splits in results.sources.items():
             recovered.sources[source].methods[file.stem] = splits
     return recovered

@@ -106,7 +106,8 @@ class EvaluationSettings:
         supercategories: {category: supercategory}, for metrics by supercategory; none when empty.
         self_awareness: see `SelfAwarenessSettings`.
         proposals: see `ProposalSettings`.
-        engine: "local", or "ray": each run is evaluated on a machine of a cluster, see docs/cluster.md.
+        engine: "local", or "ray": each run is fitted, scored and evaluated on a machine of a cluster, see
+            docs/cluster.md.
         memory: GiB that a run reserves there.
         user_defined: User-defined metrics, and the parameters of each; see `farther.metrics.user_defined`.
     """

@@ -60,7 +60,14 @@ class StoredThreshold(Schema):
 
 
 class StoredTau(Schema):
-    """The content of `fitted/<run>/<method>/threshold.json`: τ, its rule and fraction, and the regions it is of."""
+    """The content of `evaluation/<run>/methods/<method>/threshold.json`.
+
+    Args:
+        threshold: τ.
+        rule: How it was taken.
+        keep: The fraction of the scores that it keeps; None for a fixed τ.
+        regions: Number of scores that it was taken from.
+    """
 
     threshold: float
     rule: str

@@ -52,7 +52,7 @@ class MethodWithProposals(MetricValues):
 
 
 class ResultsWithProposals(Stored):
-    """The content of `evaluation/<run>/with_proposals/<method>.json`: source → OOD split → metrics."""
+    """The content of `with_proposals/<run>/<method>.json`: source → OOD split → metrics."""
 
     sources: dict[str, dict[str, MethodWithProposals]]
 

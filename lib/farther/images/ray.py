@@ -274,7 +274,9 @@ def _connected() -> Any:
     return ray
 
 
-def call_on_cluster(module: str, name: str, *arguments: Any, gigabytes: float) -> Any:
+def call_on_cluster(
+    module: str, name: str, *arguments: Any, gigabytes: float, variables: Mapping[str, str] | None = None
+) -> Any:
     """Calls a function on a machine of the cluster that has a core and memory left, in the same folder.
 
     A call whose process or machine is lost is made again, on another machine if need be, `LOSSES` times in all.
@@ -283,6 +285,7 @@ def call_on_cluster(module: str, name: str, *arguments: Any, gigabytes: float) -
         module, name: Of the function; what it writes must be such that another call can go on from there.
         arguments: Its arguments.
         gigabytes: Memory that is reserved for it.
+        variables: Environment variables that it gets.
 
     Raises:
         ParameterError: Ray is not installed, or no machine has this memory.
@@ -294,7 +297,10 @@ def call_on_cluster(module: str, name: str, *arguments: Any, gigabytes: float) -
     if memory > most:
         found = f"the largest machine of the cluster has {most / 2**30:.1f}"
         raise ParameterError(f"evaluate.memory: {gigabytes:g} GiB are asked for, {found}")
-    called = ray.remote(_called).options(num_cpus=1, memory=memory, max_retries=LOSSES - 1)
+    options: dict[str, Any] = {"num_cpus": 1, "memory": memory, "max_retries": LOSSES - 1}
+    if variables:
+        options["runtime_env"] = {"env_vars": dict(variables)}
+    called = ray.remote(_called).options(**options)
     try:
         return ray.get(called.remote(module, name, arguments, Path.cwd(), digest_of(module)))
     except ray.exceptions.RayTaskError as error:

@@ -72,7 +72,7 @@ class BundleSource:
         detector: The run's entry in the section `detectors` of params.yaml.
         method: The entry in the section `methods`.
         inference: The section `inference`: how the run read image files.
-        chosen: Thresholds in place of those of the stage `evaluate`.
+        chosen: Thresholds in place of those of the stages `fit` and `evaluate`.
         asked_proposals: Name of the source of proposals, see `bundled_proposals`.
     """
 
@@ -106,7 +106,7 @@ class BundleSource:
             ParameterError: it does not apply to the run.
         """
         folder = self.files.fitted(self.method.name)
-        _check_there(self.files, folder / "method.json")
+        _check_there(self.files, folder / "method.json", "fit")
         if reason := not_applicable(folder):
             raise ParameterError(f"{self.method.name} does not apply to {self.files.run}: {reason}")
         return load(folder)
@@ -122,14 +122,14 @@ class BundleSource:
         if self.chosen is not None:
             return self.chosen.operating, self.chosen.tau
         tau = self.files.tau(self.method.name)
-        for file in (self.files.threshold, tau):
-            _check_there(self.files, file)
+        _check_there(self.files, self.files.threshold, "fit")
+        _check_there(self.files, tau, "evaluate")
         return read_threshold(self.files.threshold), read_threshold(tau)
 
     @cached_property
     def self_aware(self) -> SelfAwareDetector:
         """What makes the run self-aware."""
-        _check_there(self.files, self.files.evaluation)
+        _check_there(self.files, self.files.evaluation, "evaluate")
         return read_evaluation(self.files.evaluation).self_awareness.detector
 
     def check_regions(self) -> None:
@@ -139,7 +139,7 @@ class BundleSource:
             DataError: checkpoint, parameters or classes have changed since.
         """
         folder = self.files.regions(self.calibration_split)
-        _check_there(self.files, folder / "regions.json")
+        _check_there(self.files, folder / "regions.json", "infer")
         if header_digest(RegionsFolder(folder).header) != header_digest(self.header):
             advice = f"run `dvc repro evaluate@{self.files.run}`"
             raise DataError(
@@ -149,7 +149,7 @@ class BundleSource:
     @cached_property
     def calibration_split(self) -> str:
         """Name of the ID validation split."""
-        _check_there(self.files, self.files.threshold)
+        _check_there(self.files, self.files.threshold, "fit")
         settings = stored_threshold(self.files.threshold).settings
         if "split" not in settings:
             raise DataError("the field is missing", file=self.files.threshold, field="settings.split")
@@ -314,7 +314,8 @@ def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
     return f"{CHECKPOINT}/{adapter.weights.name}" if adapter.weights.is_file() else CHECKPOINT, True
 
 
-def _check_there(files: RunFiles, path: Path) -> None:
+def _check_there(files: RunFiles, path: Path, stage: str) -> None:
+    """Refuses a run without a file that a stage writes."""
     if not path.is_file():
-        advice = f"the run has no such artifact yet: run `dvc repro evaluate@{files.run}`, or `dvc pull`"
+        advice = f"the run has no such artifact yet: run `dvc repro {stage}@{files.run}`, or `dvc pull`"
         raise DataError(f"the file does not exist: {advice}", file=path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from farther.evaluation.settings import EvaluationSettings
+from farther.keyed import FORCE, is_forced
 from farther.params import section
 from farther.registry import build
 
@@ -26,8 +28,6 @@ def call(module: str, function: str, run: str) -> Any:
     if settings.engine == "ray":
         from farther.images.ray import call_on_cluster
 
-        return call_on_cluster(module, function, run, gigabytes=settings.memory)
-
-    from importlib import import_module
-
+        variables = {FORCE: "1"} if is_forced() else {}
+        return call_on_cluster(module, function, run, gigabytes=settings.memory, variables=variables)
     return getattr(import_module(module), function)(run)

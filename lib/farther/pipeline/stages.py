@@ -117,6 +117,13 @@ STAGES = (
         kept_by_git=("metrics/", "plots/"),
     ),
     Stage(
+        name="with_proposals",
+        module="farther.pipeline.with_proposals",
+        section="detectors",
+        has_check=False,
+        process_group="tables",
+    ),
+    Stage(
         name="choose",
         module="farther.pipeline.choose",
         section="detectors",

@@ -41,6 +41,9 @@ PARAMETERS: dict[str, tuple[str, ...] | None] = {
     "fit": ("calibration_split", "keep", "threshold_rule"),
 }
 
+#: The stages that metrics of a run are made by.
+STAGES = ("infer", "fit", "score", "evaluate")
+
 
 @dataclass(frozen=True)
 class StoredRun:
@@ -128,8 +131,8 @@ def read_stored_runs(name: str, files: Mapping[str, bytes], commit: str = "", da
 
 def _locked(project: str, run: str, stages: Mapping[str, _LockedStage], texts: Mapping[str, bytes]) -> dict[str, Any]:
     """What dvc.lock says about a run, whose metrics must be those that its stage wrote."""
-    stage, infer = (stages.get(f"{name}@{run}", _LockedStage()) for name in ("evaluate", "infer"))
-    params = stage.params.get("params.yaml", {})
+    infer, fit, score, stage = (stages.get(f"{name}@{run}", _LockedStage()) for name in STAGES)
+    params = {**fit.params.get("params.yaml", {}), **stage.params.get("params.yaml", {})}
     entry = params.get(f"detectors.{run}")
     entry = entry if isinstance(entry, dict) else {}
     deps, outs = ({file.path: file.md5.removesuffix(".dir") for file in kind} for kind in (stage.deps, stage.outs))
@@ -151,8 +154,23 @@ def _locked(project: str, run: str, stages: Mapping[str, _LockedStage], texts: M
         "benchmark": benchmark,
         "inputs": inputs,
         "checkpoint": next((file.md5.removesuffix(".dir") for file in infer.deps if file.path == weights), ""),
-        "code": str(stage.params.get("artifacts/code.json", {}).get("evaluate", ""))[:16],
+        "code": _code_digest(fit, score, stage),
     }
+
+
+def _code_digest(fit: _LockedStage, score: _LockedStage, evaluate: _LockedStage) -> str:
+    """Digest of the code of the three stages; "" where dvc.lock has none.
+
+    Version 1.0 had the stage `evaluate` alone: then it is the digest of this stage.
+    """
+    digests = []
+    for name, stage in (("fit", fit), ("score", score), ("evaluate", evaluate)):
+        text = stage.params.get("artifacts/code.json", {}).get(name)
+        if text:
+            digests.append(str(text))
+    if len(digests) > 1:
+        return digest(*digests)[:16]
+    return "".join(digests)[:16]
 
 
 def _values(project: str, run: str, texts: Mapping[str, bytes]) -> dict[tuple[str, str], dict[str, float | None]]:

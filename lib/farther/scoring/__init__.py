@@ -1,1 +1,1 @@
-"""Methods, as `params.yaml` lists them, fitted and applied to the regions of a run: part of the stage `evaluate`."""
+"""Methods, as `params.yaml` lists them, fitted and applied to the regions of a run: stages `fit` and `score`."""

@@ -88,7 +88,7 @@ def test_a_detection_without_an_outcome_is_refused_with_its_file(project, tmp_pa
     file = root / "outcomes" / "net" / "one" / "wild.parquet"
     RegionOutcomes.read(file)[np.array([True, True, True, False, True])].write(file)
     found = SplitOutcomes.read(project.run, "wild", root)
-    with pytest.raises(DataError, match=r"wild\.parquet.*region_id 3 of image 'w2' has no outcome; run the stage"):
+    with pytest.raises(DataError, match=r"wild\.parquet.*region_id 3 of image 'w2' has no outcome: run"):
         found.detections_of("one")
 
 

@@ -136,7 +136,7 @@ def _sample_of_benchmark(project: Project, benchmark: str, count: int) -> list[P
 
 
 def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
-    """The stages of one run: infer, with its passes; evaluate, with fit and score of each method."""
+    """The stages of one run: infer, with its passes; fit and score, of each method; evaluate."""
     from farther.detectors import of_entry
     from farther.detectors.imported import Imported
     from farther.detectors.passes import read_passes
@@ -181,7 +181,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
     train = per_image * (counts.get(str(fit.get("split", "train"))) or 0)
     others = per_image * images - train
     for name, params in project.section("methods").items():
-        stage = f"evaluate@{run}: {name}"
+        stage = f"fit, score@{run}: {name}"
         fitted = min(train, fit.get("max_regions") or train)
         try:
             method = read_entry(name, params or {})

@@ -202,6 +202,9 @@ def _explained(
     """All about a value: of the metric, of the value itself (`found`), of its inputs, and the files and stages."""
     run, benchmark, settings = report.run, report.benchmark, report.settings
     wanted = ("images", "failed_images", "objects", "regions", "inputs")
+    stages = [f"evaluate@{run}", f"fit@{run}", f"infer@{run}", "curate"]
+    if "tau" in found:  # a metric of a method
+        stages.insert(1, f"score@{run}")
     return {
         "metric": metric.name,
         "meaning": metric.meaning,
@@ -220,7 +223,7 @@ def _explained(
             *(f"artifacts/regions/{run}/{split}/" for split in splits),
             *(f"artifacts/splits/{benchmark}/{split}/" for split in splits),
         ],
-        "stages": [f"evaluate@{run}", f"infer@{run}", "curate"],
+        "stages": stages,
     }
 
 

@@ -83,6 +83,7 @@ class SplitData:
             "run": files.run,
             "split": found.split,
             "threshold": found.threshold,
+            "sources": list(found.proposals),
             "detector": to_jsonable_python(found.detector),
             "images": len(self.images),
             "links": self._links,

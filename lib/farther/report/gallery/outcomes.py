@@ -124,6 +124,6 @@ def _joined(left: pl.DataFrame, right: pl.DataFrame, on: list[str], needed: str,
     absent = found.filter(pl.col(needed).is_null())
     if len(absent):
         image, number = absent.select(on).row(0)
-        problem = f"{on[1]} {number} of image {image!r} has no {needed}; run the stage evaluate again"
+        problem = f"{on[1]} {number} of image {image!r} has no {needed}: run `farther repro`"
         raise DataError(problem, file=file, field=needed)
     return found

@@ -1,0 +1,396 @@
+"""Results that are kept: only what changed is computed again, and what is stored is what a new evaluation gives."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.fitting import list_methods, write_fitted
+
+from farther.evaluation import kept_results
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.threshold import stored_tau
+from farther.metrics.user_defined import METRICS, UserDefinedMetric
+from farther.scoring.inputs import TauSettings
+from farther.tables import Images, Objects, RegionOutcomes, Regions, Scores
+from farther.tables.called import CalledProposals
+from farther.tables.documents import read_json
+
+#: `msp` has a threshold of its own here; that of `knn` is taken from its scores.
+METHODS = {"msp": {"fixed_threshold": 0.5}, "knn": {}}
+
+EVERYTHING = ["the detector", "msp", "knn"]
+
+#: Settings of a short evaluation.
+FEW = {"replicates": 0, "confidences": (), "kept": ()}
+
+
+@pytest.fixture
+def files(tmp_path, world):
+    """A run with two methods on one OOD split."""
+    files = RunFiles("r", "voc", tmp_path / "artifacts")
+    for seed, split in enumerate(("val", "test", "far")):
+        objects, regions = world(seed, images=6)
+        if split == "far":
+            objects = objects.with_columns(category=["fox"] * len(objects))
+        names = sorted({*objects.image_id, *regions.image_id})
+        size = [900] * len(names)
+        images = Images(image_id=names, dataset=["d"] * len(names), file=names, width=size, height=size, digest=names)
+        images.write(files.images(split))
+        objects.write(files.objects(split))
+        regions.write(files.regions(split))
+        for number, method in enumerate(METHODS):
+            scores = np.random.default_rng(number).random(len(regions))
+            table = Scores(image_id=regions.image_id, region_id=regions.region_id, score=scores)
+            table.write(files.scores(method, split))
+    write_fitted(files.all_fitted, METHODS)
+    write(files.threshold, {"threshold": 0.4, "rule": 0.4})
+    write(files.splits / "roles.json", {"test": ["far"]})
+    return files
+
+
+@pytest.fixture(autouse=True)
+def user_defined(registries):
+    """The metrics `mean_logit` and `count`, by name."""
+
+    class MeanLogit(UserDefinedMetric):
+        """Mean of all logits of the OOD regions."""
+
+        def compute(self, case):
+            return float(case.regions.logits.mean())
+
+    class Count(UserDefinedMetric):
+        """Number of OOD regions."""
+
+        def compute(self, case):
+            return len(case.regions)
+
+    kinds = {"mean_logit": MeanLogit, "count": Count}
+    for name, kind in kinds.items():
+        METRICS._classes.pop(name, None)
+        METRICS.register(name)(kind)
+    return kinds
+
+
+def write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def evaluated(files, code="", tau=None, metrics_code=None, **settings):
+    """Names of what was computed."""
+    inputs = RunInputs(files, files.roles, EvaluationSettings(**{"replicates": 5, **settings}))
+    digests = EvaluationCode(code, metrics_code or {})
+    _, computed = evaluate_run(inputs, tau or TauSettings(), digests)
+    return computed
+
+
+def content(folder: Path):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(files):
+    """Contents of all files that an evaluation writes, by path, without the records of what was kept."""
+    by_path = {}
+    for folder in (files.results, files.outcomes, files.metrics, files.plots):
+        for path, data in content(folder).items():
+            by_path[folder.parent.name, path] = data
+    by_path["evaluation"] = files.evaluation.read_bytes()
+    return by_path
+
+
+def refresh(files, **settings):
+    """Evaluates again without any kept result; returns all results."""
+    for folder in (files.results, files.outcomes, files.metrics, files.plots):
+        shutil.rmtree(folder)
+    evaluated(files, **settings)
+    return results(files)
+
+
+# --------------------------------------------------------------------------------------------------- what is computed
+
+
+def test_a_second_evaluation_computes_nothing_and_writes_the_same_bytes(files):
+    assert evaluated(files) == EVERYTHING
+    before = content(files.root)
+    assert evaluated(files) == []
+    assert content(files.root) == before
+
+
+def test_only_the_method_that_was_fitted_or_scored_again_is_evaluated(files):
+    evaluated(files)
+    write(files.fitted("knn") / "method.json", {"name": "knn", "params": {"k": 7}})
+    assert evaluated(files) == ["knn"]
+    scores = Scores.read(files.scores("msp", "far"))
+    scores.with_columns(score=scores.score / 2).write(files.scores("msp", "far"))
+    assert evaluated(files) == ["msp"]
+    # Comparisons with kept replicates equal those of a whole evaluation.
+    assert results(files) == refresh(files)
+
+
+@pytest.mark.parametrize("change", ["code", "iou", "t*", "objects", "another split", "roles", "image table"])
+def test_code_settings_t_and_every_file_of_the_splits_concern_all_results(files, objects, change):
+    evaluated(files, **FEW)
+    settings = dict(FEW)
+    if change == "code":
+        settings["code"] = "changed"
+    elif change == "iou":
+        settings["iou"] = 0.6
+    elif change == "t*":
+        write(files.threshold, {"threshold": 0.3, "rule": 0.3})
+    elif change == "objects":
+        objects(("000", [0, 0, 50, 50], "fox")).write(files.objects("far"))
+    elif change == "another split":
+        shutil.copytree(files.splits / "val", files.splits / "train")
+    elif change == "roles":
+        write(files.splits / "roles.json", {"test": ["far"], "distance": {"far": "near"}})
+    else:
+        images = Images.read(files.images("test"))
+        images.with_columns(width=images.width + 1).write(files.images("test"))
+    assert evaluated(files, **settings) == EVERYTHING
+    assert results(files) == refresh(files, **settings)
+
+
+def test_the_order_of_settings_is_no_change(files):
+    assert evaluated(files, **FEW, supercategories={"fox": "animal", "elk": "animal"}) == EVERYTHING
+    assert evaluated(files, **FEW, supercategories={"elk": "animal", "fox": "animal"}) == []
+
+
+def test_a_method_that_is_no_longer_listed_leaves_nothing(files):
+    evaluated(files)
+    list_methods(files.all_fitted, ["msp"])
+    assert evaluated(files) == []
+    for folder in (files.results, files.outcomes, files.metrics):
+        assert not [path for path in folder.rglob("*") if "knn" in path.name]
+    assert set(read_json(files.evaluation)["methods"]) == {"msp"}
+
+
+def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(files):
+    evaluated(files, **FEW)
+    write_fitted(files.all_fitted, {**METHODS, "knn": {"not_applicable": "no features"}})
+    assert evaluated(files, **FEW) == []
+    assert not (files.results / "methods/knn").exists()
+    assert not (files.outcomes / "knn").exists()
+    report = read_json(files.evaluation)
+    assert report["not_applicable"] == {"knn": "no features"}
+    assert set(report["methods"]) == {"msp"}
+
+
+# ------------------------------------------------------------------------------------------------- names and logits
+
+
+def test_other_names_of_classes_in_the_header_change_every_result(files):
+    """With the same numbers in all columns: `cat` and `dog` change places."""
+    evaluated(files, **FEW)
+    before = read_json(files.metrics / "detector.json")["map50"]
+    for split in ("val", "test", "far"):
+        file = files.regions(split) / "regions.json"
+        header = json.loads(file.read_text())
+        write(file, {**header, "classes": header["classes"][::-1]})
+    assert evaluated(files, **FEW) == EVERYTHING
+    assert read_json(files.metrics / "detector.json")["map50"] < before
+    assert results(files) == refresh(files, **FEW)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"protocol": "published-code"}, {"user_defined": {"mean_logit": {}}}, {}], ids=["code", "metric", "-"]
+)
+def test_other_logits_evaluate_all_again_where_metrics_read_them_or_not(files, settings):
+    evaluated(files, **FEW, **settings)
+    for split in ("test", "far"):
+        regions = Regions.read(files.regions(split))
+        moved = regions.logits[:, ::-1] + 0.25
+        shutil.rmtree(files.regions(split))
+        regions.with_columns(logits=moved).write(files.regions(split))
+    assert evaluated(files, **FEW, **settings) == EVERYTHING
+    assert results(files) == refresh(files, **FEW, **settings)
+
+
+def test_a_user_defined_metric_reads_the_logits_that_are_stored(files):
+    wanted = {"user_defined": {"mean_logit": {}}}
+    evaluated(files, **FEW, **wanted)
+    before = read_json(files.metrics / "far/knn.json")["mean_logit"]
+    regions = Regions.read(files.regions("far"))
+    shutil.rmtree(files.regions("far"))
+    regions.with_columns(logits=regions.logits + 1).write(files.regions("far"))
+    evaluated(files, **FEW, **wanted)
+    assert read_json(files.metrics / "far/knn.json")["mean_logit"] == pytest.approx(before + 1)
+
+
+# ------------------------------------------------------------------------------------- what was deleted or replaced
+
+
+@pytest.mark.parametrize("part", ["evaluation/r/methods/knn", "outcomes/r/knn", "outcomes/r/knn/far.parquet"])
+def test_results_that_were_deleted_are_made_again(files, part):
+    evaluated(files, **FEW)
+    before = content(files.root)
+    path = files.root / part
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert evaluated(files, **FEW) == ["knn"]
+    assert content(files.root) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "other", "computed"),
+    [
+        ("outcomes/r/knn/far.parquet", "outcomes/r/msp/far.parquet", "knn"),
+        ("outcomes/r/knn/far.objects.parquet", "outcomes/r/msp/far.objects.parquet", "knn"),
+        ("evaluation/r/methods/knn/roc.parquet", "evaluation/r/methods/msp/roc.parquet", "knn"),
+        ("evaluation/r/methods/knn/results.json", "evaluation/r/methods/msp/results.json", "knn"),
+        ("evaluation/r/detector.json", "evaluation/r.json", "the detector"),
+    ],
+)
+def test_a_result_in_the_place_of_another_valid_one_is_made_again(files, file, other, computed):
+    evaluated(files, **FEW)
+    before = content(files.root)
+    assert before[Path(file)] != before[Path(other)]
+    shutil.copy(files.root / other, files.root / file)
+    assert evaluated(files, **FEW) == [computed]
+    assert content(files.root) == before
+
+
+def test_outcomes_that_were_edited_and_are_still_valid_are_made_again(files):
+    evaluated(files, **FEW)
+    file = files.region_outcomes("knn", "far")
+    before = file.read_bytes()
+    outcomes = RegionOutcomes.read(file)
+    outcomes[::-1].write(file)
+    assert evaluated(files, **FEW) == ["knn"]
+    assert file.read_bytes() == before
+
+
+# ------------------------------------------------------------------------------------------------------------------ τ
+
+
+def test_the_fraction_to_keep_changes_tau_and_evaluates_methods_but_not_the_detector(files):
+    evaluated(files, **FEW)
+    before = stored_tau(files.tau("knn"))
+    tau = TauSettings(keep=0.5)
+    assert evaluated(files, tau=tau, **FEW) == ["msp", "knn"]
+    after = stored_tau(files.tau("knn"))
+    assert after.threshold > before.threshold
+    assert (before.keep, after.keep) == (0.95, 0.5)
+    assert results(files) == refresh(files, tau=tau, **FEW)
+
+
+def test_tau_keeps_its_fraction_of_the_validation_scores_at_or_above_t(files):
+    evaluated(files, tau=TauSettings(keep=0.8), **FEW)
+    regions = Regions.read(files.regions("val"))
+    scores = np.sort(Scores.read(files.scores("knn", "val")).score[regions.score >= 0.4])
+    tau = stored_tau(files.tau("knn"))
+    assert (tau.rule, tau.keep, tau.regions) == ("percentile", 0.8, len(scores))
+    assert 0 < len(scores) < len(regions)
+    assert np.mean(scores >= tau.threshold) == pytest.approx(0.8, abs=1 / len(scores))
+    assert read_json(files.evaluation)["methods"]["knn"]["tau"] == tau.threshold
+
+
+def test_a_method_with_a_threshold_of_its_own_keeps_it_whatever_the_fraction(files):
+    evaluated(files, tau=TauSettings(keep=0.5), **FEW)
+    tau = stored_tau(files.tau("msp"))
+    assert tau.model_dump() == {"threshold": 0.5, "rule": "fixed", "keep": None, "regions": 0}
+
+
+def test_tau_is_of_the_detections_of_known_classes(files):
+    """Detections that the detector itself labels as unknown have scores that no method gave."""
+    regions = Regions.read(files.regions("val"))
+    for split in ("val", "test", "far"):
+        file = files.regions(split) / "regions.json"
+        header = json.loads(file.read_text())
+        write(file, {**header, "unknown_columns": [1]})
+    evaluated(files, **FEW)
+    tau = stored_tau(files.tau("knn"))
+    assert tau.regions == int(((regions.score >= 0.4) & (regions.label == 0)).sum())
+
+
+# ------------------------------------------------------------------------------------------------ user-defined metrics
+
+
+def test_changed_code_of_a_user_defined_metric_computes_that_metric_alone(files, user_defined):
+    calls = []
+
+    def noted(name):
+        def compute(metric, case):
+            calls.append(name)
+            return 0.5
+
+        return compute
+
+    for name, kind in user_defined.items():
+        kind.compute = noted(name)
+    wanted = {"user_defined": {"mean_logit": {}, "count": {}}}
+    evaluated(files, **FEW, **wanted, metrics_code={"mean_logit": "1", "count": "1"})
+    assert sorted(calls) == ["count", "count", "mean_logit", "mean_logit"]  # of two methods
+    calls.clear()
+    before = results(files)
+    assert evaluated(files, **FEW, **wanted, metrics_code={"mean_logit": "1", "count": "2"}) == ["msp", "knn"]
+    assert calls == ["count", "count"]
+    assert results(files) == before
+
+
+# ------------------------------------------------------------------------------------------------- with proposals
+
+
+@pytest.fixture
+def with_proposals(files):
+    """The same run with a source `rpn`, of whose proposals one finds a missed fox."""
+    write(files.recovered, {})
+    for split in ("test", "far"):
+        objects = Objects.read(files.objects(split))
+        table = CalledProposals(
+            image_id=objects.image_id[:1], box=objects.box[:1], objectness=[0.9], object_id=objects.object_id[:1]
+        )
+        table.write(files.called("rpn", split))
+    return files
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Names of the methods that were measured with proposals."""
+    names = []
+    measure = kept_results.measure_methods
+
+    def noted(inputs, sources, taus):
+        names.extend(taus)
+        return measure(inputs, sources, taus)
+
+    monkeypatch.setattr(kept_results, "measure_methods", noted)
+    return names
+
+
+def test_methods_are_measured_with_proposals_once(with_proposals, measured):
+    assert evaluated(with_proposals, **FEW) == EVERYTHING
+    assert measured == ["msp", "knn"]
+    assert sorted(content(with_proposals.results / "with_proposals")) == [Path("knn.json"), Path("msp.json")]
+    assert evaluated(with_proposals, **FEW) == []
+    assert measured == ["msp", "knn"]
+
+
+def test_other_proposals_change_only_what_methods_and_proposals_give_together(with_proposals, measured):
+    files = with_proposals
+    evaluated(files, **FEW)
+    measured.clear()
+    table = CalledProposals.read(files.called("rpn", "far"))
+    table[:0].write(files.called("rpn", "far"))
+    assert evaluated(files, **FEW) == []
+    assert measured == ["msp", "knn"]
+    assert results(files) == refresh(files, **FEW)
+
+
+def test_a_method_that_was_scored_again_is_measured_with_proposals_again(with_proposals, measured):
+    evaluated(with_proposals, **FEW)
+    measured.clear()
+    scores = Scores.read(with_proposals.scores("knn", "far"))
+    scores.with_columns(score=scores.score / 2).write(with_proposals.scores("knn", "far"))
+    assert evaluated(with_proposals, **FEW) == ["knn"]
+    assert measured == ["knn"]
+
+
+def test_without_proposals_nothing_of_them_is_left(with_proposals):
+    evaluated(with_proposals, **FEW)
+    shutil.rmtree(with_proposals.recovered.parent)
+    assert evaluated(with_proposals, **FEW) == []
+    assert not (with_proposals.results / "with_proposals").exists()
