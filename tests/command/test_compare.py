@@ -13,14 +13,16 @@ from farther.command import main
 from farther.command.comparison import Change, changes
 from farther.command.stored_metrics import Subject, open_metrics
 from farther.errors import ParameterError
-from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.paired import StoredEvaluation, compare
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
+from farther.params import parse
 from farther.registry import build
+from farther.scoring.inputs import FitSection
 from farther.tables import Images, Scores
 
 RUN, SPLIT = "voc-faster_rcnn", "coco_far"
@@ -158,6 +160,8 @@ def with_shifted_scores(finished, folder, shift):
         (root / name).parent.mkdir(exist_ok=True)
         shutil.copy(finished / "artifacts" / name, root / name)
     shutil.copytree(finished / "artifacts/splits/voc", root / "splits/voc")
+    shutil.copy(finished / "params.yaml", folder)
+    leave_two_methods(root / f"fitted/{RUN}/methods.json")
     file = root / f"scores/{RUN}/msp/{SPLIT}.parquet"
     scores = Scores.read(file)
     scores.with_columns(score=scores.score + shift).write(file)
@@ -177,12 +181,19 @@ def worst(finished, tmp_path_factory):
     return with_shifted_scores(finished, tmp_path_factory.mktemp("worst"), 100.0)
 
 
+def leave_two_methods(file):
+    content = json.loads(file.read_text())
+    content["entries"] = [entry for entry in content["entries"] if entry["name"] in ("msp", "energy")]
+    file.write_text(json.dumps(content))
+
+
 def evaluate_again(folder, **changes):
     report = json.loads((folder / f"artifacts/evaluation/{RUN}.json").read_text())
     settings = build(EvaluationSettings, "settings", {**report["settings"], **changes})
     splits = [name for name in report["splits"] if name != settings.id_split]
     inputs = RunInputs(RunFiles(RUN, "voc", folder / "artifacts"), Roles(splits), settings)
-    evaluate_run(inputs, ["msp", "energy"], code="")
+    fit = parse((folder / "params.yaml").read_text())["fit"]
+    evaluate_run(inputs, build(FitSection, "fit", fit).tau_settings(), EvaluationCode(""))
 
 
 @pytest.fixture
