@@ -60,7 +60,13 @@ class StoredThreshold(Schema):
 
 
 class StoredTau(Schema):
-    """The content of `fitted/<run>/<method>/threshold.json`: τ, its rule and fraction, and the regions it is of."""
+    """The content of `evaluation/<run>/methods/<method>/threshold.json`.
+
+    Args:
+        threshold: τ.
+        rule, keep: Its rule, and the fraction that it keeps.
+        regions: Number of regions that it was taken from.
+    """
 
     threshold: float
     rule: str
