@@ -6,7 +6,7 @@ import pytest
 from tests.evaluation.deployable import PARAMS, lay
 
 from farther.command import main
-from farther.evaluation.deploy.choose import store_choice
+from farther.evaluation.deploy.choose import write_choice
 from farther.evaluation.deploy.results import Budget, DeployChoices
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -38,7 +38,7 @@ def test_the_budget_is_that_of_params_yaml_and_limits_that_are_given_replace_all
 def test_the_stored_choice_is_printed_and_another_budget_is_computed(project, capsys):
     files = RunFiles("r", "b")
     inputs = RunInputs(files, files.roles, EvaluationSettings(**PARAMS["evaluate"]))
-    store_choice(inputs, list(PARAMS["methods"]), Budget(**PARAMS["deploy"]), code="")
+    write_choice(inputs, Budget(**PARAMS["deploy"]))
     stored = json.loads(files.choice.read_text())
     stored["notes"] = ["from the file"]
     files.choice.write_text(json.dumps(stored))

@@ -14,6 +14,7 @@ from tests.stages.in_process import run as run_stages
 
 from farther.command.doctor import PROBLEMS, examine
 from farther.command.project import Project
+from farther.errors import DataError, ParameterError
 
 ROOT = Path(__file__).parents[2]
 KNOWN = ("cat", "dog")
@@ -265,6 +266,180 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
         "6 of 6 boxes lie in the first two pixels",
     ),
 }  # fmt: skip
+
+
+#: A second run, whose features are longer; doctor reads no features, the method does.
+RUNS = {"theirs": 2, "other": 3}
+
+
+@pytest.fixture(scope="module")
+def evaluated(working, tmp_path_factory) -> Path:
+    """The working project after all stages, with two runs and a method that is fitted to features."""
+    folder = tmp_path_factory.mktemp("evaluated") / "project"
+    shutil.copytree(working, folder, symlinks=True)
+    rows = json.loads((folder / "results.json").read_text())
+    content = {**PARAMS, "methods": {"confidence": {}, "mahalanobis": {}}, "detectors": {}}
+    for name, length in RUNS.items():
+        featured = [{**row, "features": [n % 7, *[row["score"]] * (length - 1)]} for n, row in enumerate(rows)]
+        (folder / f"{name}.json").write_text(json.dumps(featured))
+        content["detectors"][name] = {**PARAMS["detectors"]["theirs"], "weights": f"{name}.json"}
+    write(folder, content)
+    of_runs = [f"{stage} {name}" for stage in ("infer", *OF_RUN) for name in RUNS]
+    run_stages(folder, "code_digests", "ingest pets", "ingest wild", "curate", *of_runs, "report")
+    return folder
+
+
+def half(path: str) -> Callable[[], None]:
+    def damage() -> None:
+        content = Path(path).read_bytes()
+        Path(path).write_bytes(content[: len(content) // 2])
+
+    return damage
+
+
+def replaced(path: str, other: str) -> Callable[[], None]:
+    def damage() -> None:
+        if Path(path).is_dir():
+            shutil.rmtree(path)
+            shutil.copytree(other, path)
+        else:
+            shutil.copy(other, path)
+
+    return damage
+
+
+def artifact_bytes() -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in Path("artifacts").rglob("*") if file.is_file()}
+
+
+FITTED = "artifacts/fitted/theirs"
+SCORES = "artifacts/scores/theirs"
+T_STAR = "artifacts/thresholds/theirs.json"
+CHOICE = "artifacts/choices/theirs.json"
+TAU = "artifacts/evaluation/theirs/methods/mahalanobis/threshold.json"
+STATE = f"{FITTED}/mahalanobis/state.safetensors"
+VAL_SCORES = f"{SCORES}/mahalanobis/val.parquet"
+
+#: Damages of outputs of a run's stages: how, the stage that makes the output, and what later stages say.
+DAMAGED_OUTPUTS: dict[str, tuple[Callable[[], None], str, dict[str, str]]] = {
+    "half a state": (half(STATE), "fit", {"score": f"{STATE}: not a readable safetensors file"}),
+    "no state": (removed(STATE), "fit", {"score": f"{STATE}: the file does not exist"}),
+    "half a method": (
+        half(f"{FITTED}/mahalanobis/method.json"),
+        "fit",
+        dict.fromkeys(("score", "evaluate", "choose"), f"{FITTED}/mahalanobis/method.json: row"),
+    ),
+    "no method": (
+        removed(f"{FITTED}/mahalanobis"),
+        "fit",
+        dict.fromkeys(("score", "evaluate", "choose"), f"{FITTED}/mahalanobis/method.json: the file does not exist"),
+    ),
+    "half a list of methods": (
+        half(f"{FITTED}/methods.json"),
+        "fit",
+        dict.fromkeys(("score", "evaluate", "choose"), f"{FITTED}/methods.json: row"),
+    ),
+    "no fitted methods": (
+        removed(FITTED),
+        "fit",
+        dict.fromkeys(
+            ("score", "evaluate", "choose"),
+            f"{FITTED}/methods.json: the file does not exist: run `dvc repro fit@theirs`, or `dvc pull`",
+        ),
+    ),
+    "state of another detector": (
+        replaced(f"{FITTED}/mahalanobis", "artifacts/fitted/other/mahalanobis"),
+        "fit",
+        {"score": "artifacts/regions/theirs/test: field 'features': 2 values per row, but mahalanobis was fitted on 3"},
+    ),
+    "half a threshold": (half(T_STAR), "fit", dict.fromkeys(("evaluate", "choose"), f"{T_STAR}: row")),
+    "no threshold": (
+        removed(T_STAR), "fit", dict.fromkeys(("evaluate", "choose"), f"{T_STAR}: the file does not exist"),
+    ),
+    "half the truth": (half("artifacts/truth/theirs.parquet"), "fit", {}),
+    "half of the scores": (
+        half(VAL_SCORES),
+        "score",
+        dict.fromkeys(("evaluate", "choose"), f"{VAL_SCORES}: not a readable Parquet file"),
+    ),
+    "no scores of a split": (
+        removed(VAL_SCORES),
+        "score",
+        dict.fromkeys(("evaluate", "choose"), f"{VAL_SCORES}: no scores of split 'val': run `dvc repro score@theirs`"),
+    ),
+    "no scores": (
+        removed(SCORES),
+        "score",
+        dict.fromkeys(("evaluate", "choose"), "no scores of split 'val': run `dvc repro score@theirs`"),
+    ),
+    "scores of other regions": (
+        replaced(VAL_SCORES, f"{SCORES}/mahalanobis/wild_far.parquet"),
+        "score",
+        dict.fromkeys(
+            ("evaluate", "choose"), f"{VAL_SCORES}: 6 scores, but 12 regions: run `dvc repro score@theirs`",
+        ),
+    ),
+    "scores of as many other regions": (
+        replaced(VAL_SCORES, f"{SCORES}/mahalanobis/test.parquet"),
+        "score",
+        dict.fromkeys(("evaluate", "choose"), "has no score: run `dvc repro score@theirs`"),
+    ),
+    "no proposals": (removed("artifacts/recovered/theirs"), "proposals", {}),
+    "half an evaluation": (
+        half("artifacts/evaluation/theirs.json"), "evaluate", {"report": "artifacts/evaluation/theirs.json: row"},
+    ),
+    "half a τ": (half(TAU), "evaluate", {}),
+    "no τ": (removed(TAU), "evaluate", {}),
+    "half a choice": (half(CHOICE), "choose", {"report": f"{CHOICE}: row"}),
+    "no choice": (removed(CHOICE), "choose", {}),
+}  # fmt: skip
+
+
+@pytest.fixture
+def outputs(evaluated, tmp_path, monkeypatch) -> Path:
+    """A copy of the evaluated project, as the current folder."""
+    folder = tmp_path / "project"
+    shutil.copytree(evaluated, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def stage_of(name: str) -> str:
+    return name if name == "report" else f"{name} theirs"
+
+
+@pytest.mark.parametrize("name", DAMAGED_OUTPUTS)
+def test_a_damaged_output_is_named_by_the_stages_that_read_it_and_made_again_by_its_own(outputs, name):
+    damage, made_by, messages = DAMAGED_OUTPUTS[name]
+    whole = artifact_bytes()
+    damage()
+    for stage, message in messages.items():
+        with pytest.raises(DataError) as caught:
+            run_stages(outputs, stage_of(stage))
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+    run_stages(outputs, stage_of(made_by))
+    assert artifact_bytes() == whole
+
+
+@pytest.mark.parametrize("stage", ["fit", "score"])
+def test_a_damaged_record_is_named_and_may_be_deleted(outputs, stage):
+    output = {"fit": "fitted", "score": "scores"}[stage]
+    record = Path(f"artifacts/records/{output}/theirs.json")
+    whole = artifact_bytes()
+    half(str(record))()
+    with pytest.raises(DataError, match="not a record of kept outputs: delete it"):
+        run_stages(outputs, stage_of(stage))
+    record.unlink()
+    run_stages(outputs, stage_of(stage))
+    assert artifact_bytes() == whole
+
+
+@pytest.mark.parametrize("stage", ["infer", *OF_RUN])
+def test_a_run_that_was_removed_from_the_parameters_is_named_with_those_that_are_there(outputs, stage):
+    params(lambda content: content["detectors"].pop("theirs"))()
+    with pytest.raises(ParameterError, match=r"params.yaml: no 'detectors.theirs'. Known here: other"):
+        run_stages(outputs, stage_of(stage))
 
 
 def notes() -> list[str]:

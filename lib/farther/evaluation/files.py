@@ -125,12 +125,13 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
     Raises:
         DataError: the table has another number of rows, scores a region twice, or lacks one.
     """
+    advice = f"run `dvc repro score@{path.parent.parent.name}`"
     if not path.is_file():
-        problem = f"no scores of split {path.stem!r}: does the method's pass leave it out (`skip`)?"
+        problem = f"no scores of split {path.stem!r}: {advice}, unless the method's pass leaves it out (`skip`)"
         raise DataError(problem, file=path)
     scores = Scores.read(path)
     if len(scores) != stored:
-        problem = f"{len(scores)} scores, but {stored} regions; score the split again"
+        problem = f"{len(scores)} scores, but {stored} regions: {advice}"
         raise DataError(problem, file=path)
     keys = ["image_id", "region_id"]
     if scores.frame.select(keys).equals(regions.frame.select(keys)):  # as they are written
@@ -151,6 +152,6 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
     missing = np.flatnonzero(key[place] != wanted) if len(key) else np.arange(len(wanted))
     if len(missing):
         row = int(missing[0])
-        problem = f"region {regions.region_id[row]} of {regions.image_id[row]!r} has no score; score the split again"
+        problem = f"region {regions.region_id[row]} of {regions.image_id[row]!r} has no score: {advice}"
         raise DataError(problem, file=path, field="region_id")
     return scores.score[order[place]]

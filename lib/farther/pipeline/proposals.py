@@ -13,7 +13,7 @@ from farther.evaluation.proposals import RecoveredRun, evaluate_proposals
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import read_settings
 from farther.keyed import write_empty, write_record
-from farther.params import section
+from farther.params import run_entry, section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
@@ -29,7 +29,7 @@ def main(run: str) -> None:
     """Reads proposals, regions, t* and splits of a run; writes OUTPUT and METRICS."""
     settings = read_settings(section("evaluate"))
     entries = section("detectors")
-    sources = read_sources(run, (entries[run] or {}).get("proposals"))
+    sources = read_sources(run, run_entry(run)["proposals"])
     check_others(run, sources, entries)
 
     def files_of(name: str) -> RunFiles:
