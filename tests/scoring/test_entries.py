@@ -9,6 +9,7 @@ from farther.errors import ParameterError
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions
+from farther.scoring.search import search
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def run(make, tmp_path):
 
 
 def fit(entry, run, path):
-    return fit_entry(entry, RunRegions(run, test_splits=("coco_far",)), path)
+    return fit_entry(entry, RunRegions(run, test_splits=("coco_far",)), path, search)
 
 
 def test_a_line_is_called_as_its_method_unless_it_says_otherwise():

@@ -10,6 +10,7 @@ from farther.scoring.entries import read_entry
 from farther.scoring.fit import FitSummary, fit_run
 from farther.scoring.inputs import RunRegions
 from farther.scoring.score import ScoreSummary, score_run
+from farther.scoring.search import search
 
 
 @dataclass
@@ -41,7 +42,7 @@ def fit_and_score(
     code_of_entries = {entry.name: code.get(entry.name, "1") for entry in read}
     fitted = folder / "fitted"
     passes = run.passes or folder / "no passes"
-    of_fit = fit_run(read, run, fitted, code_of_entries, scored)
+    of_fit = fit_run(read, run, fitted, code_of_entries, scored, search)
     of_score = score_run(run.folder, passes, fitted, folder / "scores", lambda method: code.get(method, "1"))
     return FittedAndScored(of_fit, of_score)
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
-from farther.evaluation.settings import EvaluationSettings
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
 from farther.keyed import FORCE, is_forced
-from farther.params import section
-from farther.registry import build
+from farther.params import read_params
+from farther.registry import STRICT, build
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Engine:
+    """Where runs are worked on: keys of the section `evaluate`; see `EvaluationSettings`."""
+
+    engine: Literal["local", "ray"] = "local"
+    memory: float = Field(default=4.0, gt=0)
 
 
 def call(module: str, function: str, run: str) -> Any:
@@ -24,7 +34,9 @@ def call(module: str, function: str, run: str) -> Any:
     Raises:
         ParameterError: the section `evaluate` is wrong; or see `farther.images.ray.call_on_cluster`.
     """
-    settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
+    section = read_params().get("evaluate") or {}
+    values = {key: section[key] for key in ("engine", "memory") if key in section}
+    settings = build(Engine, "params.yaml: evaluate", values)
     if settings.engine == "ray":
         from farther.images.ray import call_on_cluster
 

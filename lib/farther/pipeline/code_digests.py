@@ -34,6 +34,7 @@ REACHED_BY_NAME = {
     "fit": ("farther.methods",),
     "score": ("farther.methods",),
     "evaluate": ("farther.metrics",),
+    "with_proposals": ("farther.metrics",),
     "choose": ("farther.metrics",),
     "cost": ("farther.methods", "farther.detectors"),
     "report": ("farther.methods", "farther.metrics"),
@@ -43,7 +44,7 @@ REACHED_BY_NAME = {
 ALSO = {"report": ("farther",)}
 
 #: Stages that may run any code of extensions, besides those that run one name each.
-WITH_EXTENSIONS = ("fit", "score", "evaluate", "choose", "cost", "report")
+WITH_EXTENSIONS = ("fit", "score", "evaluate", "with_proposals", "choose", "cost", "report")
 
 #: Stages that print docstrings.
 WITH_DOCSTRINGS = ("report",)
@@ -98,7 +99,7 @@ def code_digests(starts: Mapping[str, Sequence[str | Path]]) -> dict[str, Any]:
         again only where it changed:
 
             {"fit": {method: digest}, "score": {method: digest}, "user_defined": {metric: digest},
-             "evaluate": digest, "choose": digest}
+             "search": digest, "evaluate": digest}
 
         Names of extensions are listed wherever names are, as only importing a file says what kind of thing it
         registers.
@@ -129,8 +130,8 @@ def _kept_digests(sources: Sources, own: Mapping[str, tuple[str]]) -> dict[str, 
         kept[stage] = {name: sources.digest(start, *modules) for name, modules in methods.items()}
     evaluation = "farther.evaluation.evaluate"
     kept["user_defined"] = {name: sources.digest(evaluation, *modules) for name, modules in own.items()}
+    kept["search"] = sources.digest("farther.scoring.search")
     kept["evaluate"] = sources.digest(evaluation, *modules_of("farther.metrics"))
-    kept["choose"] = sources.digest("farther.evaluation.deploy.choose")
     return kept
 
 

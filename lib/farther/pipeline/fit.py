@@ -11,6 +11,7 @@ from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import FitSummary, fit_run
 from farther.scoring.inputs import FitSection, RunRegions
+from farther.scoring.search import search
 from farther.stage import run_stage
 from farther.terminal import say
 
@@ -39,6 +40,8 @@ def fit(run: str) -> FitSummary:
     code = {}
     for entry in entries:
         digests = [code_digest("kept", "fit", method) for method in entry.methods]
+        if entry.search or entry.oracle:
+            digests.append(code_digest("kept", "search"))
         code[entry.name] = " ".join([*digests, code_digest("files", "methods", entry.name)])
 
     files = RunFiles(run, detector["benchmark"])
@@ -53,7 +56,7 @@ def fit(run: str) -> FitSummary:
         splits=files.splits,
     )
     bases = [pairs["of"] for pairs in roles.pairs.values()]
-    return fit_run(entries, regions, files.all_fitted, code, [thresholds.split, *bases])
+    return fit_run(entries, regions, files.all_fitted, code, [thresholds.split, *bases], search)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from farther.errors import ParameterError
-from farther.evaluation.files import RunFiles
+from farther.evaluation.paths import RunFiles
 from farther.params import code_digest, run_entry
 from farther.pipeline.cluster import call
 from farther.scoring.score import ScoreSummary, score_run

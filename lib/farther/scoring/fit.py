@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,18 @@ import numpy as np
 import polars as pl
 
 from farther import extensions
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.keyed import Keyed, key_of
 from farther.methods.base import METHODS, FitError, Method, RegionsLike, count_rows, describe_refused
 from farther.methods.loading import not_applicable, read_method
 from farther.scoring.entries import MethodEntry
 from farther.scoring.fitted import ENTRIES, FittedEntries, FittedEntry
 from farther.scoring.inputs import RunRegions
-from farther.scoring.search import search
 from farther.tables import TrueClasses
 from farther.tables.documents import write_json
+
+#: Type of `farther.scoring.search.search`.
+SearchParameters = Callable[..., Any]
 
 
 @dataclass
@@ -60,6 +62,7 @@ def fit_run(
     folder: Path,
     code: Mapping[str, str],
     scored: Sequence[str] = (),
+    search: SearchParameters | None = None,
 ) -> FitSummary:
     """Fits the entries whose parameters, code or regions changed; deletes what is of no entry.
 
@@ -69,6 +72,8 @@ def fit_run(
         folder: The folder of the fitted methods; see `farther.scoring.fitted`.
         code: Digest of the code of each entry.
         scored: Splits that are scored even if methods learn from them.
+        search: `farther.scoring.search.search`, for entries that choose parameters. It is given, not imported: its
+            metric is no part of the code that fits the other methods.
 
     Raises:
         ParameterError: a parameter is unknown, or would be searched on a test split.
@@ -86,7 +91,7 @@ def fit_run(
             write_json(file, listing.model_dump())
     for entry in entries:
         if entry.name in outdated:
-            _fit_again(entry, run, states, keys[entry.name], summary)
+            _fit_again(entry, run, states, keys[entry.name], summary, search)
         else:
             summary.unchanged += 1
         if entry.name not in summary.failed:
@@ -109,11 +114,18 @@ def _listing(entries: Sequence[MethodEntry], run: RunRegions, scored: Sequence[s
     )
 
 
-def _fit_again(entry: MethodEntry, run: RunRegions, states: Keyed, key: str, summary: FitSummary) -> None:
+def _fit_again(
+    entry: MethodEntry,
+    run: RunRegions,
+    states: Keyed,
+    key: str,
+    summary: FitSummary,
+    search: SearchParameters | None,
+) -> None:
     """Fits an entry; an error in an extension ends nothing but its own method."""
     try:
         with states.make(entry.name, key) as folder:
-            reason = fit_entry(entry, run, folder)
+            reason = fit_entry(entry, run, folder, search)
     except Exception as error:
         failure = extensions.failure(error)
         if failure is None:
@@ -145,7 +157,7 @@ def _fit_key(entry: MethodEntry, run: RunRegions, code: str) -> str:
     return key_of(tables, params)
 
 
-def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path) -> str | None:
+def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path, search: SearchParameters | None = None) -> str | None:
     """Fits the method of an entry, its parameters chosen first where the entry asks for that.
 
     The folder gets what `Method.save` writes. `choice` in `method.json` says how parameters were chosen: the splits,
@@ -163,6 +175,8 @@ def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path) -> str | None:
         source = run.on(entry)
         if choice is None:
             method = entry.create()
+        elif search is None:
+            raise ParameterError(f"methods.{entry.name}: parameters are chosen by `farther.scoring.search.search`")
         else:
             searched = search(choice.grids, source, choice.ood_split, oracle=entry.oracle is not None)
             method = METHODS.create(searched.best.name, **searched.best.params)

@@ -17,6 +17,7 @@ from farther.report.gallery.data import SplitData
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
 from farther.tables import Images, RegionOutcomes
+from farther.tables.called import CalledProposals
 from farther.tables.documents import read_json
 
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = range(4)
@@ -250,3 +251,14 @@ def test_of_too_many_images_the_taken_ones_keep_their_uncertainties(evaluated, p
 
 def test_a_run_without_an_image_threshold_says_nothing_of_acceptance(project):
     assert data_of(project, "wild")[0]["accepting"] is None
+
+
+def test_the_key_of_a_splits_data_changes_with_the_names_of_sources(project):
+    found = SplitOutcomes.read(project.run, "wild", project.artifacts)
+
+    def key(source: str) -> str:
+        proposals = {source: CalledProposals.empty().frame}
+        return SplitData(replace(found, proposals=proposals), project.roots, project.artifacts / "report", 100).key()
+
+    assert key("rpn") == key("rpn")
+    assert key("rpn") != key("boxes")

@@ -16,7 +16,7 @@ class UserDefined(MetricGroup):
     name = "user_defined"
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
-        """None: each is kept apart from the other groups' (`farther.evaluation.parts`), and has no replicates."""
+        """None: each is kept by itself (`farther.evaluation.kept_results`), and has no replicates."""
         return {}
 
 

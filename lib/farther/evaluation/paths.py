@@ -1,0 +1,164 @@
+"""The paths of the files of one run (a detector on a benchmark).
+
+Below the artifacts folder:
+
+    splits/<benchmark>/roles.json            which splits are tested, shifted or pseudo-OOD
+    splits/<benchmark>/<split>/images.parquet, objects.parquet
+    regions/<run>/<split>/                   detections
+    thresholds/<run>.json                    operating threshold t*
+    truth/<run>.parquet                      true classes of the detections it was chosen from
+    fitted/<run>/methods.json                the methods; see `farther.scoring.fitted`
+    fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
+    scores/<run>/<method>/<split>.parquet    its scores
+    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.annotations`
+    metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
+    evaluation/<run>/methods/<method>/threshold.json     a method's threshold τ
+    choices/<run>.json                       what to deploy; see `farther.evaluation.deploy.results`
+    proposals/<run>/<source>/<split>/        class-agnostic boxes with an objectness
+    recovered/<run>/results.json             what they find; see `farther.evaluation.proposals`
+    with_proposals/<run>/<method>.json       metrics of the method's detections and them together
+    recovered/<run>/called/<source>/<split>.parquet    those called unknown (`farther.tables.called.CalledProposals`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from farther.tables.files import inside
+from farther.tables.schema import read_typed
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the splits of a benchmark besides the ID splits are for.
+
+    Args:
+        test: The OOD splits that results are reported on, in the order of params.yaml.
+        distance: "near", "far" or "farther" of each of them.
+        similar: Groups of ID classes that are easily confused.
+        shifted: Severity of each shifted split.
+        pseudo_ood: The split of pseudo-OOD images, if any.
+        pairs: `of`, `name` and `by` of the OOD splits whose images were made from those of another split.
+    """
+
+    test: Sequence[str] = ()
+    shifted: Mapping[str, int] = field(default_factory=dict)
+    pseudo_ood: str | None = None
+    distance: Mapping[str, str] = field(default_factory=dict)
+    similar: Sequence[Sequence[str]] = ()
+    pairs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+class RunFiles:
+    """Paths of the files of a run.
+
+    Args:
+        run: Its name in section `detectors` of params.yaml.
+        benchmark: The name of its benchmark.
+        root: The artifacts folder.
+
+    Raises:
+        DataError: a name leads out of its folder.
+    """
+
+    def __init__(self, run: str, benchmark: str, root: str | Path = "artifacts"):
+        self.run = run
+        self.benchmark = benchmark
+        self.root = Path(root)
+        self.threshold = inside(self.root / "thresholds", f"{run}.json")
+        self.truth = inside(self.root / "truth", f"{run}.parquet")
+        self.metrics = inside(self.root / "metrics", run)
+        self.plots = inside(self.root / "plots", run)
+        self.outcomes = inside(self.root / "outcomes", run)
+        self.results = inside(self.root / "evaluation", run)
+        self.evaluation = inside(self.root / "evaluation", f"{run}.json")
+        self.choice = inside(self.root / "choices", f"{run}.json")
+        self.recovered = inside(self.root / "recovered", f"{run}/results.json")
+
+    @property
+    def roles(self) -> Roles:
+        """What the benchmark's splits are for.
+
+        Raises:
+            DataError: `curate` did not write it.
+        """
+        return read_typed(Roles, inside(self.root / "splits", f"{self.benchmark}/roles.json"))
+
+    def images(self, split: str) -> Path:
+        """The table of the split's images."""
+        return inside(self.root / "splits", f"{self.benchmark}/{split}/images.parquet")
+
+    def objects(self, split: str) -> Path:
+        """The table of the split's annotated objects."""
+        return inside(self.root / "splits", f"{self.benchmark}/{split}/objects.parquet")
+
+    def regions(self, split: str) -> Path:
+        """The folder of the detector's regions in the split."""
+        return inside(self.root / "regions", f"{self.run}/{split}")
+
+    def proposals(self, source: str, split: str) -> Path:
+        """The folder of a source's proposals in the split."""
+        return inside(self.root / "proposals", f"{self.run}/{source}/{split}")
+
+    def called(self, source: str, split: str) -> Path:
+        """The table of a source's proposals in the split that are called unknown."""
+        return inside(self.root / "recovered", f"{self.run}/called/{source}/{split}.parquet")
+
+    @property
+    def splits(self) -> Path:
+        """The folder of the benchmark's splits."""
+        return inside(self.root / "splits", self.benchmark)
+
+    @property
+    def all_regions(self) -> Path:
+        """The folder of the detector's regions in all splits."""
+        return inside(self.root / "regions", self.run)
+
+    @property
+    def all_passes(self) -> Path:
+        """The folder of the run's passes."""
+        return inside(self.root / "passes", self.run)
+
+    @property
+    def all_fitted(self) -> Path:
+        """The folder of all fitted methods; see `farther.scoring.fitted`."""
+        return inside(self.root / "fitted", self.run)
+
+    def all_scores(self, method: str) -> Path:
+        """The folder of a method's scores of all splits."""
+        return inside(self.root / "scores", f"{self.run}/{method}")
+
+    def tau(self, method: str) -> Path:
+        """The file of a method's threshold τ."""
+        return inside(self.results, f"methods/{method}/threshold.json")
+
+    def with_proposals(self, method: str) -> Path:
+        """The results of a method's detections and the proposals called unknown, together."""
+        return inside(self.all_with_proposals, f"{method}.json")
+
+    @property
+    def all_with_proposals(self) -> Path:
+        """The folder of the results of each method with the proposals called unknown."""
+        return inside(self.root / "with_proposals", self.run)
+
+    def fitted(self, method: str) -> Path:
+        """The folder of a method's fitted state."""
+        return inside(self.root / "fitted", f"{self.run}/{method}")
+
+    def scores(self, method: str, split: str) -> Path:
+        """The table of a method's scores of the split's regions."""
+        return inside(self.root / "scores", f"{self.run}/{method}/{split}.parquet")
+
+    def replicates(self, method: str, split: str) -> Path:
+        """The table of the bootstrap replicates of a method's metrics in a split: one column per metric."""
+        return inside(self.results, f"methods/{method}/{split}.replicates.parquet")
+
+    def region_outcomes(self, method: str, split: str) -> Path:
+        """The table of the outcomes of the split's detections under a method (`farther.tables.RegionOutcomes`)."""
+        return inside(self.outcomes, f"{method}/{split}.parquet")
+
+    def object_outcomes(self, method: str, split: str) -> Path:
+        """The table of the outcomes of the split's objects under a method (`farther.tables.ObjectOutcomes`)."""
+        return inside(self.outcomes, f"{method}/{split}.objects.parquet")
