@@ -94,7 +94,7 @@ def working(tmp_path_factory) -> Path:
     (folder / "lib").mkdir()
     for name in ("stages", "lib/farther"):
         (folder / name).symlink_to(ROOT / name)
-    for name in ("benchmarks", "candidates", "clip", "decisions", "names", "published", "similarity"):
+    for name in ("benchmarks", "candidates", "clip", "decisions", "demo", "names", "published", "similarity"):
         (folder / "data" / name).mkdir(parents=True)
     (folder / "extensions").mkdir()
     (folder / ".dvc").mkdir()

@@ -306,7 +306,8 @@ def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
 @pytest.fixture
 def shipped(tmp_path: Path, commands: Path) -> Clone:
     """The project as it is shipped, with params.yaml as people write it, under git and DVC."""
-    for name in ("stages", "lib", "extensions", "training", "data/benchmarks", "data/names"):
+    read = [f"data/{name}" for name in ("benchmarks", "candidates", "decisions", "demo", "names", "similarity")]
+    for name in ("stages", "lib", "extensions", "training", *read):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info"))
     for name in (".dvcignore", ".gitignore", "params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path / name)
