@@ -22,7 +22,6 @@ from farther.dvc_internals import (
     planned_stages,
     process_options,
 )
-from farther.keyed import FORCE as FORCE
 from farther.pipeline.stages import stage_of
 
 #: What became of a stage.
@@ -240,6 +239,8 @@ class Pipeline:
         """
         from dvc.exceptions import DvcException
         from dvc.stage.exceptions import StageCmdFailedError
+
+        from farther.keyed import FORCE
 
         earlier = _dependencies(stage)
         self._lock.unlock()

@@ -26,7 +26,7 @@ from farther.command.processes import Processes, Started
 from farther.command.project import Project, argument, option
 from farther.cores import count_cores, free_memory
 from farther.dvc_internals import unsupported
-from farther.dvc_repro import FAILED, FORCE, UNCHANGED, Pipeline
+from farther.dvc_repro import FAILED, UNCHANGED, Pipeline
 from farther.errors import ParameterError, choose
 from farther.printable import printable
 from farther.terminal import say
@@ -107,6 +107,8 @@ def _repro_by_dvc(problem: str, targets: Sequence[str], *, force: bool) -> int:
         targets: Names of stages; all where there are none.
         force: Whether these run even if nothing changed.
     """
+    from farther.keyed import FORCE
+
     usual = ["repro", *targets]
     forced = ["repro", "--force", *targets]
     if not force:
