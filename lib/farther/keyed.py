@@ -132,7 +132,8 @@ def package_versions(output: str | Path) -> dict[str, str]:
 
 def write_record(output: str | Path) -> None:
     """Writes the record of an output that is made as a whole: the versions of the packages that computed it."""
-    write_json(record_path(output), Record(environments=[package_versions(output)]).model_dump())
+    record = Record(environments=[package_versions(output)])
+    write_json(record_path(output), record.model_dump())
 
 
 @cache
@@ -197,11 +198,13 @@ class Record(Schema):
         environments: Versions of the packages that computed items, by the name of the distribution.
         items: By the item's name.
         adopt: Whether the items that an earlier version of farther made are taken over as they are.
+        inputs: Digest of what they were made from; see `farther.pipeline.adoption`.
     """
 
     environments: list[dict[str, str]] = Field(default_factory=list)
     items: dict[str, RecordedItem] = Field(default_factory=dict)
     adopt: bool = False
+    inputs: str | None = None
 
 
 def read_record(file: Path) -> Record:
@@ -406,7 +409,11 @@ class Keyed:
                 recorded = recorded.model_copy(update={"environment": places[recorded.environment]})
             items[name] = recorded
         environments = self._record.environments
-        self._record = Record(environments=environments, items=items, adopt=bool(self._adoptable))
+        inputs = self._record.inputs
+        self._record = Record(environments=environments, items=items)
+        if self._adoptable:  # a process that is killed is followed by one that takes over the rest
+            self._record.adopt = True
+            self._record.inputs = inputs
         write_json(self.file, self._record.model_dump())
 
 

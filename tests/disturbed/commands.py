@@ -207,8 +207,8 @@ def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]
     outputs = (
         "choices", "evaluation", "fitted", "metrics", "outcomes", "passes", "plots", "proposals", "records/choices",
         "records/evaluation", "records/fitted", "records/outcomes", "records/passes", "records/proposals",
-        "records/recovered", "records/regions", "records/scores", "recovered", "regions", "scores",
-        "thresholds", "truth",
+        "records/recovered", "records/regions", "records/scores", "records/with_proposals",
+        "recovered", "regions", "scores", "thresholds", "truth", "with_proposals",
     )  # fmt: skip
     made = tuple(f"artifacts/{name}" for name in outputs)
     found = kills.kill_repro(calm, disturbed, number, drawn, command=("repro", "--jobs", "2"), made=made)
