@@ -32,6 +32,10 @@ class Speckles:
     on_cpu: bool = True
     network: None = None
 
+    @property
+    def code_modules(self):
+        return (type(self).__module__,)
+
     def runs_on_cpu(self):
         return self.on_cpu
 

@@ -193,6 +193,8 @@ def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]
         os.chdir(copy)
         targets.project("infer")
         (copy / "clip").mkdir()
+        (copy / "data/decisions").mkdir(parents=True)
+        (copy / "data/decisions/.gitkeep").touch()
         params = {**targets.PARAMS, "embed": {"weights": "clip", "encoder": {}}}
         (copy / "params.yaml").write_text(json.dumps(params))
         (copy / "stages").symlink_to(ROOT / "stages")

@@ -167,7 +167,7 @@ def test_of_two_processes_that_write_one_file_each_writes_it_whole_and_no_line_i
 def test_two_processes_of_one_stage_end_in_what_one_of_them_would_write(project, tmp_path):
     root = shutil.copytree(project, tmp_path / "project")
     expected = content(root / "artifacts")
-    for output in ("fitted", "scores", "metrics", "evaluation", "outcomes"):
+    for output in ("metrics", "evaluation", "outcomes"):
         shutil.rmtree(root / "artifacts" / output / "whole", ignore_errors=True)
     code = "from farther.pipeline.evaluate import main; main('whole')"
     both = [

@@ -80,7 +80,7 @@ def project(tmp_path, monkeypatch):
     of_methods = dict.fromkeys(("confidence", "mcm", "neg_label", "knn", "mahalanobis"), "-")
     files = {"methods": of_methods | dict.fromkeys(params["methods"], "-"), "evaluate": "-"}
     code = {"fit": of_methods, "score": of_methods, "evaluate": "-", "choose": "-"}
-    (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": code, "files": files}))
+    (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": code, "files": files, "with_proposals": "-"}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from tests.support.fitting import list_methods, write_fitted
 
-from farther.evaluation import kept_results
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.kept_with_proposals import update_with_proposals
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import stored_tau
+from farther.keyed import EMPTY
 from farther.metrics.user_defined import METRICS, UserDefinedMetric
 from farther.scoring.inputs import TauSettings
 from farther.tables import Images, Objects, RegionOutcomes, Regions, Scores
@@ -336,7 +337,7 @@ def test_changed_code_of_a_user_defined_metric_computes_that_metric_alone(files,
 
 @pytest.fixture
 def with_proposals(files):
-    """The same run with a source `rpn`, of whose proposals one finds a missed fox."""
+    """The same run, evaluated, with a source `rpn`, of whose proposals one finds a missed fox."""
     write(files.recovered, {})
     for split in ("test", "far"):
         objects = Objects.read(files.objects(split))
@@ -344,53 +345,44 @@ def with_proposals(files):
             image_id=objects.image_id[:1], box=objects.box[:1], objectness=[0.9], object_id=objects.object_id[:1]
         )
         table.write(files.called("rpn", split))
+    evaluated(files, **FEW)
     return files
 
 
-@pytest.fixture
-def measured(monkeypatch):
+def measured(files, code="1", **changes):
     """Names of the methods that were measured with proposals."""
-    names = []
-    measure = kept_results.measure_methods
-
-    def noted(inputs, sources, taus):
-        names.extend(taus)
-        return measure(inputs, sources, taus)
-
-    monkeypatch.setattr(kept_results, "measure_methods", noted)
-    return names
+    settings = EvaluationSettings(**{**FEW, **changes})
+    return update_with_proposals(RunInputs(files, Roles(["far"]), settings), code)
 
 
-def test_methods_are_measured_with_proposals_once(with_proposals, measured):
-    assert evaluated(with_proposals, **FEW) == EVERYTHING
-    assert measured == ["msp", "knn"]
-    assert sorted(content(with_proposals.results / "with_proposals")) == [Path("knn.json"), Path("msp.json")]
+def test_methods_are_measured_with_proposals_once(with_proposals):
+    assert measured(with_proposals) == ["msp", "knn"]
+    assert sorted(content(with_proposals.all_with_proposals)) == [Path("knn.json"), Path("msp.json")]
+    assert measured(with_proposals) == []
+    assert measured(with_proposals, iou=0.6) == ["msp", "knn"]
+    assert measured(with_proposals, code="2", iou=0.6) == ["msp", "knn"]
+
+
+def test_other_proposals_change_only_what_methods_and_proposals_give_together(with_proposals):
+    measured(with_proposals)
+    before = content(with_proposals.results)
+    table = CalledProposals.read(with_proposals.called("rpn", "far"))
+    table[:0].write(with_proposals.called("rpn", "far"))
     assert evaluated(with_proposals, **FEW) == []
-    assert measured == ["msp", "knn"]
+    assert measured(with_proposals) == ["msp", "knn"]
+    assert content(with_proposals.results) == before
 
 
-def test_other_proposals_change_only_what_methods_and_proposals_give_together(with_proposals, measured):
-    files = with_proposals
-    evaluated(files, **FEW)
-    measured.clear()
-    table = CalledProposals.read(files.called("rpn", "far"))
-    table[:0].write(files.called("rpn", "far"))
-    assert evaluated(files, **FEW) == []
-    assert measured == ["msp", "knn"]
-    assert results(files) == refresh(files, **FEW)
-
-
-def test_a_method_that_was_scored_again_is_measured_with_proposals_again(with_proposals, measured):
-    evaluated(with_proposals, **FEW)
-    measured.clear()
+def test_a_method_that_was_scored_again_is_measured_with_proposals_again(with_proposals):
+    measured(with_proposals)
     scores = Scores.read(with_proposals.scores("knn", "far"))
     scores.with_columns(score=scores.score / 2).write(with_proposals.scores("knn", "far"))
     assert evaluated(with_proposals, **FEW) == ["knn"]
-    assert measured == ["knn"]
+    assert measured(with_proposals) == ["knn"]
 
 
 def test_without_proposals_nothing_of_them_is_left(with_proposals):
-    evaluated(with_proposals, **FEW)
+    measured(with_proposals)
     shutil.rmtree(with_proposals.recovered.parent)
-    assert evaluated(with_proposals, **FEW) == []
-    assert not (with_proposals.results / "with_proposals").exists()
+    assert measured(with_proposals) == []
+    assert sorted(content(with_proposals.all_with_proposals)) == [Path(EMPTY)]

@@ -106,7 +106,7 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
     write_results(files.recovered, found)
     assert called_sources(files) == ["rpn"]
     together = measure_methods(RunInputs(files, files.roles, settings), ["rpn"], {"msp": tau})
-    write_results(files.results / "with_proposals/msp.json", together["msp"])
+    write_results(files.with_proposals("msp"), together["msp"])
     near = read_recovered(files).sources["rpn"].methods["msp"]["near"]
     # One yak is kept as a fox, the other is missed and found by the proposal at 0.7; the emu's is at 0.5.
     assert near.without == pytest.approx({"nose": 1 / 3, "r_u": 0, "p_u": None, "ap_u": 0, "u_recall": 1 / 3})

@@ -480,9 +480,9 @@ def project(until: str = "") -> None:
 
 OF_METHODS = dict.fromkeys(["confidence", "msp", "knn"], "x")
 CODE = {
-    "kept": {"fit": OF_METHODS, "score": OF_METHODS, "evaluate": "x", "choose": "x", "user_defined": {}},
+    "kept": {"fit": OF_METHODS, "score": OF_METHODS, "evaluate": "x", "search": "x", "user_defined": {}},
     "files": {"methods": OF_METHODS, "evaluate": "x"},
-    **{"infer": {"coco_results": "x", "parquet": "x"}, "curate": "x", "report": "x"},
+    **{"infer": {"coco_results": "x", "parquet": "x"}, "curate": "x", "report": "x", "with_proposals": "x"},
 }
 
 

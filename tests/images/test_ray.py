@@ -40,6 +40,10 @@ class Mortal:
     deadly: int = DEADLY
     when: str = "forward"
 
+    @property
+    def code_modules(self):
+        return (type(self).__module__,)
+
     def runs_on_cpu(self):
         return True
 

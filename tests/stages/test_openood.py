@@ -118,7 +118,7 @@ def project(request, tmp_path_factory, digests):
     shutil.copy(digests, root / "artifacts")
     ingested = [f"ingest {name}" for name in params["datasets"]]
     evaluated = [f"{stage} {detector}" for stage in OF_RUN]
-    run(root, *ingested, "curate", f"infer {detector}", *evaluated, "report")
+    run(root, "code_digests", *ingested, "curate", f"infer {detector}", *evaluated, "report")
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(root)
     yield root, request.param, detector
