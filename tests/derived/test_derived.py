@@ -27,6 +27,7 @@ from farther.derived import (
     unknowns,
 )
 from farther.derived.boxes import fading
+from farther.derived.corrupt import SETS
 from farther.derived.pasting import matched, place, trimmed
 from farther.errors import DataError, ParameterError
 from farther.images.corruptions import corrupt, draw
@@ -434,9 +435,10 @@ def written(kind: str, given: Scenes, out: Path, **more) -> tuple[dict, dict[str
     return counts, {file.stem.removeprefix("instances_"): json.loads(file.read_text()) for file in files}
 
 
-def test_each_severity_is_a_subset_with_the_same_images_objects_and_corruptions(tmp_path):
+@pytest.mark.parametrize("draw_per", ["severity", "image"])
+def test_each_severity_is_a_subset_with_the_same_images_and_objects(tmp_path, draw_per):
     given = scenes(tmp_path, 6)
-    counts, subsets = written("corrupt", given, tmp_path / "out", seed=7)
+    counts, subsets = written("corrupt", given, tmp_path / "out", seed=7, draw_per=draw_per)
     assert counts["images"] == {"c1": 6, "c3": 6, "c5": 6}
     assert sorted(subsets) == ["c1", "c3", "c5"]
     ids = given.source.images.image_id.tolist()
@@ -445,14 +447,36 @@ def test_each_severity_is_a_subset_with_the_same_images_objects_and_corruptions(
         assert [one["bbox"] for one in content["annotations"]] == [[0, 0, 16, 12]] * 6
     rows = [row.split(",") for row in (tmp_path / "out" / "corruptions.csv").read_text().splitlines()[1:]]
     kinds = {severity: [row[2] for row in rows if row[0] == severity] for severity in subsets}
-    assert kinds["c1"] == kinds["c3"] == kinds["c5"] == [draw(name, 7)[0] for name in ids]
+    if draw_per == "image":
+        assert kinds["c1"] == kinds["c3"] == kinds["c5"] == [draw(name, 7)[0] for name in ids]
+    else:
+        # Each image is drawn anew at each severity (SAOD, Appendix A.2).
+        for severity in (1, 3, 5):
+            expected = [draw(f"{name} at severity {severity}", 7)[0] for name in ids]
+            assert kinds[f"c{severity}"] == expected
+        assert kinds["c1"] != kinds["c3"] != kinds["c5"]
+
+
+@pytest.mark.parametrize(
+    ("corruptions", "drawn", "not_drawn"),
+    [
+        ("saod", {"speckle_noise", "gaussian_blur"}, {"glass_blur", "zoom_blur", "spatter", "saturate"}),
+        ("imagenet-c", {"glass_blur", "zoom_blur"}, {"speckle_noise", "gaussian_blur", "spatter", "saturate"}),
+    ],
+)
+def test_both_sets_of_fifteen_corruptions_differ_in_two(corruptions, drawn, not_drawn):
+    kinds = set(SETS[corruptions])
+    assert len(kinds) == 15
+    assert drawn <= kinds
+    assert not not_drawn & kinds
+    assert len(set(SETS["saod"]) & set(SETS["imagenet-c"])) == 13
 
 
 def test_a_corrupted_file_holds_what_corrupting_its_image_gives(tmp_path):
     given = scenes(tmp_path, 4)
     written("corrupt", given, tmp_path / "out", severities=[4], seed=3)
     for row, name in enumerate(given.source.images.image_id):
-        kind, seed = draw(name, 3)
+        kind, seed = draw(f"{name} at severity 4", 3)
         found = np.asarray(Image.open(tmp_path / "out" / "c4" / f"{row + 1:06}.png"))
         np.testing.assert_array_equal(found, corrupt(given.pixels(row), kind, 4, seed))
 
@@ -493,6 +517,12 @@ def test_unreadable_images_of_any_kind_are_listed_and_many_are_an_error(tmp_path
         ("corrupt", {"severities": [1, 6]}, "each is one of 1, 2, 3, 4, 5"),
         ("corrupt", {"severities": [1, 1]}, "listed once"),
         ("corrupt", {"corruptions": ["fogg"]}, "Did you mean 'fog'"),
+        (
+            "corrupt",
+            {"corruptions": "imagenet"},
+            "expected saod, imagenet-c or a list of corruptions",
+        ),
+        ("corrupt", {"draw_per": "split"}, "draw_per"),
         ("blank", {"file_type": "gif"}, "file_type"),
         *(("paste", PASTE | {"pasting": {name: value}}, name) for name, value in WRONG.items()),
         ("blank", {"images": {"dataset": "id"}}, "'subset'"),

@@ -383,6 +383,22 @@ def test_uncertainties_are_those_of_a_loop_over_images(with_variance):
     assert list(found["box trace"].values) == ["top-3"]
 
 
+def test_entropy_and_dempster_shafer_count_the_background_as_a_class(tmp_path, regions):
+    # SAOD, Eqs. A.6 and A.7, over K + 1 classes: cat 0.5, dog 0.3, background 0.2.
+    probabilities = np.array([0.5, 0.3, 0.2])
+    detection = regions(("a", FIRST, 0.5))
+    columns = {**detection.columns(), "logits": np.log(probabilities)[None].astype(np.float32)}
+    classes = ("cat", "dog", "background")
+    with_background = Regions(**columns, classes=classes, background_index=2, activation="softmax")
+    with_background.write(tmp_path / "r")
+    split = SimpleNamespace(folder=RegionsFolder(tmp_path / "r"), regions=lambda: with_background)
+
+    uncertainty = {title: of_split[0] for title, (of_split,) in of_detections([split], lambda: split)}
+    assert uncertainty["entropy"] == pytest.approx(entropy(probabilities), abs=1e-6)  # 1.0297, not 0.6616
+    # (K + 1) / (K + 1 + Σ exp z), where the exponentials are the probabilities.
+    assert uncertainty["Dempster–Shafer"] == pytest.approx(3 / 4, abs=1e-6)  # not 2 / 2.8
+
+
 @pytest.mark.parametrize(
     ("activation", "variance", "expected"),
     [

@@ -81,6 +81,8 @@ def test_metrics_of_a_case_worked_by_hand():
     assert found["fpr95"] == 0.5
     # At 2: TPR 1, FPR 1/2: error 1/4. At 3: TPR 1/3, FPR 0: error 1/3.
     assert found["detection_error"] == pytest.approx(0.25)
+    # All ID scores are kept from 2 down: TPR 1, FPR 1/2.
+    assert found["detection_error95"] == pytest.approx(0.25)
     # Steps of recall 1/3 at precision 1, and 2/3 at precision 3/4.
     assert found["aupr_in"] == pytest.approx(1 / 3 + 2 / 3 * 3 / 4)
     # From below: 1 is OOD (recall 1/2, precision 1), then 2, 2, 2 come together (recall 1, precision 2/4).
@@ -109,6 +111,18 @@ def test_fpr95_is_decided_by_the_quotient(regions):
     between = np.arange(regions) - 0.5
     first = next(kept for kept in range(1, regions + 1) if kept / regions >= 0.95)
     assert ood.evaluate(inside, between)["fpr95"] == (first - 1) / regions
+
+
+def test_detection_error_at_tpr_95_is_that_of_the_printed_tables():
+    # Recalcati et al., Tables VI and VII: 46 of 48 printed cells are 2.5 + FPR95 / 2, in per cent.
+    id_scores = np.arange(100.0)
+    ood_scores = np.arange(0.0, 40.0) + 0.5
+    found = ood.evaluate(id_scores, ood_scores)
+    # The 95 highest ID scores begin at 5; 35 of the 40 OOD scores lie above.
+    assert found["fpr95"] == pytest.approx(35 / 40)
+    assert found["detection_error95"] == pytest.approx(0.025 + 35 / 40 / 2)
+    # Over all thresholds: 40 rejects 40 of 100 ID scores and all OOD scores.
+    assert found["detection_error"] == pytest.approx(0.20)
 
 
 def test_a_score_that_separates_is_perfect_and_its_opposite_is_worst():

@@ -56,6 +56,25 @@ def test_95_percent_of_the_validation_images_are_accepted(validation):
     assert not set(rejected) & set(accepted.image_id)
 
 
+def test_thresholds_and_calibrators_are_learnt_from_images_with_objects(objects, regions):
+    # Algorithm A.1, lines 4, 8 and 10. In the image without objects lie false detections of higher confidence.
+    truth = objects(("a", FIRST, "cat"), ("b", FIRST, "cat"))
+    half = (0, 0, 5, 10)
+    false = [("empty", FIRST, 0.8), ("empty", (20, 0, 30, 10), 0.7), ("empty", (40, 0, 50, 10), 0.6)]
+    found = regions(("a", FIRST, 0.9), ("b", half, 0.5), *false)
+    validation = DetectedImages.of(truth, found, ["a", "b", "empty"])
+
+    detector = SelfAwareDetector.fit(validation, image_threshold="keep_95")
+    # LRP of the first: (0 false + 1 missed) / 2 = 0.5; of both: IoU 0.5 costs (1 − 0.5) / 0.9, so 0.28.
+    assert detector.confidence_thresholds["cat"] == pytest.approx(0.5)
+    # The line through (0.9, 1) and (0.5, 0.5).
+    assert detector.detections(found[:2]).score == pytest.approx([1.0, 0.5])
+
+    published = SelfAwareDetector.fit(validation, image_threshold="keep_95", protocol="published-code")
+    # With three false detections before the second true one its LRP is (3 + 0.56) / 5 = 0.71.
+    assert published.confidence_thresholds["cat"] == pytest.approx(0.9)
+
+
 def test_pseudo_ood_images_give_the_threshold_between_them_and_the_images_with_objects(objects, regions):
     truth = objects(("a", FIRST, "cat"), ("b", FIRST, "cat"))
     found = regions(("a", FIRST, 0.9), ("b", FIRST, 0.8), ("empty", FIRST, 0.1))

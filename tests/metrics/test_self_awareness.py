@@ -171,10 +171,20 @@ def test_bins_are_equally_wide(objects, regions):
     assert self_awareness.bin_of(np.array([0.0, 1.0])).tolist() == [0, 24]
 
 
-def test_a_confidence_of_exactly_one_lies_in_no_bin(objects, regions):
-    metrics = self_awareness.evaluate(objects(), regions(("a", NOWHERE, 1.0), ("a", NOWHERE, 0.0)))
-    assert metrics["laece"] == 0
-    assert sum(metrics["reliability"]["detections"]) == 1
+@pytest.mark.parametrize(("protocol", "laece", "detections"), [("paper", 0.5, 2), ("published-code", 0.0, 1)])
+def test_a_confidence_of_exactly_one_lies_in_the_last_bin(objects, regions, protocol, laece, detections):
+    on_nothing = regions(("a", NOWHERE, 1.0), ("a", NOWHERE, 0.0))
+    metrics = self_awareness.evaluate(objects(), on_nothing, protocol=protocol)
+    # One of two detections is wrong by 1, the other one by 0.
+    assert metrics["laece"] == laece
+    assert sum(metrics["reliability"]["detections"]) == detections
+
+
+def test_laece_of_a_detection_of_confidence_one_and_iou_one_half(objects, regions):
+    truth = objects(("a", (0, 0, 10, 10), "cat"))
+    detection = regions(("a", (0, 0, 5, 10), 1.0))
+    assert self_awareness.evaluate(truth, detection)["laece"] == 0.5  # Eq. 4: |1 − precision 1 · IoU 0.5|
+    assert self_awareness.evaluate(truth, detection, protocol="published-code")["laece"] == 0
 
 
 def test_nothing_at_all_gives_none(objects, regions):

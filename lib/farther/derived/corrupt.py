@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import polars as pl
 from pydantic import Field, field_validator
@@ -23,29 +23,38 @@ from farther.tables.files import write_csv
 COLUMNS = {"subset": pl.String, "image_id": pl.String, "corruption": pl.String, "severity": pl.Int64}
 
 
+#: Sets of corruptions by name.
+SETS: dict[str, tuple[str, ...]] = {"saod": corruptions.SAOD, "imagenet-c": corruptions.IMAGENET_C}
+
+
 @KINDS.register("corrupt")
 @checked(config=STRICT, kw_only=True)
 class Corrupt(ChangedImages):
     """ID images with one corruption each, at several severities: one subset per severity, named c1 to c5.
 
-    Which corruption an image has is drawn from its name and the seed, the same one at all severities. So subsets grow
-    without changing, and severities differ in nothing else.
+    Which corruption an image has is drawn from its name, the severity and the seed. So subsets grow without changing.
 
     Args:
         severities: From 1 to 5.
-        corruptions: The corruptions to draw from; the 15 of ImageNet-C by default.
+        corruptions: "saod" or "imagenet-c", whose fifteen kinds differ in two (speckle noise and Gaussian blur; glass
+            and zoom blur); or a list of the corruptions to draw from.
+        draw_per: "severity" draws a corruption for each image and severity; "image" one for all severities of an image,
+            which then differ in nothing else.
 
     References:
         Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Section 3, arXiv:2307.00934: severities 1, 3 and 5. Hendrycks and Dietterich,
-        "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", 2019, arXiv:1903.12261.
+        Calibration" (SAOD), 2023, Section 3 and Appendix A.2, arXiv:2307.00934: severities 1, 3 and 5.
+
+        Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
+        2019, arXiv:1903.12261.
     """
 
     TITLE: ClassVar[str] = "ID images, each with a corruption"
     KEEPS_OBJECTS: ClassVar[bool] = True
 
     severities: Annotated[tuple[int, ...], Field(min_length=1)] = (1, 3, 5)
-    corruptions: Annotated[tuple[str, ...], Field(min_length=1)] = corruptions.KINDS
+    corruptions: Annotated[tuple[str, ...], Field(min_length=1)] | str = "saod"
+    draw_per: Literal["severity", "image"] = "severity"
 
     @field_validator("severities")
     @classmethod
@@ -56,7 +65,12 @@ class Corrupt(ChangedImages):
 
     @field_validator("corruptions")
     @classmethod
-    def _known_corruptions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _known_corruptions(cls, value: tuple[str, ...] | str) -> tuple[str, ...] | str:
+        if isinstance(value, str):
+            if value not in SETS:
+                known = ", ".join(SETS)
+                raise ValueError(f"expected {known} or a list of corruptions, found {value!r}")
+            return value
         for name in value:
             try:
                 choose("corruption", name, corruptions.KINDS)
@@ -70,12 +84,23 @@ class Corrupt(ChangedImages):
 
     def changes(self, scenes: Scenes) -> list[Change]:
         """Each image at each severity."""
-        drawn = [corruptions.draw(image_id, self.seed, self.corruptions) for image_id in scenes.source.images.image_id]
-        return [
-            Change(f"c{severity}", row, kind, partial(corruptions.corrupt, kind=kind, severity=severity, seed=seed))
-            for severity in self.severities
-            for row, (kind, seed) in enumerate(drawn)
-        ]
+        changes = []
+        for severity in self.severities:
+            for row, image_id in enumerate(scenes.source.images.image_id):
+                kind, seed = self._draw(image_id, severity)
+                corrupt = partial(corruptions.corrupt, kind=kind, severity=severity, seed=seed)
+                changes.append(Change(f"c{severity}", row, kind, corrupt))
+        return changes
+
+    def _draw(self, image_id: str, severity: int) -> tuple[str, int]:
+        """Corruption of an image at a severity, and the seed of its random numbers."""
+        if isinstance(self.corruptions, str):
+            kinds = SETS[self.corruptions]
+        else:
+            kinds = self.corruptions
+        if self.draw_per == "image":
+            return corruptions.draw(image_id, self.seed, kinds)
+        return corruptions.draw(f"{image_id} at severity {severity}", self.seed, kinds)
 
     def counts(self, scenes: Scenes, made: Sequence[Change], folder: Path) -> dict[str, Any]:
         """Numbers of images by subset and by corruption; `corruptions.csv` lists those of the images."""

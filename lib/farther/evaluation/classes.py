@@ -23,7 +23,7 @@ from farther.tables import ClassPairs, ImageClasses, Images, ObjectOutcomes, Reg
 from farther.tables.files import inside
 
 #: Metrics that are reported.
-SHOWN = ("auroc", "fpr95", "detection_error")
+SHOWN = ("auroc", "fpr95", "detection_error", "detection_error95")
 
 #: The largest OODness that counts as ID: ID classes alone, T1 and T2.
 COUNTED = (0, 1, 2)
@@ -55,9 +55,9 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResult
     Returns:
         None for a benchmark without splits whose images are chosen by rules; else
 
-        by_oodness: method → OODness → images, regions, auroc, fpr95, detection_error: ID test regions against those of
+        by_oodness: method → OODness → images, regions and the metrics of `SHOWN`: ID test regions against those of
             images of that OODness.
-        id_up_to: method → largest OODness that counts as ID → auroc, fpr95, detection_error: ID test regions and those
+        id_up_to: method → largest OODness that counts as ID → the metrics of `SHOWN`: ID test regions and those
             of images that count as ID, against the others.
         outcomes: method → OODness of an object's class → objects of OOD splits, found, misclassified, missed.
         edges: other class, ID class that it is taken for, objects; see `class_edges`.

@@ -24,12 +24,13 @@ CONFIDENCE, ENTROPY, BOX_ENTROPY, DETERMINANT = "1 − confidence", "entropy", "
 MEAN_OF_SIGMOIDS = "entropy, mean of sigmoids"
 BOTH, BALANCED, NORMALISED = "entropy + box entropy", "4 · entropy + box entropy", "both entropies, normalised"
 
-#: Uncertainties that are computed from stored regions: method and parameters.
+#: Uncertainties that are computed from stored regions: method and parameters. Eqs. A.6 and A.7 count the background of
+#: a softmax head as one more class, K + 1 in all, as the published code does.
 COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
-    ENTROPY: ("entropy", {}),
+    ENTROPY: ("entropy", {"background": "keep"}),
     MEAN_OF_SIGMOIDS: ("entropy", {"activation": "detector"}),
     "entropy, largest sigmoid": ("entropy", {"activation": "detector", "sigmoids": "largest"}),
-    "Dempster–Shafer": ("dempster_shafer", {}),
+    "Dempster–Shafer": ("dempster_shafer", {"background": "keep"}),
     DETERMINANT: ("box_uncertainty", {"measure": "determinant"}),
     "box trace": ("box_uncertainty", {"measure": "trace"}),
     BOX_ENTROPY: ("box_uncertainty", {"measure": "entropy"}),

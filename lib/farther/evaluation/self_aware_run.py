@@ -75,6 +75,7 @@ class SelfAwareRun:
             confidence_threshold=confidence_threshold,
             aggregate=self.asked.aggregate,
             iou=self.asked.iou,
+            protocol=self.settings.protocol,
         )
 
     @cached_property

@@ -74,7 +74,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         intervals=intervals.within(run.replicates()) if run.draws else {},
         per_class=clean["per_class"],
         reliability=Reliability(**clean["reliability"]),
-        reliability_before=Reliability(**self_awareness.reliability(before.values())),
+        reliability_before=Reliability(**self_awareness.reliability(before.values(), run.settings.protocol)),
         splits=_by_split(run),
         images=_by_images(run),
         map_by_uncertainty=_map_by_uncertainty(run),
@@ -251,7 +251,7 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
                 wrong = detected - true + one.positives - true
                 lrp.append((wrong + misplaced) / (wrong + true))
             if detected or run.settings.protocol == "published-code":  # see `farther.metrics.self_awareness.evaluate`
-                binned = one.score < 1  # as everywhere: a confidence of 1 lies in no bin
+                binned = self_awareness.in_a_bin(one.score, run.settings.protocol)
                 score, gap = one.score[binned], (one.score - one.quality)[binned]
                 gaps = np.bincount(self_awareness.bin_of(score), gap, self_awareness.BINS)
                 laece.append(float(np.abs(gaps).sum()) / max(detected, 1))

@@ -1,7 +1,7 @@
 """Common corruptions of images: noise, blur, weather and digital, each at five severities.
 
-They are those of ImageNet-C (Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations, ICLR 2019, arXiv:1903.12261), computed by the package imagecorruptions-imaug.
+They are those of ImageNet-C and its validation set (Hendrycks and Dietterich, Benchmarking Neural Network Robustness to
+Common Corruptions and Perturbations, ICLR 2019, arXiv:1903.12261), computed by the package imagecorruptions-imaug.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError, choose, shorten
 
-#: The 15 corruptions of ImageNet-C; its four for validation are left out.
-KINDS = (
+#: The 15 corruptions of ImageNet-C.
+IMAGENET_C = (
     "gaussian_noise",
     "shot_noise",
     "impulse_noise",
@@ -34,6 +34,28 @@ KINDS = (
     "jpeg_compression",
 )
 
+#: The 15 corruptions of SAOD (Oksuz et al., 2023, arXiv:2307.00934, Appendix A.2).
+SAOD = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "speckle_noise",
+    "defocus_blur",
+    "motion_blur",
+    "gaussian_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+
+#: All corruptions: those of ImageNet-C, and its four for validation.
+KINDS = (*IMAGENET_C, "speckle_noise", "gaussian_blur", "spatter", "saturate")
+
 #: From the mildest to the strongest.
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -46,13 +68,13 @@ _IMPULSES = (0.03, 0.06, 0.09, 0.17, 0.27)
 _generator = threading.Lock()
 
 
-def draw(name: str, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[str, int]:
+def draw(name: str, seed: int, kinds: tuple[str, ...] = SAOD) -> tuple[str, int]:
     """The corruption of an image, and the seed of its random numbers, both drawn from the image's name.
 
     So an image keeps its corruption when others are added to its split or taken out of it.
 
     Args:
-        name: Of the image.
+        name: Of the image; with its severity, where each severity has a corruption of its own.
         seed: Another one draws anew.
         kinds: The corruptions to draw from.
 
@@ -70,8 +92,8 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
         image: ndarray of shape (height, width, 3), uint8: red, green, blue; both sides `SHORTEST` pixels or longer.
         kind: One of `KINDS`.
         severity: 1 to 5.
-        seed: Of its random numbers, 0 to 2³² − 1; brightness, contrast, defocus_blur, zoom_blur, pixelate and
-            jpeg_compression have none.
+        seed: Of its random numbers, 0 to 2³² − 1; brightness, contrast, defocus_blur, gaussian_blur,
+            zoom_blur, pixelate, saturate and jpeg_compression have none.
 
     Returns:
         ndarray of the same shape and type.

@@ -15,7 +15,8 @@ from farther.tables import Regions
 class DempsterShafer(LogitsMethod):
     """Minus the uncertainty left when the logits are read as evidence. It ranks regions as the energy does.
 
-    SAOD's code counts the background as a class where there is one.
+    SAOD counts the background of a softmax head as one more class, in its equations and in its code; its tables are
+    computed with `background="keep"` here.
 
     Formula:
         score = − C / (C + Σ_c exp(z_c)), C the number of classes

@@ -15,7 +15,8 @@ from farther.tables import Regions
 class Entropy(LogitsMethod):
     """Minus the entropy of the class probabilities.
 
-    SAOD's code counts the background as a class where there is one.
+    SAOD counts the background of a softmax head as one more class, in its equations and in its code; its tables are
+    computed with `background="keep"` here.
 
     Formula:
         score = Σ_c p_c log p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, the mean over the

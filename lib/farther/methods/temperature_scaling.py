@@ -36,7 +36,8 @@ class TemperatureScaling(Method):
 
     Args:
         temperature: T, above 0; None fits it. 1000 is ODIN's (Liang et al. 2018, arXiv:1706.02690), whose other half, a
-            step of the image, is the pass that `pass` names.
+            step of the image, is the pass that `pass` names; alone it is "TS" of Recalcati et al., 2023
+            (arXiv:2404.10474), and ranks nearly as the largest logit.
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
         activation: "softmax" over the classes, or "detector": the head's own.
 
@@ -46,9 +47,6 @@ class TemperatureScaling(Method):
     References:
         Guo et al., "On Calibration of Modern Neural Networks", 2017, arXiv:1706.04599. Code:
         https://github.com/gpleiss/temperature_scaling
-
-        "TS" of Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
-        arXiv:2404.10474.
 
     Example:
         >>> from farther.methods import create

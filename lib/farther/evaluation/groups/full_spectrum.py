@@ -16,7 +16,7 @@ class FullSpectrum(Separation):
 
     name = "full_spectrum"
     table = GroupTable("full-spectrum", "separation where shifted ID images count as in-distribution (%)")
-    columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")
+    columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error", "detection_error95")
     needs = "a benchmark with shifted splits is needed"
 
     def applies(self, case: SplitCase) -> bool:

@@ -11,7 +11,7 @@ class DetectionSeparation(Separation):
 
     name = "ood"
     table = GroupTable("separation", "further metrics of the separation of detections (%)")
-    columns = ("fpr95_ood_positive", "aupr_in", "aupr_out", "detection_error")
+    columns = ("fpr95_ood_positive", "aupr_in", "aupr_out", "detection_error", "detection_error95")
 
     def sides(self, case: SplitCase) -> tuple[ScoredSide, ScoredSide]:
         """DetectionSeparation."""

@@ -13,7 +13,7 @@ class ImageSeparation(Separation):
     table = GroupTable(
         "per-image", "separation of whole images, each with the score of its least in-distribution detection (%)"
     )
-    columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")
+    columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error", "detection_error95")
     unit = "images"
     sizes = ("id_images", "ood_images")
 

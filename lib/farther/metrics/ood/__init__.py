@@ -47,7 +47,9 @@ def evaluate(
         fpr95_ood_positive: The same with OOD as the positive class, as in OpenOOD's code: the smallest share of ID
             regions rejected when 95% of the OOD regions are.
         aupr_in, aupr_out: Area under the precision–recall curve with ID, or OOD, as the positive class.
-        detection_error: The smallest ½·(1 − TPR) + ½·FPR that any threshold reaches.
+        detection_error: The smallest ½·(1 − TPR) + ½·FPR that any threshold reaches (Lee et al., 2018,
+            arXiv:1807.03888: 1 − detection accuracy).
+        detection_error95: ½·(1 − TPR) + ½·FPR at the threshold of `fpr95` (Liang et al., 2018, arXiv:1706.02690).
 
     Raises:
         DataError: a score is NaN.
@@ -230,6 +232,13 @@ def _fpr95(at: Reached) -> np.ndarray:
     return np.take_along_axis(at.other, first[..., None], axis=-1)[..., 0] / at.other_total
 
 
+def _detection_error95(at: Reached) -> np.ndarray:
+    first = _first(at.own, at.total, 0.95)[..., None]
+    tpr = np.take_along_axis(at.own, first, axis=-1)[..., 0] / at.total
+    fpr = np.take_along_axis(at.other, first, axis=-1)[..., 0] / at.other_total
+    return (1 - tpr + fpr) / 2
+
+
 def _first(own: np.ndarray, total: np.ndarray, share: float) -> np.ndarray:
     """The first place where `own`, which never falls, is at least a share of `total`."""
     found = np.empty(total.shape, dtype=np.int64)
@@ -275,6 +284,7 @@ METRICS: dict[str, SeparationMetric] = {
     "aupr_in": SeparationMetric(_step_area, "positive"),
     "aupr_out": SeparationMetric(_step_area, "negative"),
     "detection_error": SeparationMetric(_detection_error, "either"),
+    "detection_error95": SeparationMetric(_detection_error95, "positive"),
 }
 
 #: Those that `aupr="trapezoid"` computes in another way.

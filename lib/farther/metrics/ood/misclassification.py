@@ -40,8 +40,8 @@ def evaluate(scores: np.ndarray, correct: np.ndarray, weights: RowWeights | None
     Returns:
         Fractions, None where no region is correct or none is wrong; with weights ndarrays of shape (B,), NaN for None.
 
-        auroc, fpr95, detection_error: see `farther.metrics.ood.evaluate`; FPR95 is the share of errors that pass when
-            95% of the correct regions do.
+        auroc, fpr95, detection_error, detection_error95: see `farther.metrics.ood.evaluate`; FPR95 is the share of
+            errors that pass when 95% of the correct regions do.
         aurc: Area under the risk–coverage curve: the mean, over k = 1 … N, of the share of errors among the k regions
             with the highest scores (Geifman and El-Yaniv, 2017, arXiv:1705.08500). Of equal scores, the mean over
             all orders.
@@ -96,7 +96,7 @@ def _e_aurc(at: Reached) -> np.ndarray:
 
 #: Each metric of correct regions, the positive side, and errors.
 METRICS: dict[str, SeparationMetric] = {
-    **{name: ood.METRICS[name] for name in ("auroc", "fpr95", "detection_error")},
+    **{name: ood.METRICS[name] for name in ("auroc", "fpr95", "detection_error", "detection_error95")},
     "aurc": SeparationMetric(_aurc, "negative"),
     "e_aurc": SeparationMetric(_e_aurc, "negative"),
 }

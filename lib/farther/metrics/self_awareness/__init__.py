@@ -45,8 +45,9 @@ def evaluate(
         rejected: Images that the detector does not accept: their detections do not count, so their objects are missed.
         may_reject: Of those, images that may be rejected (severe corruption): their objects do not count either.
         iou: τ of Eq. 1.
-        protocol: "published-code" counts the LaECE of a class without detections as 0, and leaves classes without true
-            positives out of the mean of LRP_FP, as SAOD's code does.
+        protocol: "published-code" counts the LaECE of a class without detections as 0, leaves classes without true
+            positives out of the mean of LRP_FP, and has a confidence of exactly 1 in no bin of LaECE, as SAOD's code
+            does; otherwise the last bin is closed.
 
     Returns:
         Fractions; None where there is nothing to average.
@@ -93,7 +94,7 @@ def metrics(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU, protocol: P
         }
         for name, values in found.items()
     }
-    return {**plain(means(found)), "per_class": per_class, "reliability": reliability(matched.values())}
+    return {**plain(means(found)), "per_class": per_class, "reliability": reliability(matched.values(), protocol)}
 
 
 def by_class(
@@ -127,7 +128,7 @@ def by_class(
         false, missed = count - true, positives - true
         lrp = ratio(false + missed + misplaced / (1 - iou), false + missed + true)
         gaps = np.zeros((images, BINS))
-        inside = one.score < 1
+        inside = in_a_bin(one.score, protocol)
         places = column[one.image[inside]], bin_of(one.score[inside])
         # Precision times the mean IoU of the true positives is the sum of their IoU over all detections of the bin.
         np.add.at(gaps, places, one.score[inside] - one.quality[inside])
@@ -186,17 +187,18 @@ def best_thresholds(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU) -> 
     return result
 
 
-def reliability(matched: Collection[ClassMatches]) -> dict[str, list[Any]]:
+def reliability(matched: Collection[ClassMatches], protocol: Protocol = "paper") -> dict[str, list[Any]]:
     """The reliability diagram (Fig. 4): mean confidence and performance of each confidence bin.
 
     Args:
         matched: Matched detections of each class.
+        protocol: see `evaluate`.
 
     Returns:
         lower (edge of the bin), confidence and performance (precision × IoU), both means over the classes whose bin is
         not empty, None where all are; detections (their number).
     """
-    binned = [_bins(detections) for detections in matched]
+    binned = [_bins(detections, protocol) for detections in matched]
     counts = np.array([each[0] for each in binned]).reshape(-1, BINS)
     confidence, performance = (
         np.where(counts > 0, np.array([each[part] for each in binned]).reshape(-1, BINS), np.nan) for part in (1, 2)
@@ -266,9 +268,21 @@ def bin_of(score: np.ndarray) -> np.ndarray:
     return np.clip(np.searchsorted(np.linspace(0, 1, BINS + 1), score, side="right") - 1, 0, BINS - 1)
 
 
-def _bins(detections: ClassMatches) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Detections, mean confidence, and precision × mean IoU of each bin; a confidence of exactly 1 lies in none."""
-    inside = detections.score < 1
+def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
+    """Detections whose confidence lies in a bin, ndarray of shape (n,), bool: all, or those below 1.
+
+    Args:
+        score: Confidences, 0 to 1, ndarray of shape (n,).
+        protocol: see `evaluate`.
+    """
+    if protocol == "published-code":
+        return score < 1
+    return np.ones(len(score), dtype=bool)
+
+
+def _bins(detections: ClassMatches, protocol: Protocol) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Detections, mean confidence, and precision × mean IoU of each bin."""
+    inside = in_a_bin(detections.score, protocol)
     score, quality = detections.score[inside], detections.quality[inside]
     place = bin_of(score)
     counts = np.bincount(place, minlength=BINS)

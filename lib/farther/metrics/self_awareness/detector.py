@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from farther.errors import ParameterError
 from farther.metrics.matching import above_of_class
 from farther.metrics.matching.boxes import is_among
+from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
@@ -54,8 +55,11 @@ class SelfAwareDetector:
         confidence_threshold: ConfidenceThreshold = "lrp_optimal",
         aggregate: str = "top-3",
         iou: float = TRUE_POSITIVE_IOU,
+        protocol: Protocol = "paper",
     ) -> SelfAwareDetector:
         """Algorithm A.1, from ID validation data.
+
+        Confidence thresholds, calibrators and the image threshold come from the images that show an object.
 
         Args:
             validation: All ID validation images.
@@ -65,6 +69,7 @@ class SelfAwareDetector:
             confidence_threshold: "lrp_optimal" or "half".
             aggregate: See the class.
             iou: Smallest IoU of a true positive.
+            protocol: "published-code" takes confidence thresholds from all images, as SAOD's code does.
 
         Raises:
             ParameterError: "pseudo_ood" without such images, or an unknown kind.
@@ -76,16 +81,22 @@ class SelfAwareDetector:
             raise ParameterError("image threshold 'pseudo_ood' needs pseudo-OOD images; without them use 'keep_95'")
         if confidence_threshold == "half":
             thresholds: dict[str, float | None] = dict.fromkeys(validation.regions.header.known_classes, 0.5)
-        else:
+        elif protocol == "published-code":
             thresholds = validation.lrp_thresholds(iou)
-        kept = validation.above(thresholds)
-        calibrators = calibration.of_matched(calibrator, validation.match(iou, kept)) if calibrator else {}
-        doubt = validation.uncertainty(aggregate)
-        if image_threshold == "keep_95" or pseudo_ood is None:
-            level = image_uncertainty.keeping(doubt)
         else:
-            others = pseudo_ood.uncertainty(aggregate)
-            level = image_uncertainty.best_threshold(doubt[validation.shows_object], others)
+            thresholds = validation.with_objects.lrp_thresholds(iou)
+
+        calibrators: dict[str, calibration.Calibrator] = {}
+        if calibrator is not None:
+            kept = validation.with_objects.above(thresholds)
+            calibrators = calibration.of_matched(calibrator, validation.with_objects.match(iou, kept))
+
+        uncertainty = validation.uncertainty(aggregate)
+        if image_threshold == "keep_95" or pseudo_ood is None:
+            level = image_uncertainty.keeping(uncertainty)
+        else:
+            uncertainty_of_pseudo_ood = pseudo_ood.uncertainty(aggregate)
+            level = image_uncertainty.best_threshold(uncertainty[validation.shows_object], uncertainty_of_pseudo_ood)
         return cls(thresholds, calibrators, level, aggregate)
 
     def uncertainty(self, regions: Regions, images: Sequence[str]) -> np.ndarray:

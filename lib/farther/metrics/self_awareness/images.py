@@ -83,6 +83,22 @@ class DetectedImages:
         return is_among(np.array(self.names, dtype=object), set(self.objects.image_id))
 
     @cached_property
+    def with_objects(self) -> DetectedImages:
+        """The images that show an annotated object, with their detections (D_Val+ of Algorithm A.1)."""
+        if self.shows_object.all():
+            return self
+        names = [name for name, shows in zip(self.names, self.shows_object, strict=True) if shows]
+        originals = [name for name, shows in zip(self.original, self.shows_object, strict=True) if shows]
+        in_these = is_among(self.regions.image_id, set(names))
+        return DetectedImages(
+            self.objects,
+            self.regions[in_these],
+            tuple(names),
+            tuple(originals),
+            self.may_reject & frozenset(names),
+        )
+
+    @cached_property
     def _known(self) -> ClosedSet:
         return ClosedSet.of(self.objects, self.regions, max_detections=len(self.regions), least=ANY_OVERLAP)
 

@@ -20,7 +20,12 @@ from farther.report.site import Site
 #: Meaning of each OODness.
 OODNESS = ("0: an ID class", "1: overlaps with one", "2: near to one", "3: neither")
 
-TITLES = {"auroc": "AUROC (%)", "fpr95": "FPR95 (%)", "detection_error": "Detection error (%)"}
+TITLES = {
+    "auroc": "AUROC (%)",
+    "fpr95": "FPR95 (%)",
+    "detection_error": "Detection error (%)",
+    "detection_error95": "Detection error at TPR 95% (%)",
+}
 
 #: Edges in a chart of the class graph, and objects below which an edge is left out.
 EDGES, LEAST = 80, 2

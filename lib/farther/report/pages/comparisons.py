@@ -16,7 +16,7 @@ from farther.report.site import Site
 MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr", "macro_auroc")
 
 #: Metrics of errors on ID images that have columns.
-ERRORS = ("auroc", "fpr95", "detection_error", "aurc", "e_aurc")
+ERRORS = ("auroc", "fpr95", "detection_error", "detection_error95", "aurc", "e_aurc")
 
 
 #: Sections of the page.

@@ -10,8 +10,8 @@ from farther.report.papers.table import Paper, PaperTable, Sources, together
 from farther.report.results import Run
 
 #: Parts of a cell, and its heading.
-PARTS = ("fpr95", "detection_error", "auroc")
-CELL = "FPR@95%TPR ↓ / detection error ↓ / AUROC ↑ (%)"
+PARTS = ("fpr95", "detection_error95", "auroc")
+CELL = "FPR@95%TPR ↓ / detection error at TPR 95% ↓ / AUROC ↑ (%)"
 
 #: Names of the rows where classes of low OODness count as ID.
 COUNTED = {"0": "OODness 1 to 3 (ID test images)", "1": "T1: OODness 2 and 3", "2": "T2: OODness 3"}
