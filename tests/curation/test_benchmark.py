@@ -27,7 +27,7 @@ def params(**changes):
         ({"splits": {"x": {**NEAR, "rules": []}}}, "unknown parameter 'splits.x.rules'. Known: dataset, subset"),
         ({"splits": {"x": "coco"}}, "'splits.x': expected a mapping with dataset, subset, .*, found 'coco'"),
         ({"splits": {"../x": NEAR}}, "split name '../x'"),
-        ({"most": {"trian": 5}}, r"most: \['trian'\] are not ID splits. Known: train, val, test"),
+        ({"most": {"trian": 5}}, r"most: \['trian'\] are neither ID nor OOD splits. Known: train, val, test"),
         ({"most": {"train": 0}}, "most"),
         ({"splits": {"test": NEAR}}, r"\['test'\] name both an ID split and an OOD split"),
         ({"shifted": {"test": C3}}, r"\['test'\] name both an ID split and a derived split"),
@@ -122,7 +122,7 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
     [
         ({}, []),
         ({"splits": {"x": {**NEAR, "candidates": "here.csv"}}, "decisions": "data/decisions/voc.csv"}, []),
-        ({"most": {"trian": 5}}, ["are not ID splits"]),
+        ({"most": {"trian": 5}}, ["are neither ID nor OOD splits"]),
         ({"id": "lvis"}, ["unknown dataset 'lvis'"]),
         ({"shifted": {"c3": C3}}, ["'voc_shifted'"]),
         ({"rules": "voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),

@@ -513,3 +513,23 @@ def test_parts_follow_each_other_within_their_own_subset(rules):
     found = benchmark("b", {"id": "id", "rules": rules, "splits": splits, "subsets": subsets})
     shares = {name: found.shares(name) for name in subsets}
     assert shares == {"train": (0, 0.5), "val": (0, 0.25), "test": (0.5, 0.75), "late": (0.25, 1), "whole": (0, 1)}
+
+
+def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
+    shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
+    whole = made(rules, shown)
+    limited = made(rules, shown, most={"photos_far": 2})
+    far = limited.splits["photos_far"].images.image_id.tolist()
+    assert far == smallest([f"Kite{number}" for number in range(5)], 2)
+    assert (
+        limited.splits["photos_near"].images.image_id.tolist() == whole.splits["photos_near"].images.image_id.tolist()
+    )
+    # What is left out is said, image by image.
+    for image_id, fate in fates(limited).items():
+        if image_id.startswith("Kite") and image_id not in far:
+            assert fate == "removed"
+            assert reasons(limited)[image_id] == "not among the images that `most` draws"
+        else:
+            assert fate == fates(whole)[image_id]
+    # A larger number adds images and replaces none.
+    assert set(far) < set(made(rules, shown, most={"photos_far": 3}).splits["photos_far"].images.image_id)

@@ -10,6 +10,7 @@ from tests.stages.in_process import run
 
 from farther.command.profile import placed
 from farther.datasets.wordnet import WordNet
+from farther.errors import DataError
 from farther.tables import Images, Objects, SortedClasses
 
 ROOT = Path(__file__).parents[2]
@@ -49,11 +50,15 @@ def places(root):
         (root / f"places365_{subset}.txt").write_text("\n".join(lines) + "\n")
 
 
-def curated(profile, folder):
-    """The folder of splits that the stages write for a profile."""
+def curated(profile, folder, **changed):
+    """The folder of splits that the stages write for a profile; `changed` are parameters of its benchmarks."""
     text = placed((ROOT / f"profiles/{profile}.yaml").read_text(), str(folder))
     params = yaml.safe_load(text)
     params["benchmarks"].pop("baseline", None)
+    for benchmark in params["benchmarks"].values():
+        # Two images have no halves.
+        benchmark["subsets"] |= {"val": "val", "test": "val"}
+        benchmark |= changed
     datasets = [name for name in params["datasets"] if name != "svhn"]  # its miniature is in test_saod.py
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run(folder, *(f"ingest {name}" for name in datasets), "curate")
@@ -68,10 +73,12 @@ def data(tmp_path_factory):
         (folder / "data").mkdir(exist_ok=True)
         (folder / "data" / name).symlink_to(ROOT / "data" / name)
     wordnet = WordNet(_wordnet_files.write(folder / "data/similarity/wordnet", NOUNS))
+    (folder / "data/similarity/places365.yaml").write_text("house: house.n.01\nmansion: mansion.n.01\n")
     places(folder / "places365")
     for noun in ("house", "mansion", "barracks", "dog"):
         place = wordnet._reader.synset(f"{noun}.n.01").offset()
-        picture(folder / f"imagenet/val/n{place:08d}/{noun}.JPEG")
+        for subset in ("train", "val"):
+            picture(folder / f"imagenet/{subset}/n{place:08d}/{noun}.JPEG")
     for scene in ("h/house", "m/mansion", "b/barracks/outdoor", "p/pond"):
         picture(folder / f"SUN397/{scene}/sun_a.jpg")
     return folder
@@ -113,7 +120,32 @@ def test_the_interdataset_benchmark_leaves_out_shared_classes_only(splits):
     assert sorted(files(splits, "interdataset", "imagenet_far")) == ["barracks", "dog"]
 
 
-def test_classes_of_sun397_that_places365_has_too_have_oodness_0(data, splits):
-    frame = SortedClasses.read(curated("realistic-facets", data) / "facets/classes.parquet").frame
-    found = dict(frame.filter(dataset="sun397").select("category", "oodness").iter_rows())
-    assert found == {"house": 0, "mansion": 0, "barracks/outdoor": 1, "pond": 0}
+def test_without_labels_of_people_there_is_no_t1(data):
+    with pytest.raises(DataError) as error:
+        curated("realistic-facets", data)
+    message = str(error.value)
+    assert "data/benchmarks/places365.yaml" in message
+    assert "protocols.people" in message
+    assert "4 of the 4 classes of 'imagenet' are in no list, such as n0" in message
+    assert "write each below `overlap` (OODness 1), `near` (2) or `far` (3)" in message
+
+
+def test_classes_have_the_oodness_that_people_gave_them(data):
+    folder_of = {next(folder.iterdir()).stem: folder.name for folder in (data / "imagenet/val").iterdir()}
+    rules = yaml.safe_load((ROOT / "data/benchmarks/places365.yaml").read_text())
+    similarity = {"hierarchy": "similarity/wordnet", "synsets": "similarity/places365.yaml", "near_above": 0.45}
+    rules["protocols"]["people"] = {
+        "every_class_listed": True,
+        "classes_by": similarity,
+        "overlap": {"sun397": {"house": ["barracks/outdoor"]}, "imagenet": {"house": [folder_of["house"]]}},
+        "near": {"imagenet": {"house": [folder_of["barracks"], folder_of["mansion"]]}},
+        "far": {"imagenet": [folder_of["dog"]]},
+    }
+    (data / "data/people.yaml").write_text(yaml.safe_dump(rules))
+    splits = curated("realistic-facets", data, rules="data/people.yaml")
+    frame = SortedClasses.read(splits / "facets/classes.parquet").frame
+    of_sun = dict(frame.filter(dataset="sun397").select("category", "oodness").iter_rows())
+    assert of_sun == {"house": 0, "mansion": 0, "barracks/outdoor": 1, "pond": 0}
+    of_imagenet = dict(frame.filter(dataset="imagenet").select("category", "oodness").iter_rows())
+    expected = {"house": 1, "barracks": 2, "mansion": 2, "dog": 3}
+    assert of_imagenet == {folder_of[noun]: oodness for noun, oodness in expected.items()}

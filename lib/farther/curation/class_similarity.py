@@ -69,7 +69,7 @@ class ClassSimilarity:
     def __init__(self, by: ClassesBy, folder: Path, id_classes: Sequence[str]):
         self.by = by
         self._id_classes = id_classes
-        synsets = None if by.synsets is None else read_synsets(folder / by.synsets)
+        synsets = None if by.synsets is None else read_synsets(normpath(folder / by.synsets))
         self.hierarchy = open_hierarchy(normpath(folder / by.hierarchy), synsets, by.leacock_chodorow)
         self._nearest = cache(lambda name: self.hierarchy.nearest(name, id_classes, by.similarity))
 

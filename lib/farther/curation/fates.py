@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ EMPTY = "no object is labelled"
 NO_NEAR = "no near category is labelled"
 NO_OVERLAP = "no ID class and no overlapping category is labelled"
 PUBLISHED = "as published"
+NOT_DRAWN = "not among the images that `most` draws"
 
 #: Value of `object_id` where no object decided.
 NO_OBJECT = -1
@@ -128,6 +129,23 @@ def as_published(source: LabelledImages, subset: str, distance: str, empty: Lite
     kept = pl.when(pl.col("fate") != "removed")
     fate, rule = kept.then(pl.lit(distance)).otherwise("fate"), kept.then(pl.lit(PUBLISHED)).otherwise("rule")
     return fates.with_frame(fates.frame.with_columns(fate=fate, rule=rule))
+
+
+def without_undrawn(fates: Fates, distance: str, drawn: Collection[str]) -> Fates:
+    """The fates, with images of a distance removed that are not drawn into its split.
+
+    Args:
+        fates: Fates of one source.
+        distance: The split's.
+        drawn: Names of the images that are in the split.
+    """
+    undrawn = (pl.col("fate") == distance) & ~pl.col("image_id").is_in(list(drawn))
+    fate = pl.when(undrawn).then(pl.lit("removed")).otherwise("fate")
+    rule = pl.when(undrawn).then(pl.lit(NOT_DRAWN)).otherwise("rule")
+    category = pl.when(undrawn).then(pl.lit("")).otherwise("category")
+    object_id = pl.when(undrawn).then(pl.lit(NO_OBJECT)).otherwise("object_id")
+    frame = fates.frame.with_columns(fate=fate, rule=rule, category=category, object_id=object_id)
+    return fates.with_frame(frame)
 
 
 def explain(fates: Fates, image_id: str) -> str:

@@ -214,8 +214,8 @@ class Benchmark:
         pseudo_ood: Images without their known objects, from which the image threshold is taken; the split's name is
             `pseudo_ood`.
         subsets: The ID splits by name: each a subset of the ID dataset, a `PartOfSubset`, or an `IdSplit`.
-        most: Largest number of images of an ID split, by name: those whose names have the smallest digests, so that a
-            larger number adds images and replaces none. Thousands of regions are often enough to fit a score.
+        most: Largest number of images of an ID or OOD split, by name: those whose names have the smallest digests, so
+            that a larger number adds images and replaces none. Thousands of regions are often enough to fit a score.
         protocol: Name of the lists of the rules file.
         empty: Fate of an OOD image without any labelled object. Nothing unknown is labelled there that could be
             found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
@@ -295,7 +295,7 @@ def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
 
     Raises:
         ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
-            cannot be a folder's; one image could be in two OOD splits; `most` names no ID split.
+            cannot be a folder's; one image could be in two OOD splits; `most` names no ID or OOD split.
     """
     checked = build(Benchmark, f"benchmark {name!r}", dict(params or {}))
     for problem in _problems(checked):
@@ -324,8 +324,9 @@ def _problems(checked: Benchmark) -> Iterator[str]:
     for (first, some), (second, others) in combinations(kinds.items(), 2):
         if both := set(some) & set(others):
             yield f"{sorted(both)} name both {first} and {second}"
-    if unknown := set(checked.most) - set(checked.subsets):
-        yield f"most: {sorted(unknown)} are not ID splits. Known: {', '.join(checked.subsets)}"
+    limited = (*checked.subsets, *checked.splits)
+    if unknown := set(checked.most) - set(limited):
+        yield f"most: {sorted(unknown)} are neither ID nor OOD splits. Known: {', '.join(limited)}"
     parts = [split for split in checked.subsets.values() if isinstance(split, PartOfSubset)]
     for subset in dict.fromkeys(split.of for split in parts):
         if (total := sum(split.part for split in parts if split.of == subset)) > 1 + 1e-9:

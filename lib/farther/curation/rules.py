@@ -68,6 +68,7 @@ class _Lists:
     overlap: Listing = Field(default_factory=dict)
     near: Listing = Field(default_factory=dict)
     far: dict[str, list[str]] = Field(default_factory=dict)
+    every_class_listed: bool = False
     classes_by: ClassesBy | None = None
     extends: str | None = None
 
@@ -99,9 +100,11 @@ class Rules:
             Without these two, `id_classes` gives each ID class with its names by dataset. `protocols` gives, for each
             protocol, the lists `overlap` and `near`, by dataset vocabulary and ID class. With `classes_by` (see
             `ClassesBy`), classes that no list names are sorted by the similarity of their names to the ID classes', but
-            for those of the list `far`, by dataset vocabulary. A protocol may extend another one: its lists are added
-            to the other's, and the other's `classes_by` counts if it has none. `similar` lists groups of ID classes
-            that are easily confused, for the diagnosis of errors; a class may be in several, or in none.
+            for those of the list `far`, by dataset vocabulary. With `every_class_listed`, people have sorted all
+            classes: one that no list names is refused, and similarity decides nothing. A protocol may extend another
+            one: its lists are added to the other's, and the other's `classes_by` counts if it has none. `similar` lists
+            groups of ID classes that are easily confused, for the diagnosis of errors; a class may be in several, or in
+            none.
         protocol: Name of one of the file's protocols.
 
     Attributes:
@@ -125,6 +128,8 @@ class Rules:
         if unknown := sorted({name for group in self.similar for name in group} - set(id_classes)):
             raise DataError(f"{unknown[0]!r} is not among id_classes", file=self.path, field="similar")
         lists = _chain(written.protocols, protocol, self.path)
+        self.protocol = protocol
+        self.every_class_listed = any(part.every_class_listed for part in lists)
         self.classes_by = next((part.classes_by for part in lists if part.classes_by is not None), None)
         self._rules: dict[str, list[Rule]] = {}
         self._far: dict[str, set[str]] = {}
@@ -172,21 +177,33 @@ class Rules:
 
         Raises:
             ParameterError: see `of`.
-            DataError: see `ClassSimilarity`.
+            DataError: see `ClassSimilarity`; a category is in no list of a protocol with `every_class_listed`.
         """
         by_name: dict[str, Rule] = {}
         for rule in sorted(self.of(vocabulary), key=lambda rule: rule.precedence):
             by_name.setdefault(rule.category.casefold(), rule)
         reaching = {name for name, rule in by_name.items() if rule.kind != "near"}
         decided, far = {}, self._far.get(vocabulary, ())
+        unlisted = []
         for category in categories.names:
             names = [category]
             if category.casefold() not in by_name:
                 names = categories.nearest_above(category, reaching)
             if names:
                 decided[category] = min((by_name[name.casefold()] for name in names), key=lambda rule: rule.precedence)
-            elif category.casefold() not in far and (similar := self._by_similarity(category)) is not None:
+            elif category.casefold() in far:
+                continue
+            elif self.every_class_listed:
+                unlisted.append(category)
+            elif (similar := self._by_similarity(category)) is not None:
                 decided[category] = similar
+        if unlisted:
+            raise DataError(
+                f"{len(unlisted):,} of the {len(categories.names):,} classes of {vocabulary!r} are in no list, such as "
+                f"{', '.join(unlisted[:3])}: write each below `overlap` (OODness 1), `near` (2) or `far` (3)",
+                file=self.path,
+                field=f"protocols.{self.protocol}",
+            )
         return decided
 
     @cached_property

@@ -15,7 +15,7 @@ import polars as pl
 from farther.curation.candidates import listed
 from farther.curation.class_similarity import image_classes
 from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
-from farther.curation.fates import Fates, as_published, decide
+from farther.curation.fates import Fates, as_published, decide, without_undrawn
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, IdSplit, OodSplit, PartOfSubset, PseudoOod, ShiftedSplit
 from farther.curation.rules import Rule, Rules
@@ -144,10 +144,13 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
     fates: list[Fates] = []
     for ruled in sources.values():
         decided, undecided = ruled.decided(decisions)
-        fates.append(decided)
         warnings += [*ruled.warnings, *undecided]
         for name, split in ruled.splits.items():
-            splits[name] = ruled.source.select(decided.fate == split.distance)
+            eligible = ruled.source.select(decided.fate == split.distance)
+            splits[name] = eligible.at_most(benchmark.most.get(name))
+            if len(splits[name].images) < len(eligible.images):
+                decided = without_undrawn(decided, split.distance, splits[name].images.image_id.tolist())
+        fates.append(decided)
     warnings += [f"split {name!r} has no image" for name, split in splits.items() if not len(split.images)]
     warnings += [*_in_common(splits, benchmark), *_without_boxes(splits, benchmark)]
     joined = Fates.concatenate(fates) if fates else Fates.empty()

@@ -145,6 +145,8 @@ class ClassHierarchy(ABC):
             above = one if one in deepest else deepest[0]
             depth = self._depth_of(above)[1] + 1
             wu_palmer = 2 * depth / (first[above] + second[above] + 2 * depth)
+            if one == other:
+                wu_palmer = 1.0  # the formula gives less where paths of several lengths lead to the root
             leacock_chodorow = math.log(2 * self.depth / (1 + edges))
             if self.scale == "normalised":
                 leacock_chodorow /= math.log(2 * self.depth)

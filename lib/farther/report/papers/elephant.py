@@ -123,6 +123,6 @@ PAPER = Paper(
     {
         "rows Mask R-CNN, RetinaNet and YOLOv2": "detectors are those of params.yaml; their printed values: page "
         "Published",
-        "row Dropout Sampling": "a method, not a detector, here: see mutual_information in docs/methods.md",
+        "row Dropout Sampling": "a run of the adapter `repeated`, where params.yaml has one: see docs/wilderness.md",
     },
 )
