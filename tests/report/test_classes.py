@@ -92,7 +92,9 @@ def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
     rows = [{"name": f"c{n}", "similarity": 1 - n / 30, "objects": 1} for n in range(25)]
     classes = {"by_oodness": {}, "id_up_to": {}, "outcomes": {}, "edges": []}
     classes["similarity"] = {"category": rows, "id_class": []}
-    classes["by_oodness"] = {"msp": {"2": {"images": 1, "regions": 1, "auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}}}
+    classes["by_oodness"] = {
+        "msp": {"2": {"images": 1, "regions": 1, "auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}}
+    }
     classes["id_up_to"] = {"msp": {"0": {"auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}}}
     (group,) = content([make_run({}, {"classes": classes})])["runs"]["net (voc)"]["charts"]
     shown = [row["class"] for row in group.charts[0].spec["data"]["values"]]

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,6 +15,8 @@ from farther.report.pages.papers import PAPERS, content
 from farther.report.papers.table import Sources
 from farther.report.results import read_runs
 from farther.report.settings import Counterpart
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +145,17 @@ def test_class_similarity_has_a_column_per_method_and_three_metrics_in_a_cell(so
     assert near["MSP"] == "50.0 / 27.5 / 50.0"
     assert near["Detections"] == 2
     assert {"T1: OODness 2 and 3", "T2: OODness 3"} <= {row["Dataset"] for row in found["Table VI"]}
+
+
+def test_printed_detection_errors_are_those_at_tpr_95():
+    printed = pl.read_csv(ROOT / "data/published/realistic.csv")
+    assert len(printed) == 48
+    expected = 0.025 + printed["fpr95"] / 2
+    differs = (printed["detection_error95"] - expected).abs() > 0.00016
+    assert printed.filter(differs)["method"].to_list() == ["oodl", "oodl"]
+    # TS is at a large temperature: it ranks as the largest logit does.
+    auroc = printed.pivot("method", index=["table", "dataset"], values="auroc")
+    assert (auroc["temperature_scaling"] - auroc["mls"]).abs().max() < 0.0002
 
 
 def test_openood_has_near_and_far_in_a_cell(sources):
