@@ -212,8 +212,13 @@ def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(who
     run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
     objects, regions, names = run.held_out.objects, run.held_out.regions, run.held_out.names
     kept = run.held_out.above(run.detector.confidence_thresholds)
-    assert [row["k"] for row in found.top_k] == [None, 10, 25, 50, 100]
-    for row in found.top_k:
+    assert [row["k"] for row in found.top_k] == [None, 10, 25, 50, 100, 300, 500]
+    by_k = {row["k"]: row for row in found.top_k}
+    # More dummies only enlarge the number of detections.
+    assert by_k[300]["laece"] == pytest.approx(by_k[100]["laece"] / 3)
+    assert by_k[500]["laece"] == pytest.approx(by_k[100]["laece"] / 5)
+    # The library matches at most 100 detections per image and class.
+    for row in [by_k[k] for k in (None, 10, 25, 50, 100)]:
         k, chosen = row["k"], kept
         if k is not None:
             ranked = sorted(range(len(regions)), key=lambda row: -regions.score[row])
@@ -237,6 +242,22 @@ def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(who
         # One dummy more of one class, where they are odd.
         assert (row["lrp"], row["laece"]) == pytest.approx((expected["lrp"], expected["laece"]), rel=1e-3)
         assert row["detections_per_image"] == pytest.approx(len(both) / len(names))
+
+
+def test_quality_by_confidence_threshold_is_that_of_the_detections_above_it(whole):
+    run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
+    objects, regions, names = run.held_out.objects, run.held_out.regions, run.held_out.names
+    assert [row["threshold"] for row in found.by_threshold] == [0.0, 0.3, 0.5, 0.7, None]
+    for row in found.by_threshold:
+        if row["threshold"] is None:
+            chosen = above_of_class(regions, self_awareness.lrp_thresholds(objects, regions))
+        else:
+            chosen = regions.score >= row["threshold"]
+        above = regions[chosen]
+        expected = self_awareness.evaluate(objects, above)
+        assert (row["lrp"], row["laece"]) == pytest.approx((expected["lrp"], expected["laece"]))
+        assert row["ap"] == pytest.approx(closed_set.evaluate(objects, above)["ap"])
+        assert row["detections_per_image"] == pytest.approx(len(above) / len(names))
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])

@@ -73,7 +73,7 @@ def self_awareness_of(**sections: Any) -> SelfAwarenessResults:
     maps += ("uncertainties", "accuracy", "sweeps")
     empty: dict[str, Any] = {
         **{name: {} for name in (*maps, "thresholds_on_test")},
-        **{name: [] for name in ("map_by_uncertainty", "ablation", "ious", "top_k")},
+        **{name: [] for name in ("map_by_uncertainty", "ablation", "ious", "top_k", "by_threshold")},
         "settings": SelfAwarenessSettings(),
         "detector": SelfAwareDetector({}),
         "reliability": DIAGRAM,

@@ -202,6 +202,7 @@ class SelfAwarenessResults(MetricValues):
     sweeps: dict[str, list[dict[str, float | None]]]
     ious: list[dict[str, float | None]]
     top_k: list[dict[str, Number]]
+    by_threshold: list[dict[str, float | None]]
     thresholds_on_test: dict[str, float | None]
 
 

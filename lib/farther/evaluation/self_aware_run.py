@@ -112,10 +112,18 @@ class SelfAwareRun:
         original = dict(zip(images.names, images.original, strict=True))
         return self.means(matched, draws.of(np.array([original[name] for name in matched.images], dtype=object)))
 
-    def means(self, matched: MatchesByClass, weights: ImageWeights | None) -> dict[str, np.ndarray]:
-        """LRP, LaECE and IDQ of matched detections; see `farther.metrics.self_awareness.by_class`."""
-        iou, protocol = self.asked.iou, self.settings.protocol
-        return self_awareness.means(self_awareness.by_class(matched, iou, protocol, weights))
+    def means(
+        self, matched: MatchesByClass, weights: ImageWeights | None, iou: float | None = None
+    ) -> dict[str, np.ndarray]:
+        """LRP, LaECE and IDQ of matched detections; see `farther.metrics.self_awareness.by_class`.
+
+        Args:
+            matched: Detections that were matched at `iou`.
+            weights: Of the images; each counts once when None.
+            iou: Smallest IoU of a true positive; that of the settings when None.
+        """
+        of_classes = self_awareness.by_class(matched, iou or self.asked.iou, self.settings.protocol, weights)
+        return self_awareness.means(of_classes)
 
     def balanced(self, detector: SelfAwareDetector, *, replicates: bool = False) -> dict[str, Any]:
         """Balanced accuracy of accepting ID test images and rejecting those of all OOD splits together."""

@@ -28,8 +28,11 @@ UNCERTAINTY_BINS = np.linspace(0, 1, 11)
 #: Values of τ that the sensitivity to it is measured at (Figure A.13).
 IOUS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
-#: Numbers of detections per image that are filled up with dummy detections (Figure 5 and Table A.13).
-TOP_K = (10, 25, 50, 100)
+#: Numbers of detections per image that are filled up with dummy detections (Figure 5 a and Table A.13).
+TOP_K = (10, 25, 50, 100, 300, 500)
+
+#: Confidence thresholds for all classes (Figure 5 b and Table A.14); at 0 there is none.
+THRESHOLDS = (0.0, 0.3, 0.5, 0.7)
 
 #: Shares of ID validation images that are accepted, and confidence thresholds, in the curves (Figure A.15).
 KEPT = tuple(np.arange(1, 11) / 10)
@@ -56,7 +59,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         calibrated: Errors with each calibrator and with none (Table 5).
         ablation: Table 7. aggregates: AUROC by aggregate (Table 2). uncertainties: AUROC by uncertainty of detections
             and aggregate (Tables 3 and A.9 to A.11). accuracy: AP and LRP (Tables 6 and A.8). sweeps: Figure A.15.
-            ious: Figure A.13. top_k: Figure 5 and Tables A.13 and A.14.
+            ious: Figure A.13. top_k: Figure 5 a and Table A.13. by_threshold: Figure 5 b and Table A.14.
         thresholds_on_test: LRP-optimal thresholds on ID test images (Figure A.16).
 
     Raises:
@@ -87,6 +90,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         sweeps=_sweeps(run),
         ious=_ious(run),
         top_k=_top_k(run),
+        by_threshold=_by_threshold(run),
         thresholds_on_test=run.clean.lrp_thresholds(iou),
     )
 
@@ -222,53 +226,82 @@ def _ious(run: SelfAwareRun) -> list[dict[str, Any]]:
     rows = []
     for iou in IOUS:
         found, raw = (
-            plain(self_awareness.means(self_awareness.by_class(run.clean.match(iou, kept, confidence), iou)))
-            for confidence in (score, None)
+            plain(run.means(run.clean.match(iou, kept, confidence), None, iou)) for confidence in (score, None)
         )
         rows.append({"iou": iou, "lrp": found["lrp"], "laece": found["laece"], "laece_before": raw["laece"]})
     return rows
 
 
 def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
-    """LRP, LaECE and AP of validation images whose detections are filled up to k by dummies of confidence 0, and
-    without. AP, whose interval ends at `ap_low` and `ap_high`, does not depend on dummies, which are ranked last.
+    """Validation images whose detections are filled up to k by dummies of confidence 0, and without (Table A.13).
 
-    The dummies of an image are spread evenly over the classes: the expectation of the paper's random ones. They are
-    false positives in the lowest bin, whose confidence and IoU are 0, so they only enlarge counts.
+    The dummies of an image are spread evenly over the classes: the expectation of the paper's random ones.
     """
-    images, iou = run.held_out, run.asked.iou
-    draws = run.settings.draws(images.names)
-    rows = []
-    for k in (None, *TOP_K):
-        kept = images.above(run.detector.confidence_thresholds) if k is None else _is_first(images.regions, k)
-        matched, count = images.match(iou, kept), int(kept.sum())
-        dummies = 0.0 if k is None else (k * len(images.names) - count) / len(matched)
-        lrp, laece = [], []
-        for one in matched.values():
-            detected, true = len(one.score) + dummies, int(one.is_true.sum())
-            if one.positives:
-                misplaced = float((1 - one.quality[one.is_true]).sum()) / (1 - iou)
-                wrong = detected - true + one.positives - true
-                lrp.append((wrong + misplaced) / (wrong + true))
-            if detected or run.settings.protocol == "published-code":  # see `farther.metrics.self_awareness.evaluate`
-                binned = self_awareness.in_a_bin(one.score, run.settings.protocol)
-                score, gap = one.score[binned], (one.score - one.quality)[binned]
-                gaps = np.bincount(self_awareness.bin_of(score), gap, self_awareness.BINS)
-                laece.append(float(np.abs(gaps).sum()) / max(detected, 1))
-        ap = average_precision(images, draws, kept)
-        low, high = ap.intervals.get("ap") or (None, None)
-        rows.append(
-            {
-                "k": k,
-                "detections_per_image": count / max(len(images.names), 1) if k is None else k,
-                "lrp": float(np.mean(lrp)) if lrp else None,
-                "laece": float(np.mean(laece)) if laece else None,
-                "ap": ap.values["ap"],
-                "ap_low": low,
-                "ap_high": high,
-            }
-        )
+    images = run.held_out
+    above_thresholds = images.above(run.detector.confidence_thresholds)
+    rows = [{"k": None, **_quality(run, above_thresholds)}]
+    for k in TOP_K:
+        most_confident = _is_first(images.regions, k)
+        dummies = k * len(images.names) - int(most_confident.sum())
+        rows.append({"k": k, **_quality(run, most_confident, dummies), "detections_per_image": k})
     return rows
+
+
+def _by_threshold(run: SelfAwareRun) -> list[dict[str, Any]]:
+    """Validation images by the confidence threshold of their detections (Figure 5 b and Table A.14).
+
+    `threshold` is None for the LRP-optimal thresholds of the classes, and 0 for all detections.
+    """
+    images = run.held_out
+    scores = images.regions.score
+    rows = [{"threshold": threshold, **_quality(run, scores >= threshold)} for threshold in THRESHOLDS]
+    lrp_optimal = images.above(images.lrp_thresholds(run.asked.iou))
+    rows.append({"threshold": None, **_quality(run, lrp_optimal)})
+    return rows
+
+
+def _quality(run: SelfAwareRun, kept: np.ndarray, dummies: int = 0) -> dict[str, float | None]:
+    """LRP, LaECE and AP of validation images, uncalibrated.
+
+    Dummies are false positives in the lowest bin, whose confidence and IoU are 0, so they only enlarge counts. They do
+    not change AP, in which they are ranked last.
+
+    Args:
+        run: The run.
+        kept: The regions that count, ndarray of shape (N,), bool.
+        dummies: Number of dummy detections in all images.
+
+    Returns:
+        detections_per_image, without dummies; lrp, laece, ap, and the ends `ap_low` and `ap_high` of its interval.
+    """
+    images, iou, protocol = run.held_out, run.asked.iou, run.settings.protocol
+    matched = images.match(iou, kept)
+    dummies_per_class = dummies / max(len(matched), 1)
+    lrp, laece = [], []
+    for matches in matched.values():
+        detections = len(matches.score) + dummies_per_class
+        true = int(matches.is_true.sum())
+        if matches.positives:
+            misplaced = float((1 - matches.quality[matches.is_true]).sum()) / (1 - iou)
+            wrong = detections - true + matches.positives - true
+            lrp.append((wrong + misplaced) / (wrong + true))
+        if detections or protocol == "published-code":  # see `farther.metrics.self_awareness.evaluate`
+            binned = self_awareness.in_a_bin(matches.score, protocol)
+            score = matches.score[binned]
+            gap = score - matches.quality[binned]
+            gap_per_bin = np.bincount(self_awareness.bin_of(score), gap, self_awareness.BINS)
+            laece.append(float(np.abs(gap_per_bin).sum()) / max(detections, 1))
+
+    ap = average_precision(images, run.settings.draws(images.names), kept)
+    low, high = ap.intervals.get("ap") or (None, None)
+    return {
+        "detections_per_image": int(kept.sum()) / max(len(images.names), 1),
+        "lrp": float(np.mean(lrp)) if lrp else None,
+        "laece": float(np.mean(laece)) if laece else None,
+        "ap": ap.values["ap"],
+        "ap_low": low,
+        "ap_high": high,
+    }
 
 
 def _is_first(regions: Regions, k: int) -> np.ndarray:
