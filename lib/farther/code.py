@@ -365,7 +365,7 @@ def _parse(source: SourceFile) -> ModuleSyntax | None:
     try:
         return module_syntax(source.path, source.module)
     except (ImportError, SyntaxError, ValueError):
-        if source.label.startswith(OUTSIDE):  # whoever imports it will say so
+        if source.label.startswith(OUTSIDE):  # importing it raises the same error
             return None
         raise
 

@@ -218,7 +218,7 @@ def read_record(file: Path) -> Record:
     try:
         return check(Record, read_json(file), file)
     except DataError:
-        advice = "delete it, and what it records is made again"
+        advice = "delete it, and its outputs are made again"
         raise DataError(f"not a record of kept outputs: {advice}", file=file) from None
 
 

@@ -92,8 +92,10 @@ def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
     assert "and nothing flagged. Measured" in said
 
 
-def test_a_run_that_nothing_was_chosen_for_is_left_out(tmp_path):
-    assert deploy.content([run_of({"one": {}})], tmp_path)["runs"] == {}
+def test_a_run_that_nothing_was_chosen_for_is_named(tmp_path):
+    page = deploy.content([run_of({"one": {}})], tmp_path)
+    assert page["runs"] == {}
+    assert page["not_chosen"] == ["net"]
 
 
 def test_a_damaged_choice_names_the_file(tmp_path):

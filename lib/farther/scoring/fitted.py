@@ -62,7 +62,11 @@ def read_entries(folder: Path) -> FittedEntries:
     if not file.is_file():
         problem = f"the file does not exist: run `dvc repro fit@{folder.name}`, or `dvc pull`"
         raise DataError(problem, file=file)
-    return check(FittedEntries, read_json(file), file)
+    try:
+        return check(FittedEntries, read_json(file), file)
+    except DataError as error:
+        problem = f"{error.problem}. Delete the file and run `dvc repro fit@{folder.name}`, or `dvc pull`"
+        raise DataError(problem, file=file, field=error.field) from None
 
 
 def applicable(folder: Path, entries: FittedEntries) -> list[FittedEntry]:

@@ -86,7 +86,9 @@ def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
     )
     reached = sum(one.choice.reached for _, one in found.values() if one.choice is not None)
     verb = "has" if reached == 1 else "have"
+    not_chosen = [run.name for title, (run, _) in files.items() if title not in found]
     return {
+        "not_chosen": not_chosen,
         "message": f"{reached} of {len(found)} detectors {verb} a setting within the budget.",
         "overview": _listing(caption, rows, "Detector"),
         "budgets": list(dict.fromkeys(limits(one.budget) for _, one in found.values())),
