@@ -65,8 +65,8 @@ def read_entries(folder: Path) -> FittedEntries:
     try:
         return check(FittedEntries, read_json(file), file)
     except DataError as error:
-        problem = f"{error.problem}. Delete the file and run `dvc repro fit@{folder.name}`, or `dvc pull`"
-        raise DataError(problem, file=file, field=error.field) from None
+        advice = f"delete the file and run `dvc repro fit@{folder.name}`, or `dvc pull`"
+        raise DataError(f"{error.problem} ({advice})", file=file, row=error.row, field=error.field) from None
 
 
 def applicable(folder: Path, entries: FittedEntries) -> list[FittedEntry]:
