@@ -120,7 +120,7 @@ class BenchmarkImages:
             raise self._ambiguous(source, name, numbers)
         return numbers
 
-    def _lookups(self, source: DetectionsSource) -> Iterator[Lookup]:
+    def _lookups(self, source: DetectionsSource) -> Iterator[NamedImages]:
         """Lookups of the images that a source serves, one per dataset."""
         scope = self._scopes.of(source)
         if scope == "split":
@@ -132,23 +132,23 @@ class BenchmarkImages:
             yield from self._lookups_of_all.values()
 
     @cached_property
-    def _lookups_of_all(self) -> dict[str, Lookup]:
+    def _lookups_of_all(self) -> dict[str, NamedImages]:
         """The lookup of each dataset's images."""
         return self._lookups_by_dataset(range(len(self._images)))
 
     @cached_property
-    def _lookups_of_splits(self) -> dict[str, dict[str, Lookup]]:
+    def _lookups_of_splits(self) -> dict[str, dict[str, NamedImages]]:
         """The lookups of each split's images, by dataset."""
         lookups = {}
         for split, numbers in self._numbers_by_split.items():
             lookups[split] = self._lookups_by_dataset(numbers.tolist())
         return lookups
 
-    def _lookups_by_dataset(self, numbers: Sequence[int]) -> dict[str, Lookup]:
+    def _lookups_by_dataset(self, numbers: Sequence[int]) -> dict[str, NamedImages]:
         numbers_by_dataset: dict[str, list[int]] = {}
         for number in numbers:
             numbers_by_dataset.setdefault(self._images[number].dataset, []).append(number)
-        return {dataset: Lookup(self._images, some) for dataset, some in numbers_by_dataset.items()}
+        return {dataset: NamedImages(self._images, some) for dataset, some in numbers_by_dataset.items()}
 
     def _by_folder(self, name: str, numbers: list[int]) -> list[int]:
         """Of some images those whose folders above the dataset's own agree best with those of a name.
@@ -278,7 +278,7 @@ class ImagePlaces:
         return is_placed
 
 
-class Lookup:
+class NamedImages:
     """Finds images of one dataset by the names that sources give them.
 
     Args:
