@@ -42,7 +42,7 @@ class World:
             file=[file.format(i) for i in image_ids],
             width=size,
             height=size,
-            digest=["-"] * len(image_ids),
+            digest=[f"{dataset}/{image_id}" for image_id in image_ids],
         )
         images.write(self.root / "splits" / split / "images.parquet")
 
@@ -193,6 +193,49 @@ def test_files_called_after_a_split_or_a_dataset_serve_only_that(world):
     np.testing.assert_allclose(found["far"].score, [0.1])
     np.testing.assert_allclose(found["test"].score, [0.2])
     np.testing.assert_allclose(Regions.read(world.root / "regions" / "other").score, [0.2])
+
+
+SAME_IDS = {
+    "numbers": (
+        ["7", "8"],
+        r"'7' may be 'val2017/000000000007\.jpg' of dataset coco \(split far\) or 'own/7\.jpg' of dataset own "
+        r"\(split other\): give one file of detections per dataset, called coco\.json and own\.json, in one folder, or "
+        r"name the images by `file_name`",
+    ),
+    "texts": (
+        ["2007_1", "8"],
+        r"'2007_1' may be 'own/2007_1\.jpg' of dataset own \(split other\) or 'JPEGImages/2007_1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("image_ids", "message"), SAME_IDS.values(), ids=SAME_IDS)
+def test_an_id_that_two_datasets_have_is_refused_with_both_images(world, image_ids, message):
+    world.add_split("other", "own", image_ids, "own/{}.jpg")
+    with pytest.raises(DataError, match=r"results\.json: field 'image_id': " + message):
+        world.results([*BOTH, detection(8)])
+
+
+def test_an_id_that_two_subsets_of_a_dataset_have_asks_for_a_file_of_each_split(world):
+    world.add_split("other", "coco", ["000000000007"], "train2017/{}.jpg")
+    with pytest.raises(DataError, match=r"give one file of detections per split, called far\.json and other\.json, in"):
+        world.results(BOTH)
+
+
+def test_a_detection_of_an_image_of_two_splits_is_in_both(world):
+    world.add_split("other", "coco", ["000000000007"], "val2017/{}.jpg")
+    assert len(world.results(BOTH)["far"]) == 1
+    assert len(Regions.read(world.root / "regions" / "other")) == 1
+
+
+def test_detections_of_id_images_alone_serve_no_ood_images(world):
+    world.add_split("far", "coco", ["1", "2"], "val2017/{}.jpg")
+    world.add_split("test", "voc", ["1", "2"], "JPEGImages/{}.jpg")
+    with pytest.raises(DataError, match=r"'1' may be 'val2017/1\.jpg' of dataset coco .* or 'JPEGImages/1\.jpg' of "):
+        world.results([detection(1), detection(2)])
+    world.add_split("test", "voc", ["101", "102"], "JPEGImages/{}.jpg")
+    with pytest.raises(DataError, match=r"no image of split 'far' is in the detections\. They name '101', '102'"):
+        world.results([detection(101), detection(102)])
 
 
 def test_one_image_in_two_files_is_refused(world):

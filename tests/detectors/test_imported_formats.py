@@ -1,6 +1,7 @@
 """Files of detections as each library writes them give the tables of the same detections as COCO results."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -199,20 +200,26 @@ class World:
     """One split of three images."""
 
     def __init__(self, root):
-        self.root, self.lines = root, []
+        self.root, self.lines, self.roots = root, [], {}
         self.write_split("test", FILES, ["a", "b", "c"])
 
-    def write_split(self, split, files, image_ids):
+    def write_split(self, split, files, image_ids, dataset="d", digests=None):
         n = len(files)
         images = Images(
-            image_id=image_ids, dataset=["d"] * n, file=files, width=[WIDTH] * n, height=[HEIGHT] * n, digest=["-"] * n
+            image_id=image_ids,
+            dataset=[dataset] * n,
+            file=files,
+            width=[WIDTH] * n,
+            height=[HEIGHT] * n,
+            digest=digests or [f"{dataset}/{file}" for file in files],
         )
         images.write(self.root / "splits" / split / "images.parquet")
 
     def run(self, weights, adapter="detections", **params):
         params = {"classes": CLASSES, "categories": dict(enumerate(CLASSES)), "weights": weights, **params}
         made = detectors.create(adapter, **params)
-        import_splits(made, self.root / "splits", self.root / "regions", self.root / "work", log=self.lines.append)
+        folders = self.root / "splits", self.root / "regions", self.root / "work"
+        import_splits(made, *folders, roots=self.roots, log=self.lines.append)
         return Regions.read(self.root / "regions/test")
 
 
@@ -267,6 +274,67 @@ def test_a_name_without_ending_that_fits_two_files_is_refused(world):
     assert world.run(world.root / "found.csv").image_id.tolist() == ["y"]
 
 
+@pytest.mark.parametrize("write", FORMATS, ids=lambda write: write.__name__)
+def test_a_name_that_two_datasets_have_is_refused_with_both_images_and_what_to_write(world, write):
+    world.write_split("far", FILES, ["u", "v", "w"], "ood")
+    adapter = "coco_results" if write is coco else "detections"
+    params = FORMATS.get(write, {})
+    with pytest.raises(DataError, match=r"may be 'street/001\.jpg' of dataset ood \(split far\) or ") as error:
+        world.run(write(world.root), adapter, **params)
+    assert re.search(
+        r"or 'street/001\.jpg' of dataset d \(split test\): give one (file|folder) of detections per dataset, called "
+        r"ood(\.\w+)? and d(\.\w+)?, in one folder",
+        str(error.value),
+    )
+
+
+def test_a_file_of_detections_for_each_dataset_serves_its_images_alone(world):
+    world.write_split("far", FILES, ["u", "v", "w"], "ood")
+    head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat"
+    (world.root / "csv").mkdir()
+    (world.root / "csv/d.csv").write_text(f"{head}\nstreet/001.jpg,{line},0.5")
+    (world.root / "csv/ood.csv").write_text(f"{head}\nstreet/001.jpg,{line},0.25\npark/003.png,{line},0.25")
+    assert world.run(world.root / "csv").image_id.tolist() == ["a"]
+    far = Regions.read(world.root / "regions/far")
+    assert (far.image_id.tolist(), far.score.tolist()) == (["u", "w"], [0.25, 0.25])
+
+
+def test_folders_of_the_datasets_tell_equal_names_apart(world):
+    world.write_split("far", FILES, ["u", "v", "w"], "ood")
+    world.roots = {"d": world.root / "pictures/id", "ood": world.root / "pictures/ood"}
+    head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat,0.5"
+    names = ["id/street/001.jpg", f"{world.root}/pictures/ood/street/001.jpg", "C:\\ood\\park\\003.png"]
+    (world.root / "found.csv").write_text("\n".join([head, *(f"{name},{line}" for name in names)]))
+    assert world.run(world.root / "found.csv").image_id.tolist() == ["a"]
+    assert Regions.read(world.root / "regions/far").image_id.tolist() == ["u", "w"]
+
+
+def test_a_name_with_the_folder_of_another_dataset_means_no_image_of_this_one(world):
+    world.write_split("far", FILES[1:], ["v", "w"], "ood")  # without the first image, which rules removed
+    world.roots = {"d": world.root / "pictures/id", "ood": world.root / "pictures/ood"}
+    head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat,0.5"
+    names = ["ood/street/001.jpg", "id/street/002.jpg", "ood/street/002.jpg"]
+    (world.root / "found.csv").write_text("\n".join([head, *(f"{name},{line}" for name in names)]))
+    assert world.run(world.root / "found.csv").image_id.tolist() == ["b"]
+    assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as 'ood/street/001.jpg')"
+
+
+def test_one_picture_in_two_datasets_or_splits_has_its_detections_in_both(world):
+    world.write_split("test", FILES, ["a", "b", "c"], "d", ["1", "2", "3"])
+    world.write_split("far", FILES, ["u", "v", "w"], "ood", ["1", "2", "3"])
+    world.write_split("mixed", FILES, ["a", "b", "c"], "d", ["1", "2", "3"])
+    assert world.run(supervision_csv(world.root)).image_id.tolist() == ["a", "a", "c"]
+    assert Regions.read(world.root / "regions/far").image_id.tolist() == ["u", "u", "w"]
+    assert Regions.read(world.root / "regions/mixed").image_id.tolist() == ["a", "a", "c"]
+
+
+def test_names_in_another_unicode_form_or_with_backslashes_are_found(world):
+    world.write_split("test", ["stra\u00dfe/caf\u00e9.jpg"], ["a"])
+    name = "stra\u00dfe\\cafe\u0301.jpg"
+    (world.root / "found.csv").write_text(f"file,x1,y1,x2,y2,label,score\n{name},0,0,1,1,cat,0.5", encoding="utf-8")
+    assert world.run(world.root / "found.csv").image_id.tolist() == ["a"]
+
+
 def test_a_file_per_split_serves_that_split_and_unknown_images_are_counted(world):
     world.write_split("far", ["001.jpg"], ["z"])
     head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat"
@@ -284,7 +352,10 @@ def test_the_check_of_doctor_counts_detections_of_no_split(world):
     made = detectors.create("detections", weights=supervision_csv(world.root), classes=CLASSES)
     scopes = Scopes(frozenset(["test"]), frozenset(["d"]))
     found = check_import(made, {"test": images}, scopes, world.root / "rows")
-    assert found == "3 detections; 1 detection ignored: not in any split (images: 1, as '/data/park/003.png')"
+    assert found == (
+        "3 detections; 1 of 2 images of test have no detection, as 'street/002.jpg'; 1 detection ignored: not in any "
+        "split (images: 1, as '/data/park/003.png')"
+    )
 
 
 HEAD = "file,xmin,ymin,xmax,ymax,class,score\n"

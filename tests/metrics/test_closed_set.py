@@ -96,12 +96,75 @@ def test_a_class_without_objects_is_left_out_of_the_mean(objects, regions):
     assert metrics["per_class"]["dog"] == {"ap": None, "ap50": None, "ar": None, "objects": 0}
 
 
-def test_a_difficult_object_is_treated_as_a_crowd(world):
-    objects, regions = world(9)
-    marked = Objects(
-        **{**objects.columns(), "is_crowd": np.zeros(len(objects), bool), "is_difficult": objects.is_crowd}
-    )
-    assert closed_set.evaluate(marked, regions) == closed_set.evaluate(objects, regions)
+def marked_difficult(objects, rows):
+    """The same objects, none of them a crowd, some of them difficult."""
+    is_difficult = np.zeros(len(objects), bool)
+    is_difficult[rows] = True
+    return Objects(**{**objects.columns(), "is_crowd": np.zeros(len(objects), bool), "is_difficult": is_difficult})
+
+
+@pytest.mark.parametrize(
+    ("box", "if_difficult", "if_crowd"),
+    [
+        ([110, 110, 120, 120], 0.5, 1),  # IoU 0.01, all of it inside
+        ([100, 100, 200, 150], 1, 1),  # IoU 0.5
+        ([100, 100, 200, 149], 0.5, 1),  # IoU 0.49
+        ([150, 100, 250, 200], 0.5, 1),  # IoU 1/3, half of it inside
+        ([151, 100, 251, 200], 0.5, 0.5),  # IoU 49/151, 0.49 of it inside
+    ],
+)
+def test_a_difficult_object_ignores_by_iou_and_a_crowd_by_the_share_inside(
+    objects, regions, box, if_difficult, if_crowd
+):
+    rows = ("a", [0, 0, 10, 10], "cat"), ("a", [100, 100, 200, 200], "cat")
+    found = regions(("a", [0, 0, 10, 10], 0.5), ("a", box, 0.9))
+    # A false detection before the true one halves the precision at every recall.
+    difficult = marked_difficult(objects(*rows), [1])
+    assert closed_set.evaluate(difficult, found)["ap50"] == pytest.approx(if_difficult)
+    crowd = objects(rows[0], (*rows[1], True))
+    assert closed_set.evaluate(crowd, found)["ap50"] == pytest.approx(if_crowd)
+
+
+def average_precision_of_voc(objects, regions, name):
+    """AP of a class at IoU 0.5 as Pascal VOC's development kit has it since 2010.
+
+    A detection belongs to the object that it overlaps most, and is ignored where that one is difficult, as are any
+    number of detections of it.
+    """
+    counted = np.sum((objects.category == name) & ~objects.is_difficult)
+    taken = set()
+    is_true = []
+    of_class = np.flatnonzero(np.array(regions.classes, dtype=object)[regions.label] == name)
+    for row in of_class[np.argsort(-regions.score[of_class], kind="stable")]:
+        rivals = np.flatnonzero((objects.image_id == regions.image_id[row]) & (objects.category == name))
+        overlap = boxes.overlaps(np.repeat(regions.box[[row]], len(rivals), axis=0), objects.box[rivals])
+        best = None
+        if len(rivals) and overlap.max() >= 0.5:
+            best = rivals[overlap.argmax()]
+        if best is not None and objects.is_difficult[best]:
+            continue
+        is_true.append(best is not None and best not in taken)
+        taken.add(best)
+    true = np.cumsum(is_true)
+    recall = np.concatenate([[0], true / counted])
+    precision = true / np.arange(1, len(true) + 1)
+    envelope = np.maximum.accumulate(precision[::-1])[::-1]
+    return np.sum(np.diff(recall) * envelope)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_difficult_objects_are_those_of_vocs_development_kit(world, seed):
+    objects, regions = world(seed, images=30, objects=2, regions=30)
+    # One object per image and class: which of two a detection belongs to is another question.
+    place = np.array([f"{image} {name}" for image, name in zip(objects.image_id, objects.category, strict=True)])
+    _, first = np.unique(place, return_index=True)
+    difficult = marked_difficult(objects[np.sort(first)], slice(None, None, 3))
+    distinct = regions.with_columns(score=np.random.default_rng(seed).permutation(len(regions)) / len(regions))
+    matched = closed_set.ClosedSet.of(difficult, distinct).match([0.5])
+    expected = [average_precision_of_voc(difficult, distinct, name) for name in distinct.classes]
+    assert matched.average_precision(points=None)[0, :, 0].tolist() == pytest.approx(expected, abs=1e-12)
+    every = marked_difficult(difficult, [])
+    assert expected != pytest.approx([average_precision_of_voc(every, distinct, name) for name in distinct.classes])
 
 
 def test_without_objects_all_is_none_and_without_detections_nothing_is_found(objects, regions):

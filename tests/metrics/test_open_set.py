@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import closed_set, open_set
+from farther.metrics.errors import error_diagnosis
 from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.tables import Objects, Regions
@@ -439,6 +440,28 @@ def test_one_more_crowd_lowers_no_metric(world, seed):
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert after["fp_u"] <= before["fp_u"]
     assert after["ap_u"] >= before["ap_u"] - 1e-12  # sums of the same numbers in another order
+
+
+@pytest.mark.parametrize(
+    ("box", "if_difficult", "if_crowd"),
+    [
+        ([10, 10, 20, 20], "false_unknown", "ignored"),  # IoU 0.01, all of it inside
+        ([0, 0, 100, 50], "ignored", "ignored"),  # IoU 0.5
+        ([0, 0, 100, 49], "false_unknown", "ignored"),  # IoU 0.49
+        ([51, 0, 151, 100], "false_unknown", "false_unknown"),  # IoU 49/151, 0.49 of it inside
+    ],
+)
+def test_a_difficult_object_ignores_by_iou_and_a_crowd_by_the_share_inside(
+    objects, regions, box, if_difficult, if_crowd
+):
+    found = regions(("a", box, 0.9))
+    difficult = objects(("a", FIRST, "fox")).with_columns(is_difficult=[True])
+    for table, expected in ((difficult, if_difficult), (objects(("a", FIRST, "fox", True)), if_crowd)):
+        of_regions, of_objects = OpenSetSplit.of(table, found).match(flags(1)).tables(found)
+        assert of_regions.outcome.tolist() == [expected]
+        assert of_objects.outcome.tolist() == ["not_counted"]
+        causes = error_diagnosis.diagnose(table, found, {"cat": 0.5}, error_diagnosis.Diagnosis(touch=0.5))
+        assert causes.tolist() == ["ignored" if expected == "ignored" else "background"]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -93,11 +93,18 @@ def test_an_unknown_rule_is_refused(case, rule):
         operating_threshold.choose(*case, rule)
 
 
-def test_nothing_to_choose_from_is_an_error_that_offers_a_number(objects, regions):
-    with pytest.raises(DataError, match="give a number"):
+def test_nothing_to_choose_from_is_an_error_that_says_why(objects, regions):
+    with pytest.raises(DataError, match="chosen without objects; give a number"):
         operating_threshold.choose(objects(), regions())
-    with pytest.raises(DataError, match="give a number"):
-        operating_threshold.choose(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.5)))
+    with pytest.raises(DataError, match="1 objects, but no detection of a known class; those with a conf"):
+        operating_threshold.choose(objects(("a", FIRST, "cat")), regions())
+    with pytest.raises(DataError, match=r"no object is of a class of the detector \('cat', 'dog', …\); .* of 'hound'"):
+        operating_threshold.choose(objects(("a", FIRST, "hound")), regions(("a", FIRST, 0.5)))
+    for rule in ("best_f1", "best_map"):
+        with pytest.raises(DataError, match=r"overlap 0 of 1 objects .*: boxes are in other coordinates") as error:
+            operating_threshold.choose(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.5)), rule)
+        assert "Objects have [0, 0, 10, 10] in 'a'; detections have [80, 80, 90, 90] in 'a'" in str(error.value)
+        assert "give a number" not in str(error.value)
     assert operating_threshold.choose(objects(), regions(), 0.5)["threshold"] == 0.5
 
 

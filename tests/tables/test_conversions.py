@@ -5,14 +5,18 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 import supervision
 import torch
+from safetensors.torch import save_file
+from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
 from ultralytics.engine.results import Results
 
 from farther.errors import DataError
 from farther.tables import Objects, Regions
+from farther.tables.arrays import read_arrays
 
 BOXES = [[1.0, 2.0, 11.0, 22.0], [3.0, 4.0, 9.0, 8.0]]
 
@@ -154,3 +158,60 @@ def test_plain_arrays_and_tensors_become_regions_with_all_that_scores_read():
     assert (named.image_id.tolist(), named.classes, named.has("logits")) == (["a", "a"], ("0", "1"), False)
     with pytest.raises(DataError, match="expected logits, labels, or both"):
         Regions.from_arrays(features=features)
+
+
+def test_names_that_occur_twice_get_their_number_as_in_the_adapter_detr():
+    categories = FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"]
+    output = {"boxes": torch.tensor(BOXES), "scores": torch.tensor([0.9, 0.4]), "labels": torch.tensor([18, 17])}
+    regions = Regions.from_torchvision([output], ["a"], categories)
+    check(regions, ["a", "a"])
+    assert len(regions.classes) == len(set(regions.classes)) == 91
+    assert regions.classes[11:14] == ("fire hydrant", "N/A 12", "stop sign")
+    id2label = dict(enumerate(["N/A", "cat", "dog", "N/A"]))
+    output["labels"] = torch.tensor([2, 1])
+    regions = Regions.from_transformers([output], ["a"], id2label)
+    check(regions, ["a", "a"])
+    assert regions.classes == ("N/A 0", "cat", "dog", "N/A 3")
+    made = supervision.Detections(xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([2, 1]))
+    assert Regions.from_supervision(made, ["a"], list(id2label.values())).classes == regions.classes
+    assert Regions.from_dicts([output], list(id2label.values())).classes == regions.classes
+    assert Regions.from_arrays(np.eye(4), classes=list(id2label.values())).classes == regions.classes
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+def test_tensors_in_short_types_become_float32(dtype):
+    logits = torch.tensor([[0.5, 2.0], [1.0, -4.0]], requires_grad=True).to(dtype)
+    scores = torch.tensor([0.5, 0.25]).to(dtype)
+    made = Regions.from_arrays(logits, logits, scores=scores, last_layer=(logits, logits[0]))
+    assert made.logits.dtype == made.score.dtype == made.weight.dtype == np.float32
+    assert made.logits.tolist() == made.features.tolist() == [[0.5, 2], [1, -4]]
+    assert made.score.tolist() == [0.5, 0.25]
+    output = {
+        "boxes": torch.tensor([[0, 0, 16, 8.0]]).to(dtype),
+        "scores": torch.tensor([0.5]).to(dtype),
+        "labels": torch.tensor([0]),
+        "logits": logits[:1],
+    }
+    of_dicts = Regions.from_dicts([output], ["cat", "dog"])
+    assert (of_dicts.box.tolist(), of_dicts.logits.tolist()) == ([[0, 0, 16, 8]], [[0.5, 2]])
+    columns = {"box": output["boxes"], "score": output["scores"], "label": output["labels"], "logits": logits[:1]}
+    for made in (
+        Regions.from_transformers([output], ["a"], {0: "cat"}),
+        Regions(image_id=["a"], region_id=[0], **columns),
+    ):
+        assert (made.box.dtype, made.box.tolist(), made.score.tolist()) == (np.float32, [[0, 0, 16, 8]], [0.5])
+
+
+def test_arrays_of_jax_in_bfloat16_become_float32():
+    logits = np.array([[0.5, 2.0]]).astype(ml_dtypes.bfloat16)
+    assert Regions.from_arrays(logits).logits.tolist() == [[0.5, 2]]
+
+
+def test_a_file_of_weights_in_bfloat16_is_read(tmp_path):
+    weight = torch.tensor([[1.5, -2.0, 3.25]])
+    file = tmp_path / "layer.safetensors"
+    save_file({"weight": weight.bfloat16(), "bias": weight[0].half(), "step": torch.tensor(7)}, file)
+    arrays = read_arrays(file)
+    assert arrays["weight"].tolist() == weight.tolist()
+    assert (arrays["weight"].dtype, arrays["bias"].dtype) == (np.float32, np.float16)
+    assert int(arrays["step"]) == 7

@@ -60,7 +60,7 @@ def test_a_header_field_of_another_type_is_named(folder, field, value, named):
             {"background_index": 0, "unknown_columns": [0]},
             "field 'unknown_columns': expected different columns from 0 to 1",
         ),
-        ({"classes": ["a", "a"]}, "field 'classes': a class is listed twice"),
+        ({"classes": ["a", "a"]}, "field 'classes': the class 'a' is listed twice"),
         ({"classes": ["a", "b", "c"]}, r"field 'weight': expected 3, one per class, found shape \(2, 3\)"),
     ],
 )

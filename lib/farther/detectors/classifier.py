@@ -24,7 +24,6 @@ from farther.detectors.networks.weights import (
     as_names,
     fill,
     json_field,
-    numbered,
     read_metadata,
     read_weights,
     write_checkpoint,
@@ -34,6 +33,7 @@ from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier
 from farther.errors import DataError, ParameterError, choose, shorten
 from farther.images.bounds import network_errors
 from farther.registry import STRICT, build
+from farther.tables.header import numbered
 
 FORMAT = "farther.classifier"
 

@@ -14,9 +14,11 @@ from pydantic.dataclasses import dataclass
 from farther.detectors.base import register
 from farther.detectors.imported.base import DetectionsSource, Place, Placed
 from farther.detectors.imported.classes import ImportedClasses
+from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import (
     OPTIONAL_FIELDS,
     Detection,
+    Key,
     Record,
     check_fields,
     checked_records,
@@ -36,11 +38,11 @@ class _Named(Record):
 
 
 class _Image(_Named):
-    id: int | str
+    id: Key
 
 
 class _Category(Record):
-    id: int | str
+    id: Key
     name: str
 
 
@@ -180,8 +182,13 @@ def _images(annotations: Path) -> dict[int | str, str]:
 
 def _categories(annotations: Path) -> dict[int, str]:
     """Name of each category by its number."""
-    categories = (one for _, found in _records(annotations, list[_Category], "categories") for one in found)
-    return {one["id"]: one["name"] for one in categories if isinstance(one["id"], int)}
+    names = {}
+    for _, categories in _records(annotations, list[_Category], "categories"):
+        for category in categories:
+            number = whole_number(category["id"])
+            if number is not None:
+                names[number] = category["name"]
+    return names
 
 
 def _records(path: Path, kind: Any, key: str | None = None) -> Iterator[tuple[int, list[Any]]]:

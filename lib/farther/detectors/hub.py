@@ -19,12 +19,13 @@ from torch import Tensor
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.base import Detector
-from farther.detectors.networks.weights import numbered, refuse_misfit
+from farther.detectors.networks.weights import refuse_misfit
 from farther.errors import DataError, ParameterError, first_line
 from farther.images.bounds import MOST, check_description, network_errors
 from farther.registry import STRICT
 from farther.tables.documents import read_json
 from farther.tables.files import inside, is_file, is_present, regular_file
+from farther.tables.header import numbered
 
 CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -125,7 +125,9 @@ class ParquetRegions(Imported):
         if "image_id" not in frame.columns:
             raise DataError("the column is missing", file=place.file, field="image_id")
         read = [c.name for c in Regions.COLUMNS if not c.optional or self.columns is None or c.name in self.columns]
-        return {name: frame[name] for name in read if name in frame.columns and name != "region_id"}
+        columns = {name: frame[name] for name in read if name in frame.columns and name != "region_id"}
+        columns["image_id"] = _as_texts(frame["image_id"])
+        return columns
 
     @cached_property
     def _sources(self) -> list[DetectionsSource]:
@@ -139,6 +141,15 @@ class ParquetRegions(Imported):
         if not folders:
             raise DataError("no detections here: expected files *.parquet, or folders of them", file=self.weights)
         return [DetectionsSource(folder.name if len(folders) > 1 else "", folder) for folder in folders]
+
+
+def _as_texts(image_id: pl.Series) -> pl.Series:
+    """Ids of images as text; numbers, as pandas stores them, without a fraction of zero."""
+    if image_id.dtype.is_float() and (image_id == image_id.round()).all():
+        image_id = image_id.cast(pl.Int64)
+    if image_id.dtype.is_integer():
+        return image_id.cast(pl.String)
+    return image_id
 
 
 def _described(path: Path) -> tuple[dict[str, Any], Header | None]:

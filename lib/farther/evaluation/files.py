@@ -55,9 +55,14 @@ class RunSplit:
         return self._stored if threshold <= 0 else self._stored.above(threshold)
 
     @property
+    def table(self) -> Images:
+        """All images of the split, with their sizes."""
+        return Images.read(self._files["images"])
+
+    @property
     def files(self) -> dict[str, str]:
         """The file of each readable image."""
-        images = Images.read(self._files["images"])
+        images = self.table
         return {name: file for name, file in zip(images.image_id, images.file, strict=True) if name in self.images}
 
     @cached_property

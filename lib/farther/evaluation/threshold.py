@@ -43,7 +43,7 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
     split = RunSplit(files, settings.split)
     regions = split.regions()
     try:
-        chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
+        chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance, split.table)
     except DataError as error:
         raise DataError(error.problem, file=split.source) from None
     true_classes(split.objects, regions).write(files.truth)

@@ -44,7 +44,7 @@ def main(run: str) -> None:
     if absent := check_classes(detector.header(), names, read_typed(list[str], splits / "id_classes.json")):
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):
-        import_splits(detector, splits, out, work, params.shard_images, classes=names, log=log)
+        import_splits(detector, splits, out, work, params.shard_images, classes=names, roots=roots, log=log)
         ProposalFolders(*proposals, {})
     else:
         infer_splits(detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log)
@@ -52,7 +52,7 @@ def main(run: str) -> None:
         place, unfinished = proposals[0] / name, ARTIFACTS / ".work" / "proposals" / run / name
         shards, without = params.shard_images, (TRAINING,)
         try:
-            import_splits(source.reader, splits, place, unfinished, shards, without=without, log=log)
+            import_splits(source.reader, splits, place, unfinished, shards, without=without, roots=roots, log=log)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run

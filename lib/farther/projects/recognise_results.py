@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor
 from operator import itemgetter
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from farther import datasets
+from farther.detectors.imported.base import DetectionsSource
 from farther.detectors.imported.columns import OPTIONAL
 from farther.detectors.imported.formats import CLASSES, PICKLES, TEXTS, Batch, Results, files_of, open_results
+from farther.detectors.imported.images import BenchmarkImage, NamedImages
+from farther.detectors.imported.numbers import whole_number
+from farther.detectors.imported.records import as_integer
 from farther.errors import DataError
 from farther.projects.proposals import Lookup, propose
 from farther.projects.recognise import Dataset
@@ -159,7 +163,7 @@ class _Found:
     def add(self, batch: Batch) -> None:
         for row, one in enumerate(batch.records, batch.first):
             given = one if isinstance(one, dict) else {}
-            category, score, box = given.get("category_id"), given.get("score", 1.0), given.get("bbox")
+            category, score, box = as_integer(given.get("category_id")), given.get("score", 1.0), given.get("bbox")
             is_box = isinstance(box, (list, tuple)) and all(isinstance(side, (int, float)) for side in box)
             if not isinstance(category, (int, str)) or not isinstance(score, (int, float)) or not is_box:
                 problem = "expected a list of detections with image_id, category_id, bbox and score"
@@ -167,12 +171,29 @@ class _Found:
             self.count += 1
             self.lowest, self.largest = min(self.lowest, float(score)), max(self.largest, *map(float, box or (0,)))
             self.classes.add(category)
-            image = str(given.get("file_name", given.get("image_id"))).replace("\\", "/")
+            image = str(given.get("file_name", as_integer(given.get("image_id"))))
             self.images[image] = max(
                 self.images.get(image, (-1.0, category)), (float(score), category), key=itemgetter(0)
             )
             self.fields |= given.keys()
             self.logits = len(given["logits"]) if isinstance(given.get("logits"), list) else 0
+
+    def read_numbers_and_names(self, categories: Sequence[str]) -> None:
+        """Takes texts that are numbers for numbers, and numbers that are names of classes for names.
+
+        Args:
+            categories: Names of the ID dataset's classes.
+        """
+        texts = {str(name) for name in self.classes}
+        numbers = {name: whole_number(name) for name in self.classes}
+        renamed: dict[int | str, int | str] = {}
+        if texts <= set(categories):
+            renamed = {name: str(name) for name in self.classes}
+        elif None not in numbers.values() and texts.isdisjoint(categories):
+            renamed = {name: number for name, number in numbers.items() if number is not None}
+        if renamed:
+            self.classes = set(renamed.values())
+            self.images = {image: (score, renamed[name]) for image, (score, name) in self.images.items()}
 
     def optional(self) -> str:
         """The optional fields that there are, and the two that many methods read where they are not there."""
@@ -186,6 +207,7 @@ def _classes(
     found: _Found, opened: Sequence[tuple[Path, Results]], dataset: Dataset, lookup: Lookup | None
 ) -> tuple[dict[str, Any], str]:
     """The classes, their numbers where the results have numbers, and what was assumed about these."""
+    found.read_numbers_and_names(dataset.categories)
     names = {name for name in found.classes if isinstance(name, str)}
     names |= {name for _, results in opened for name in results.classes}
     if names:  # classes of the ID dataset that were not detected are the detector's, too, unless its logits are fewer
@@ -195,43 +217,138 @@ def _classes(
         if found.logits and found.logits < len({*known, *names}):
             known = [name for name in known if name in names]
         return {"classes": [*known, *others]}, ""
-    file, first = opened[0][0], opened[0][1].first_class
+    file, results = opened[0]
+    numbers = _listed_beside(file)
     assumed = ""
-    listed_there = [place / CLASSES for place in (file.parent, file.parent.parent) if is_file(place / CLASSES)]
-    if listed_there:
-        lines = [line.strip() for line in read_text(listed_there[0]).splitlines()]
-        numbers = dict(enumerate(filter(None, lines)))
-    elif first is not None:
-        in_order = [name for _, name in sorted(dataset.numbers.items())]
-        numbers = dict(enumerate(in_order or dataset.categories))
-        assumed = "classes are numbers: assumed to be the ID dataset's, in its order, from 0"
-        assumed += _doubt(found, numbers, dataset)
-    else:
-        numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))
-        if 0 not in found.classes and dataset.entry["format"] == "yolo":  # ultralytics numbers user-defined ones from 1
-            numbers = {number + 1: name for number, name in numbers.items()}
-    if unknown := sorted(number for number in found.classes if number not in numbers):
-        where = "`category_id`" if first is None else f"{CLASSES} beside the file, one per line, that of class 0 first"
-        name = "category_id" if first is None else "class"
+    if not numbers:
+        numbers, assumed = _assumed_numbers(found, results, dataset)
+    unknown = sorted(number for number in found.classes if number not in numbers)
+    if unknown:
+        is_coco = results.first_class is None
+        where = "`category_id`" if is_coco else f"{CLASSES} beside the file, one per line, that of class 0 first"
+        name = "category_id" if is_coco else "class"
         problem = f"{name} {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
         raise DataError(f"{problem}; write the names into {where}", file=file)
     return {"classes": list(numbers.values()), "categories": numbers}, assumed
 
 
-def _doubt(found: _Found, numbers: dict[int, str], dataset: Dataset) -> str:
-    """A clause that says so where the best detection of an image is seldom of a class that is labelled in it."""
-    reader = datasets.create(**dataset.entry)
-    labelled: dict[str, set[str]] = {}
-    for subset in dataset.subsets:
-        read = reader.read(subset)
-        for image, category in zip(read.objects.image, read.objects.category, strict=True):
-            labelled.setdefault(PurePosixPath(read.images.file[image]).stem, set()).add(read.categories[category])
-    names = {str(number): name for number, name in numbers.items()}
-    best = {PurePosixPath(image).stem: names.get(str(number)) for image, (_, number) in found.images.items()}
-    right = [category in labelled[image] for image, category in best.items() if image in labelled]
-    if len(right) < IMAGES or sum(right) >= AGREEING * len(right):
-        return ""
-    return (
-        f", but in only {sum(right)} of {len(right)} labelled images does the best detection have a labelled class: "
-        f"write the names into {CLASSES} beside the files, one per line, that of class 0 first"
-    )
+def _listed_beside(file: Path) -> dict[int, str]:
+    """Names of classes by number in the list beside a file or its folder; none where there is no list."""
+    for folder in (file.parent, file.parent.parent):
+        if is_file(folder / CLASSES):
+            lines = [line.strip() for line in read_text(folder / CLASSES).splitlines()]
+            return dict(enumerate(filter(None, lines)))
+    return {}
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Names of classes by number, and in words where the numbers are from."""
+
+    names: dict[int, str]
+    words: str
+
+
+def _assumed_numbers(found: _Found, results: Results, dataset: Dataset) -> tuple[dict[int, str], str]:
+    """Names of classes by number, and what was assumed about the numbers.
+
+    The usual numbering of the format is tested on images whose objects are labelled: where it does not fit and another
+    one does, that one is taken.
+    """
+    usual, *others = _numberings(found, results, dataset)
+    labelled = _LabelledDetections.of(found, results, dataset)
+    fitting = labelled.count(usual.names)
+    assumed = f"classes are numbers: assumed to be {usual.words}"
+    if labelled.agree(fitting) and found.classes <= usual.names.keys():
+        return usual.names, assumed
+    for other in others:
+        count = labelled.count(other.names)
+        if found.classes <= other.names.keys() and labelled.has_enough and labelled.agree(count):
+            reason = f"in {count} of {labelled.images} labelled images the best detection then has a labelled class"
+            return other.names, f"classes are numbers: assumed to be {other.words}, as {reason} (else in {fitting})"
+    if not labelled.has_enough or labelled.agree(fitting):
+        return usual.names, assumed
+    advice = f"write the names into {CLASSES} beside the files, one per line, that of class 0 first"
+    if results.first_class is None:
+        advice = "write the right names into `categories`"
+    doubt = f"in only {fitting} of {labelled.images} labelled images does the best detection have a labelled class"
+    return usual.names, f"{assumed}, but {doubt}: {advice}"
+
+
+def _numberings(found: _Found, results: Results, dataset: Dataset) -> list[Numbering]:
+    """The ways in which the ID dataset's classes may be numbered, the usual one of the format first."""
+    in_order = [name for _, name in sorted(dataset.numbers.items())] or dataset.categories
+    own = Numbering(dataset.numbers, "those of the ID dataset's files")
+    from_0 = Numbering(dict(enumerate(in_order)), "the ID dataset's, in its order, from 0")
+    from_1 = Numbering(dict(enumerate(in_order, start=1)), "the ID dataset's, in its order, from 1")
+    if results.first_class is not None:
+        usual = from_0
+    elif dataset.entry["format"] == "yolo" and 0 not in found.classes:
+        usual = from_1  # ultralytics numbers user-defined classes from 1
+    elif dataset.numbers:
+        usual = own
+    else:
+        usual = from_1
+    numberings = [usual]
+    for numbering in (own, from_0, from_1):
+        if numbering.names and all(numbering.names != other.names for other in numberings):
+            numberings.append(numbering)
+    return numberings
+
+
+@dataclass(frozen=True)
+class _LabelledDetections:
+    """The best detection of each image whose objects are labelled.
+
+    Args:
+        numbers: Number of the class of each.
+        labelled: Names of the classes that are labelled in its image.
+    """
+
+    numbers: list[int]
+    labelled: list[set[str]]
+
+    @classmethod
+    def of(cls, found: _Found, results: Results, dataset: Dataset) -> _LabelledDetections:
+        """Those of some detections in images of the ID dataset."""
+        reader = datasets.create(**dataset.entry)
+        images: list[BenchmarkImage] = []
+        labelled: list[set[str]] = []
+        for subset in dataset.subsets:
+            read = reader.read(subset)
+            first = len(images)
+            for image_id, file in zip(read.images.image_id, read.images.file, strict=True):
+                images.append(BenchmarkImage(image_id, "", file, "", subset))
+                labelled.append(set())
+            for image, category in zip(read.objects.image, read.objects.category, strict=True):
+                labelled[first + image].add(read.categories[category])
+        images_by_name = NamedImages(images, range(len(images)))
+        source = DetectionsSource("", Path(), named=results.named)
+        pairs = []
+        for name, (_, number) in found.images.items():
+            fitting = images_by_name.fitting(source, name)
+            if len(fitting) == 1 and labelled[fitting[0]] and isinstance(number, int):
+                pairs.append((number, labelled[fitting[0]]))
+        return cls([number for number, _ in pairs], [names for _, names in pairs])
+
+    @property
+    def images(self) -> int:
+        """How many there are."""
+        return len(self.numbers)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether they are enough to doubt a numbering."""
+        return self.images >= IMAGES
+
+    def count(self, names: Mapping[int, str]) -> int:
+        """Images whose best detection is of a class that is labelled there.
+
+        Args:
+            names: Names of classes by number.
+        """
+        return sum(names.get(number) in labelled for number, labelled in zip(self.numbers, self.labelled, strict=True))
+
+    def agree(self, count: int) -> bool:
+        """Whether so many of the images are enough."""
+        return count >= AGREEING * self.images

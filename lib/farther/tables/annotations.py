@@ -8,8 +8,9 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from farther.tables.arrays import array_of
 from farther.tables.columns import BOX, Column
-from farther.tables.conversions import array_of, boxes_of, numbered, repeated
+from farther.tables.conversions import boxes_of, indexed, repeated
 from farther.tables.table import Table
 
 #: Category of the crowd that stands for the objects of an image which nobody annotated.
@@ -93,7 +94,7 @@ class Objects(Table):
         >>> Objects.from_dicts([target]).category.tolist()
         ['fox', 'cat']
         """
-        labels, names = numbered([one["labels"] for one in targets], classes)
+        labels, names = indexed([one["labels"] for one in targets], classes)
         counts = [len(part) for part in labels]
         crowds = [array_of(one.get("iscrowd", [False] * n)) for one, n in zip(targets, counts, strict=True)]
         return cls(

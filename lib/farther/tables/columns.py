@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError, shorten
+from farther.tables.arrays import array_of
 
 if TYPE_CHECKING:
     from farther.tables.table import Table
@@ -106,7 +107,7 @@ class OptionalColumn:
         if self.dtype == pl.String:
             return _texts(values)
         try:
-            array = values.to_numpy() if isinstance(values, pl.Series) else np.asarray(values)
+            array = values.to_numpy() if isinstance(values, pl.Series) else array_of(values)
             return self._as_vectors(array) if self.is_vector else self._as_scalars(array)
         except (TypeError, ValueError) as error:
             raise DataError(f"expected {self.dtype} values: {error}") from None

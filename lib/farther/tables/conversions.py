@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from farther.errors import DataError
+from farther.tables.arrays import array_of
+from farther.tables.header import numbered
 
 if TYPE_CHECKING:
     from farther.tables.regions import Regions
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 class Conversions:
     """Constructors from arrays and from the results of other libraries, and the way back.
 
-    Boxes are xmin, ymin, xmax, ymax in pixels. Results of libraries have no logits: methods that need more than boxes,
-    classes and scores do not apply.
+    Boxes are xmin, ymin, xmax, ymax in pixels. Tensors may be on any device and in any precision. Results of libraries
+    have no logits: methods that need more than boxes, classes and scores do not apply.
     """
 
     @classmethod
@@ -39,7 +41,7 @@ class Conversions:
             DataError: a label is not among `classes`, or arrays differ in length.
         """
         many = _several(predictions)
-        labels, names = numbered([one["labels"] for one in many], classes)
+        labels, names = indexed([one["labels"] for one in many], classes)
         rows = [(array_of(one["boxes"]), array_of(one["scores"]), k) for one, k in zip(many, labels, strict=True)]
         logits = [array_of(one["logits"]) for one in many if "logits" in one and len(one["boxes"])]
         return cls._from_rows(rows, image_ids, names, logits=np.concatenate(logits) if logits else None)
@@ -60,7 +62,7 @@ class Conversions:
         """Regions of plain arrays, or tensors on any device: all that most scores read.
 
         Args:
-            logits: Shape (N, K), without a background.
+            logits: Shape (N, K), without a background; tensors in bfloat16 or float16 too.
             features: Input of the last linear layer, shape (N, D).
             labels: Class of each region, an index, shape (N,); the class with the largest logit when None.
             scores: Confidence of each region, shape (N,); the largest softmax probability when None.
@@ -98,7 +100,7 @@ class Conversions:
             score=np.ones(count, np.float32) if scores is None else array_of(scores),
             label=label.astype(np.int16),
             logits=z,
-            classes=tuple(known),
+            classes=numbered(known),
             weight=weight,
             bias=bias,
             **given,
@@ -125,9 +127,10 @@ class Conversions:
         Args:
             outputs: One dict per image.
             image_ids: Names of the images.
-            classes: Name of each label, that of label 0 (`__background__`) included.
+            classes: Name of each label, that of label 0 (`__background__`) included, as `weights.meta["categories"]`; a
+                name that occurs twice (COCO's "N/A") gets its number.
         """
-        return cls._from_rows(_rows(outputs), image_ids, classes, background_index=0)
+        return cls._from_rows(_rows(outputs), image_ids, numbered(classes), background_index=0)
 
     @classmethod
     def from_transformers(cls, outputs: Any, image_ids: Sequence[str], classes: Mapping[int, str]) -> Self:
@@ -136,7 +139,7 @@ class Conversions:
         Args:
             outputs: One dict of `boxes`, `scores` and `labels` per image.
             image_ids: Names of the images.
-            classes: The model's `config.id2label`.
+            classes: The model's `config.id2label`; a name that occurs twice gets its number.
         """
         return cls._from_rows(_rows(outputs), image_ids, _class_names(classes))
 
@@ -154,7 +157,7 @@ class Conversions:
             if any(getattr(one, name) is None for one in many):
                 raise DataError("these detections of supervision do not have it", field=name)
         rows = [(array_of(one.xyxy), array_of(one.confidence), array_of(one.class_id)) for one in many]
-        return cls._from_rows(rows, image_ids, classes)
+        return cls._from_rows(rows, image_ids, numbered(classes))
 
     def to_supervision(self: Any) -> dict[str, Any]:
         """supervision's `Detections` of each image that has a region, by `image_id`; needs the package supervision."""
@@ -227,7 +230,7 @@ def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarr
     return np.repeat(np.array([str(name) for name in names], dtype=object), counts)
 
 
-def numbered(labels: Sequence[Any], classes: Sequence[str] | None) -> tuple[list[np.ndarray], tuple[str, ...]]:
+def indexed(labels: Sequence[Any], classes: Sequence[str] | None) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """Labels of each image as indices into names of classes, and these names.
 
     Args:
@@ -239,6 +242,8 @@ def numbered(labels: Sequence[Any], classes: Sequence[str] | None) -> tuple[list
     found = sorted({label for part in parts for label in part.tolist()})
     if classes is None:
         classes = found if texts else [str(k) for k in range(int(found[-1]) + 1 if found else 0)]
+    elif not texts:
+        classes = numbered(classes)
     index = {name: k for k, name in enumerate(classes)} if texts else {k: k for k in range(len(classes))}
     if unknown := [label for label in found if label not in index]:
         raise DataError(f"label {unknown[0]!r} is not among the classes: {', '.join(classes)}", field="labels")
@@ -265,19 +270,13 @@ def _given(many: Sequence[Any], what: str) -> None:
         raise DataError(f"no {what}: expected one per image", field="image_id")
 
 
-def array_of(values: Any) -> np.ndarray:
-    """An array of a tensor, on whatever device it is, or of an array."""
-    for step in ("detach", "cpu"):
-        values = getattr(values, step)() if hasattr(values, step) else values
-    return np.asarray(values)
-
-
 def _class_names(names: Mapping[int, str] | Sequence[str]) -> tuple[str, ...]:
-    """Names by number; numbers without a name are called by themselves."""
+    """Names by number, see `numbered`; numbers without a name are called by themselves."""
     if not isinstance(names, Mapping):
-        return tuple(names)
-    numbered = {int(number): name for number, name in names.items()}
-    return tuple(numbered.get(number, str(number)) for number in range(max(numbered, default=-1) + 1))
+        return numbered(names)
+    name_by_number = {int(number): name for number, name in names.items()}
+    count = max(name_by_number, default=-1) + 1
+    return numbered([name_by_number.get(number, str(number)) for number in range(count)])
 
 
 def _by_image(regions: Regions) -> Iterable[tuple[str, Regions]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,7 +12,7 @@ import numpy as np
 from pydantic import Field
 from safetensors.numpy import save_file
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables.arrays import read_arrays
 from farther.tables.files import digest, is_present
 from farther.tables.schema import Schema, check
@@ -19,6 +21,18 @@ from farther.tables.writing import write_aside
 LAYER = "last_layer.safetensors"
 #: "exp" where the stored logits are logarithms of the scores.
 Activation = Literal["softmax", "sigmoid", "exp"]
+
+
+def numbered(names: Sequence[str]) -> tuple[str, ...]:
+    """The same names; one that occurs twice gets its number in the list.
+
+    ImageNet has two cranes, and ten of the 91 outputs of networks for COCO are called N/A.
+
+    >>> numbered(["N/A", "person", "N/A"])
+    ('N/A 0', 'person', 'N/A 2')
+    """
+    count = Counter(names)
+    return tuple(f"{name} {number}" if count[name] > 1 else name for number, name in enumerate(names))
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,9 @@ class Header:
         object.__setattr__(self, "unknown_columns", tuple(sorted(self.unknown_columns)))
         count = len(self.classes)
         if len(set(self.classes)) != count:
-            raise DataError(f"a class is listed twice in {list(self.classes)}", field="classes")
+            twice = next(name for name in self.classes if self.classes.count(name) > 1)
+            problem = f"the class {twice!r} is listed twice in {shorten(list(self.classes))}"
+            raise DataError(f"{problem}: give each a name of its own, as '{twice} 1'", field="classes")
         if self.activation not in get_args(Activation):
             raise DataError(
                 f"expected {', '.join(get_args(Activation))}, found {self.activation!r}", field="activation"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from farther import detectors
 from farther.command.doctor.class_order import check_order
-from farther.command.doctor.inspection import Inspection
+from farther.command.doctor.inspection import ARTIFACTS, Inspection
+from farther.datasets import image_roots
 from farther.datasets.check import as_table, damage
 from farther.detectors.check import ELSEWHERE, check_entry, check_run, check_weights
 from farther.detectors.imported import Imported, Scopes
@@ -89,7 +90,10 @@ def _images(project: Inspection, benchmark: str) -> tuple[dict[str, Images], Sco
         if table is not None:
             tables[split] = table
     datasets = frozenset(dataset for dataset, _ in subset_by_split.values())
-    return tables, Scopes(frozenset(subset_by_split), datasets)
+    entries = project.section("datasets")
+    read = {dataset: entries[dataset] for dataset, _ in project.subsets if dataset in entries}
+    roots = image_roots(read, ARTIFACTS / "tables")
+    return tables, Scopes(frozenset(subset_by_split), datasets, roots)
 
 
 def _check_images(project: Inspection, *, opens_images: bool) -> Iterator[Finding]:

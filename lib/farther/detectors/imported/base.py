@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
@@ -45,6 +46,24 @@ class DetectionsSource:
     path: Path
     image_files: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     named: Literal["id", "file"] = field(default="id", kw_only=True)
+
+    def file_of(self, name: str) -> str:
+        """The image file that a name of an image stands for, as `plain_path` writes it."""
+        if self.image_files is not None:
+            return plain_path(self.image_files[int(name)])
+        return plain_path(name)
+
+
+def plain_path(name: str) -> str:
+    """A path with forward slashes and composed characters, as every system writes it.
+
+    >>> plain_path("images\\\\zebra.jpg")
+    'images/zebra.jpg'
+    """
+    name = name.replace("\\", "/")
+    if name.isascii():
+        return name
+    return unicodedata.normalize("NFC", name)
 
 
 @dataclass(config=STRICT, kw_only=True)

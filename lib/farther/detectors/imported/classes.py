@@ -37,7 +37,9 @@ class ImportedClasses(Imported):
         if not classes:
             raise ParameterError(f"detector {self.name!r}: give the parameter 'classes' or 'categories'")
         if len(set(classes)) < len(classes):
-            raise ParameterError(f"detector {self.name!r}: a class is named twice in {shorten(list(classes))}")
+            twice = next(name for name in classes if classes.count(name) > 1)
+            problem = f"the class {twice!r} is named twice in {shorten(list(classes))}"
+            raise ParameterError(f"detector {self.name!r}: {problem}; give each a name of its own, as '{twice} 1'")
         return Header(
             classes=classes,
             background_index=self.background_index,

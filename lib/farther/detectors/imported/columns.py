@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, first_line, shorten
 from farther.tables.documents import parse_json
 from farther.tables.files import read_text
@@ -181,11 +182,10 @@ def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> lis
             for role, text in lists.items()
         }
         uncertainty = {"uncertainty": value["uncertainty"]} if "uncertainty" in value else {}
-        name = one[names["class"]]
         records.append(
             {
-                "image_id": str(one[names["image"]]).strip(),
-                "category_id": int(name) if isinstance(name, str) and name.strip().isdecimal() else name,
+                "image_id": _image_of(one[names["image"]]),
+                "category_id": _class_of(one[names["class"]], decimal),
                 "bbox": box[columns.box],
                 "score": value["score"],
                 **read,
@@ -193,6 +193,20 @@ def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> lis
             }
         )
     return records
+
+
+def _class_of(value: Any, decimal: str | None) -> Any:
+    """A class: its number, also where it is written as 6.0; else its name."""
+    text = value.replace(decimal, ".") if decimal and isinstance(value, str) else value
+    number = whole_number(text)
+    return value if number is None else number
+
+
+def _image_of(value: Any) -> str:
+    """An image's name, or its id, also where a table holds it as 139.0."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
 
 
 def _number(value: Any, decimal: str | None, file: Path, row: int, field: str) -> float:

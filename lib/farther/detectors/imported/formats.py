@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from farther.detectors.imported.columns import BOXES, OPTIONAL, Columns, csv_batches, csv_columns, records_of
+from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
 from farther.tables.files import is_file, open_binary, read_text
@@ -236,7 +237,7 @@ def _coco(path: Path) -> Iterator[Any]:
     images, names = _named(path, "images", "file_name"), _named(path, "categories", "name")
     for row, one in enumerate(_objects(path, "annotations")):
         for field, known in (("image_id", images), ("category_id", names)):
-            if (number := str(one.get(field))) not in known:
+            if (number := _key(one.get(field))) not in known:
                 raise DataError(f"{shorten(one.get(field))} is not in the file", file=path, row=row, field=field)
             one[field] = known[number]
         yield one
@@ -247,13 +248,19 @@ def _named(path: Path, key: str, name: str) -> dict[str, str]:
     found: dict[str, str] = {}
     names: set[str] = set()
     for row, one in enumerate(_objects(path, key)):
-        number, value = str(one.get("id")), str(one.get(name))
+        number, value = _key(one.get("id")), str(one.get(name))
         for field, known in (("id", found), (name, names)):
             if (number if field == "id" else value) in known:
                 raise DataError(f"{shorten(one.get(field))} occurs twice", file=path, row=f"{key}[{row}]", field=field)
         found[number] = value
         names.add(value)
     return found
+
+
+def _key(value: Any) -> str:
+    """The id of an image or category as text: 7, 7.0 and "7" are one."""
+    number = whole_number(value)
+    return str(value if number is None else number)
 
 
 def _objects(path: Path, key: str) -> Iterator[dict[str, Any]]:

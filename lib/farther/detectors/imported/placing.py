@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
 from farther.code import digest_of
 from farther.detectors.imported.base import DetectionsSource, Imported
+from farther.detectors.imported.images import BenchmarkImages, ImagePlaces, Scopes, examples
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.splits import read_splits, region_ids, rename_classes, update_splits
@@ -21,8 +22,6 @@ from farther.keyed import key_of
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
 from farther.terminal import say
 
-#: Width to which COCO pads the numbers of its images.
-COCO_DIGITS = 12
 #: Largest part of a split's boxes that may lie outside of their images by more than half of their area.
 OUTSIDE = 0.25
 #: Boxes that are checked at once.
@@ -38,6 +37,7 @@ def import_splits(
     *,
     classes: Names | None = None,
     without: Collection[str] = (),
+    roots: Mapping[str, Path] | None = None,
     log: Callable[[str], None] = say,
 ) -> dict[str, RegionsFolder]:
     """Imports detections into one regions folder per split, for those splits whose cache key changed.
@@ -53,20 +53,22 @@ def import_splits(
         shard_images: Images in one shard.
         classes: Other names of the classes, see `farther.detectors.known_classes.renamed`.
         without: Splits to leave out.
+        roots: Folder of the image files of each dataset: names with these folders are told apart.
         log: Takes one line per split, and one about detections that no split uses.
 
     Returns:
         The regions folder of each split.
 
     Raises:
-        DataError: a file or a row is wrong; no image of a split is known to the files; two of them have detections of
-            the same image.
+        DataError: a file or a row is wrong; a name of an image fits two images of the benchmark; no image of a split
+            is known to the files; two of them have detections of the same image.
     """
-    work, tables = Path(work), read_splits(splits)
-    scopes = Scopes(frozenset(tables), frozenset(name for images in tables.values() for name in images.dataset))
-    tables = {split: images for split, images in tables.items() if split not in without}
+    work, every = Path(work), read_splits(splits)
+    datasets = frozenset(name for images in every.values() for name in images.dataset)
+    scopes = Scopes(frozenset(every), datasets, roots or {})
+    tables = {split: images for split, images in every.items() if split not in without}
     with ExitStack() as stack:
-        making = _Making(adapter, adapter.header(), tables, scopes, shard_images, stack, work / ".rows", log)
+        making = _Making(adapter, adapter.header(), every, tables, scopes, shard_images, stack, work / ".rows", log)
         named = renamed(making.header, classes)
         folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
         making.log_unused()
@@ -83,35 +85,30 @@ def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes,
         folder: Folder for unfinished work.
 
     Returns:
-        How many detections there are, and how many of them belong to no split.
+        How many detections there are, how many images of each split have none, and how many detections belong to no
+        split.
 
     Raises:
         DataError: as in `import_splits`.
     """
     with spooled(adapter, adapter.header(), folder) as spool:
-        said = [f"{len(spool)} detections"]
+        counted = [f"{len(spool)} detections"]
+        places = BenchmarkImages(splits, names).place(spool.names)
         for split, images in splits.items():
-            place = checked_places(spool, split, images, names, adapter.weights)
-            said.append(check_boxes(spool, place, images, adapter))
-        said.append(unused(spool, splits, names) if names.splits <= splits.keys() else "")
-        return "; ".join(filter(None, said))
+            place = places.in_split(split)
+            check_place(spool, place, split, images, adapter.weights)
+            counted.append(check_boxes(spool, place, images, adapter))
+            counted.append(_without_detections(split, images, uncovered(spool, place, images)))
+        if names.splits <= splits.keys():
+            counted.append(unused(spool, places))
+        return "; ".join(filter(None, counted))
 
 
-@dataclass(frozen=True)
-class Scopes:
-    """Names of sources that restrict them to a split or a dataset.
-
-    Args:
-        splits: The benchmark's splits.
-        datasets: The datasets that their images come from.
-    """
-
-    splits: frozenset[str]
-    datasets: frozenset[str]
-
-    def of(self, source: DetectionsSource) -> str:
-        """Scope of a source: one "split", one "dataset", or "all"."""
-        return "split" if source.name in self.splits else "dataset" if source.name in self.datasets else "all"
+def _without_detections(split: str, images: Images, rows: np.ndarray) -> str:
+    """How many images of a split have no detection, and the first of them; empty where all have some."""
+    if not len(rows):
+        return ""
+    return f"{len(rows)} of {len(images)} images of {split} have no detection, as {shorten(images.file[rows[0]])}"
 
 
 @dataclass
@@ -120,6 +117,7 @@ class _Making:
 
     adapter: Imported
     header: Header
+    every: dict[str, Images]
     tables: dict[str, Images]
     scopes: Scopes
     shard_images: int
@@ -134,6 +132,11 @@ class _Making:
         optional = [n for n in ("logits", "features", "latent", "box_variance", "uncertainty") if n in spool.columns]
         self.log(f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}")
         return spool
+
+    @cached_property
+    def places(self) -> ImagePlaces:
+        """The image that each name of the detections means, among those of all splits of the benchmark."""
+        return BenchmarkImages(self.every, self.scopes).place(self.spool.names)
 
     def key(self, split: str) -> str:
         """Digest of everything that a split's regions folder depends on."""
@@ -152,7 +155,8 @@ class _Making:
     def make(self, split: str, out: Path, work: Path) -> str:
         """Writes the regions folder of a split."""
         images = self.tables[split]
-        place = checked_places(self.spool, split, images, self.scopes, self.adapter.weights)
+        place = self.places.in_split(split)
+        check_place(self.spool, place, split, images, self.adapter.weights)
         if odd := check_boxes(self.spool, place, images, self.adapter):
             self.log(f"{split}: {odd}")
         rows = place[self.spool.image]
@@ -178,134 +182,72 @@ class _Making:
         """Logs how many detections no split uses, if the files were read at all."""
         if "spool" not in self.__dict__:
             return
-        if text := unused(self.spool, self.tables, self.scopes):
+        text = unused(self.spool, self.places)
+        if text:
             self.log(text)
 
 
-def unused(spool: Spool, splits: Mapping[str, Images], scopes: Scopes) -> str:
-    """How many detections of how many images no split uses; empty where all are used."""
-    wanted = np.zeros(len(spool.names), bool)
-    for split, images in splits.items():
-        wanted |= places(spool.names, split, images, scopes) >= 0
-    counts = np.bincount(spool.image, minlength=len(wanted)) * ~wanted
-    if not counts.any():
-        return ""
-    count, (source, name) = counts.sum(), spool.names[int(counts.argmax())]
-    shown = shorten(name if source.image_files is None else source.image_files[int(name)])
-    return (
-        f"{count} detection{'' if count == 1 else 's'} ignored: not in any split (images: {np.count_nonzero(counts)}, "
-        f"as {shown})"
-    )
-
-
-def places(names: Sequence[tuple[DetectionsSource, str]], split: str, images: Images, scopes: Scopes) -> np.ndarray:
-    """Rows in a split's table of the images that sources name.
+def unused(spool: Spool, places: ImagePlaces) -> str:
+    """How many detections of how many images no split uses; empty where all are used.
 
     Args:
-        names: Sources, and their names of images.
-        split: The split's name.
+        spool: All detections.
+        places: The images of its names.
+    """
+    counts = np.bincount(spool.image, minlength=len(spool.names)) * ~places.is_placed
+    if not counts.any():
+        return ""
+    count = int(counts.sum())
+    source, name = spool.names[int(counts.argmax())]
+    plural = "" if count == 1 else "s"
+    images = f"images: {np.count_nonzero(counts)}, as {shorten(source.file_of(name))}"
+    return f"{count} detection{plural} ignored: not in any split ({images})"
+
+
+def uncovered(spool: Spool, place: np.ndarray, images: Images) -> np.ndarray:
+    """Rows of a split's images without any detection.
+
+    Args:
+        spool: All detections.
+        place: Row of `images` of each of its names, −1 for none.
+        images: Images of the split.
+    """
+    rows = place[spool.image]
+    is_covered = np.zeros(len(images), bool)
+    is_covered[rows[rows >= 0]] = True
+    return np.flatnonzero(~is_covered)
+
+
+def check_place(spool: Spool, place: np.ndarray, split: str, images: Images, weights: Path) -> None:
+    """Refuses detections that are for other images than those of a split, or twice for one of them.
+
+    Args:
+        spool: All detections, which were read from `weights`.
+        place: Row of `images` of each of its names, −1 for none.
+        split: The split.
         images: Its images.
-        scopes: Names that restrict sources.
-
-    Returns:
-        ndarray of shape (len(names),), int64: rows of the table, -1 for an image that it does not have or that the
-        source does not serve.
 
     Raises:
-        DataError: a file name fits two images.
+        DataError: no name is of an image of the split, or two sources have detections of the same one.
     """
-    lookup = _Lookup(images)
-    found = np.full(len(names), -1, np.int64)
-    for number, (source, name) in enumerate(names):
-        scope = scopes.of(source)
-        if scope == "split" and source.name != split:
-            continue
-        row = lookup.row(source, name)
-        if scope != "dataset" or images.dataset[row] == source.name:
-            found[number] = row
-    return found
-
-
-class _Lookup:
-    """Finds images of a table by the names that sources give them."""
-
-    def __init__(self, images: Images):
-        self._by_id = {image_id: row for row, image_id in enumerate(images.image_id)}
-        self._files = list(images.file)
-        self._stems = [str(path.parent / path.stem) for path in map(PurePosixPath, images.file)]
-        self._numbered = any(image_id.isdecimal() for image_id in self._by_id)
-        self._by_name: dict[str, list[int]] = {}
-        self._by_stem: dict[str, list[int]] = {}
-        for row, file in enumerate(images.file):
-            self._by_name.setdefault(PurePosixPath(file).name, []).append(row)
-            self._by_stem.setdefault(PurePosixPath(file).stem, []).append(row)
-
-    def row(self, source: DetectionsSource, name: str) -> int:
-        """Row of an image, -1 where the table does not have it."""
-        if source.image_files is not None:
-            return self._row_of_file(source, source.image_files[int(name)])
-        row = -1
-        if source.named == "id":
-            row = self._by_id.get(name, -1)
-            if row < 0 and name.isdecimal():
-                row = self._by_id.get(name.zfill(COCO_DIGITS), -1)
-        file = name.replace("\\", "/")
-        row = row if row >= 0 else self._row_of_file(source, file)
-        if row < 0 and (source.named == "file" or not (self._numbered and name.isdecimal())):
-            row = self._row_of_stem(source, file)
-        return row
-
-    def _row_of_file(self, source: DetectionsSource, file: str) -> int:
-        return self._only(source, file, self._by_name, self._files)
-
-    def _row_of_stem(self, source: DetectionsSource, file: str) -> int:
-        """Row of the image whose file has this name before its ending."""
-        return self._only(source, file, self._by_stem, self._stems)
-
-    def _only(self, source: DetectionsSource, file: str, rows: dict[str, list[int]], paths: Sequence[str]) -> int:
-        """The row whose path ends as a file's name does."""
-        fitting = [row for row in rows.get(PurePosixPath(file).name, []) if _ends_alike(file, paths[row])]
-        if len(fitting) > 1:
-            first, second = (self._files[row] for row in fitting[:2])
-            problem = f"{file!r} may be {first!r} or {second!r}: give its folders too"
-            raise DataError(problem, file=source.path, field="file_name")
-        return fitting[0] if fitting else -1
-
-
-def _ends_alike(one: str, other: str) -> bool:
-    """True if the shorter of two paths is the end of the longer."""
-    parts = [PurePosixPath(path).parts for path in (one, other)]
-    length = min(len(p) for p in parts)
-    return parts[0][-length:] == parts[1][-length:]
-
-
-def checked_places(spool: Spool, split: str, images: Images, scopes: Scopes, weights: Path) -> np.ndarray:
-    """`places` of the images of a spool that was read from `weights`.
-
-    Raises:
-        DataError: none of them is in the split, two sources have detections of the same one, or see `places`.
-    """
-    place = places(spool.names, split, images, scopes)
     if len(images) and not (place >= 0).any():
-        shown = [name if of.image_files is None else of.image_files[int(name)] for of, name in spool.names[:3]]
-        theirs = ", ".join(map(repr, shown)) or "none"
         ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
         raise DataError(
-            f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
-            "names; for the numbers of COCO results, give the parameter 'annotations', which maps them to files",
+            f"no image of split {split!r} is in the detections. They name {examples(spool.names)}; the split has "
+            f"{ours}. Detect in these images too, and use the same names; for the numbers of COCO results, give the "
+            "parameter 'annotations', which maps them to files",
             file=spool.names[0][0].path if spool.names else weights,
         )
-    detected = np.bincount(spool.image, minlength=len(spool.names)) > 0
-    owner: dict[int, DetectionsSource] = {}
-    for number in np.flatnonzero(detected & (place >= 0)):
+    is_detected = np.bincount(spool.image, minlength=len(spool.names)) > 0
+    source_by_row: dict[int, DetectionsSource] = {}
+    for number in np.flatnonzero(is_detected & (place >= 0)):
         source, row = spool.names[number][0], int(place[number])
-        other = owner.setdefault(row, source)
+        other = source_by_row.setdefault(row, source)
         if other.name != source.name:
             raise DataError(
                 f"image {images.image_id[row]!r} of split {split!r} has detections in {other.path} and in "
                 f"{source.path}. Name a file as the split or the dataset that it is for"
             )
-    return place
 
 
 def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Imported) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
 import numpy as np
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from farther.detectors.imported.base import Place
 from farther.detectors.imported.columns import OPTIONAL
+from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, shorten
 
 OPTIONAL_FIELDS = frozenset(OPTIONAL)
@@ -29,8 +31,29 @@ EXPECTED = {
 }
 
 
+def as_integer(value: Any) -> Any:
+    """A number without a fraction as an integer; other values as they are."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def of_key(values: Mapping[int | str, Any], key: int | str) -> Any:
+    """The value of a number or name, also where one side has the number as text; None where there is none."""
+    if key in values:
+        return values[key]
+    number = whole_number(key)
+    if number is None:
+        return None
+    return values.get(number, values.get(str(number)))
+
+
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Length = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+#: A number or a name; 6.0, as tables with gaps hold numbers, is 6.
+Key = Annotated[int | str, BeforeValidator(as_integer)]
 
 
 class Record(TypedDict):
@@ -42,9 +65,9 @@ class Record(TypedDict):
 class Detection(Record):
     """A detection as COCO results have it."""
 
-    image_id: NotRequired[int | str]
+    image_id: NotRequired[Key]
     file_name: NotRequired[Any]
-    category_id: int | str
+    category_id: Key
     bbox: Annotated[tuple[_Finite, _Finite, _Length, _Length], Strict(False)]
     score: float
     logits: NotRequired[list[float]]
@@ -72,11 +95,11 @@ def columns_of(
     def wrong(row: int, field: str, problem: str) -> DataError:
         return place.error(DataError(problem, row=row, field=field))
 
-    images = [str(one[by]) if numbers is None else numbers.get(one[by]) for one in detections]
+    images = [str(one[by]) if numbers is None else of_key(numbers, one[by]) for one in detections]
     if None in images:
         row = images.index(None)
         raise wrong(row, "image_id", f"{detections[row][by]!r} is not an image of the annotations of this file")
-    classes = [labels.get(one["category_id"]) for one in detections]
+    classes = [of_key(labels, one["category_id"]) for one in detections]
     if None in classes:
         row = classes.index(None)
         found, known = shorten(detections[row]["category_id"]), ", ".join(map(str, labels)) or "none"

@@ -108,11 +108,6 @@ def as_names(path: str | Path, found: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """The same names; one that comes twice gets its number in the list (ImageNet has two cranes)."""
-    return tuple(f"{name} {number}" if names.count(name) > 1 else name for number, name in enumerate(names))
-
-
 def as_pixels(path: str | Path, found: Any, field: str) -> int:
     """A number of pixels, from a checkpoint's field."""
     if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_PIXELS:

@@ -2,7 +2,8 @@
 
 Metrics are those of pycocotools' `COCOeval` for boxes (Lin et al., 2014, arXiv:1405.0312), with an object's area being
 that of its box. Crowds (COCO's iscrowd, OpenImages' groups) and objects that Pascal VOC marks as difficult are not
-counted: a detection of one is ignored.
+counted. A detection is ignored if enough of it lies in a crowd (COCO's rule), or if its IoU with a difficult object is
+enough (Everingham et al., 2010, Section 4.2.1, doi:10.1007/s11263-009-0275-4); any number of detections are.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ class ClosedSet:
         bounds: Class k has detections bounds[k] … bounds[k + 1], ndarray of shape (K + 1,).
         boxes: Of all regions of the table, ndarray of shape (N, 4).
         object_row, object_class, object_image, object_box, object_id: Of the objects of known classes.
-        is_crowd: Objects that are not counted (crowds, difficult ones).
+        is_crowd: Objects that stand for several, whose overlap is the share of a detection in them.
+        is_ignored: Objects that are not counted (crowds, difficult ones).
         least: The smallest overlap of `pairs`.
         pairs: Detections and objects of one class and image that overlap by `least` or more.
     """
@@ -165,6 +167,7 @@ class ClosedSet:
     object_box: np.ndarray
     object_id: np.ndarray
     is_crowd: np.ndarray
+    is_ignored: np.ndarray
     least: float
     pairs: OverlapPairs
 
@@ -204,7 +207,8 @@ class ClosedSet:
             object_image=object_image[object_row],
             object_box=objects.box[object_row],
             object_id=objects.object_id[object_row],
-            is_crowd=(objects.is_crowd | objects.is_difficult)[object_row],
+            is_crowd=objects.is_crowd[object_row],
+            is_ignored=(objects.is_crowd | objects.is_difficult)[object_row],
             least=least,
             pairs=OverlapPairs.none(),
         )
@@ -284,7 +288,7 @@ class ClosedSet:
         row = np.concatenate([parts[0].row, parts[1].row + np.int32(first_row)])
         place = np.concatenate([part.place for part in parts])
         both = self.pairs.joined(other.pairs, len(parts[0].row), len(self.object_row)).moved(order)
-        names = "object_class", "object_box", "object_id", "is_crowd"
+        names = "object_class", "object_box", "object_id", "is_crowd", "is_ignored"
         keep_boxes = any(_may_exceed(one.boxes, ALL_AREAS) for one in (self, other))
         return ClosedSet(
             classes=self.classes,
@@ -309,11 +313,11 @@ class ClosedSet:
         candidates = candidates.preferred_first(last_choice, self.object_id)
         # Detections of one class are sorted in the order in which they choose.
         rank = np.arange(len(self.detections.score), dtype=np.int32)
-        return (assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_crowd) for i in ious)
+        return (assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_ignored) for i in ious)
 
     def counted(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
         """Objects of `object_row` that are counted, ndarray of bool."""
-        return ~self.is_crowd & ~_outside(areas(self.object_box), area_range)
+        return ~self.is_ignored & ~_outside(areas(self.object_box), area_range)
 
     def match_once(self, iou: float) -> tuple[MatchedDetections, np.ndarray]:
         """As `match`, at one IoU threshold; and the object of each detection: rows of `object_row`, or −1."""

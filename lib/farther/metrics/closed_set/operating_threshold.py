@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from farther.errors import DataError, ParameterError
-from farther.metrics.closed_set import COCO_IOUS, ClosedSet
+from farther.errors import DataError, ParameterError, shorten
+from farther.metrics.closed_set import COCO_IOUS, ClosedSet, mismatch
 from farther.metrics.closed_set.matched_detections import MatchedDetections
+from farther.metrics.precision_recall import TRUE
 from farther.metrics.weighting import defined
-from farther.tables import Objects, Regions
+from farther.tables import Images, Objects, Regions
 
 Rule = Literal["best_f1", "best_map"] | float
 
@@ -18,7 +19,13 @@ Rule = Literal["best_f1", "best_map"] | float
 WHOLE_IMAGES = "whole images"
 
 
-def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance: float = 0.0) -> dict[str, Any]:
+def choose(
+    objects: Objects,
+    regions: Regions,
+    rule: Rule = "best_f1",
+    tolerance: float = 0.0,
+    images: Images | None = None,
+) -> dict[str, Any]:
     """Chooses t* on ID data.
 
     Args:
@@ -29,6 +36,7 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
             0.50 … 0.95 (FMIYC, Section 5); see below. A number from 0 to 1: that number. For a classifier of whole
             images the threshold is 0 whatever the rule, and the rule reported is "whole images".
         tolerance: For "best_map": fraction of mAP that may be lost.
+        images: The images, whose sizes tell more about boxes that fit no object.
 
     Returns:
         threshold, rule, map (of the detections from t* on), and per_class {class: {"threshold" (the one with the
@@ -39,10 +47,11 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
     at most `tolerance` below that: what it cuts off adds nothing to mAP.
 
     Raises:
-        DataError: there is no object or no detection of any known class, so no threshold can be chosen.
+        DataError: there is no object or no detection of any known class, or none of these matches: then names whether
+            images, boxes or classes do not fit.
         ParameterError: the rule is unknown, or a number is not between 0 and 1.
 
-    >>> from farther.tables import Objects, Regions
+    >>> from farther.tables import Images, Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
     >>> regions = Regions(image_id=["a", "a"], region_id=[0, 1], box=[[0, 0, 10, 10], [50, 0, 60, 10]],
     ...                   score=[0.75, 0.25], label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",))
@@ -59,13 +68,9 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
             raise ParameterError(f"operating threshold: expected a number from 0 to 1, found {rule}")
         threshold = float(rule)
     elif rule in ("best_f1", "best_map"):
-        if not matched.positives.any() or not len(matched.score):
-            problem = f"{int(matched.positives.sum())} objects and {len(matched.score)} detections of known classes"
-            raise DataError(f"no operating threshold can be chosen from {problem}; give a number instead")
+        _refuse_without_matches(objects, regions, matched, images)
         best = defined([of_class["threshold"] for of_class in per_class.values()])
         best = best[~np.isnan(best)]
-        if rule == "best_f1" and not len(best):
-            raise DataError("no detection of any class matches an object at IoU 0.5; give a number as threshold")
         threshold = float(best.mean()) if rule == "best_f1" else _largest_harmless(matched, tolerance)
     else:
         raise ParameterError(f"operating threshold: unknown rule {rule!r}. Known: best_f1, best_map, or a number")
@@ -76,6 +81,33 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
     reached = float(np.nanmean(kept.average_precision())) if has_objects else None
     used = WHOLE_IMAGES if regions.header.whole_images else rule
     return {"threshold": threshold, "rule": used, "map": reached, "per_class": per_class}
+
+
+def _refuse_without_matches(
+    objects: Objects, regions: Regions, matched: MatchedDetections, images: Images | None
+) -> None:
+    """Refuses detections of which none is true at IoU 0.5.
+
+    Args:
+        objects, regions, images: See `choose`.
+        matched: The detections of known classes, matched at IoU 0.5 first.
+
+    Raises:
+        DataError: there is none; says why.
+    """
+    if not matched.positives.any():
+        if len(objects):
+            known = ", ".join(map(shorten, regions.header.known_classes[:3]))
+            labelled = ", ".join(map(shorten, sorted(set(objects.category))[:3]))
+            problem = f"no object is of a class of the detector ({known}, …); objects are of {labelled}"
+            raise DataError(f"no operating threshold can be chosen: {problem}")
+        raise DataError("no operating threshold can be chosen without objects; give a number instead")
+    if not len(matched.score):
+        problem = f"{int(matched.positives.sum())} objects, but no detection of a known class"
+        lowest = f"those with a confidence below {regions.header.score_threshold:g} were not stored"
+        raise DataError(f"no operating threshold can be chosen from {problem}; {lowest}")
+    if not (matched.kind[0] == TRUE).any():
+        raise DataError(f"no operating threshold can be chosen: {mismatch.explain(objects, regions, images)}")
 
 
 def _best_f1(matched: MatchedDetections, k: int) -> dict[str, float | None]:

@@ -145,7 +145,7 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
         known.is_crowd,
         TOUCH,
     )
-    near = near[counted[near.target]].preferred_first(known.is_crowd, known.object_id)
+    near = near[counted[near.target]].preferred_first(known.is_ignored, known.object_id)
     is_true = matched.kind[0] == TRUE
     is_free = counted.copy()
     is_free[assigned[is_true]] = False
@@ -219,7 +219,7 @@ def of_unknown(outcome: Outcome, near: OverlapPairs) -> Errors:
     is_flagged = (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN)
     counted = split.is_counted
     # Of kept regions only what they do to unknown objects counts.
-    rows = ~split.is_crowd[near.target] & (is_flagged[near.region] | counted[near.target])
+    rows = ~split.is_ignored[near.target] & (is_flagged[near.region] | counted[near.target])
     near = near[rows]
     errors = Errors.of_pairs(
         near,

@@ -68,8 +68,9 @@ def diagnose(
     Returns:
         ndarray of shape (N,), one of `CAUSES`, or "" for no cause. The first that fits: correct; localisation (its
         class, but too little overlap, or the object is taken); similar (an object of a similar class); other_class;
-        unknown_unknown (a labelled unknown object); ignored (in a crowd); mixed_unknown (nothing labelled, in a wild
-        image); background (nothing labelled, elsewhere). The paper calls the last two together mixed unknowns.
+        unknown_unknown (a labelled unknown object); ignored (in a crowd, or on a difficult object); mixed_unknown
+        (nothing labelled, in a wild image); background (nothing labelled, elsewhere). The paper calls the last two
+        together mixed unknowns.
 
         A detection's cause depends on more confident ones of its image only: those above a higher operating point keep
         their causes.
@@ -80,7 +81,7 @@ def diagnose(
     wild = is_among(regions.image_id, settings.wild_images)
     cause[above & wild], cause[above & ~wild] = "mixed_unknown", "background"
 
-    near, is_crowd = _touching(objects, regions, above, settings.touch)
+    near, is_ignored = _touching(objects, regions, above, settings.touch)
     groups: dict[str, set[int]] = {}
     for number, members in enumerate(settings.similar):
         for member in members:
@@ -91,14 +92,14 @@ def diagnose(
     if groups:
         both = zip(np.array(regions.classes, dtype=object)[detected_as], objects.category[near.target], strict=True)
         alike[:] = [not groups.get(a, set()).isdisjoint(groups.get(b, ())) for a, b in both]
-    crowd = is_crowd[near.target]
+    on_ignored = is_ignored[near.target]
     # From the weakest claim to the strongest: a later one overwrites.
     for claim, fits in (
-        ("ignored", crowd),
-        ("unknown_unknown", ~known & ~crowd),
-        ("other_class", known & ~crowd),
-        ("similar", known & alike & ~crowd),
-        ("localisation", (detected_as == places_among(objects.category, regions.classes)[near.target]) & ~crowd),
+        ("ignored", on_ignored),
+        ("unknown_unknown", ~known & ~on_ignored),
+        ("other_class", known & ~on_ignored),
+        ("similar", known & alike & ~on_ignored),
+        ("localisation", (detected_as == places_among(objects.category, regions.classes)[near.target]) & ~on_ignored),
     ):
         cause[near.region[fits]] = claim
 
@@ -213,8 +214,8 @@ def confusion(
         {category of the object: {class of the detection: count}}, each detection counted for the object it overlaps
         most; unknown categories beside the known ones.
     """
-    near, is_crowd = _touching(objects, regions, above_of_class(regions, points), touch)
-    best = near.preferred_first(is_crowd, objects.object_id).first_of_each_region()
+    near, is_ignored = _touching(objects, regions, above_of_class(regions, points), touch)
+    best = near.preferred_first(is_ignored, objects.object_id).first_of_each_region()
     detected = np.array(regions.classes, dtype=object)[regions.label[best.region]]
     counts = Counter(zip(objects.category[best.target], detected, strict=True))
     table: dict[str, dict[str, int]] = {}
@@ -225,7 +226,6 @@ def confusion(
 
 def _touching(objects: Objects, regions: Regions, above: np.ndarray, touch: float) -> tuple[OverlapPairs, np.ndarray]:
     """Pairs of a chosen detection and an object that overlap by `touch`; and the objects that are not counted."""
-    is_crowd = objects.is_crowd | objects.is_difficult
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-    near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
-    return near[above[near.region]], is_crowd
+    near = pairs(regions.box, region_image, objects.box, object_image, objects.is_crowd, touch)
+    return near[above[near.region]], objects.is_crowd | objects.is_difficult

@@ -98,7 +98,7 @@ def known_objects(closed: ClosedSet, scores: np.ndarray, iou: float = 0.5) -> Kn
     step[rows] = of_rows
     detected_to = np.full(len(closed.object_row), -np.inf)
     for k in range(levels.shape[1] - 1):
-        matched = next(closed.keeping(step >= k).assigned([iou], closed.is_crowd))
+        matched = next(closed.keeping(step >= k).assigned([iou], closed.is_ignored))
         matched = matched[matched >= 0]
         detected_to[matched] = levels[closed.object_image[matched], k]
     counted = closed.counted()

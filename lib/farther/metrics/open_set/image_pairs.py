@@ -86,7 +86,7 @@ def metrics(with_object: Outcome, without: Outcome, weights: ImageWeights | None
 
 def _shares(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
     split = outcome.split
-    known = split.is_known & ~split.is_crowd
+    known = split.is_known & ~split.is_ignored
     rows = row_weights(weights, np.arange(len(known)), len(known))
     parts = {
         "found": (outcome.of_object == FOUND, split.is_counted),

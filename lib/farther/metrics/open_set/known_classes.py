@@ -111,12 +111,14 @@ def _of_kept(
     of_known = None if weights is None else weights[:, places(outcome.split.images, known.images)]
     correct, unknown, ignored = (error_diagnosis.CAUSES.index(n) for n in ("correct", "unknown_unknown", "ignored"))
     cause = np.where(outcome.misclassifies[kept.detections.row], np.int8(unknown), np.int8(correct))
-    near, is_crowd = outcome.split.candidates, outcome.split.is_crowd
-    on_crowd, on_object = np.zeros((2, len(outcome.kind)), dtype=bool)
-    on_crowd[near.region[is_crowd[near.target]]] = True
-    on_object[near.region[~is_crowd[near.target]]] = True
-    on_crowd, on_object = on_crowd[kept.detections.row], on_object[kept.detections.row]
-    cause[(matched.kind[0] == IGNORED) | (on_crowd & ~on_object & (matched.kind[0] != TRUE))] = ignored
+    near = outcome.split.candidates
+    is_ignored = outcome.split.is_ignored
+    on_ignored, on_object = np.zeros((2, len(outcome.kind)), dtype=bool)
+    on_ignored[near.region[is_ignored[near.target]]] = True
+    on_object[near.region[~is_ignored[near.target]]] = True
+    on_ignored = on_ignored[kept.detections.row]
+    on_object = on_object[kept.detections.row]
+    cause[(matched.kind[0] == IGNORED) | (on_ignored & ~on_object & (matched.kind[0] != TRUE))] = ignored
     counts, _ = error_diagnosis.counts_at_recalls(matched, cause, [recall], of_known)
     at = dict(zip(error_diagnosis.CAUSES, counts[:, 0], strict=True))
     each_ap = matched.average_precision(of_known, points=None)[0]

@@ -81,7 +81,7 @@ class MixedImages:
         """
         of_other = np.array([f"{name}/{one}" for one in other.split.images], dtype=object)
         images, places = sorted_together(self.split.images, of_other)
-        rows = len(self.split.detections.rank), len(self.split.is_crowd)
+        rows = len(self.split.detections.rank), len(self.split.is_ignored)
         return MixedImages(
             np.concatenate([self.rows, other.rows]),
             _joined(self.split, other.split, images, places),
@@ -182,7 +182,7 @@ def _joined(split: OpenSetSplit, other: OpenSetSplit, images: np.ndarray, places
     # Of equal confidences in one image the old ranks decide.
     order = falling_in_groups(confidence, np.zeros(len(image), dtype=np.int8), image, number)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    names = "object_class", "is_crowd", "is_known"
+    names = "object_class", "is_ignored", "is_known"
     return OpenSetSplit(
         settings=split.settings,
         objects=Objects.empty(),
@@ -190,5 +190,5 @@ def _joined(split: OpenSetSplit, other: OpenSetSplit, images: np.ndarray, places
         object_image=np.concatenate([places[split.object_image], of_other[other.object_image]]),
         **{name: np.concatenate([getattr(split, name), getattr(other, name)]) for name in names},
         detections=RankedRegions(confidence, rank, image, counted, label, split.detections.classes),
-        candidates=split.candidates.joined(other.candidates, len(parts[0].rank), len(split.is_crowd)),
+        candidates=split.candidates.joined(other.candidates, len(parts[0].rank), len(split.is_ignored)),
     )

@@ -12,8 +12,9 @@ Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
   was decided before and does not depend on that ranking.
 - Where `known_classes` names categories of the same images, a kept region on an object of its own class misclassifies
   nothing, and a flagged region on a known object is a false positive.
-- Crowd and group boxes (and Pascal VOC's difficult objects) are not counted: a flagged region that gets no object is
-  ignored if it lies in one. All regions of images that nobody annotated are ignored.
+- Crowd and group boxes, and Pascal VOC's difficult objects, are not counted: a flagged region that gets no object is
+  ignored if enough of its area lies in a crowd (COCO's rule), or if its IoU with a difficult object is enough (VOC's).
+  All regions of images that nobody annotated are ignored.
 
 `protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
 
@@ -132,7 +133,7 @@ class OpenSetSplit:
         images: Names of the images that have regions or objects, sorted.
         object_image: Place of each object's image in `images`, ndarray of shape (M,).
         object_class: Place of each object's category in `detections.classes`, −1 for others, ndarray of shape (M,).
-        is_crowd: Objects that are not counted (crowds, difficult ones), ndarray of shape (M,), bool.
+        is_ignored: Objects that are not counted (crowds, difficult ones), ndarray of shape (M,), bool.
         is_known: Objects of known classes, ndarray of shape (M,), bool.
         detections: The split's N regions.
         candidates: Pairs of a region and an object that overlap enough.
@@ -143,7 +144,7 @@ class OpenSetSplit:
     images: np.ndarray
     object_image: np.ndarray
     object_class: np.ndarray
-    is_crowd: np.ndarray
+    is_ignored: np.ndarray
     is_known: np.ndarray
     detections: RankedRegions
     candidates: OverlapPairs
@@ -159,7 +160,7 @@ class OpenSetSplit:
         """
         settings = settings or MatchingRules()
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-        is_crowd = objects.is_crowd | objects.is_difficult
+        is_ignored = objects.is_crowd | objects.is_difficult
         region_box, object_box = regions.box, objects.box
         if settings.protocol == "paper":
             confidence = regions.score
@@ -172,8 +173,8 @@ class OpenSetSplit:
         unlabelled[object_image[objects.is_unlabelled]] = True
         counted &= ~unlabelled[region_image]
         overlapping = pairs(
-            region_box, region_image, object_box, object_image, is_crowd, settings.smallest_overlap
-        ).preferred_first(is_crowd, objects.object_id)
+            region_box, region_image, object_box, object_image, objects.is_crowd, settings.smallest_overlap
+        ).preferred_first(is_ignored, objects.object_id)
         detections = RankedRegions(
             confidence=confidence,
             rank=ranks(confidence, region_image, regions.region_id),
@@ -188,7 +189,7 @@ class OpenSetSplit:
             images=images,
             object_image=object_image,
             object_class=places_among(objects.category, regions.classes),
-            is_crowd=is_crowd,
+            is_ignored=is_ignored,
             is_known=is_among(objects.category, settings.known_classes),
             detections=detections,
             candidates=overlapping,
@@ -197,7 +198,7 @@ class OpenSetSplit:
     @property
     def is_counted(self) -> np.ndarray:
         """Unknown objects that are counted, ndarray of shape (M,), bool."""
-        return ~self.is_known & ~self.is_crowd
+        return ~self.is_known & ~self.is_ignored
 
     @cached_property
     def correctly_known(self) -> np.ndarray:
@@ -267,11 +268,11 @@ class OpenSetSplit:
         of_flagged = on_object[(flagged & self.detections.counted)[on_object.region]]
         if self.settings.protocol == "published-code":
             of_flagged = of_flagged.first_of_each_region()
-        matched = assign(of_flagged, self.detections.rank, np.zeros(len(self.is_crowd), dtype=bool))
+        matched = assign(of_flagged, self.detections.rank, np.zeros(len(self.is_ignored), dtype=bool))
 
         kind = np.where(flagged, np.int8(FALSE_UNKNOWN), np.int8(KEPT))
-        in_crowd = self.candidates.region[self.is_crowd[self.candidates.target]]
-        kind[in_crowd] = np.where(flagged[in_crowd], IGNORED, KEPT)
+        on_ignored = self.candidates.region[self.is_ignored[self.candidates.target]]
+        kind[on_ignored] = np.where(flagged[on_ignored], IGNORED, KEPT)
         kind[matched >= 0] = TRUE_UNKNOWN
         kind[~self.detections.counted] = IGNORED
 

@@ -1,0 +1,369 @@
+"""The images of a benchmark, and the one that a file of detections means by a name or a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from farther.detectors.imported.base import DetectionsSource, plain_path
+from farther.detectors.imported.numbers import whole_number
+from farther.errors import DataError, shorten
+from farther.tables import Images
+
+#: Width to which COCO pads the numbers of its images.
+COCO_DIGITS = 12
+#: Place of a name that means no image.
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Scopes:
+    """Names of sources that restrict them to a split or a dataset.
+
+    Args:
+        splits: The benchmark's splits.
+        datasets: The datasets that their images come from.
+        roots: Folder of the image files of each dataset, where it is known: tells apart names that differ in folders
+            above those of the images table.
+    """
+
+    splits: frozenset[str]
+    datasets: frozenset[str]
+    roots: Mapping[str, Path] = field(default_factory=dict)
+
+    def of(self, source: DetectionsSource) -> str:
+        """Scope of a source: one "split", one "dataset", or "all"."""
+        if source.name in self.splits:
+            return "split"
+        if source.name in self.datasets:
+            return "dataset"
+        return "all"
+
+
+@dataclass(frozen=True)
+class BenchmarkImage:
+    """An image of some splits.
+
+    Args:
+        image_id, dataset, file, digest: See `farther.tables.Images`.
+        split: The first split that has it.
+    """
+
+    image_id: str
+    dataset: str
+    file: str
+    digest: str
+    split: str
+
+    def __str__(self) -> str:
+        return f"{self.file!r} of dataset {self.dataset} (split {self.split})"
+
+
+class BenchmarkImages:
+    """All images of some splits, each once, and lookups of what sources call them.
+
+    Args:
+        splits: Images of each split.
+        scopes: Names that restrict sources, and folders of the datasets.
+    """
+
+    def __init__(self, splits: Mapping[str, Images], scopes: Scopes):
+        self._scopes = scopes
+        self._images: list[BenchmarkImage] = []
+        self._numbers_by_split: dict[str, np.ndarray] = {}
+        number_by_file: dict[tuple[str, str], int] = {}
+        for split, images in splits.items():
+            numbers = np.empty(len(images), np.int64)
+            columns = (images.image_id, images.dataset, images.file, images.digest)
+            for row, (image_id, dataset, file, digest) in enumerate(zip(*columns, strict=True)):
+                number = number_by_file.setdefault((dataset, file), len(self._images))
+                if number == len(self._images):
+                    self._images.append(BenchmarkImage(image_id, dataset, file, digest, split))
+                numbers[row] = number
+            self._numbers_by_split[split] = numbers
+
+    def place(self, names: Sequence[tuple[DetectionsSource, str]]) -> ImagePlaces:
+        """The image that each name means.
+
+        Args:
+            names: Sources, and their names of images.
+
+        Raises:
+            DataError: a name means two images; names both, and what to write.
+        """
+        first = np.full(len(names), NOWHERE, np.int64)
+        copies: dict[int, list[int]] = {}
+        for place, (source, name) in enumerate(names):
+            numbers = self._numbers(source, name)
+            if not numbers:
+                continue
+            first[place] = numbers[0]
+            if len(numbers) > 1:
+                copies[place] = numbers[1:]
+        return ImagePlaces(first, copies, self._numbers_by_split, len(self._images))
+
+    def _numbers(self, source: DetectionsSource, name: str) -> list[int]:
+        """The image that a name means, or all copies of one picture; none where no image is called so.
+
+        Raises:
+            DataError: it means two pictures.
+        """
+        fitting: list[int] = []
+        for lookup in self._lookups(source):
+            fitting.extend(lookup.fitting(source, name))
+        numbers = self._by_folder(source.file_of(name), fitting)
+        if len(numbers) > 1 and not self._show_one_picture(numbers):
+            raise self._ambiguous(source, name, numbers)
+        return numbers
+
+    def _lookups(self, source: DetectionsSource) -> Iterator[NamedImages]:
+        """Lookups of the images that a source serves, one per dataset."""
+        scope = self._scopes.of(source)
+        if scope == "split":
+            yield from self._lookups_of_splits.get(source.name, {}).values()
+        elif scope == "dataset":
+            if source.name in self._lookups_of_all:
+                yield self._lookups_of_all[source.name]
+        else:
+            yield from self._lookups_of_all.values()
+
+    @cached_property
+    def _lookups_of_all(self) -> dict[str, NamedImages]:
+        """The lookup of each dataset's images."""
+        return self._lookups_by_dataset(range(len(self._images)))
+
+    @cached_property
+    def _lookups_of_splits(self) -> dict[str, dict[str, NamedImages]]:
+        """The lookups of each split's images, by dataset."""
+        lookups = {}
+        for split, numbers in self._numbers_by_split.items():
+            lookups[split] = self._lookups_by_dataset(numbers.tolist())
+        return lookups
+
+    def _lookups_by_dataset(self, numbers: Sequence[int]) -> dict[str, NamedImages]:
+        numbers_by_dataset: dict[str, list[int]] = {}
+        for number in numbers:
+            numbers_by_dataset.setdefault(self._images[number].dataset, []).append(number)
+        return {dataset: NamedImages(self._images, some) for dataset, some in numbers_by_dataset.items()}
+
+    def _by_folder(self, name: str, numbers: list[int]) -> list[int]:
+        """Of some images those whose folders above the dataset's own agree best with those of a name.
+
+        A name with folders of a dataset that has no such image in the splits means none of them.
+        """
+        if not numbers or "/" not in name:
+            return numbers
+        agreeing = [self._agreement(name, self._images[number]) for number in numbers]
+        best = max(agreeing)
+        if best == 0:
+            elsewhere = self._images[numbers[0]]
+            above = _folders_above(name, elsewhere.file)
+            for dataset in self._folders:
+                if dataset != elsewhere.dataset and self._common_folders(above, dataset) > 0:
+                    return []
+        return [number for number, common in zip(numbers, agreeing, strict=True) if common == best]
+
+    def _agreement(self, name: str, image: BenchmarkImage) -> int:
+        """Number of folders above an image's file that a name has too."""
+        return self._common_folders(_folders_above(name, image.file), image.dataset)
+
+    def _common_folders(self, above: tuple[str, ...], dataset: str) -> int:
+        """Number of last folders of a path that are those of a dataset's root, or the dataset's name."""
+        common = 0
+        for folders in self._folders.get(dataset, ()):
+            common = max(common, _common_end(above, folders))
+        return common
+
+    @cached_property
+    def _folders(self) -> dict[str, list[tuple[str, ...]]]:
+        """What may be written before the files of each dataset: its name, and the folders of its root."""
+        datasets = {image.dataset for image in self._images} | self._scopes.datasets
+        folders: dict[str, list[tuple[str, ...]]] = {}
+        for dataset in sorted(datasets):
+            folders[dataset] = [(dataset,)]
+            if dataset in self._scopes.roots:
+                folders[dataset].append(Path(self._scopes.roots[dataset]).absolute().parts)
+        return folders
+
+    def _show_one_picture(self, numbers: list[int]) -> bool:
+        """Whether images of different datasets are copies of one picture, or one file that both datasets have."""
+        images = [self._images[number] for number in numbers]
+        if len({image.dataset for image in images}) < len(images):
+            return False
+        digests = {image.digest for image in images}
+        if len(digests) == 1 and images[0].digest:
+            return True
+        roots = [self._scopes.roots.get(image.dataset) for image in images]
+        files = set()
+        for root, image in zip(roots, images, strict=True):
+            if root is None:
+                return False
+            files.add((Path(root) / image.file).resolve())
+        return len(files) == 1
+
+    def _ambiguous(self, source: DetectionsSource, name: str, numbers: list[int]) -> DataError:
+        """The error that names two of the images that a name may mean, and what to write."""
+        first, second = (self._images[number] for number in numbers[:2])
+        shown = source.file_of(name)
+        whole = whole_number(name)
+        ids = {name, str(whole), str(whole).zfill(COCO_DIGITS)}
+        is_id = (
+            source.image_files is None
+            and source.named == "id"
+            and not ids.isdisjoint((first.image_id, second.image_id))
+        )
+        field = "image_id" if is_id else "file_name"
+        if first.dataset == second.dataset and not is_id:
+            problem = f"{shown!r} may be {first.file!r} or {second.file!r}: give its folders too"
+            return DataError(problem, file=source.path, field=field)
+        if first.dataset == second.dataset:
+            one, other = first.split, second.split
+            kind = "split"
+        else:
+            one, other = first.dataset, second.dataset
+            kind = "dataset"
+        if source.path.is_dir():
+            return DataError(
+                f"{shown!r} may be {first} or {second}: give one folder of detections per {kind}, called {one} and "
+                f"{other}, in one folder",
+                file=source.path,
+                field=field,
+            )
+        ending = source.path.suffix
+        advice = f"give one file of detections per {kind}, called {one}{ending} and {other}{ending}, in one folder"
+        if is_id:
+            advice += ", or name the images by `file_name`"
+        elif kind == "dataset":
+            advice += f", or names with the datasets' folders, as {f'{one}/{first.file}'!r}"
+        problem = f"{shown!r} may be {first} or {second}: {advice}"
+        return DataError(problem, file=source.path, field=field)
+
+
+@dataclass(frozen=True)
+class ImagePlaces:
+    """The images that names mean.
+
+    Args:
+        first: Number of the image of each name, −1 for none, ndarray of shape (names,), int64.
+        copies: Numbers of further images that show the same picture as that of a name, by the name's place.
+        numbers_by_split: Number of the image in each row of each split.
+        images: Number of all images.
+    """
+
+    first: np.ndarray
+    copies: Mapping[int, Sequence[int]]
+    numbers_by_split: Mapping[str, np.ndarray]
+    images: int
+
+    def in_split(self, split: str) -> np.ndarray:
+        """Row in a split's table of the image of each name, −1 for none, ndarray of shape (names,), int64."""
+        row_by_number = np.full(self.images + 1, NOWHERE, np.int64)
+        numbers = self.numbers_by_split[split]
+        row_by_number[numbers] = np.arange(len(numbers))
+        rows = row_by_number[self.first]  # −1 is the last one, which no image has
+        for place, others in self.copies.items():
+            for number in others:
+                if rows[place] == NOWHERE:
+                    rows[place] = row_by_number[number]
+        return rows
+
+    @property
+    def is_placed(self) -> np.ndarray:
+        """Names that mean an image, ndarray of shape (names,), bool."""
+        is_placed: np.ndarray = self.first != NOWHERE
+        return is_placed
+
+
+class NamedImages:
+    """Finds images of one dataset by the names that sources give them.
+
+    Args:
+        images: The benchmark's images.
+        numbers: Those of the dataset.
+    """
+
+    def __init__(self, images: Sequence[BenchmarkImage], numbers: Sequence[int]):
+        self._path_by_number: dict[int, str] = {}
+        self._numbers_by_id: dict[str, list[int]] = {}
+        self._numbers_by_name: dict[str, list[int]] = {}
+        self._numbers_by_stem: dict[str, list[int]] = {}
+        for number in numbers:
+            image = images[number]
+            path = PurePosixPath(plain_path(image.file))
+            self._path_by_number[number] = path.as_posix()
+            self._numbers_by_id.setdefault(image.image_id, []).append(number)
+            self._numbers_by_name.setdefault(path.name, []).append(number)
+            self._numbers_by_stem.setdefault(path.stem, []).append(number)
+        self._has_numeric_ids = any(image_id.isdecimal() for image_id in self._numbers_by_id)
+
+    def fitting(self, source: DetectionsSource, name: str) -> list[int]:
+        """The images that a name fits: by their ids, else by their files, else by these without ending."""
+        if source.image_files is not None:
+            return self._with_file(source.file_of(name))
+        whole = whole_number(name)
+        if source.named == "id":
+            numbers = self._with_id(name, whole)
+            if numbers:
+                return numbers
+        file = source.file_of(name)
+        numbers = self._with_file(file)
+        if numbers:
+            return numbers
+        is_other_id = self._has_numeric_ids and whole is not None
+        if source.named == "id" and is_other_id:
+            return []
+        return self._with_stem(file)
+
+    def _with_id(self, name: str, whole: int | None) -> list[int]:
+        """Images with an id, or with its number: 42.0 and 42 are 000000000042."""
+        if name in self._numbers_by_id or whole is None:
+            return self._numbers_by_id.get(name, [])
+        number = str(whole)
+        return self._numbers_by_id.get(number) or self._numbers_by_id.get(number.zfill(COCO_DIGITS), [])
+
+    def _with_file(self, file: str) -> list[int]:
+        """Images whose path ends as a name does, or the other way round."""
+        numbers = self._numbers_by_name.get(PurePosixPath(file).name, [])
+        return [number for number in numbers if _ends_alike(file, self._path_by_number[number])]
+
+    def _with_stem(self, file: str) -> list[int]:
+        """Images whose path without its ending ends as a name does."""
+        fitting = []
+        for number in self._numbers_by_stem.get(PurePosixPath(file).name, []):
+            path = PurePosixPath(self._path_by_number[number])
+            if _ends_alike(file, (path.parent / path.stem).as_posix()):
+                fitting.append(number)
+        return fitting
+
+
+def _ends_alike(path: str, other: str) -> bool:
+    """True if the shorter of two paths is the end of the longer."""
+    first, second = PurePosixPath(path).parts, PurePosixPath(other).parts
+    length = min(len(first), len(second))
+    return first[-length:] == second[-length:]
+
+
+def _folders_above(name: str, file: str) -> tuple[str, ...]:
+    """The folders of a name above those of an image's file."""
+    count = len(PurePosixPath(file).parts)
+    return PurePosixPath(name).parts[:-count]
+
+
+def _common_end(path: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """Number of last parts that two paths have in common."""
+    count = 0
+    for part, another in zip(reversed(path), reversed(other), strict=False):
+        if part != another:
+            break
+        count += 1
+    return count
+
+
+def examples(sources: Sequence[tuple[DetectionsSource, str]]) -> str:
+    """The first three names of images, as a message shows them."""
+    names = [shorten(source.file_of(name)) for source, name in sources[:3]]
+    return ", ".join(names) or "none"
