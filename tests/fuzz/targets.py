@@ -360,7 +360,7 @@ def fitted_files() -> None:
     chance = np.random.default_rng(2)
     found = {name: chance.random(40) for name in ("uncertainty", "predictive_entropy", "mutual_information")}
     more = {**found, "box_variance": chance.random((40, 4)), "gram.layer2": chance.random((40, 10))}
-    known = {"gram": {"layer": ("layer2",)}, "temperature_scaling": {"temperature": 2.0}}
+    known = {"gram": {"layer": ("layer2",)}, "temperature_scaling": {"temperature": 2.0}, "imported": {"file": "a.csv"}}
     for name in METHODS.names():
         with suppress(FartherError):
             method = METHODS.create(name, **known.get(name, {})).fit(regions(**more))

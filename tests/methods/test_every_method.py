@@ -20,11 +20,13 @@ PARAMS: dict[str, dict] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
 }
-#: All but those that learn from a pass, or read columns that mean unknown objects, which have tests of their own.
+#: All but those that learn from a pass, read columns that mean unknown objects, or were computed elsewhere, which have
+#: tests of their own.
 NAMES = [
     name
     for name in methods.names()
-    if name not in ("native", "neg_label") and methods.create(name, **PARAMS.get(name, {})).wants_pass is None
+    if name not in ("native", "neg_label", "imported")
+    and methods.create(name, **PARAMS.get(name, {})).wants_pass is None
 ]
 #: What docs/deploy.md promises, as a share of the scores' standard deviation: other rows in a matrix product change the
 #: order in which it adds, which moves sums of float32 by some 10⁻⁷.

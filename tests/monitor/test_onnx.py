@@ -483,7 +483,8 @@ def test_the_steps_that_a_bundle_describes_prepare_an_image_as_the_detector_does
 def test_what_cannot_be_exported_is_refused_by_name_with_the_reason(tmp_path, regions):
     for name in sorted(set(METHODS.names()) - {cls.name for cls in SCORERS}):
         with pytest.raises(ParameterError, match=f"method '{name}' cannot be exported: its score is not written"):
-            scorer(methods.create(name, **({"layer": ("a",)} if name == "gram" else {})))
+            params = {"gram": {"layer": ("a",)}, "imported": {"file": "theirs.csv"}}
+            scorer(methods.create(name, **params.get(name, {})))
     approximate = methods.create("knn", index="approximate").fit(regions)
     with pytest.raises(ParameterError, match="method 'knn' cannot be exported: an approximate index"):
         in_onnxruntime(approximate, regions)

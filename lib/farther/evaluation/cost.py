@@ -252,10 +252,10 @@ def _milliseconds(call: Callable[..., Any], batches: Sequence[tuple[Sequence[np.
 def _fitted(
     entries: Sequence[MethodEntry], folders: RunFolders, split: str
 ) -> Iterator[tuple[MethodEntry, Path, RegionsFolder]]:
-    """Each entry that applies, the folder of its fitted method, and the regions of a split that it reads."""
+    """Each entry that applies and computes its scores, the folder of its fitted method, and what it reads."""
     for entry in entries:
         state = inside(folders.fitted, entry.name)
-        if not not_applicable(state):
+        if not not_applicable(state) and read_method(state).get("computes", True):
             place = folders.regions if entry.pass_name is None else inside(folders.passes, entry.pass_name)
             yield entry, state, RegionsFolder(place / split)
 

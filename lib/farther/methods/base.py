@@ -102,6 +102,9 @@ class Method(ABC):
     annotation: ClassVar[Annotation] = "unused"
     #: Vector values of the rows that `_score` gets at once.
     values_at_once: ClassVar[int] = BLOCK
+    #: Whether scores follow from regions. Those that were made elsewhere cost nothing that could be measured, and no
+    #: deployed detector has them.
+    computes: ClassVar[bool] = True
     #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
     fixed_threshold: ClassVar[float | None] = None
     #: The file that the fitted state was read from; None where it was fitted in this process.
@@ -212,6 +215,14 @@ class Method(ABC):
             return scores
         problem = f"{self.name} gives NaN for row {int(np.isnan(scores).argmax())} of the regions: these or the fitted"
         raise DataError(f"{problem} state are damaged; infer or fit again", file=self.loaded_from, field="score")
+
+    def for_split(self, split: str) -> Method:
+        """The method as it scores regions of a split; itself, where scores depend on the rows alone.
+
+        Args:
+            split: Name of the split.
+        """
+        return self
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
@@ -354,6 +365,8 @@ def describe(method: Method) -> dict[str, Any]:
         "params": asdict(method),
         "needs": sorted(method.inputs),
     }
+    if not method.computes:
+        description["computes"] = False
     if method.fixed_threshold is not None:
         description["fixed_threshold"] = method.fixed_threshold
     return description

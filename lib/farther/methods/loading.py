@@ -22,6 +22,7 @@ class Described(Schema):
         state: Fitted attributes that are no arrays, by name.
         not_applicable: Why the method does not apply; None where it was fitted.
         fixed_threshold: τ, where the method has a threshold of its own.
+        computes: See `Method.computes`.
         digest: See `farther.methods.base.state_digest`.
     """
 
@@ -32,6 +33,7 @@ class Described(Schema):
     state: dict[str, Any] = Field(default_factory=dict)
     not_applicable: str | None = None
     fixed_threshold: float | None = None
+    computes: bool = True
     digest: str | None = None
 
 

@@ -109,7 +109,11 @@ class BundleSource:
         _check_there(self.files, folder / "method.json", "fit")
         if reason := not_applicable(folder):
             raise ParameterError(f"{self.method.name} does not apply to {self.files.run}: {reason}")
-        return load(folder)
+        fitted = load(folder)
+        if not fitted.computes:
+            problem = "its scores were made elsewhere, for the images of the benchmark alone: deploy another method"
+            raise ParameterError(f"{self.method.name}: {problem}")
+        return fitted
 
     @cached_property
     def header(self) -> Header:

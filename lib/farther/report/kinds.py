@@ -7,7 +7,7 @@ from typing import Any
 
 from farther import methods
 
-POST_HOC, NATIVE, TEXT = "post-hoc", "native", "text"
+POST_HOC, NATIVE, TEXT, IMPORTED = "post-hoc", "native", "text", "imported"
 
 #: Inputs of a method that compare an image with texts, where the classes are texts.
 _OF_CLASSES = frozenset({"logits", "last_layer"})
@@ -23,12 +23,15 @@ def kind_of(entry: Mapping[str, Any], name: str, detector: Mapping[str, Any]) ->
 
     Returns:
         "native" for the detector's own label; "text" for scores from similarities to class names or prompts, of an
-        open-vocabulary detector or of a pass of kind `crops`; else "post-hoc". The latter two end in " + native" where
+        open-vocabulary detector or of a pass of kind `crops`; "imported" for those that were made elsewhere; else
+        "post-hoc". "text" and "post-hoc" end in " + native" where
         the detector labels objects as unknown, which are flagged with every method.
     """
     method = str(entry.get("method", name))
     if method == "native":
         return NATIVE
+    if method == "imported":
+        return IMPORTED
     labels = [*(detector.get("classes") or {}).values()]
     also = f" + {NATIVE}" if None in labels or (detector.get("params") or {}).get("unknown") else ""
     return _of_score(entry, method, detector) + also

@@ -20,6 +20,7 @@ from farther.scoring.fitted import ENTRIES, FittedEntries, FittedEntry
 from farther.scoring.inputs import RunRegions
 from farther.tables import TrueClasses
 from farther.tables.documents import write_json
+from farther.tables.folders import listed
 
 #: Type of `farther.scoring.search.search`.
 SearchParameters = Callable[..., Any]
@@ -154,6 +155,8 @@ def _fit_key(entry: MethodEntry, run: RunRegions, code: str) -> str:
     tables = [run.truth] if run.truth is not None else []
     if run.settings.labels == "annotated" and run.splits is not None:
         tables.append(run.objects_of(entry))
+    if run.splits is not None and entry.methods == ["imported"]:
+        tables += listed(run.splits, "*/images.parquet")
     return key_of(tables, params)
 
 

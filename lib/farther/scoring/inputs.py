@@ -18,10 +18,12 @@ from farther.cores import count_cores
 from farther.errors import ParameterError, choose
 from farther.keyed import content_digest
 from farther.methods.base import FitError, Method, RegionsLike, count_rows
+from farther.methods.imported import ImportedScores
 from farther.methods.tau import Rule
 from farther.metrics.matching import true_classes
 from farther.registry import STRICT
-from farther.tables import Header, Objects, Regions, RegionsFolder
+from farther.scoring.imported_scores import learn_imported
+from farther.tables import Header, Images, Objects, Regions, RegionsFolder
 from farther.tables.files import inside
 from farther.tables.folders import listed
 
@@ -160,6 +162,19 @@ class RunRegions:
             method.learn_pass(self.training, others)
         if method.wants_split is not None:
             method.learn_split(self.calibration, self.above(method.wants_split))
+        if isinstance(method, ImportedScores):
+            learn_imported(method, self.images_by_split)
+
+    @property
+    def images_by_split(self) -> dict[str, Images]:
+        """The images of all splits of the benchmark.
+
+        Raises:
+            FitError: the run was given no splits.
+        """
+        if self.splits is None:
+            raise FitError("the images of the splits are needed, and were not given")
+        return {file.parent.name: Images.read(file) for file in listed(self.splits, "*/images.parquet")}
 
     def refuse_test_split(self, ood_split: str) -> None:
         """Refuses an OOD split that parameters must not be chosen on.

@@ -190,8 +190,9 @@ def _write_scores(
         title = f"{regions.path.parent.name} {regions.path.name}"
         progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
 
+        of_split = {table.method: methods[table.method].for_split(table.split) for table in wanted}
         for batch in regions.batches(columns):
-            scores_by_method = _score_batch(batch, wanted, methods, regions.path)
+            scores_by_method = _score_batch(batch, wanted, of_split, regions.path)
             for writer, scores in zip(writers, scores_by_method, strict=True):
                 rows = Scores(image_id=batch.image_id, region_id=batch.region_id, score=scores)
                 writer.write_table(rows.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)

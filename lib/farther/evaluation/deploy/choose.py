@@ -71,6 +71,8 @@ def choose_deployment(inputs: RunInputs, budget: Budget, names: Sequence[str] | 
     for name, method in fitted.applicable.items():
         if method.is_oracle:
             left_out[name] = "its parameters were chosen on test data"
+        elif not method.computes:
+            left_out[name] = "its scores were made elsewhere"
         else:
             methods.append(name)
     return _Chooser(inputs, methods, budget).choices(left_out)
