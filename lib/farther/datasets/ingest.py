@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, Reader
 from farther.datasets.orientation import as_displayed
 from farther.datasets.presence import EXTRACTED, refuse_fractions
+from farther.datasets.tidying import absence_warnings, tidied
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
 from farther.images.read import read_header
@@ -87,6 +87,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             if subset == EXTRACTED:
                 raise DataError(f"no subset may be called {EXTRACTED!r}: images are put there", file=reader.root)
             annotations = extract(reader.read(subset), aside / EXTRACTED)
+            if not summary:
+                annotations = replace(annotations, warnings=annotations.warnings + absence_warnings(reader))
             more = [UNLABELLED] if len(annotations.unlabelled) else []
             categories += [c for c in (*annotations.categories, *more) if c not in categories]
             parents |= annotations.parents
@@ -139,7 +141,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         DataError: see `ingest`.
     """
     refuse_fractions(annotations)
-    annotations, of_names = _each_file_once(annotations), [*_name_warnings(annotations)]
+    annotations = tidied(annotations)
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
@@ -153,7 +155,6 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     box, keep, box_warnings = _clip(annotations, size, readable)
     warnings = [
         *annotations.warnings,
-        *of_names,
         *_image_warnings(annotations, headers),
         *box_warnings,
     ]
@@ -225,49 +226,6 @@ def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> Non
             f"the image {annotations.images.image_id[missing[0]]!r} is annotated, but its file does not exist "
             f"({len(missing)} of {len(headers)} are missing); place it there, or set missing_images: drop",
             file=annotations.image_path(missing[0]),
-        )
-
-
-def _each_file_once(annotations: Annotations) -> Annotations:
-    """Annotations in which an image file has one id, the first; its objects are those of all its ids."""
-    files = annotations.images.file.tolist()
-    rows = {file: row for row, file in reversed([*enumerate(files)])}
-    if len(rows) == len(files):
-        return annotations
-    first = np.array([rows[file] for file in files])
-    kept = np.flatnonzero(first == np.arange(len(files)))
-    place = np.searchsorted(kept, first)
-    images, objects = annotations.images, annotations.objects
-    columns = {f.name: getattr(images, f.name)[kept] for f in fields(images)}
-    unlabelled = np.intersect1d(kept, annotations.unlabelled)
-    return replace(
-        annotations,
-        images=type(images)(**columns),
-        objects=replace(objects, image=place[objects.image]),
-        files=[annotations.files[row] for row in kept.tolist()] if len(annotations.files) > 1 else annotations.files,
-        unlabelled=np.searchsorted(kept, unlabelled),
-    )
-
-
-def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
-    """Categories that differ by case, blanks, invisible characters or the composition of accents only, and image files
-    with several ids."""
-    alike: dict[str, list[str]] = {}
-    for name in annotations.categories:
-        visible = "".join(c for c in unicodedata.normalize("NFC", name) if unicodedata.category(c) != "Cf")
-        alike.setdefault(" ".join(visible.casefold().split()), []).append(name)
-    place = annotations.files[0] if len(annotations.files) == 1 else "."
-    for names in alike.values():
-        if len(names) > 1:
-            found = ", ".join(map(repr, names))
-            yield DataWarning(
-                "categories with nearly the same name", "dataset", place, None, None, found, "read as they are"
-            )
-    files = Counter(annotations.images.file.tolist())
-    if twice := [file for file, count in files.items() if count > 1]:
-        more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
-        yield DataWarning(
-            "image file with several ids", "dataset", place, None, None, f"{twice[0]}{more}", "read as one image"
         )
 
 
