@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-import numpy as np
-
 from farther.datasets.base import Annotations, DataWarning
 from farther.errors import shorten
 from farther.tables.files import is_unicode

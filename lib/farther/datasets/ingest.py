@@ -16,7 +16,7 @@ from tqdm import tqdm
 from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, Reader
 from farther.datasets.orientation import as_displayed
-from farther.datasets.presence import EXTRACTED, refuse_fractions
+from farther.datasets.presence import EXTRACTED, refuse_fractions, refuse_many
 from farther.datasets.tidying import absence_warnings, tidied
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
@@ -30,6 +30,9 @@ from farther.tables.writing import write_aside
 
 #: A box that leaves its image by no more pixels than this was rounded; it is clipped and not listed.
 ROUNDING = 1.0
+
+#: Edges beyond this are no fractions of an image.
+LARGEST_FRACTION = 2.0
 
 #: Objects whose boxes are checked at once.
 BLOCK = 500_000
@@ -58,7 +61,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
     annotated (the file's size is used); a box that leaves its image (clipped; by up to a pixel it is not listed);
     one that is empty or lies outside (dropped); one smaller than a pixel (kept); a subset without any object. Listed,
-    too: each image that its EXIF orientation turns, and what its boxes refer to (`Reader.orientation`).
+    too: each image that its EXIF orientation turns, and what its boxes refer to (`Reader.orientation`); repeated
+    objects, names of files in another spelling, and subsets that are not there; see `farther.datasets.tidying`.
 
     Images that the annotations contain (Parquet) are written to files once, in `out/extracted-images`;
     `farther.datasets.image_roots` finds them there.
@@ -151,14 +155,15 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         raise DataError("no image can be read; parameter 'root' says where the dataset is", file=place)
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
     orientation = np.array([header.orientation for header in headers], dtype=np.int64)
+    as_annotated = annotations
     annotations = as_displayed(annotations, size, orientation, reader.orientation)
-    box, keep, box_warnings = _clip(annotations, size, readable)
+    box, keep, box_warnings = _clip(annotations, size, readable, as_annotated.objects.box)
     warnings = [
         *annotations.warnings,
         *_image_warnings(annotations, headers),
         *box_warnings,
     ]
-    _refuse_many(annotations, warnings, reader.max_warnings)
+    refuse_many(annotations, warnings, reader.max_warnings)
     rows, objects = annotations.images, annotations.objects
     if not len(objects) and len(annotations.unlabelled) < len(rows):
         file = annotations.files[0] if len(annotations.files) == 1 else "."
@@ -243,7 +248,7 @@ def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> Ite
 
 
 def _clip(
-    annotations: Annotations, size: np.ndarray, readable: np.ndarray
+    annotations: Annotations, size: np.ndarray, readable: np.ndarray, written: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[DataWarning]]:
     """Boxes within their images, which of them to keep, and what was done to the rest.
 
@@ -251,6 +256,7 @@ def _clip(
         annotations: M objects in N images.
         size: True width and height of each image, shape (N, 2).
         readable: Mask of the images whose files can be read, shape (N,).
+        written: The boxes before any was turned with its image, shape (M, 4), for messages.
 
     Returns:
         Edges in pixels, float32 of shape (M, 4); which to keep, shape (M,); and a warning for each box that was changed
@@ -267,13 +273,35 @@ def _clip(
         clipped = np.clip(whole, 0, limit)
         problem = _box_problem(whole, clipped)
         for index in np.flatnonzero((problem != "") & readable[image]).tolist():
-            edges = ", ".join(f"{edge:g}" for edge in whole[index])
-            found = f"edges {edges} in an image of {limit[index, 0]:g}×{limit[index, 1]:g}"
+            found = _described(written[start + index], whole[index], limit[index, :2], annotations.objects.unit)
             action = KEPT.get(problem[index], "dropped")
             warnings.append(annotations.warning(start + index, str(problem[index]), found, action))
         box[rows] = clipped
         keep[rows] = readable[image] & np.isin(problem, ["", *KEPT])
     return box, keep, warnings
+
+
+def _described(written: np.ndarray, pixels: np.ndarray, size: np.ndarray, unit: str) -> str:
+    """A box as it is in the annotations and, where it differs, in pixels of the displayed image.
+
+    Args:
+        written: Edges as annotated, shape (4,), in `unit`.
+        pixels: Edges in pixels of the displayed image, shape (4,).
+        size: Its width and height, shape (2,).
+        unit: That of the annotations.
+    """
+    text = f"edges {_joined(written)}"
+    if unit == "image":
+        text += " in widths and heights of the image"
+        if np.abs(written).max() > LARGEST_FRACTION:
+            text += " (this format has fractions; are these pixels? Divide them by the image's width and height)"
+    if unit == "image" or (written != pixels).any():
+        text += f", which are {_joined(pixels)}"
+    return f"{text} in an image of {size[0]:g}×{size[1]:g}"
+
+
+def _joined(edges: np.ndarray) -> str:
+    return ", ".join(f"{edge:g}" for edge in edges)
 
 
 def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
@@ -283,18 +311,3 @@ def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
     leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
     tiny = ((clipped[:, 2:] - clipped[:, :2]) < 1).all(axis=1)
     return np.select([empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], "")
-
-
-def _refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:
-    by_reader = sum(warning.about == "object" for warning in annotations.warnings)  # of objects that it dropped
-    totals = {"image": len(annotations.images), "object": len(annotations.objects) + by_reader}
-    for about, total in totals.items():
-        found = [warning for warning in warnings if warning.about == about]
-        if len(found) > limit * total:
-            counts = Counter(warning.kind for warning in found).most_common()
-            kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
-            first = found[0]
-            number = f"{len(found)} warning{'' if len(found) == 1 else 's'} about {total} {about}s"
-            problem = f"{number}, more than max_warnings: {limit:g} allows ({kinds}). "
-            problem += f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
-            raise DataError(problem, file=annotations.root / first.file, row=first.row, field=first.field)

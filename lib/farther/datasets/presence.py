@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from farther.datasets.base import Annotations, Expected, Reader, below, create
+from farther.datasets.base import Annotations, DataWarning, Expected, Reader, below, create
+from farther.datasets.tidying import tidied
 from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
 from farther.images.read import problem_of
 
@@ -111,8 +113,9 @@ def check_subset(reader: Reader, subset: str) -> Checked:
     if sum(files) > OPENED_BYTES or max(held, default=0) > OPENED_FILES:
         return Checked()
     try:
-        annotations = reader.read(subset)
+        annotations = tidied(reader.read(subset))
         refuse_fractions(annotations)
+        refuse_many(annotations, annotations.warnings, reader.max_warnings)
     except DataError as error:
         return Checked(str(error))
     if annotations.embedded is not None:
@@ -151,6 +154,22 @@ def refuse_fractions(annotations: Annotations) -> None:
         )
         problem += ", but this format has pixels. Multiply them by the image's width and height"
         raise annotations.error(int(within.argmax()), problem)
+
+
+def refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:
+    """Refuses annotations of which a larger share than `limit` of the images, or of the objects, has a warning."""
+    by_reader = sum(warning.about == "object" for warning in annotations.warnings)  # of objects that it dropped
+    totals = {"image": len(annotations.images), "object": len(annotations.objects) + by_reader}
+    for about, total in totals.items():
+        found = [warning for warning in warnings if warning.about == about]
+        if len(found) > limit * total:
+            counts = Counter(warning.kind for warning in found).most_common()
+            kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
+            first = found[0]
+            number = f"{len(found)} warning{'' if len(found) == 1 else 's'} about {total} {about}s"
+            problem = f"{number}, more than max_warnings: {limit:g} allows ({kinds}). "
+            problem += f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
+            raise DataError(problem, file=annotations.root / first.file, row=first.row, field=first.field)
 
 
 def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.base import Annotations, Collector, Expected, Reader, below, create, register
 from farther.datasets.image_folder import ENDINGS
 from farther.datasets.records import Location
+from farther.datasets.tidying import tidied
 from farther.errors import DataError, shorten
 from farther.extras import missing
 from farther.registry import STRICT
@@ -38,7 +39,7 @@ class UnlabelledImages(Reader):
     Videos become images, one every `every` seconds. `ingest` writes these frames as JPEG files, beside copies of the
     image files; they are called as `ffmpeg -i clip.mp4 clip.mp4/%08d.jpg` calls them.
 
-    Tolerated and listed: files that are neither images nor videos, and images of `boxes` that are not there (left out).
+    Tolerated and listed: files that are neither images nor videos; each image of `boxes` that is not there (left out).
     Errors: a subset without images; a video that OpenCV cannot read.
 
     Args:
@@ -97,15 +98,14 @@ class UnlabelledImages(Reader):
         """Adds the objects of `boxes`; rows of the images that it names, and its categories."""
         if self.boxes is None:
             return set(), []
-        read = create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes")
+        read = tidied(create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes"))
         found.warnings += read.warnings
         prefix = "" if name == "." else f"{name}/"
         rows = [found.rows.get(file.removeprefix(prefix), -1) for file in read.images.file]
-        if absent := [file for file, row in zip(read.images.file, rows, strict=True) if row < 0]:
-            said = f"{len(absent)} images, such as {shorten(absent[0])}"
-            found.warn(Location(self.root / self.boxes), "image missing", said, "left out with their objects")
-        if len(set(read.images.file)) < len(rows):
-            found.warn(Location(self.root / self.boxes), "image file with several ids", "", "read as one image")
+        for file, row in zip(read.images.file, rows, strict=True):
+            if row < 0:
+                problem = f"{shorten(file)} does not exist"
+                found.warn(Location(self.root / self.boxes), "image missing", problem, "left out", about="image")
         objects = read.objects
         for one in range(len(objects)):
             if (row := rows[objects.image[one]]) >= 0:

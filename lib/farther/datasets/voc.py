@@ -126,25 +126,26 @@ class VOC(Reader):
         objects: list[tuple[int, int, Record]] = []
         otherwise: list[tuple[Path, str, str]] = []
         called_otherwise: list[_Annotated] = []
-        for one in self._laid_out(subset) if self.layout else self._in_image_sets(subset):
-            annotation = one.content
-            size = annotation.record("size") if annotation.has("size") else Record({}, one.xml)
-            image = collector.add_image(one.image_id, one.file, one.location, **size.sides())
-            collector.annotated_by(one.xml)
-            if one.is_called_otherwise:
-                called_otherwise.append(one)
+        for listed_image in self._laid_out(subset) if self.layout else self._in_image_sets(subset):
+            annotation, xml = listed_image.content, listed_image.xml
+            size = annotation.record("size") if annotation.has("size") else Record({}, xml)
+            image = collector.add_image(listed_image.image_id, listed_image.file, listed_image.location, **size.sides())
+            collector.annotated_by(xml)
+            if listed_image.is_called_otherwise:
+                called_otherwise.append(listed_image)
             written = str(annotation.values.get("filename") or "")
-            if written and _is_other(written, Path(one.file)):
-                otherwise.append((one.xml, written, Path(one.file).name))
+            if written and _is_other(written, Path(listed_image.file)):
+                otherwise.append((xml, written, Path(listed_image.file).name))
             rows = annotation.records("object") if annotation.has("object") else ()
             objects += [(image, row, record) for row, record in enumerate(rows)]
         for xml, written, name in otherwise[:1]:
             more = f" and {len(otherwise) - 1} more" if len(otherwise) > 1 else ""
             action = f"read as the annotation of {name}"
             collector.warn(Location(xml, None, "filename"), "image called otherwise", written + more, action)
-        for one in called_otherwise[:1]:
-            example = f"{len(called_otherwise)} files, such as {one.xml.name} of {one.file}"
-            collector.warn(Location(one.xml), OTHER_NAME, example, "read")
+        if called_otherwise:
+            first = called_otherwise[0]
+            example = f"{len(called_otherwise)} files, such as {first.xml.name} of {first.file}"
+            collector.warn(Location(first.xml), OTHER_NAME, example, "read")
         if self.layout:
             self._warn_without_xml(collector, subset)
         names = [one.text("name") for *_, one in objects]
@@ -190,9 +191,9 @@ class VOC(Reader):
         """Adds a warning where a folder has images that no XML file of any subset annotates."""
         folder = self.layout[subset][1]
         stems: set[str] = set()
-        for annotations, images in self.layout.values():
+        for xml_folder, images in self.layout.values():
             if images == folder:
-                stems.update(comparable(xml.stem) for xml in listed(below(self.root, annotations), "*.xml"))
+                stems.update(comparable(xml.stem) for xml in listed(below(self.root, xml_folder), "*.xml"))
         annotated = {Path(file).name for file in collector.files}
         lacking: list[str] = []
         for name in _names_of_images(below(self.root, folder)):

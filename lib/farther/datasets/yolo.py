@@ -140,7 +140,9 @@ class YOLO(Reader):
         """The error about a subset without any label file; `others` are label files that belong to no image."""
         first = images[0].file
         expected = label_file_of(first)
-        problem = f"none of the {len(images)} images of {subset!r} has a label file; that of {first} would be {expected}"
+        problem = (
+            f"none of the {len(images)} images of {subset!r} has a label file; that of {first} would be {expected}"
+        )
         if others:
             problem += f". {len(others)} label files belong to no image, such as {others[0]}: rename or move them"
         return DataError(problem, file=inside(self.root, expected))

@@ -11,7 +11,7 @@ from farther.datasets.base import Collector
 from farther.datasets.file_names import comparable
 from farther.datasets.records import Location
 from farther.errors import shorten
-from farther.tables.files import inside, is_folder, open_binary
+from farther.tables.files import is_folder, open_binary
 from farther.tables.folders import entries, files_below
 
 #: Endings of image files.
@@ -58,7 +58,9 @@ class LabelFiles:
             count = f"{len(self.without)} of {total}, such as {self.without[0]}"
             collector.warn(Location(root / self.without[0]), WITHOUT_LABELS, count, "read as images without objects")
         for name in self.unmatched:
-            problem = f"no image belongs to {shorten(name)}, whose objects are lost: rename it as its image, or delete it"
+            problem = (
+                f"no image belongs to {shorten(name)}, whose objects are lost: rename it as its image, or delete it"
+            )
             collector.warn(Location(root / name), UNMATCHED, problem, "not read", about="image")
         for name in self.beside:
             problem = f"{shorten(name)} is beside its image, and is expected at {labels_of(name)}: move it"

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.sources import Categories
 from farther.datasets.base import AnnotatedOn, image_file
 from farther.datasets.coco import identity
-from farther.datasets.orientation import decided
+from farther.datasets.orientation import ADVICE, TurnedImages
 from farther.datasets.records import Record, read_record
 from farther.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 from farther.images import read as pictures
@@ -64,7 +64,7 @@ class MaskCutOuts(AnnotatedSource):
     def _picture(self, one: _Outlined) -> Image.Image:
         file = self.root / image_file(self.root, self.images, one.file, one.record.location("image_id"))
         displayed, orientation = Image.fromarray(pictures.load(file)), pictures.read_header(file)[2]
-        if decided(self.orientation, one.size, displayed.size, orientation) != "stored":
+        if orientation != UPRIGHT and self._refers_to(one, displayed.size, orientation) == "displayed":
             orientation = UPRIGHT
         pixels = np.asarray(turned(displayed, BACK.get(orientation, orientation)))
         height, width = pixels.shape[:2]
@@ -75,6 +75,27 @@ class MaskCutOuts(AnnotatedSource):
         picture = Image.fromarray(pixels[top:bottom, left:right])
         picture.putalpha(alpha_of(one.record, (left, top, right, bottom), (width, height)))
         return turned(picture, orientation)
+
+    def _refers_to(self, one: _Outlined, displayed: tuple[int, int], orientation: int) -> AnnotatedOn:
+        """Whether an outline was drawn on the displayed image or on stored pixels.
+
+        Raises:
+            DataError: nothing tells, and the image is turned by a quarter.
+        """
+        if self.orientation != "auto":
+            return self.orientation
+        turned_image = TurnedImages(
+            row=np.zeros(1, dtype=np.int64),
+            orientation=np.array([orientation]),
+            displayed=np.array([displayed]),
+            declared=np.array([one.size]),
+            extent=np.array([one.box[2:]]),
+        )
+        if turned_image.undecided():
+            problem = f"nothing tells which picture it was drawn on: {turned_image.question([one.file], 0)}. {ADVICE}"
+            raise one.record.error(problem, "bbox")
+        refers_to = turned_image.decided()[0]
+        return "displayed" if refers_to == "auto" else refers_to
 
 
 @plain(frozen=True)

@@ -68,7 +68,7 @@ def open_json(path: str | Path) -> Iterator[IO[bytes]]:
     with open_binary(path) as file:
         start = file.read(4)
         file.seek(0)
-        encoding = json.detect_encoding(start)  # type: ignore[attr-defined] # by its first bytes, as RFC 4627 says
+        encoding = json.detect_encoding(start)  # by its first bytes, as RFC 4627 says
         if encoding == "utf-8":
             yield file
         else:
