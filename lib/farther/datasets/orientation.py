@@ -1,8 +1,8 @@
 """Turned images: boxes that were annotated on stored pixels become those of the displayed image.
 
-A tool may write the size of the stored picture and boxes of the displayed one, as those do that show a picture in a
-browser and read its size with Pillow. So the size of an image proves nothing where it is the stored one: boxes do, where
-they fit into one of the two pictures only. What some images of a dataset prove, counts for the others.
+A tool may write the size of the stored picture and boxes of the displayed one: it shows the picture in a browser, and
+reads its size with Pillow. So the stored size of an image proves nothing. Boxes do where they fit into one of the two
+pictures only. What some images of a dataset prove, counts for the others.
 """
 
 from __future__ import annotations

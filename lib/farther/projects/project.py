@@ -219,7 +219,7 @@ def _are_classes(folders: Dataset, runs: Sequence[ProjectDetector], *, is_only_r
     """
     categories = set(folders.categories)
     for run in runs:
-        names_classes = not run.found.assumed  # else they were taken from the folders
+        names_classes = "classes" not in run.found.entry.get("params", {})  # else they were taken from the folders
         is_named = names_classes and len(categories & set(run.id_classes)) >= len(categories) / 2
         is_classifier = run.found.header.whole_images and is_only_reading
         if not is_named and not is_classifier:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -84,11 +84,28 @@ def recognise(root: Path) -> Dataset:
                 raise DataError(
                     f"no image: format {entry['format']} was recognised, but its images are not here", file=root
                 )
+            unread = _unread_names(root, entry)
+            if unread:
+                note = f"{len(unread)} files that are annotations by their names are not read, such as {unread[0]}"
+                found = replace(found, notes=(*found.notes, note))
             return found
     looked = (
         "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), one folder per class, images"
     )
     raise DataError(f"unknown format; looked for {looked}. `farther list datasets` lists more formats", file=root)
+
+
+def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
+    """The JSON files that are annotations by their names and that an entry of COCO files does not read."""
+    if entry["format"] != "coco":
+        return []
+    read = {file for file, _ in entry["layout"].values()}
+    unread: list[str] = []
+    for file in sorted(files_below(root)):
+        name = file.relative_to(root).as_posix()
+        if file.suffix.lower() == ".json" and name not in read and is_annotation_by_name(root, file):
+            unread.append(name)
+    return unread
 
 
 def describe(entry: dict[str, Any]) -> Dataset:
