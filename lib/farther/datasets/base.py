@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -240,6 +240,17 @@ class Collector:
         """Adds a warning; `location` is where the problem is, for the others see `DataWarning`."""
         file = location.file.relative_to(self.root).as_posix()
         self.warnings.append(DataWarning(kind, about, file, location.row, location.field, found, action))
+
+    def warn_not_renamed(self, location: Location, names: Iterable[str], renamed: Mapping[str, str]) -> None:
+        """Adds a warning for each name that `renamed` gives another one and that no class has.
+
+        Args:
+            location: Where the names of classes are.
+            names: These names.
+            renamed: Other names for some.
+        """
+        for name in sorted(renamed.keys() - set(names)):
+            self.warn(location, "no category to rename", f"none called {name!r}", "ignored")
 
     def annotated_by(self, path: Path) -> None:
         """Records the file that annotates the image added last, where each image has its own file."""

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.datasets.annotation_files import is_annotation_by_name
 from farther.datasets.base import Annotations, Collector, Expected, Reader, below, create, register
 from farther.datasets.image_folder import ENDINGS
 from farther.datasets.records import Location
@@ -80,10 +81,7 @@ class UnlabelledImages(Reader):
             raise DataError(f"no images here; known extensions: {', '.join((*ENDINGS, *VIDEOS))}", file=folder)
         for image_id, path in listed.items():
             found.add_image(image_id, image_id if name == "." else f"{name}/{image_id}", Location(path))
-        other = [path.name for path in files if path not in videos and path not in set(images)]
-        if other := [file for file in other if Path(str(self.boxes)).name != file]:
-            said = f"{len(other)} files, such as {shorten(other[0])}"
-            found.warn(Location(folder), "neither images nor videos", said, "left out")
+        _warn_of_others(found, folder, [path for path in files if path.name != Path(str(self.boxes)).name])
         labelled, categories = self._add_boxes(found, name)
         return found.annotations(
             categories=categories,
@@ -120,6 +118,20 @@ class UnlabelledImages(Reader):
                     is_difficult=bool(objects.is_difficult[one]),
                 )
         return {row for row in rows if row >= 0}, read.categories
+
+
+def _warn_of_others(collector: Collector, folder: Path, files: Sequence[Path]) -> None:
+    """Adds a warning about files that are neither images nor videos, and one about those of annotations."""
+    others = [path for path in files if not path.name.lower().endswith((*ENDINGS, *VIDEOS))]
+    annotations = [path for path in others if is_annotation_by_name(folder, path)]
+    if annotations:
+        example = f"{len(annotations)} files, such as {shorten(annotations[0].name)}"
+        action = "not read: this format has images without boxes, but for the file that `boxes` names"
+        collector.warn(Location(folder), "annotation files beside images without boxes", example, action)
+    others = [path for path in others if path not in annotations]
+    if others:
+        example = f"{len(others)} files, such as {shorten(others[0].name)}"
+        collector.warn(Location(folder), "neither images nor videos", example, "left out")
 
 
 def _chosen(video: Path, every: float) -> list[int]:

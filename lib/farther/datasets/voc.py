@@ -149,6 +149,7 @@ class VOC(Reader):
         if self.layout:
             self._warn_without_xml(collector, subset)
         names = [one.text("name") for *_, one in objects]
+        collector.warn_not_renamed(Location(self.root), names, self.renamed)
         names = [self.renamed.get(name, name) for name in names]
         are_original = not self.layout and set(names) <= set(CLASSES)
         categories = self.categories or (CLASSES if are_original else tuple(sorted(set(names))))

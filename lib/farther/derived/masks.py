@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain
 from typing import Any
 
@@ -25,6 +26,9 @@ UNREAD = ("area", "license", "url", "coco_url", "flickr_url", "date_captured")
 
 #: Factor by which polygons are drawn larger and reduced again, for soft edges.
 OVERSAMPLING = 4
+
+#: Largest share of annotations of an unknown image or category.
+UNKNOWN = 0.05
 
 #: Most bits of a run length.
 LENGTH_BITS = 35
@@ -50,7 +54,9 @@ class MaskCutOuts(AnnotatedSource):
         whole = read_record(inside(self.root, self.annotations), without=UNREAD)
         names = {record.integer("id"): record.text("name") for record in whole.records("categories")}
         files = {identity(record, "id"): record for record in whole.records("images")}
-        outlined = [one for record in whole.records("annotations") if (one := _outlined(record, files, names))]
+        annotated = list(whole.records("annotations"))
+        _refuse_unknown(annotated, files, names)
+        outlined = [one for record in annotated if (one := _outlined(record, files, names))]
         box = np.array([one.box for one in outlined]).reshape(-1, 4)
         size = np.array([one.size for one in outlined]).reshape(-1, 2)
         image = np.unique([one.file for one in outlined], return_inverse=True)[1]
@@ -135,6 +141,18 @@ def _outlined(record: Record, files: dict[str, Record], names: dict[int, str]) -
     x, y, width, height = record.numbers("bbox", 4)
     size = image.integer("width"), image.integer("height")
     return _Outlined(record, image.text("file_name"), size, (x, y, x + width, y + height), category)
+
+
+def _refuse_unknown(annotated: Sequence[Record], files: Mapping[str, Record], names: Mapping[int, str]) -> None:
+    """Refuses a file of which more than `UNKNOWN` of the annotations are of no image or category that it lists."""
+
+    def is_known(record: Record) -> bool:
+        return identity(record, "image_id") in files and record.integer("category_id") in names
+
+    unknown = [record for record in annotated if not is_known(record)]
+    if len(unknown) > UNKNOWN * len(annotated):
+        problem = f"{len(unknown)} of {len(annotated)} annotations are of an image or a category that the file does not"
+        raise unknown[0].error(f"{problem} list, as this one: image {unknown[0].values['image_id']!r}", "image_id")
 
 
 def _drawn(record: Record, polygons: Any, window: tuple[int, int, int, int]) -> Image.Image:
