@@ -271,3 +271,37 @@ def test_images_without_an_xml_file_are_listed_and_xml_files_without_image_refus
         DataError, match=re.escape("'x' is annotated, but its file does not exist (1 of 2 are missing)")
     ):
         ingest(reader, "pets", tmp_path / "refused")
+
+
+def test_a_subset_of_a_layout_that_is_not_there_is_listed(lay, tmp_path):
+    reader = coco(lay, ["a.jpg"], ["a.jpg"])
+    reader = datasets.create("coco", root=reader.root, layout={"train": ("a.json", "."), "test": ("b.json", ".")})
+    assert reader.subsets() == ["train"]
+    _, _, kinds = tables(reader, tmp_path / "out")
+    assert kinds == {"subset that is not there": "test: b.json does not exist, or is empty"}
+    published = datasets.create("objects365", root=reader.root)  # whose layout nobody wrote
+    assert published.absent_subsets() == {}
+
+
+def test_names_to_rename_that_no_class_has_are_listed(lay):
+    reader = voc(lay, {"a.xml": "a.jpg"}, ["a.jpg"])
+    renamed = datasets.create("voc", root=reader.root, layout=reader.layout, renamed={"fox": "vulpes", "owl": "strix"})
+    read = renamed.read("train")
+    assert read.categories == ["vulpes"]
+    assert [(warning.kind, warning.found) for warning in read.warnings] == [
+        ("no category to rename", "none called 'owl'")
+    ]
+    root = lay({"train/cat/a.jpg": (4, 4)})
+    read = datasets.create("image_folder", root=root, folders={"train": "train"}, renamed={"dog": "hound"}).read(
+        "train"
+    )
+    assert [warning.found for warning in read.warnings] == ["none called 'dog'"]
+
+
+def test_annotation_files_beside_images_without_boxes_are_named(lay):
+    root = lay({"a.jpg": (4, 4), "labels.json": {}, "notes.txt": ""})
+    read = datasets.create("images", root=root).read("all")
+    assert {warning.kind: warning.found for warning in read.warnings} == {
+        "annotation files beside images without boxes": "1 files, such as 'labels.json'",
+        "neither images nor videos": "1 files, such as 'notes.txt'",
+    }

@@ -57,6 +57,7 @@ class MaskCutOuts(AnnotatedSource):
         annotated = list(whole.records("annotations"))
         _refuse_unknown(annotated, files, names)
         outlined = [one for record in annotated if (one := _outlined(record, files, names))]
+        extents = _extents(outlined)
         box = np.array([one.box for one in outlined]).reshape(-1, 4)
         size = np.array([one.size for one in outlined]).reshape(-1, 2)
         image = np.unique([one.file for one in outlined], return_inverse=True)[1]
@@ -65,12 +66,15 @@ class MaskCutOuts(AnnotatedSource):
             CutOut(outlined[row].category, f"{outlined[row].file}, object {outlined[row].record.integer('id')}", row)
             for row in np.flatnonzero(self.usable(box, image, size, single)).tolist()
         ]
-        return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row]))
+        return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row], extents))
 
-    def _picture(self, one: _Outlined) -> Image.Image:
+    def _picture(self, one: _Outlined, extents: Mapping[str, tuple[float, float]]) -> Image.Image:
         file = self.root / image_file(self.root, self.images, one.file, one.record.location("image_id"))
         displayed, orientation = Image.fromarray(pictures.load(file)), pictures.read_header(file)[2]
-        if orientation != UPRIGHT and self._refers_to(one, displayed.size, orientation) == "displayed":
+        if (
+            orientation != UPRIGHT
+            and self._refers_to(one, displayed.size, orientation, extents[one.file]) == "displayed"
+        ):
             orientation = UPRIGHT
         pixels = np.asarray(turned(displayed, BACK.get(orientation, orientation)))
         height, width = pixels.shape[:2]
@@ -82,8 +86,16 @@ class MaskCutOuts(AnnotatedSource):
         picture.putalpha(alpha_of(one.record, (left, top, right, bottom), (width, height)))
         return turned(picture, orientation)
 
-    def _refers_to(self, one: _Outlined, displayed: tuple[int, int], orientation: int) -> AnnotatedOn:
+    def _refers_to(
+        self, one: _Outlined, displayed: tuple[int, int], orientation: int, extent: tuple[float, float]
+    ) -> AnnotatedOn:
         """Whether an outline was drawn on the displayed image or on stored pixels.
+
+        Args:
+            one: The outline.
+            displayed: Width and height of the displayed image.
+            orientation: That of its file.
+            extent: Largest x and y of the boxes of the image.
 
         Raises:
             DataError: nothing tells, and the image is turned by a quarter.
@@ -95,7 +107,7 @@ class MaskCutOuts(AnnotatedSource):
             orientation=np.array([orientation]),
             displayed=np.array([displayed]),
             declared=np.array([one.size]),
-            extent=np.array([one.box[2:]]),
+            extent=np.array([extent]),
         )
         if turned_image.undecided():
             problem = f"nothing tells which picture it was drawn on: {turned_image.question([one.file], 0)}. {ADVICE}"
@@ -141,6 +153,15 @@ def _outlined(record: Record, files: dict[str, Record], names: dict[int, str]) -
     x, y, width, height = record.numbers("bbox", 4)
     size = image.integer("width"), image.integer("height")
     return _Outlined(record, image.text("file_name"), size, (x, y, x + width, y + height), category)
+
+
+def _extents(outlined: Sequence[_Outlined]) -> dict[str, tuple[float, float]]:
+    """Largest x and y of the boxes of each image, by its file."""
+    extents: dict[str, tuple[float, float]] = {}
+    for one in outlined:
+        x, y = extents.get(one.file, (0.0, 0.0))
+        extents[one.file] = (max(x, one.box[2]), max(y, one.box[3]))
+    return extents
 
 
 def _refuse_unknown(annotated: Sequence[Record], files: Mapping[str, Record], names: Mapping[int, str]) -> None:
