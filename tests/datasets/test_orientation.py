@@ -1,4 +1,5 @@
 import json
+import re
 from itertools import product
 
 import numpy as np
@@ -8,6 +9,7 @@ from PIL import Image
 from farther import datasets
 from farther.datasets.ingest import ingest
 from farther.datasets.orientation import KINDS, TURNED
+from farther.datasets.presence import check_subset
 from farther.errors import DataError
 from farther.images.orientation import BACK, turned
 from farther.images.read import load
@@ -155,6 +157,8 @@ def test_a_displayed_size_proves_the_displayed_image_but_not_for_an_image_with_t
 def test_what_nothing_proves_is_asked_with_the_numbers_of_the_file(tmp_path, rows, question):
     with pytest.raises(DataError, match=question):
         boxes_of(tmp_path / "root", tmp_path, rows)
+    reader = datasets.create(root=tmp_path / "root", **coco_of(tmp_path / "root", [(row[0], *row[3:]) for row in rows]))
+    assert re.search(question, check_subset(reader, "test").problem)  # and `farther doctor` says so before
     for answer in ("displayed", "stored"):
         boxes_of(tmp_path / answer, tmp_path / f"of {answer}", rows, orientation=answer, max_warnings=1.0)
 

@@ -174,7 +174,7 @@ def as_displayed(
     images, objects = annotations.images, annotations.objects
     turned = TurnedImages.of(annotations, displayed, orientation)
     if on == "auto":
-        _refuse_undecided(turned, annotations)
+        refuse_undecided(turned, annotations)
         refers = dict(zip(turned.row.tolist(), turned.decided(), strict=True))
     else:
         refers = dict.fromkeys(turned.row.tolist(), on)
@@ -205,7 +205,16 @@ def as_displayed(
     )
 
 
-def _refuse_undecided(turned: TurnedImages, annotations: Annotations) -> None:
+def refuse_undecided(turned: TurnedImages, annotations: Annotations) -> None:
+    """Refuses annotations with images of which nothing tells which picture their boxes were drawn on.
+
+    Args:
+        turned: The turned images of the annotations.
+        annotations: These.
+
+    Raises:
+        DataError: there are such images; it has the numbers of the first.
+    """
     undecided = turned.undecided()
     if not undecided:
         return

@@ -8,22 +8,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from farther import datasets
 from farther.datasets.annotation_files import COCO_KEYS, JsonKeys, is_annotation_by_name, json_keys, refuse_damaged
-from farther.datasets.base import WHOLE_IMAGE, Annotations, DataWarning
+from farther.datasets.base import WHOLE_IMAGE, DataWarning
 from farther.datasets.file_names import Spellings, comparable
 from farther.datasets.huggingface_files import METADATA
 from farther.datasets.image_folder import ENDINGS
 from farther.datasets.orientation import TurnedImages
-from farther.datasets.presence import LOOKED_AT
+from farther.datasets.presence import turned_images
 from farther.datasets.tidying import absence_warnings, tidied
 from farther.datasets.unlabelled import VIDEOS
 from farther.datasets.yolo_labels import is_label_file
 from farther.errors import DataError
-from farther.images.orientation import UPRIGHT
-from farther.images.read import read_header
 from farther.projects.recognise_exports import first_keys, recognise_export
 from farther.tables.documents import read_yaml
 from farther.tables.files import is_file, is_folder
@@ -103,7 +99,9 @@ def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
     unread: list[str] = []
     for file in sorted(files_below(root)):
         name = file.relative_to(root).as_posix()
-        if file.suffix.lower() == ".json" and name not in read and is_annotation_by_name(root, file):
+        if file.suffix.lower() != ".json" or name in read or not is_annotation_by_name(root, file):
+            continue
+        if not _is_results(file):
             unread.append(name)
     return unread
 
@@ -129,7 +127,7 @@ def describe(entry: dict[str, Any]) -> Dataset:
         warnings += read.warnings
         are_whole.append(read.objects.unit == "image" and bool((read.objects.box == WHOLE_IMAGE).all()))
         if reader.orientation == "auto" and not are_whole[-1]:
-            turned.append(_turned_images(read))
+            turned.append(turned_images(read))
             questions += [turned[-1].question(read.images.file.tolist(), index) for index in turned[-1].undecided()[:1]]
         first = shown.setdefault(frozenset(read.images.file), subset)
         if first == subset:
@@ -174,21 +172,6 @@ def _notes(warnings: Sequence[DataWarning]) -> list[str]:
         count = f" ({len(alike)})" if len(alike) > 1 else ""
         notes.append(f"{kind}{count}: {alike[0].found}; {alike[0].action}")
     return notes
-
-
-def _turned_images(annotations: Annotations) -> TurnedImages:
-    """The turned images among `LOOKED_AT` of a subset, evenly chosen; those that cannot be opened are left out."""
-    count = len(annotations.images)
-    displayed = np.ones((count, 2), dtype=np.int64)
-    orientation = np.full(count, UPRIGHT)
-    if annotations.embedded is None and len(annotations.objects):
-        for row in np.unique(np.linspace(0, count - 1, LOOKED_AT).astype(int)).tolist():
-            try:
-                width, height, orientation[row] = read_header(annotations.image_path(row))
-            except Exception:  # decoders meet damage with nearly anything: `ingest` lists such images
-                continue
-            displayed[row] = width, height
-    return TurnedImages.of(annotations, displayed, orientation)
 
 
 def _orientation(subsets: Sequence[TurnedImages], questions: Sequence[str]) -> tuple[str, str]:
@@ -275,6 +258,15 @@ def _has_boxes(file: Path) -> bool:
 def _is_detections(file: Path) -> bool:
     """Whether the boxes of a COCO file have scores, as those of a detector do."""
     first = next(iter(list_elements(file, "annotations")), None)
+    return isinstance(first, dict) and "score" in first
+
+
+def _is_results(file: Path) -> bool:
+    """Whether a file has the boxes of a detector: a list of COCO results, or a COCO file with scores."""
+    try:
+        first = next(iter(list_elements(file)), None)
+    except DataError:
+        return _is_detections(file)
     return isinstance(first, dict) and "score" in first
 
 
