@@ -4,6 +4,7 @@ import json
 import re
 import tracemalloc
 
+import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
@@ -186,7 +187,11 @@ def test_a_missing_field_is_an_error_that_names_it(lay, field):
             r"row images\[3\] or later: not JSON: parse error: premature EOF.* Is the file complete\?",
         ),
         ("", "expected an object, found '' at its start"),
-        (json.dumps(instances()).encode("utf-16"), "expected an object, found"),
+        (
+            json.dumps(instances()).encode("utf-16")[:-200],
+            r"row images\[3\] or later: not JSON: .*Is the file complete",
+        ),
+        (b"\xff\xfe{\x00\xd8\xd8", r"row images\[0\] or later: not JSON: not UTF-16-LE at byte \d"),
         ("[]", r"expected an object, found '\[' at its start"),
         ('{"images": ' + "[" * 100_000, r"row images\[0\] or later: not JSON: nested more than 100 levels deep"),
         ("{}", "field 'images': the field is missing; expected a list"),
@@ -195,6 +200,17 @@ def test_a_missing_field_is_an_error_that_names_it(lay, field):
 def test_a_damaged_file_is_an_error_that_names_it(lay, content, problem):
     with pytest.raises(DataError, match=f"instances_val2017.json: {problem}"):
         read(lay({FILE: content}))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_file_of_a_program_of_windows_is_read_as_any_other(lay, encoding):
+    content = instances()
+    content["categories"][0]["name"] = "Bär"
+    plain = read(lay({FILE: content}))
+    other = read(lay({FILE: json.dumps(content, ensure_ascii=False).encode(encoding)}))
+    assert other.categories == plain.categories
+    assert "Bär" in other.categories
+    np.testing.assert_array_equal(other.objects.box, plain.objects.box)
 
 
 def test_a_file_is_read_as_a_stream_in_little_memory(lay):

@@ -195,6 +195,25 @@ def test_a_folder_of_images_with_json_lines_is_read_where_it_lies(lay, tmp_path)
     assert datasets.image_roots({"pets": {"root": str(root)}}, tmp_path / "tables") == {"pets": root}
 
 
+def test_a_split_of_which_files_are_missing_is_refused_until_those_to_read_are_named(lay):
+    content = parquet([row(LISTS)], labelled())
+    root = lay({f"data/train-0000{number}-of-00003.parquet": content for number in (0, 2)})
+    with pytest.raises(DataError, match=r"2 of 3 files of the split 'train' are there; fetch the others, or name"):
+        read(root)
+    assert len(read(root, files={"train": ["data/train-*"]}).images) == 2
+
+
+def test_a_split_of_the_card_that_is_not_there_is_listed(lay, tmp_path):
+    card = (
+        "---\nconfigs:\n- config_name: default\n  data_files:\n"
+        "  - {split: train, path: data/train-*}\n  - {split: test, path: data/test-*}\n---\n"
+    )
+    root = lay({SHARD: parquet([row(LISTS)], labelled()), "README.md": card})
+    reader = datasets.create("huggingface", root=root)
+    assert reader.absent_subsets() == {"test": "data/test-*"}
+    assert ingest(reader, "pets", tmp_path / "pets")["train"]["warnings"] == 1
+
+
 def test_files_of_one_split_in_two_folders_are_an_error_until_one_is_chosen(lay):
     content = parquet([row(LISTS)], labelled())
     root = lay({"a/train-00000-of-00001.parquet": content, "b/train-00000-of-00001.parquet": content})

@@ -126,6 +126,14 @@ def test_a_part_of_the_images_is_read_with_its_boxes_and_the_rest_is_counted(lay
     assert (warning.kind, warning.found) == ("boxes of images that are not there", "1 boxes")
 
 
+def test_images_of_another_subset_than_the_boxes_are_refused(lay):
+    present = files(**{"validation/x.jpg": (4, 4)})
+    for name in ("0001eeaf4aed83f9", "000595fe6fee6369"):
+        del present[f"validation/{name}.jpg"]
+    with pytest.raises(DataError, match=r"none of the 3 boxes is of one of the 1 images in validation, such as 'x'"):
+        read(lay(present), select="present")
+
+
 def test_an_image_that_only_a_box_names_is_an_image(lay):
     present = files()
     del present["validation/000595fe6fee6369.jpg"]

@@ -54,9 +54,11 @@ def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
     assert len(images) == 3
     assert objects.object_id.tolist() == [7, 8]
     (photos / "2024/june/b.png").unlink()
-    _, objects = read(photos, tmp_path / "again", boxes="boxes.json")
+    with pytest.raises(DataError, match=r"1 warning about 2 images, more than max_warnings: 0.05 allows .*b.png' does"):
+        read(photos, tmp_path / "refused", boxes="boxes.json")
+    _, objects = read(photos, tmp_path / "again", boxes="boxes.json", max_warnings=0.5)
     kinds = {one["kind"]: one["found"] for one in ingest_warnings(tmp_path / "again")["warnings"]}
-    assert kinds["image missing"] == "1 images, such as '2024/june/b.png'"
+    assert kinds["image missing"] == "'2024/june/b.png' does not exist"
 
 
 def test_what_the_file_of_boxes_holds_in_vain_is_listed(photos, tmp_path):
@@ -66,7 +68,7 @@ def test_what_the_file_of_boxes_holds_in_vain_is_listed(photos, tmp_path):
     (photos / "boxes.json").write_text(json.dumps(content))
     read(photos, tmp_path / "out", boxes="boxes.json", max_warnings=1.0)
     kinds = [one["kind"] for one in ingest_warnings(tmp_path / "out")["warnings"] if one["file"] == "boxes.json"]
-    assert kinds == ["object of an unknown image", "image file with several ids"]
+    assert kinds == ["object of an unknown image", "image file with several ids", "objects that are annotated twice"]
 
 
 def test_a_video_becomes_a_frame_a_second_as_ffmpeg_numbers_them(photos, tmp_path):

@@ -130,7 +130,7 @@ def test_a_listed_image_outside_the_root_is_an_error(lay, name):
             "'images/val/a.jpg' and 'images/val/a.jpg' have their labels in one file",
         ),
         ({}, "train", "images/train: the folder of images does not exist; data.yaml names it"),
-        ({"rows": "0 0.5 0.5 1 1".encode("utf-16")}, "val", "a.txt: not UTF-8 at byte 0"),
+        ({"rows": "0 0.5 0.5 1 1".encode("utf-16-be")}, "val", "a.txt: row 1: expected finite numbers"),
     ],
     ids=["two endings", "two folders", "no folder", "another encoding"],
 )

@@ -220,7 +220,7 @@ def test_an_outline_on_stored_pixels_is_cut_out_as_it_is_displayed(tmp_path, out
     runs = pycocotools.mask.encode(np.asfortranarray(mask))["counts"].decode()
     polygon = [[15, 6, 30, 6, 30, 10, 20, 10, 20, 22, 15, 22]]
     annotation = {"bbox": [15, 6, 15, 16], "segmentation": polygon if outline == "polygon" else {"counts": runs}}
-    source = {**coco(tmp_path, [annotation]), "orientation": "stored" if orientation < 5 else "auto"}
+    source = {**coco(tmp_path, [annotation]), "orientation": "stored"}
     upright = np.asarray(trimmed((found := create(**source).read()).picture(found.found[0])))
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -228,6 +228,36 @@ def test_an_outline_on_stored_pixels_is_cut_out_as_it_is_displayed(tmp_path, out
     shown = np.asarray(trimmed(found.picture(found.found[0])))
     expected = np.asarray(turned(Image.fromarray(upright), orientation))
     np.testing.assert_array_equal(shown, expected)
+
+
+def sideways(folder: Path, *annotations: dict) -> dict:
+    """A source whose image is displayed as 30 × 40 pixels and stored, and annotated, as 40 × 30."""
+    source = coco(folder, list(annotations))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(folder / "1.png").save(folder / "1.png", exif=exif)
+    return source
+
+
+def test_an_outline_that_fits_one_picture_proves_it_and_others_are_asked_for(tmp_path):
+    high = box(20, 5, 8, 34)  # ends at y = 39, where 30 are stored
+    displayed = create(**sideways(tmp_path / "high", box(5, 5, 8, 12), high)).read()
+    assert displayed.picture(displayed.found[0]).size == (10, 14)
+    both = sideways(tmp_path / "both", box(5, 5, 8, 12))
+    asked = create(**both).read()
+    with pytest.raises(
+        DataError, match=r"1.png is displayed as 30×40 and stored as 40×30 .*Write orientation: displayed"
+    ):
+        asked.picture(asked.found[0])
+    for answer, size in {"displayed": (10, 14), "stored": (14, 10)}.items():
+        answered = create(**both, orientation=answer).read()
+        assert answered.picture(answered.found[0]).size == size
+
+
+def test_annotations_of_images_that_the_file_does_not_list_are_refused(tmp_path):
+    annotations = [box(2, 2, 8, 8), {**box(20, 2, 8, 8), "image_id": 9}]
+    with pytest.raises(DataError, match=r"annotations\[1\].*1 of 2 annotations are of an image or a category that the"):
+        create(**coco(tmp_path, annotations)).read()
 
 
 def test_crowds_small_truncated_and_covered_objects_are_not_cut_out(tmp_path):

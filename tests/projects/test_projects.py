@@ -15,6 +15,7 @@ from torchvision.models import mobilenet_v3_small
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 from ultralytics import YOLO
 
+from farther import datasets
 from farther.command import main
 from farther.curation import Rules
 from farther.datasets import ClassNames
@@ -169,6 +170,174 @@ def test_images_without_labels_are_unlabelled_and_no_id_dataset(pets, tmp_path):
     assert Rules(tmp_path / "made/data/benchmarks/pets.yaml").of("photos") == []
     with pytest.raises(DataError, match="images without boxes: the ID dataset needs boxes of the known classes"):
         init(tmp_path / "other", tmp_path / "photos", [pets], [detector], Lookup())
+
+
+def cut(content: bytes) -> bytes:
+    return content[:-30]
+
+
+DAMAGES = {
+    "cut off": cut,
+    "cut off in its first list": lambda content: content[:20],
+    "NaN": lambda content: content.replace(b"[1, 2, 8, 6]", b"[NaN, 2, 8, 6]"),
+    "Latin-1": lambda content: content.replace(b'"cat"', '"K\u00e4tzchen"'.encode("latin-1")),
+    "without categories": lambda content: content.replace(b'"categories"', b'"kinds"'),
+    "without images": lambda content: content.replace(b'"images"', b'"pictures"'),
+    "UTF-16, cut off": lambda content: content.decode().encode("utf-16")[:-41],
+    "another list": lambda content: b'{"items": []}',
+    "empty": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a whole one"])
+def test_damaged_annotations_are_refused_and_never_taken_for_absent(tmp_path, damage, beside):
+    picture(tmp_path / "a.jpg")
+    coco(tmp_path / "labels.json", "a.jpg")
+    file = tmp_path / "labels.json"
+    file.write_bytes(DAMAGES[damage](file.read_bytes()))
+    if beside:
+        coco(tmp_path / "train.json", "a.jpg")
+    if beside and damage == "another list":  # whatever it is, it is whole
+        found = recognise(tmp_path)
+        assert list(found.entry["layout"]) == ["train"]
+        assert found.notes == ("1 files that are annotations by their names are not read, such as labels.json",)
+        return
+    with pytest.raises(DataError, match=r"labels\.json: .*(damaged|COCO file without|not read)"):
+        recognise(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_annotations_of_programs_of_windows_are_recognised(tmp_path, encoding):
+    picture(tmp_path / "images/a.jpg")
+    coco(tmp_path / "labels.json", "images\\a.jpg")
+    file = tmp_path / "labels.json"
+    file.write_bytes(file.read_text().encode(encoding))
+    found = recognise(tmp_path)
+    assert found.entry["layout"] == {"all": ["labels.json", "."]}
+    assert found.categories == ["cat", "dog"]
+    assert any(note.startswith("image files that are spelt otherwise") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("labels/a.txt", "0 0.5 0.5 0.2 0.2\n", "no data.yaml or classes.txt names classes"),
+        ("annotations.csv", "file,xmin\n", "a file of annotations by its name, in a form that is not read"),
+        ("gt/a.json", '{"shapes_of_mine": []}', "a file of annotations by its name, in a form that is not read"),
+        ("metadata.jsonl", '{"file_na', "metadata.jsonl: a damaged file of annotations"),
+    ],
+)
+def test_annotations_that_are_not_read_are_refused_beside_images(tmp_path, name, content, problem):
+    picture(tmp_path / "a.jpg")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=problem):
+        recognise(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("notes.txt", "taken in June\n"),
+        ("camera.json", '{"lens": 50}'),
+        ("annotations/image_info.json", '{"images": [], "categories": []}'),
+        ("captions.json", '{"images": [], "annotations": [{"image_id": 1, "caption": "a fox"}]}'),
+        ("prices.csv", "a,b\n"),
+    ],
+)
+def test_other_files_beside_images_are_no_annotations(tmp_path, name, content):
+    picture(tmp_path / "a.jpg")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    assert recognise(tmp_path).entry["format"] == "images"
+
+
+def sideways(path: Path) -> None:
+    """A picture of 60 × 40 pixels as it is displayed, stored on its side."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (40, 60)).save(path, exif=exif)
+
+
+def test_init_writes_which_picture_boxes_refer_to_where_ingest_would_ask(tmp_path):
+    for folder in ("train", "test"):
+        sideways(tmp_path / folder / "a.jpg")
+        coco(tmp_path / folder / "labels.json", "a.jpg")
+    found = recognise(tmp_path)
+    assert found.entry["orientation"] == "displayed"
+    assert found.notes[0].startswith("2 images are turned by a quarter by their EXIF orientation, and nothing tells")
+    assert "test/a.jpg is displayed as 60×40 and stored as 40×60 (orientation 6), and its boxes" in found.notes[0]
+    file = tmp_path / "train/labels.json"
+    file.write_text(file.read_text().replace("[1, 2, 8, 6]", "[1, 2, 8, 57]"))  # leaves the displayed picture
+    found = recognise(tmp_path)
+    assert found.entry["orientation"] == "stored"
+    assert found.notes == (
+        "1 images are turned by a quarter by their EXIF orientation; boxes of other images fit the stored picture only:"
+        " orientation: stored",
+    )
+    (tmp_path / "test/labels.json").unlink()
+    (tmp_path / "test/a.jpg").unlink()
+    assert "orientation" not in recognise(tmp_path).entry  # `ingest` decides by the boxes
+
+
+def classifier(path: Path, count: int) -> Path:
+    """A state dict of a classifier, which names no classes."""
+    torch.save(mobilenet_v3_small(num_classes=count).state_dict(), path)
+    return path
+
+
+def test_folders_of_classes_without_subsets_are_read_for_a_classifier(tmp_path):
+    for name in ("id/cat/1", "id/dog/2", "id/dog/puppies/3", "ood/fox/1", "ood/owl/2", "loose/a"):
+        picture(tmp_path / f"{name}.png")
+    network = classifier(tmp_path / "net.pth", 2)
+    ood = [tmp_path / "ood", tmp_path / "loose"]
+    init(tmp_path / "made", tmp_path / "id", ood, [network], Lookup()).write()
+    params = yaml.safe_load((tmp_path / "made/params.yaml").read_text())
+    for name in ("id", "ood"):
+        entry = params["datasets"][name]
+        assert (entry["format"], entry["folders"]) == ("image_folder", {"all": "."})
+        assert datasets.create(**entry).read("all").categories == sorted(
+            path.name for path in (tmp_path / name).iterdir()
+        )
+    assert params["datasets"]["loose"]["format"] == "images"  # no folder of a class
+    assert params["detectors"]["net"]["params"]["classes"] == ["cat", "dog"]
+    picture(tmp_path / "more/elk/1.png")
+    add(tmp_path / "made", [tmp_path / "more"], [], Lookup()).write()
+    added = yaml.safe_load((tmp_path / "made/params.yaml").read_text())["datasets"]["more"]
+    assert added["format"] == "image_folder"
+
+
+def test_photographs_in_folders_are_no_classes_of_a_detector(tmp_path, pets):
+    for name in ("june/1", "may/2"):
+        picture(tmp_path / f"photos/{name}.png")
+    detector = results(tmp_path / "r.json", "cat")
+    with pytest.raises(DataError, match=r"images without boxes: .*for a classifier, one folder of images per class"):
+        init(tmp_path / "other", tmp_path / "photos", [pets], [detector], Lookup())
+    init(tmp_path / "made", pets, [tmp_path / "photos"], [detector], Lookup()).write()
+    assert yaml.safe_load((tmp_path / "made/params.yaml").read_text())["datasets"]["photos"]["format"] == "images"
+
+
+def test_folders_with_images_at_two_depths_are_classes_if_a_detector_has_their_names(tmp_path):
+    for name in ("cat/indoors/1", "dog/indoors/2", "dog/outdoors/3"):
+        picture(tmp_path / f"id/{name}.png")
+    picture(tmp_path / "ood/fox/1.png")
+    labels = {0: "cat", 1: "dog"}
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = ViTConfig(**size, image_size=16, patch_size=8, id2label=labels, label2id={"cat": 0, "dog": 1})
+    ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+    ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
+    init(tmp_path / "made", tmp_path / "id", [tmp_path / "ood"], [tmp_path / "vit"], Lookup()).write()
+    entry = yaml.safe_load((tmp_path / "made/params.yaml").read_text())["datasets"]["id"]
+    assert entry["folders"] == {"all": "."}
+
+
+def test_a_classifier_with_another_number_of_classes_than_folders_is_refused_with_both(tmp_path):
+    for name in ("id/cat/1", "id/dog/2", "ood/fox/1"):
+        picture(tmp_path / f"{name}.png")
+    with pytest.raises(DataError, match=r"With its folders as classes: .*its 3 cannot be the 2 of the ID dataset"):
+        init(tmp_path / "made", tmp_path / "id", [tmp_path / "ood"], [classifier(tmp_path / "n.pth", 3)], Lookup())
 
 
 def test_numbers_of_results_are_those_of_the_id_dataset(pets, tmp_path):

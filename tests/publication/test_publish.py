@@ -43,7 +43,7 @@ protocols: {paper: {overlap: {}, near: {pool: {cat: [zebra]}}}}
 PARAMS = {
     "datasets": {
         "pets": {"format": "coco", "root": "pets"},
-        "pool": {"format": "coco", "root": "pool"},
+        "pool": {"format": "coco", "root": "pool", "orientation": "displayed"},
         "open": {"format": "openimages", "root": "open"},
     },
     "benchmarks": {

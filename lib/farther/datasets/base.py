@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -25,6 +25,9 @@ Edges = tuple[float, float, float, float]
 #: "auto": what the size of the image as annotated says, and the displayed image where it does not tell.
 AnnotatedOn = Literal["displayed", "stored", "auto"]
 
+#: What a warning concerns: an image, an object, or a dataset as a whole.
+About = Literal["image", "object", "dataset"]
+
 #: Edges of a whole image's box, with `unit` "image": the object that an image's label describes.
 WHOLE_IMAGE: Edges = (0.0, 0.0, 1.0, 1.0)
 
@@ -43,7 +46,7 @@ class DataWarning:
     """
 
     kind: str
-    about: Literal["image", "object", "dataset"]
+    about: About
     file: str
     row: str | None
     field: str | None
@@ -233,16 +236,30 @@ class Collector:
         self._images.append((file, width, height))
         return row
 
-    def warn(
-        self, location: Location, kind: str, found: str, action: str, about: Literal["object", "dataset"] = "dataset"
-    ) -> None:
+    def warn(self, location: Location, kind: str, found: str, action: str, about: About = "dataset") -> None:
         """Adds a warning; `location` is where the problem is, for the others see `DataWarning`."""
         file = location.file.relative_to(self.root).as_posix()
         self.warnings.append(DataWarning(kind, about, file, location.row, location.field, found, action))
 
+    def warn_not_renamed(self, location: Location, names: Iterable[str], renamed: Mapping[str, str]) -> None:
+        """Adds a warning for each name that `renamed` gives another one and that no class has.
+
+        Args:
+            location: Where the names of classes are.
+            names: These names.
+            renamed: Other names for some.
+        """
+        for name in sorted(renamed.keys() - set(names)):
+            self.warn(location, "no category to rename", f"none called {name!r}", "ignored")
+
     def annotated_by(self, path: Path) -> None:
         """Records the file that annotates the image added last, where each image has its own file."""
         self._files.append(path.relative_to(self.root).as_posix())
+
+    @property
+    def files(self) -> list[str]:
+        """File of each image so far, within the root."""
+        return [image[0] for image in self._images]
 
     @property
     def object_count(self) -> int:
@@ -330,6 +347,14 @@ class Reader(ABC):
             DataError: there is none.
         """
         return list(self.subset_names) or self._present(self.ORIGINALS)
+
+    def absent_subsets(self) -> dict[str, str]:
+        """Subsets that a description names, and `subsets` leaves out because their files are not there.
+
+        Returns:
+            The file or folder within the root that is absent, by subset.
+        """
+        return {}
 
     @abstractmethod
     def read(self, subset: str) -> Annotations:

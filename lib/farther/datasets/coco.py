@@ -39,7 +39,8 @@ class COCO(Reader):
     Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`, `area`,
     `segmentation`, `width`, `height`, `info`, `licenses`. Tolerated and listed, because pycocotools never evaluates
     them: annotations of an image or a category that the file does not define (dropped). Listed too: two categories of
-    one name (read as one), and a category of `renamed` that the file does not have.
+    one name (read as one), a category of `renamed` that the file does not have, and a subset of `layout` whose file is
+    not there, beside others that are.
     Errors: JSON that does not parse; an absent `images`, `annotations` or `categories`; fields of a wrong type; an id
     that occurs twice; a negative width or height; a file name that leaves its folder.
 
@@ -65,6 +66,13 @@ class COCO(Reader):
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         return list(self.subset_names) or self._present(self.layout or self.ORIGINALS)
+
+    def absent_subsets(self) -> dict[str, str]:
+        """Subsets of a `layout` that a user wrote and whose file is not there; see `Reader`."""
+        if self.subset_names or self.layout == type(self)(root=self.root).layout:
+            return {}
+        present = self.subsets()
+        return {subset: file for subset, (file, _) in self.layout.items() if subset not in present}
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
@@ -140,8 +148,7 @@ class COCO(Reader):
         location = Location(path, None, "categories")
         for name in sorted(name for name, count in names.items() if count > 1):
             found.warn(location, "two categories with the same name", repr(name), "read as one")
-        for name in sorted(self.renamed.keys() - names.keys()):
-            found.warn(location, "no category to rename", f"none called {name!r}", "ignored")
+        found.warn_not_renamed(location, names, self.renamed)
         return list(called), rows
 
 

@@ -40,6 +40,14 @@ class FMIYC(HuggingFace):
 
     SOURCE: ClassVar[str] = "huggingface.co/datasets/CEAai/FindMeIfYouCan"
 
+    def absent_subsets(self) -> dict[str, str]:
+        """Configurations of `README.md` of which no file is there; see `Reader`."""
+        configs = self._configurations()
+        if self.subset_names or self.files or not configs:
+            return {}
+        present = self._shards()
+        return {name: "README.md" for name in configs if name not in present}
+
     def _shards(self) -> dict[str, list[str]]:
         """Files of each configuration, within the root."""
         if self.files:

@@ -5,7 +5,8 @@ The library `datasets` itself is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -28,6 +29,9 @@ OBJECT_ID = ("id", "bbox_id")
 CROWD = ("iscrowd", "is_crowd")
 DIFFICULT = ("is_difficult", "difficult")
 
+#: Name of one of several files of a split, without ending.
+NUMBERED = re.compile(r"(?P<name>.+)-(?P<number>\d{1,9})-of-(?P<total>\d{1,9})")
+
 #: First bytes of image files, and the ending of their names.
 SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"))
 
@@ -44,10 +48,12 @@ class HuggingFace(Reader):
     features (`ClassLabel`) name in the file's schema or in `README.md`. The image id is the column `image_id`, else
     the row's number; the object id is its `id` where these are unique in the subset (listed where they are not).
 
-    Tolerated: no objects (null or empty); absent `width`, `height`, `iscrowd`, `is_difficult`.
-    Errors: a file that is not Parquet, Arrow or JSON; files of one split in several folders (`config` chooses one);
-    an image id that occurs twice; a row without image; lists of different lengths in one row's objects; fields of a
-    wrong type; numbers for classes that nothing names; a negative size; a file name that leaves its folder.
+    Tolerated: no objects (null or empty); absent `width`, `height`, `iscrowd`, `is_difficult`. Listed: a split of
+    `README.md` without files, beside others that have some.
+    Errors: a file that is not Parquet, Arrow or JSON; a split of which not all files are there; files of one split
+    in several folders (`config` chooses one); an image id that occurs twice; a row without image; lists of
+    different lengths in one row's objects; fields of a wrong type; numbers for classes that nothing names; a
+    negative size; a file name that leaves its folder.
 
     Args:
         subset_names: Splits to read. When empty, all there are.
@@ -92,12 +98,23 @@ class HuggingFace(Reader):
         paths = tuple(shards or self.files.get(subset, usual))
         return [Expected("rows with images and objects", paths, f"Parquet files of the split {subset}")]
 
+    def absent_subsets(self) -> dict[str, str]:
+        """Splits of the configuration in `README.md` of which no file is there; see `Reader`."""
+        configs = self._configurations()
+        if self.subset_names or self.files or not configs:
+            return {}
+        patterns = data_files(configs[self._configuration(configs)])
+        present = self._shards()
+        return {split: names[0] for split, names in patterns.items() if split not in present and names}
+
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         shards = self._shards().get(subset)
         if not shards:
             known = ", ".join(self._shards()) or "none"
             raise DataError(f"no files of the split {subset!r}; there are: {known}", file=self.root)
+        if not self.files:
+            self._refuse_incomplete(subset, shards)
         found, categories, holds = Collector(self.root), dict[str, int](), list[bool]()
         numbered = 0
         for shard in shards:
@@ -133,6 +150,21 @@ class HuggingFace(Reader):
             embedded=(lambda: self._pictures(shards, holds)) if any(holds) else None,
         )
         return _with_unique_ids(annotations, shards[0]) if numbered else annotations
+
+    def _refuse_incomplete(self, subset: str, shards: Sequence[str]) -> None:
+        """Refuses a split of which some files are not there: `train-00000-of-00002` says how many there are."""
+        numbers_by_total: dict[tuple[str, int], set[int]] = {}
+        for shard in shards:
+            match = NUMBERED.fullmatch(Path(shard).stem)
+            if match:
+                place = (Path(shard).with_name(match["name"]).as_posix(), int(match["total"]))
+                numbers_by_total.setdefault(place, set()).add(int(match["number"]))
+        for (name, total), numbers in numbers_by_total.items():
+            if len(numbers) < total:
+                problem = (
+                    f"{len(numbers)} of {total} files of the split {subset!r} are there; fetch the others, or name"
+                )
+                raise DataError(f"{problem} those to read in parameter 'files'", file=self.root / f"{name}-*")
 
     def _records(self, row: Record) -> Iterator[Record]:
         """The objects of one row, each as a record."""

@@ -88,6 +88,7 @@ class ImageFolder(Reader):
         beside = sum(path.suffix.lower() in ENDINGS for path in listed(folder, "*") if is_file(path))
         if beside:
             found.warn(Location(folder), "images without a class", f"{beside} images", "ignored")
+        found.warn_not_renamed(Location(folder), names, self.renamed)
         return {name: self.renamed.get(name, name) for name in names}
 
 
@@ -115,6 +116,7 @@ class SUN397(ImageFolder):
         names = {"/".join(one): "/".join(one[1:]) for one in parts if len(one) > 1}
         if not names:
             raise DataError("no folder of a class, such as a/abbey", file=folder)
+        found.warn_not_renamed(Location(folder), names.values(), self.renamed)
         return {inner: self.renamed.get(name, name) for inner, name in names.items()}
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from tqdm import tqdm
 from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, Reader
 from farther.datasets.orientation import as_displayed
-from farther.datasets.presence import EXTRACTED, refuse_fractions
+from farther.datasets.presence import EXTRACTED, refuse_fractions, refuse_many
+from farther.datasets.tidying import absence_warnings, tidied
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
 from farther.images.read import read_header
@@ -30,6 +30,9 @@ from farther.tables.writing import write_aside
 
 #: A box that leaves its image by no more pixels than this was rounded; it is clipped and not listed.
 ROUNDING = 1.0
+
+#: Edges beyond this are no fractions of an image.
+LARGEST_FRACTION = 2.0
 
 #: Objects whose boxes are checked at once.
 BLOCK = 500_000
@@ -58,7 +61,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
     annotated (the file's size is used); a box that leaves its image (clipped; by up to a pixel it is not listed);
     one that is empty or lies outside (dropped); one smaller than a pixel (kept); a subset without any object. Listed,
-    too: each image that its EXIF orientation turns, and what its boxes refer to (`Reader.orientation`).
+    too: each image that its EXIF orientation turns, and what its boxes refer to (`Reader.orientation`); repeated
+    objects, names of files in another spelling, and subsets that are not there; see `farther.datasets.tidying`.
 
     Images that the annotations contain (Parquet) are written to files once, in `out/extracted-images`;
     `farther.datasets.image_roots` finds them there.
@@ -87,6 +91,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             if subset == EXTRACTED:
                 raise DataError(f"no subset may be called {EXTRACTED!r}: images are put there", file=reader.root)
             annotations = extract(reader.read(subset), aside / EXTRACTED)
+            if not summary:
+                annotations = replace(annotations, warnings=annotations.warnings + absence_warnings(reader))
             more = [UNLABELLED] if len(annotations.unlabelled) else []
             categories += [c for c in (*annotations.categories, *more) if c not in categories]
             parents |= annotations.parents
@@ -139,7 +145,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         DataError: see `ingest`.
     """
     refuse_fractions(annotations)
-    annotations, of_names = _each_file_once(annotations), [*_name_warnings(annotations)]
+    annotations = tidied(annotations)
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
@@ -149,15 +155,15 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         raise DataError("no image can be read; parameter 'root' says where the dataset is", file=place)
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
     orientation = np.array([header.orientation for header in headers], dtype=np.int64)
+    as_annotated = annotations
     annotations = as_displayed(annotations, size, orientation, reader.orientation)
-    box, keep, box_warnings = _clip(annotations, size, readable)
+    box, keep, box_warnings = _clip(annotations, size, readable, as_annotated.objects.box)
     warnings = [
         *annotations.warnings,
-        *of_names,
         *_image_warnings(annotations, headers),
         *box_warnings,
     ]
-    _refuse_many(annotations, warnings, reader.max_warnings)
+    refuse_many(annotations, warnings, reader.max_warnings)
     rows, objects = annotations.images, annotations.objects
     if not len(objects) and len(annotations.unlabelled) < len(rows):
         file = annotations.files[0] if len(annotations.files) == 1 else "."
@@ -228,49 +234,6 @@ def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> Non
         )
 
 
-def _each_file_once(annotations: Annotations) -> Annotations:
-    """Annotations in which an image file has one id, the first; its objects are those of all its ids."""
-    files = annotations.images.file.tolist()
-    rows = {file: row for row, file in reversed([*enumerate(files)])}
-    if len(rows) == len(files):
-        return annotations
-    first = np.array([rows[file] for file in files])
-    kept = np.flatnonzero(first == np.arange(len(files)))
-    place = np.searchsorted(kept, first)
-    images, objects = annotations.images, annotations.objects
-    columns = {f.name: getattr(images, f.name)[kept] for f in fields(images)}
-    unlabelled = np.intersect1d(kept, annotations.unlabelled)
-    return replace(
-        annotations,
-        images=type(images)(**columns),
-        objects=replace(objects, image=place[objects.image]),
-        files=[annotations.files[row] for row in kept.tolist()] if len(annotations.files) > 1 else annotations.files,
-        unlabelled=np.searchsorted(kept, unlabelled),
-    )
-
-
-def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
-    """Categories that differ by case, blanks, invisible characters or the composition of accents only, and image files
-    with several ids."""
-    alike: dict[str, list[str]] = {}
-    for name in annotations.categories:
-        visible = "".join(c for c in unicodedata.normalize("NFC", name) if unicodedata.category(c) != "Cf")
-        alike.setdefault(" ".join(visible.casefold().split()), []).append(name)
-    place = annotations.files[0] if len(annotations.files) == 1 else "."
-    for names in alike.values():
-        if len(names) > 1:
-            found = ", ".join(map(repr, names))
-            yield DataWarning(
-                "categories with nearly the same name", "dataset", place, None, None, found, "read as they are"
-            )
-    files = Counter(annotations.images.file.tolist())
-    if twice := [file for file, count in files.items() if count > 1]:
-        more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
-        yield DataWarning(
-            "image file with several ids", "dataset", place, None, None, f"{twice[0]}{more}", "read as one image"
-        )
-
-
 def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> Iterator[DataWarning]:
     rows = annotations.images
     for file, *annotated, header in zip(rows.file, rows.width, rows.height, headers, strict=True):
@@ -285,7 +248,7 @@ def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> Ite
 
 
 def _clip(
-    annotations: Annotations, size: np.ndarray, readable: np.ndarray
+    annotations: Annotations, size: np.ndarray, readable: np.ndarray, written: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[DataWarning]]:
     """Boxes within their images, which of them to keep, and what was done to the rest.
 
@@ -293,6 +256,7 @@ def _clip(
         annotations: M objects in N images.
         size: True width and height of each image, shape (N, 2).
         readable: Mask of the images whose files can be read, shape (N,).
+        written: The boxes before any was turned with its image, shape (M, 4), for messages.
 
     Returns:
         Edges in pixels, float32 of shape (M, 4); which to keep, shape (M,); and a warning for each box that was changed
@@ -309,13 +273,35 @@ def _clip(
         clipped = np.clip(whole, 0, limit)
         problem = _box_problem(whole, clipped)
         for index in np.flatnonzero((problem != "") & readable[image]).tolist():
-            edges = ", ".join(f"{edge:g}" for edge in whole[index])
-            found = f"edges {edges} in an image of {limit[index, 0]:g}×{limit[index, 1]:g}"
+            found = _described(written[start + index], whole[index], limit[index, :2], annotations.objects.unit)
             action = KEPT.get(problem[index], "dropped")
             warnings.append(annotations.warning(start + index, str(problem[index]), found, action))
         box[rows] = clipped
         keep[rows] = readable[image] & np.isin(problem, ["", *KEPT])
     return box, keep, warnings
+
+
+def _described(written: np.ndarray, pixels: np.ndarray, size: np.ndarray, unit: str) -> str:
+    """A box as it is in the annotations and, where it differs, in pixels of the displayed image.
+
+    Args:
+        written: Edges as annotated, shape (4,), in `unit`.
+        pixels: Edges in pixels of the displayed image, shape (4,).
+        size: Its width and height, shape (2,).
+        unit: That of the annotations.
+    """
+    text = f"edges {_joined(written)}"
+    if unit == "image":
+        text += " in widths and heights of the image"
+        if np.abs(written).max() > LARGEST_FRACTION:
+            text += " (this format has fractions; are these pixels? Divide them by the image's width and height)"
+    if unit == "image" or (written != pixels).any():
+        text += f", which are {_joined(pixels)}"
+    return f"{text} in an image of {size[0]:g}×{size[1]:g}"
+
+
+def _joined(edges: np.ndarray) -> str:
+    return ", ".join(f"{edge:g}" for edge in edges)
 
 
 def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
@@ -325,18 +311,3 @@ def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
     leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
     tiny = ((clipped[:, 2:] - clipped[:, :2]) < 1).all(axis=1)
     return np.select([empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], "")
-
-
-def _refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:
-    by_reader = sum(warning.about == "object" for warning in annotations.warnings)  # of objects that it dropped
-    totals = {"image": len(annotations.images), "object": len(annotations.objects) + by_reader}
-    for about, total in totals.items():
-        found = [warning for warning in warnings if warning.about == about]
-        if len(found) > limit * total:
-            counts = Counter(warning.kind for warning in found).most_common()
-            kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
-            first = found[0]
-            number = f"{len(found)} warning{'' if len(found) == 1 else 's'} about {total} {about}s"
-            problem = f"{number}, more than max_warnings: {limit:g} allows ({kinds}). "
-            problem += f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
-            raise DataError(problem, file=annotations.root / first.file, row=first.row, field=first.field)

@@ -65,8 +65,9 @@ class OpenImages(Reader):
     Tolerated: -1 (unknown) in `IsGroupOf`, and its absence, both as no group; an absent hierarchy file (listed; no
     ancestors); a header in the class descriptions (V7 has one). Tolerated and listed: a box of a class without
     description (dropped), as the evaluation of OpenImages counts described classes only.
-    Errors: an absent column; a coordinate that is not a number; XMax below XMin; a row of another length than the
-    header; an id that leaves the folder; a class or an image file that occurs twice.
+    Errors: an absent column; boxes of which none is of an image that is there; a coordinate that is not a number;
+    XMax below XMin; a row of another length than the header; an id that leaves the folder; a class or an image file
+    that occurs twice.
 
     The CSV is read block by block; a column takes a few bytes per box (the training set has 14 million). `select:
     present` takes a part of the images.
@@ -123,6 +124,9 @@ class OpenImages(Reader):
         files = self._image_files(folders)
         file = path.relative_to(self.root).as_posix()
         boxes, unknown, left_out = _read_boxes(path, names, list(files) if self.select == "present" else None)
+        if files and left_out and not boxes.height:
+            problem = f"none of the {left_out} boxes is of one of the {len(files)} images in {', '.join(folders)}"
+            raise DataError(f"{problem}, such as {min(files)!r}: are they of this subset?", file=path, field="ImageID")
         images = self._images(path, folders[0], files, boxes)
         parents, warnings = dict[str, list[str]](), list[DataWarning]()
         hierarchy = inside(self.root, self.hierarchy)

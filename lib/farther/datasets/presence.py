@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from farther.datasets.base import Annotations, Expected, Reader, below, create
+from farther.datasets.base import Annotations, DataWarning, Expected, Reader, below, create
+from farther.datasets.orientation import TurnedImages, refuse_undecided
+from farther.datasets.tidying import tidied
 from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
-from farther.images.read import problem_of
+from farther.images.orientation import UPRIGHT
+from farther.images.read import problem_of, read_header
 
 #: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.
 EXTRACTED = "extracted-images"
@@ -111,8 +115,9 @@ def check_subset(reader: Reader, subset: str) -> Checked:
     if sum(files) > OPENED_BYTES or max(held, default=0) > OPENED_FILES:
         return Checked()
     try:
-        annotations = reader.read(subset)
+        annotations = tidied(reader.read(subset))
         refuse_fractions(annotations)
+        refuse_many(annotations, annotations.warnings, reader.max_warnings)
     except DataError as error:
         return Checked(str(error))
     if annotations.embedded is not None:
@@ -124,6 +129,11 @@ def check_subset(reader: Reader, subset: str) -> Checked:
     absent = [path for path in paths if not path.is_file()]
     if absent and (reader.missing_images == "error" or len(absent) == count):
         return Checked(f"{absent[0]}: the file does not exist ({len(absent)} of {count} images of {subset})")
+    if reader.orientation == "auto" and count <= LOOKED_AT:  # else others may prove what these do not
+        try:
+            refuse_undecided(turned_images(annotations), annotations)
+        except DataError as error:
+            return Checked(str(error))
     there = [path for path in paths if path.is_file()]
     chosen = [there[row] for row in np.unique(np.linspace(0, len(there) - 1, LOOKED_AT).astype(int))]
     found = {path: problem_of(path) for path in chosen}
@@ -135,6 +145,21 @@ def check_subset(reader: Reader, subset: str) -> Checked:
         limit = f"more than max_warnings = {reader.max_warnings:g} allows"
         problem = f"{path}: {reason} ({len(not_images)} of {len(chosen)} images of {subset}, {limit})"
     return Checked(problem, annotations, len(chosen), not_images, broken)
+
+
+def turned_images(annotations: Annotations) -> TurnedImages:
+    """The turned images among `LOOKED_AT` of a subset, evenly chosen; those that cannot be opened are left out."""
+    count = len(annotations.images)
+    displayed = np.ones((count, 2), dtype=np.int64)
+    orientation = np.full(count, UPRIGHT)
+    if annotations.embedded is None and len(annotations.objects):
+        for row in np.unique(np.linspace(0, count - 1, LOOKED_AT).astype(int)).tolist():
+            try:
+                width, height, orientation[row] = read_header(annotations.image_path(row))
+            except Exception:  # decoders meet damage with nearly anything: `ingest` lists such images
+                continue
+            displayed[row] = width, height
+    return TurnedImages.of(annotations, displayed, orientation)
 
 
 def refuse_fractions(annotations: Annotations) -> None:
@@ -151,6 +176,22 @@ def refuse_fractions(annotations: Annotations) -> None:
         )
         problem += ", but this format has pixels. Multiply them by the image's width and height"
         raise annotations.error(int(within.argmax()), problem)
+
+
+def refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:
+    """Refuses annotations of which a larger share than `limit` of the images, or of the objects, has a warning."""
+    by_reader = sum(warning.about == "object" for warning in annotations.warnings)  # of objects that it dropped
+    totals = {"image": len(annotations.images), "object": len(annotations.objects) + by_reader}
+    for about, total in totals.items():
+        found = [warning for warning in warnings if warning.about == about]
+        if len(found) > limit * total:
+            counts = Counter(warning.kind for warning in found).most_common()
+            kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
+            first = found[0]
+            number = f"{len(found)} warning{'' if len(found) == 1 else 's'} about {total} {about}s"
+            problem = f"{number}, more than max_warnings: {limit:g} allows ({kinds}). "
+            problem += f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
+            raise DataError(problem, file=annotations.root / first.file, row=first.row, field=first.field)
 
 
 def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:

@@ -12,8 +12,8 @@ import ijson
 
 from farther.errors import DataError, shorten
 from farther.tables.documents import JSON_BYTES, read_json, read_yaml
-from farther.tables.files import open_binary, read_text
-from farther.tables.json_stream import Bounded, list_elements
+from farther.tables.files import read_text
+from farther.tables.json_stream import Bounded, list_elements, open_json
 
 _INT64 = 2**63
 
@@ -177,7 +177,7 @@ def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]
 
 def _check_list(path: Path, field: str) -> None:
     """Refuses a JSON file that has no list of this name."""
-    with open_binary(path) as file:
+    with open_json(path) as file:
         kind = next((event for prefix, event, _ in ijson.parse(Bounded(file)) if prefix == field), None)
     if kind != "start_array":
         problem = "the field is missing; expected a list" if kind is None else "expected a list of objects"

@@ -10,9 +10,11 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.datasets.annotation_files import is_annotation_by_name
 from farther.datasets.base import Annotations, Collector, Expected, Reader, below, create, register
 from farther.datasets.image_folder import ENDINGS
 from farther.datasets.records import Location
+from farther.datasets.tidying import tidied
 from farther.errors import DataError, shorten
 from farther.extras import missing
 from farther.registry import STRICT
@@ -38,7 +40,7 @@ class UnlabelledImages(Reader):
     Videos become images, one every `every` seconds. `ingest` writes these frames as JPEG files, beside copies of the
     image files; they are called as `ffmpeg -i clip.mp4 clip.mp4/%08d.jpg` calls them.
 
-    Tolerated and listed: files that are neither images nor videos, and images of `boxes` that are not there (left out).
+    Tolerated and listed: files that are neither images nor videos; each image of `boxes` that is not there (left out).
     Errors: a subset without images; a video that OpenCV cannot read.
 
     Args:
@@ -79,10 +81,7 @@ class UnlabelledImages(Reader):
             raise DataError(f"no images here; known extensions: {', '.join((*ENDINGS, *VIDEOS))}", file=folder)
         for image_id, path in listed.items():
             found.add_image(image_id, image_id if name == "." else f"{name}/{image_id}", Location(path))
-        other = [path.name for path in files if path not in videos and path not in set(images)]
-        if other := [file for file in other if Path(str(self.boxes)).name != file]:
-            said = f"{len(other)} files, such as {shorten(other[0])}"
-            found.warn(Location(folder), "neither images nor videos", said, "left out")
+        _warn_of_others(found, folder, [path for path in files if path.name != Path(str(self.boxes)).name])
         labelled, categories = self._add_boxes(found, name)
         return found.annotations(
             categories=categories,
@@ -97,15 +96,14 @@ class UnlabelledImages(Reader):
         """Adds the objects of `boxes`; rows of the images that it names, and its categories."""
         if self.boxes is None:
             return set(), []
-        read = create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes")
+        read = tidied(create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes"))
         found.warnings += read.warnings
         prefix = "" if name == "." else f"{name}/"
         rows = [found.rows.get(file.removeprefix(prefix), -1) for file in read.images.file]
-        if absent := [file for file, row in zip(read.images.file, rows, strict=True) if row < 0]:
-            said = f"{len(absent)} images, such as {shorten(absent[0])}"
-            found.warn(Location(self.root / self.boxes), "image missing", said, "left out with their objects")
-        if len(set(read.images.file)) < len(rows):
-            found.warn(Location(self.root / self.boxes), "image file with several ids", "", "read as one image")
+        for file, row in zip(read.images.file, rows, strict=True):
+            if row < 0:
+                problem = f"{shorten(file)} does not exist"
+                found.warn(Location(self.root / self.boxes), "image missing", problem, "left out", about="image")
         objects = read.objects
         for one in range(len(objects)):
             if (row := rows[objects.image[one]]) >= 0:
@@ -120,6 +118,20 @@ class UnlabelledImages(Reader):
                     is_difficult=bool(objects.is_difficult[one]),
                 )
         return {row for row in rows if row >= 0}, read.categories
+
+
+def _warn_of_others(collector: Collector, folder: Path, files: Sequence[Path]) -> None:
+    """Adds a warning about files that are neither images nor videos, and one about those of annotations."""
+    others = [path for path in files if not path.name.lower().endswith((*ENDINGS, *VIDEOS))]
+    annotations = [path for path in others if is_annotation_by_name(folder, path)]
+    if annotations:
+        example = f"{len(annotations)} files, such as {shorten(annotations[0].name)}"
+        action = "not read: this format has images without boxes, but for the file that `boxes` names"
+        collector.warn(Location(folder), "annotation files beside images without boxes", example, action)
+    others = [path for path in others if path not in annotations]
+    if others:
+        example = f"{len(others)} files, such as {shorten(others[0].name)}"
+        collector.warn(Location(folder), "neither images nor videos", example, "left out")
 
 
 def _chosen(video: Path, every: float) -> list[int]:

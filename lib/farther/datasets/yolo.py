@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass as plain
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import Annotations, Collector, Edges, Expected, Reader, below, image_file, register
+from farther.datasets.file_names import RESPELLED, Spellings
 from farther.datasets.records import Location, are_texts, read_lines, read_mapping
+from farther.datasets.yolo_labels import SUFFIXES, find_labels, label_file_of, labels_of
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside, is_folder, is_present
@@ -23,7 +26,16 @@ ABSENT = "the file does not exist, but the YAML file names it"
 NAMES = (".txt", ".names")
 #: Names of folders by subset.
 WORDS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}
-SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+
+@plain(frozen=True)
+class _Image:
+    """An image of a subset: its id, its file within the root, where it is named, and how, where a list names it."""
+
+    image_id: str
+    file: str
+    location: Location
+    written: str = ""
 
 
 @register("yolo")
@@ -39,9 +51,13 @@ class YOLO(Reader):
     the image; an outline's box is the smallest around it. The image id is the path of the image below the folder, or as
     listed, without `images/` and suffix.
 
-    Tolerated, as the trainers do: an image without a label file, or with an empty one (no objects); absolute paths
-    below the root; numbers of classes that are text; a `path` in `data.yaml` (where a folder or list is not below the
-    root, it is looked for below `path` in the root); `../` before a folder's name (it is looked for below the root).
+    Tolerated, as the trainers do: an image with an empty label file (no objects); absolute paths below the root;
+    numbers of classes that are text; a `path` in `data.yaml` (where a folder or list is not below the root, it is
+    looked for below `path` in the root); `../` before a folder's name (it is looked for below the root).
+    Tolerated and listed: images without a label file (no objects); a label file that is called like its image in
+    another spelling (`a%20b.txt`), or with its ending (`a.jpg.txt`); a subset of `data.yaml` that is not there, beside
+    others that are; each label file that belongs to no image, or lies beside its image where another folder has the
+    labels (not read).
     Errors: a subset without any label file; `data.yaml` absent or not YAML, without `names`, or with an `nc` that
     differs; a folder or a listed image outside the root; two images whose labels would be one file; a row that is not a
     class with four numbers or with three corners and more; a class without a name; coordinates that are not finite
@@ -63,12 +79,31 @@ class YOLO(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        present = list(self.subset_names)
-        if not present:
-            self._check_root()
-            content = self._content()
-            present = [subset for subset in (*self.ORIGINALS, "all") if content.get(subset)]
-        return present
+        if self.subset_names:
+            return list(self.subset_names)
+        self._check_root()
+        named = self._named_subsets()
+        absent = self.absent_subsets()
+        return [subset for subset in named if subset not in absent]
+
+    def absent_subsets(self) -> dict[str, str]:
+        """Subsets that `data.yaml` names and that are not there, as exports name an empty test set; see `Reader`."""
+        if self.subset_names:
+            return {}
+        absent: dict[str, str] = {}
+        named = self._named_subsets()
+        for subset in named:
+            entries = self._entries(subset)
+            if not any(_holds_files(below(self.root, entry)) for entry in entries):
+                absent[subset] = entries[0]
+        if len(absent) == len(named):
+            return {}
+        return absent
+
+    def _named_subsets(self) -> list[str]:
+        """The subsets that `data.yaml` names, or that folders have the names of."""
+        content = self._content()
+        return [subset for subset in (*self.ORIGINALS, "all") if content.get(subset)]
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
@@ -77,31 +112,40 @@ class YOLO(Reader):
             for entry in self._entries(subset):
                 expected.append(Expected("images", (entry,), f"images of {subset}"))
                 if not entry.endswith(".txt"):
-                    expected.append(Expected("labels", (_labels_of(entry),), f"labels of {subset}"))
+                    expected.append(Expected("labels", (labels_of(entry),), f"labels of {subset}"))
         return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         categories = _categories(self._content(), inside(self.root, self.file))
-        found, taken, labelled = Collector(self.root), dict[str, str](), False
-        for image_id, file, location in self._images(subset):
-            labels = Path(_labels_of(file)).with_suffix(".txt").as_posix()
-            image = found.add_image(image_id, file, location)
-            if labels in taken:
-                raise location.error(f"{file!r} and {taken[labels]!r} have their labels in one file, {labels}")
-            taken[labels] = file
-            path = inside(self.root, labels)
-            found.annotated_by(path)
-            labelled = labelled or is_present(path)
+        images = list(self._images(subset))
+        collector = Collector(self.root)
+        for image in images:
+            collector.add_image(image.image_id, image.file, image.location)
+        _refuse_common_labels(images)
+        folders = [entry for entry in self._entries(subset) if not entry.endswith(".txt")]
+        labels = find_labels(self.root, [image.file for image in images], folders)
+        if images and not labels.by_image:
+            raise self._no_labels(subset, images, labels.unmatched + labels.beside)
+        for row, image in enumerate(images):
+            path = inside(self.root, labels.by_image.get(image.file, label_file_of(image.file)))
+            collector.annotated_by(path)
             for line, category, box in _rows(path, len(categories), confidence=self.confidence):
-                found.add_object(image, box, category, line)
-        if taken and not labelled:
-            labels, first = next(iter(taken.items()))
-            problem = (
-                f"none of the {len(taken)} images of {subset!r} has a label file; that of {first} would be {labels}"
-            )
-            raise DataError(problem, file=inside(self.root, labels))
-        return found.annotations(unit="image", categories=categories, row="{row}", box_field="box")
+                collector.add_object(row, box, category, line)
+        labels.warn(collector)
+        _warn_respelled(collector, images)
+        return collector.annotations(unit="image", categories=categories, row="{row}", box_field="box")
+
+    def _no_labels(self, subset: str, images: Sequence[_Image], others: Sequence[str]) -> DataError:
+        """The error about a subset without any label file; `others` are label files that belong to no image."""
+        first = images[0].file
+        expected = label_file_of(first)
+        problem = (
+            f"none of the {len(images)} images of {subset!r} has a label file; that of {first} would be {expected}"
+        )
+        if others:
+            problem += f". {len(others)} label files belong to no image, such as {others[0]}: rename or move them"
+        return DataError(problem, file=inside(self.root, expected))
 
     def _content(self) -> dict[str, Any]:
         path, absent = inside(self.root, self.file), "the file does not exist; parameter 'file' says where it is"
@@ -140,7 +184,11 @@ class YOLO(Reader):
         if value in self._folders().values():
             return [str(value)]
         folder = Path(self.file).parent.as_posix()
-        return [self._placed(image_file(self.root, folder, _below(self._relative(e)), location), base) for e in entries]
+        placed: list[str] = []
+        for entry in entries:
+            name = _below(self._relative(entry.replace("\\", "/")))
+            placed.append(self._placed(image_file(self.root, folder, name, location), base))
+        return placed
 
     def _placed(self, entry: str, base: Any) -> str:
         """An entry of `data.yaml` below its `path`, `base`, where it is not below the root."""
@@ -159,29 +207,67 @@ class YOLO(Reader):
                 return path.relative_to(root).as_posix()
         return name
 
-    def _images(self, subset: str) -> Iterator[tuple[str, str, Location]]:
-        """Image id, file within the root, and the location that names it, sorted within each folder."""
+    def _images(self, subset: str) -> Iterator[_Image]:
+        """The images of a subset, sorted within each folder."""
         for entry in self._entries(subset):
-            yield from self._listed(entry) if entry.endswith(".txt") else self._found(entry)
+            if entry.endswith(".txt"):
+                yield from self._listed(entry)
+            else:
+                yield from self._in_folder(entry)
 
-    def _found(self, folder: str) -> Iterator[tuple[str, str, Location]]:
+    def _in_folder(self, folder: str) -> Iterator[_Image]:
         path = below(self.root, folder)
         if not path.is_dir():
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
         for file in sorted(files_below(path)):
             if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
                 name = in_unicode(file).relative_to(path).with_suffix("").as_posix()
-                yield name, file.relative_to(self.root).as_posix(), Location(file)
+                yield _Image(name, file.relative_to(self.root).as_posix(), Location(file))
 
-    def _listed(self, file: str) -> Iterator[tuple[str, str, Location]]:
+    def _listed(self, file: str) -> Iterator[_Image]:
         path = inside(self.root, file)
         folder = Path(file).parent.as_posix()
+        spellings = Spellings(self.root)
         for number, line in enumerate(read_lines(path, ABSENT), start=1):
-            if line:
-                location = Location(path, str(number))
-                relative = self._relative(line)
-                image = image_file(self.root, "." if relative != line else folder, relative, location)
-                yield Path(relative).with_suffix("").as_posix().removeprefix("images/"), image, location
+            if not line:
+                continue
+            location = Location(path, str(number))
+            relative = self._relative(line)
+            place = "." if relative != line else folder
+            named = image_file(self.root, place, relative, location)
+            image = spellings.find(named) or named
+            if image != named:
+                relative = Path(image).relative_to(place).as_posix()
+            image_id = Path(relative).with_suffix("").as_posix().removeprefix("images/")
+            yield _Image(image_id, image, location, named)
+
+
+def _refuse_common_labels(images: Sequence[_Image]) -> None:
+    """Refuses two images whose labels would be one file."""
+    image_by_label: dict[str, str] = {}
+    for image in images:
+        labels = label_file_of(image.file)
+        if labels in image_by_label:
+            problem = f"{image.file!r} and {image_by_label[labels]!r} have their labels in one file, {labels}"
+            raise image.location.error(problem)
+        image_by_label[labels] = image.file
+
+
+def _warn_respelled(collector: Collector, images: Sequence[_Image]) -> None:
+    """Adds one warning where a list has other spellings than the files."""
+    respelled = [image for image in images if image.written not in ("", image.file)]
+    if respelled:
+        first = respelled[0]
+        more = f" and {len(respelled) - 1} more" if len(respelled) > 1 else ""
+        example = f"{shorten(first.written)} is {shorten(first.file)}{more}"
+        collector.warn(first.location, RESPELLED, example, "read by the names of the files")
+
+
+def _holds_files(path: Path) -> bool:
+    """Whether a list exists, or a folder has a file at any depth."""
+    if is_folder(path):
+        return any(True for _ in files_below(path))
+    return is_present(path)
 
 
 def _below(entry: str) -> str:
@@ -189,12 +275,6 @@ def _below(entry: str) -> str:
     while entry.startswith("../"):
         entry = entry[3:]
     return entry
-
-
-def _labels_of(path: str) -> str:
-    """The path with its last folder `images` called `labels`."""
-    before, images, after = f"/{path}/".rpartition("/images/")
-    return f"{before}/labels/{after}".strip("/") if images else path
 
 
 def _categories(content: dict[str, Any], path: Path) -> list[str]:

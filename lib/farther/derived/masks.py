@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain
 from typing import Any
 
@@ -12,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.sources import Categories
 from farther.datasets.base import AnnotatedOn, image_file
 from farther.datasets.coco import identity
-from farther.datasets.orientation import decided
+from farther.datasets.orientation import ADVICE, TurnedImages
 from farther.datasets.records import Record, read_record
 from farther.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 from farther.images import read as pictures
@@ -25,6 +26,9 @@ UNREAD = ("area", "license", "url", "coco_url", "flickr_url", "date_captured")
 
 #: Factor by which polygons are drawn larger and reduced again, for soft edges.
 OVERSAMPLING = 4
+
+#: Largest share of annotations of an unknown image or category.
+UNKNOWN = 0.05
 
 #: Most bits of a run length.
 LENGTH_BITS = 35
@@ -50,7 +54,10 @@ class MaskCutOuts(AnnotatedSource):
         whole = read_record(inside(self.root, self.annotations), without=UNREAD)
         names = {record.integer("id"): record.text("name") for record in whole.records("categories")}
         files = {identity(record, "id"): record for record in whole.records("images")}
-        outlined = [one for record in whole.records("annotations") if (one := _outlined(record, files, names))]
+        annotated = list(whole.records("annotations"))
+        _refuse_unknown(annotated, files, names)
+        outlined = [one for record in annotated if (one := _outlined(record, files, names))]
+        extents = _extents(outlined)
         box = np.array([one.box for one in outlined]).reshape(-1, 4)
         size = np.array([one.size for one in outlined]).reshape(-1, 2)
         image = np.unique([one.file for one in outlined], return_inverse=True)[1]
@@ -59,12 +66,15 @@ class MaskCutOuts(AnnotatedSource):
             CutOut(outlined[row].category, f"{outlined[row].file}, object {outlined[row].record.integer('id')}", row)
             for row in np.flatnonzero(self.usable(box, image, size, single)).tolist()
         ]
-        return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row]))
+        return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row], extents))
 
-    def _picture(self, one: _Outlined) -> Image.Image:
+    def _picture(self, one: _Outlined, extents: Mapping[str, tuple[float, float]]) -> Image.Image:
         file = self.root / image_file(self.root, self.images, one.file, one.record.location("image_id"))
         displayed, orientation = Image.fromarray(pictures.load(file)), pictures.read_header(file)[2]
-        if decided(self.orientation, one.size, displayed.size, orientation) != "stored":
+        if (
+            orientation != UPRIGHT
+            and self._refers_to(one, displayed.size, orientation, extents[one.file]) == "displayed"
+        ):
             orientation = UPRIGHT
         pixels = np.asarray(turned(displayed, BACK.get(orientation, orientation)))
         height, width = pixels.shape[:2]
@@ -75,6 +85,35 @@ class MaskCutOuts(AnnotatedSource):
         picture = Image.fromarray(pixels[top:bottom, left:right])
         picture.putalpha(alpha_of(one.record, (left, top, right, bottom), (width, height)))
         return turned(picture, orientation)
+
+    def _refers_to(
+        self, one: _Outlined, displayed: tuple[int, int], orientation: int, extent: tuple[float, float]
+    ) -> AnnotatedOn:
+        """Whether an outline was drawn on the displayed image or on stored pixels.
+
+        Args:
+            one: The outline.
+            displayed: Width and height of the displayed image.
+            orientation: That of its file.
+            extent: Largest x and y of the boxes of the image.
+
+        Raises:
+            DataError: nothing tells, and the image is turned by a quarter.
+        """
+        if self.orientation != "auto":
+            return self.orientation
+        turned_image = TurnedImages(
+            row=np.zeros(1, dtype=np.int64),
+            orientation=np.array([orientation]),
+            displayed=np.array([displayed]),
+            declared=np.array([one.size]),
+            extent=np.array([extent]),
+        )
+        if turned_image.undecided():
+            problem = f"nothing tells which picture it was drawn on: {turned_image.question([one.file], 0)}. {ADVICE}"
+            raise one.record.error(problem, "bbox")
+        refers_to = turned_image.decided()[0]
+        return "displayed" if refers_to == "auto" else refers_to
 
 
 @plain(frozen=True)
@@ -114,6 +153,27 @@ def _outlined(record: Record, files: dict[str, Record], names: dict[int, str]) -
     x, y, width, height = record.numbers("bbox", 4)
     size = image.integer("width"), image.integer("height")
     return _Outlined(record, image.text("file_name"), size, (x, y, x + width, y + height), category)
+
+
+def _extents(outlined: Sequence[_Outlined]) -> dict[str, tuple[float, float]]:
+    """Largest x and y of the boxes of each image, by its file."""
+    extents: dict[str, tuple[float, float]] = {}
+    for one in outlined:
+        x, y = extents.get(one.file, (0.0, 0.0))
+        extents[one.file] = (max(x, one.box[2]), max(y, one.box[3]))
+    return extents
+
+
+def _refuse_unknown(annotated: Sequence[Record], files: Mapping[str, Record], names: Mapping[int, str]) -> None:
+    """Refuses a file of which more than `UNKNOWN` of the annotations are of no image or category that it lists."""
+
+    def is_known(record: Record) -> bool:
+        return identity(record, "image_id") in files and record.integer("category_id") in names
+
+    unknown = [record for record in annotated if not is_known(record)]
+    if len(unknown) > UNKNOWN * len(annotated):
+        problem = f"{len(unknown)} of {len(annotated)} annotations are of an image or a category that the file does not"
+        raise unknown[0].error(f"{problem} list, as this one: image {unknown[0].values['image_id']!r}", "image_id")
 
 
 def _drawn(record: Record, polygons: Any, window: tuple[int, int, int, int]) -> Image.Image:

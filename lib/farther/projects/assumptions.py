@@ -75,6 +75,8 @@ def of_dataset(source: ProjectDataset) -> Iterator[Assumption]:
     subsets = f"subset{'s' if len(found.subsets) > 1 else ''} {_some(found.subsets)}"
     categories = _count(len(found.categories), "categor", "ies", "y")
     yield Assumption(f"{source.name}: format {found.entry['format']}, {subsets}, {categories}", at, sure=True)
+    for note in found.notes:
+        yield Assumption(f"{source.name}: {note}", at)
     if found.unlisted:
         kept = "format images with `boxes` keeps them, as unlabelled"
         yield Assumption(

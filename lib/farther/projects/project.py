@@ -18,7 +18,7 @@ from farther.printable import printable, printable_line
 from farther.projects.assumptions import PARAMS, Assumption, of_categories, of_dataset, of_detector, shown
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
 from farther.projects.proposals import Lookup, propose
-from farther.projects.recognise import describe, recognise
+from farther.projects.recognise import Dataset, class_folders, describe, recognise
 from farther.projects.yaml_text import inserted
 from farther.tables.documents import read_yaml
 from farther.tables.files import is_present, read_text
@@ -93,20 +93,13 @@ def init(
     if is_present(folder / PARAMS) and not force:
         advice = "--add adds a detector or an OOD dataset to it, --force replaces it; or name another folder"
         raise ParameterError(f"{folder / PARAMS} already exists: {advice}")
-    known = ProjectDataset(name_of(Path(id), ()), recognise(resolved(id)))
-    if known.dataset.unlabelled:
-        raise DataError("images without boxes: the ID dataset needs boxes of the known classes", file=id)
-    runs: list[ProjectDetector] = []
-    for path in detectors:
-        runs.append(
-            ProjectDetector.open(
-                Path(path), [run.name for run in runs], known.dataset, known.dataset.categories, lookup
-            )
-        )
+    known, runs = _id_dataset(Path(id), [Path(path) for path in detectors], lookup)
+    classifies = any(run.found.header.whole_images for run in runs)
     id_classes = list(dict.fromkeys(name for run in runs for name in run.id_classes))
     sources = [ProjectDataset(known.name, known.dataset, propose(known.dataset.categories, id_classes))]
     for path in ood:
-        sources.append(_ood(Path(path), [source.name for source in sources], id_classes, lookup))
+        names = [source.name for source in sources]
+        sources.append(_ood(Path(path), names, id_classes, lookup, classifies=classifies))
     benchmark = known.name
     rules = f"data/benchmarks/{benchmark}.yaml"
     subsets, note = _id_subsets(known.dataset.subsets)
@@ -163,7 +156,7 @@ def add(
         text = inserted(text, ["detectors"], _entries().detector(run, benchmark).splitlines())
         noted += of_detector(run, known)
     for path in ood:
-        source = _ood(Path(path), params["datasets"], id_classes, lookup)
+        source = _ood(Path(path), params["datasets"], id_classes, lookup, classifies=known.dataset.whole_images)
         params["datasets"][source.name] = source.dataset.entry
         text = inserted(text, ["datasets"], _entries().dataset(source).splitlines())
         text = inserted(text, ["benchmarks", benchmark, "splits"], _entries().splits(source).splitlines())
@@ -182,9 +175,82 @@ def _with_categories(rules: str, source: ProjectDataset, protocol: str) -> str:
     return inserted(rules, ["protocols", protocol, "far"], _entries().far(source).splitlines())
 
 
-def _ood(path: Path, taken: Collection[str], id_classes: Sequence[str], lookup: Lookup) -> ProjectDataset:
-    """An OOD dataset, recognised, with what its categories were taken for."""
+def _id_dataset(
+    path: Path, detector_paths: Sequence[Path], lookup: Lookup
+) -> tuple[ProjectDataset, list[ProjectDetector]]:
+    """The ID dataset, recognised, and the detectors, opened with its classes.
+
+    Folders of images without subsets are classes where all detectors are classifiers, or have classes of these names;
+    else they are photographs that were sorted into folders.
+
+    Raises:
+        DataError: the images have no boxes; or see `ProjectDetector.open`.
+    """
+    folder = resolved(path)
+    name = name_of(path, ())
+    dataset = recognise(folder)
+    folders = class_folders(folder) if dataset.entry["format"] in ("images", "image_folder") else None
+    if folders is not None:
+        try:
+            runs = _opened(detector_paths, folders, lookup)
+        except DataError as error:
+            if dataset.unlabelled:
+                raise _without_boxes(path, f". With its folders as classes: {error}") from None
+        else:
+            if _are_classes(folders, runs, is_only_reading=bool(dataset.unlabelled)):
+                return ProjectDataset(name, folders), runs
+    if dataset.unlabelled:
+        raise _without_boxes(path)
+    return ProjectDataset(name, dataset), _opened(detector_paths, dataset, lookup)
+
+
+def _without_boxes(path: Path, reason: str = "") -> DataError:
+    problem = "images without boxes: the ID dataset needs boxes of the known classes, or, for a classifier, one folder"
+    return DataError(f"{problem} of images per class{reason}", file=path)
+
+
+def _are_classes(folders: Dataset, runs: Sequence[ProjectDetector], *, is_only_reading: bool) -> bool:
+    """Whether folders of images are the classes of detectors.
+
+    Args:
+        folders: The dataset with the folders as classes.
+        runs: The detectors.
+        is_only_reading: Its files cannot be read otherwise but as images without labels, which serve no ID dataset.
+    """
+    categories = set(folders.categories)
+    for run in runs:
+        names_classes = "classes" not in run.found.entry.get("params", {})  # else they were taken from the folders
+        is_named = names_classes and len(categories & set(run.id_classes)) >= len(categories) / 2
+        is_classifier = run.found.header.whole_images and is_only_reading
+        if not is_named and not is_classifier:
+            return False
+    return True
+
+
+def _opened(paths: Sequence[Path], dataset: Dataset, lookup: Lookup) -> list[ProjectDetector]:
+    """The detectors of a new project."""
+    runs: list[ProjectDetector] = []
+    for path in paths:
+        names = [run.name for run in runs]
+        runs.append(ProjectDetector.open(path, names, dataset, dataset.categories, lookup))
+    return runs
+
+
+def _ood(
+    path: Path, taken: Collection[str], id_classes: Sequence[str], lookup: Lookup, *, classifies: bool
+) -> ProjectDataset:
+    """An OOD dataset, recognised, with what its categories were taken for.
+
+    Args:
+        path: Its folder.
+        taken: Names of other datasets.
+        id_classes: The known classes.
+        lookup: Where names are looked up.
+        classifies: The project is about labels of whole images: folders of images are classes.
+    """
     dataset = recognise(resolved(path))
+    if classifies and dataset.unlabelled:
+        dataset = class_folders(resolved(path)) or dataset
     return ProjectDataset(name_of(path, taken), dataset, propose(dataset.categories, id_classes, lookup))
 
 

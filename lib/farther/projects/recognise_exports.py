@@ -15,7 +15,7 @@ from farther.datasets.huggingface_files import METADATA
 from farther.errors import DataError
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below
-from farther.tables.json_stream import Bounded
+from farther.tables.json_stream import Bounded, open_json
 
 #: Most files of one ending that are looked into, and most events of one of them: keys near its start tell the format.
 FILES, EVENTS = 100, 100_000
@@ -115,7 +115,7 @@ def recognise_export(root: Path) -> dict[str, Any] | None:
         if kind == "image":
             raise _with_command(CVAT, file, root)
     for file in (*some.get(".json", ()), *some.get(".ndjson", ()), *some.get(".jsonl", ())):
-        keys = _keys(file)
+        keys = first_keys(file)
         if file.name == METADATA and {"file_name", "objects"} <= keys:
             return {"format": "huggingface"}
         for export in OF_JSON:
@@ -155,11 +155,11 @@ def _kind(file: Path) -> str:
         return ""
 
 
-def _keys(file: Path) -> set[str]:
+def first_keys(file: Path) -> set[str]:
     """The keys near the start of a file of JSON or JSON lines; none where it is something else."""
     keys = set[str]()
     try:
-        with open_binary(file) as text:
+        with open_json(file) as text:
             for _, event, value in islice(ijson.parse(Bounded(text), multiple_values=True), EVENTS):
                 if event == "map_key":
                     keys.add(value)

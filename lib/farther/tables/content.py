@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 from collections.abc import Iterator
@@ -25,18 +26,23 @@ def write_csv(path: str | Path, frame: pl.DataFrame) -> None:
 
 
 def read_text(path: str | Path, absent: str = "the file does not exist", limit: int = TEXT_BYTES) -> str:
-    """Content of a file of at most `limit` bytes in UTF-8, without a byte order mark.
+    """Content of a file of at most `limit` bytes in UTF-8 or, with a byte order mark, UTF-16, without that mark.
 
     Raises:
-        DataError: the file does not exist (with the message `absent`), is larger, cannot be read or is not UTF-8.
+        DataError: the file does not exist (with the message `absent`), is larger, cannot be read or is in another
+            encoding.
     """
     if (size := regular_file(path, absent).stat().st_size) > limit:
         raise DataError(f"{size:,} bytes; at most {limit:,} are read", file=path)
+    with open_binary(path, absent) as file:
+        content = file.read()
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        with open_binary(path, absent) as file:
-            return file.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
+        encoding = "UTF-16" if is_utf16 else "UTF-8"
+        raise DataError(f"not {encoding} at byte {error.start}", file=path) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def digest(*parts: str | bytes | Path) -> str:

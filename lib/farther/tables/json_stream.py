@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import ijson
 import numpy as np
@@ -38,22 +40,73 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
         key: Key of the list; None where the file is the list.
 
     Raises:
-        DataError: the file is absent, is not UTF-8 or JSON, or holds something else; names the element.
+        DataError: the file is absent, is not JSON in UTF-8 or UTF-16, or holds something else; names the element.
     """
     row = 0
-    with open_binary(path) as file:
-        opening = _first_character(file)
-        if opening != ("[" if key is None else "{"):
-            expected = "a list" if key is None else "an object"
-            raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
+    with open_json(path) as file:
         try:
+            opening = _first_character(file)
+            if opening != ("[" if key is None else "{"):
+                expected = "a list" if key is None else "an object"
+                raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
             source = Bounded(file, 1 if key is None else 2)
             for element in ijson.items(source, "item" if key is None else f"{key}.item", use_float=True):
                 yield element
                 row += 1
         except (ijson.JSONError, ValueError, RecursionError) as error:
-            problem = f"not JSON: {_message(error)}. Is the file complete?"
+            problem = f"not JSON: {parser_message(error)}. Is the file complete?"
             raise DataError(problem, file=path, row=row if key is None else f"{key}[{row}] or later") from None
+
+
+@contextmanager
+def open_json(path: str | Path) -> Iterator[IO[bytes]]:
+    """A JSON file, opened to read its text as UTF-8, without a byte order mark: many programs of Windows write one.
+
+    Raises:
+        DataError: the file is absent or cannot be read.
+    """
+    with open_binary(path) as file:
+        start = file.read(4)
+        file.seek(0)
+        encoding = json.detect_encoding(start)  # by its first bytes, as RFC 4627 says
+        if encoding == "utf-8":
+            yield file
+        else:
+            yield cast(IO[bytes], _AsUtf8(file, encoding))
+
+
+class _AsUtf8:
+    """A file in another encoding of Unicode, read as UTF-8 without a byte order mark.
+
+    Args:
+        file: The file, at its start.
+        encoding: Its encoding, as Python calls it: "utf-16", "utf-8-sig".
+    """
+
+    def __init__(self, file: IO[bytes], encoding: str):
+        self._file = file
+        self._encoding = encoding
+        self.seek(0)
+
+    def seek(self, position: int) -> None:
+        """Starts again; other positions than 0 are not known."""
+        self._file.seek(position)
+        self._decoder = codecs.getincrementaldecoder(self._encoding)()
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, `size` of them unless the file ends.
+
+        Raises:
+            UnicodeDecodeError: the file is in another encoding.
+        """
+        while len(self._rest) < size:
+            data = self._file.read(size)
+            self._rest += self._decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
+            if not data:
+                break
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return data
 
 
 class Bounded:
@@ -92,17 +145,17 @@ class Bounded:
 
 
 def _first_character(file: IO[bytes]) -> str:
-    """The first character that is not a space; the file is then at its start, behind a byte order mark."""
-    start = len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0
-    file.seek(start)
+    """The first character that is not a space; the file is then at its start again."""
     while (character := file.read(1)) and character in b" \t\r\n":
         pass
-    file.seek(start)
+    file.seek(0)
     return character.decode("latin-1")
 
 
-def _message(error: Exception) -> str:
+def parser_message(error: Exception) -> str:
     """The parser's message, and the text around the place that it could not read."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not {error.encoding.upper()} at byte {error.start}"
     text = error.args[0] if error.args else error
     message, *excerpt = (text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)).split("\n")
     near = excerpt[0].strip() if excerpt else ""

@@ -11,6 +11,7 @@ from farther import datasets
 from farther.command.doctor.inspection import ARTIFACTS, Inspection
 from farther.curation import subsets_used
 from farther.datasets.check import check_dataset
+from farther.datasets.presence import Checked
 from farther.errors import Finding, refused
 from farther.tables.stored import WARNINGS, ingest_warnings
 
@@ -33,9 +34,24 @@ def check(project: Inspection) -> Iterator[Finding]:
             contents = None if project.quick else project.subsets
             yield from check_dataset(name, params, subsets, sources.get(name), contents)
         tables = ARTIFACTS / "tables" / name
-        for kind, count in ingest_warnings(tables)["counts"].items():
+        counts = ingest_warnings(tables)["counts"]
+        for kind, count in counts.items():
             text = f"{kind} ({count}): see {tables / WARNINGS}"
             yield Finding("warnings", name, "note", text)
+        if not counts:
+            yield from _of_annotations(name, project.subsets)
+
+
+def _of_annotations(name: str, contents: Mapping[tuple[str, str], Checked]) -> Iterator[Finding]:
+    """One note per kind of warning about a dataset's annotations, before `ingest` runs."""
+    examples: dict[str, list[str]] = {}
+    for (dataset, _), checked in contents.items():
+        if dataset == name and checked.annotations is not None:
+            for warning in checked.annotations.warnings:
+                examples.setdefault(warning.kind, []).append(warning.found)
+    for kind, texts in examples.items():
+        count = f" ({len(texts)})" if len(texts) > 1 else ""
+        yield Finding("warnings", name, "note", f"{kind}{count}: {texts[0]}")
 
 
 def _written_by_pipeline(name: str, params: Mapping[str, Any], used: Collection[str]) -> Finding:

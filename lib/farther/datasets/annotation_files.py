@@ -1,0 +1,62 @@
+"""Files that are annotations by their name, their place or their content, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import ijson
+
+from farther.errors import DataError
+from farther.tables.json_stream import Bounded, open_json, parser_message
+
+#: Lists of a COCO file.
+COCO_KEYS = frozenset({"images", "annotations", "categories"})
+#: Words in the names of files and folders of annotations.
+WORDS = frozenset(
+    {"annotation", "annotations", "annots", "label", "labels", "instances", "coco", "bbox", "bboxes", "boxes", "gt"}
+)
+#: Endings of files that annotation tools write.
+ENDINGS = frozenset({".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".xml", ".parquet", ".arrow", ".tfrecord", ".mat"})
+_WORD = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True)
+class JsonKeys:
+    """The keys of the object in a JSON file, as far as it can be read, and what is wrong with it, "" for nothing."""
+
+    keys: frozenset[str]
+    problem: str = ""
+
+
+def json_keys(file: Path) -> JsonKeys:
+    """The keys of the object in a JSON file; none where it holds something else."""
+    keys: set[str] = set()
+    try:
+        with open_json(file) as text:
+            for prefix, event, value in ijson.parse(Bounded(text)):
+                if prefix == "" and event == "map_key":
+                    keys.add(value)
+    except (ijson.JSONError, ValueError, RecursionError) as error:
+        return JsonKeys(frozenset(keys), parser_message(error))
+    return JsonKeys(frozenset(keys))
+
+
+def is_annotation_by_name(root: Path, file: Path) -> bool:
+    """Whether the name of a file, or of a folder that it lies in below the root, is that of annotations."""
+    parts = file.relative_to(root).parts
+    if file.suffix.lower() not in ENDINGS:
+        return False
+    return any(WORDS.intersection(_WORD.findall(part.lower())) for part in parts)
+
+
+def refuse_damaged(file: Path, content: JsonKeys) -> None:
+    """Refuses a JSON file that cannot be read to its end.
+
+    Raises:
+        DataError: there is a problem with its content.
+    """
+    if content.problem:
+        problem = f"a damaged file of annotations, not JSON: {content.problem}. Is it complete? Fetch it again"
+        raise DataError(f"{problem}, or move it away if its boxes are not wanted", file=file)
