@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from farther import detectors
-from farther.detectors.imported import import_splits
+from farther.detectors.imported import BenchmarkImage, import_splits
 from farther.detectors.imported.base import check_last_layer
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions
@@ -52,11 +52,12 @@ class World:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return path
 
-    def run(self, adapter="coco_results", names=None, **params):
+    def run(self, adapter="coco_results", names=None, left_out=(), **params):
         self.lines = []
         made = detectors.create(adapter, **params)
         out, work = self.root / "regions", self.root / "work"
-        import_splits(made, self.root / "splits", out, work, shard_images=1, classes=names, log=self.lines.append)
+        options = {"classes": names, "left_out": left_out, "log": self.lines.append}
+        import_splits(made, self.root / "splits", out, work, shard_images=1, **options)
         assert not work.exists()
         return {split: Regions.read(out / split) for split in ("test", "far")}
 
@@ -236,6 +237,15 @@ def test_detections_of_id_images_alone_serve_no_ood_images(world):
     world.add_split("test", "voc", ["101", "102"], "JPEGImages/{}.jpg")
     with pytest.raises(DataError, match=r"no image of split 'far' is in the detections\. They name '101', '102'"):
         world.results([detection(101), detection(102)])
+
+
+def test_a_name_that_an_image_has_which_the_rules_left_out_is_refused_too(world):
+    left_out = [BenchmarkImage("5", "coco", "val2017/2007_1.jpg", "", ""), BenchmarkImage("6", "coco", "6.jpg", "", "")]
+    with pytest.raises(DataError, match=r"may be .*'val2017/2007_1\.jpg' of dataset coco \(which is in no split\)"):
+        world.results([*BOTH, detection("2007_1.jpg")], left_out=left_out)
+    found = world.results([*BOTH, detection("2007_1"), detection(6)], left_out=left_out[1:])
+    assert len(found["test"]) == 2
+    assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as '6')"
 
 
 def test_one_image_in_two_files_is_refused(world):
