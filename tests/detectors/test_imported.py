@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from farther import detectors
-from farther.detectors.imported import import_splits
+from farther.detectors.imported import BenchmarkImage, import_splits
 from farther.detectors.imported.base import check_last_layer
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions
@@ -52,11 +52,12 @@ class World:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return path
 
-    def run(self, adapter="coco_results", names=None, **params):
+    def run(self, adapter="coco_results", names=None, left_out=(), **params):
         self.lines = []
         made = detectors.create(adapter, **params)
         out, work = self.root / "regions", self.root / "work"
-        import_splits(made, self.root / "splits", out, work, shard_images=1, classes=names, log=self.lines.append)
+        options = {"classes": names, "left_out": left_out, "log": self.lines.append}
+        import_splits(made, self.root / "splits", out, work, shard_images=1, **options)
         assert not work.exists()
         return {split: Regions.read(out / split) for split in ("test", "far")}
 
@@ -238,6 +239,15 @@ def test_detections_of_id_images_alone_serve_no_ood_images(world):
         world.results([detection(101), detection(102)])
 
 
+def test_a_name_that_an_image_has_which_the_rules_left_out_is_refused_too(world):
+    left_out = [BenchmarkImage("5", "coco", "val2017/2007_1.jpg", "", ""), BenchmarkImage("6", "coco", "6.jpg", "", "")]
+    with pytest.raises(DataError, match=r"may be .*'val2017/2007_1\.jpg' of dataset coco \(which is in no split\)"):
+        world.results([*BOTH, detection("2007_1.jpg")], left_out=left_out)
+    found = world.results([*BOTH, detection("2007_1"), detection(6)], left_out=left_out[1:])
+    assert len(found["test"]) == 2
+    assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as '6')"
+
+
 def test_one_image_in_two_files_is_refused(world):
     for name in ("a", "b"):
         world.write(f"results/{name}.json", BOTH)
@@ -267,6 +277,7 @@ RIGHT = softmax(LOGITS["logits"])[0]
         (detection(7, **LOGITS), r"field 'logits': .*the first detection does not have it"),
         ({"image_id": 7, "category_id": 1, "score": 0.5}, r"field 'bbox': the field is missing"),
         (detection(7.5), r"field 'image_id': expected an integer or text, found 7\.5"),
+        (detection(7, 1.5), r"field 'category_id': expected an integer or text, found 1\.5"),
         (3, r"expected an object, found 3"),
     ],
 )
@@ -355,6 +366,24 @@ def test_numbers_without_names_ask_for_classes(world):
         world.run(weights=world.write("r.json", BOTH))
 
 
+@pytest.mark.parametrize(("image_id", "category_id"), [(7.0, 2.0), ("7", "2"), ("7.0", "2.0"), ("000000000007", 2)])
+def test_numbers_of_images_and_classes_may_be_floats_or_texts(world, image_id, category_id):
+    found = world.results([detection("2007_1"), detection(image_id, category_id)])
+    assert found["far"].image_id.tolist() == ["000000000007"]
+    assert found["far"].label.tolist() == [1]
+
+
+@pytest.mark.parametrize("number", [1, 1.0, "1"])
+def test_numbers_of_annotations_may_be_floats_or_texts_on_either_side(world, number):
+    images = [{"id": 1.0, "file_name": "2007_1.jpg"}, {"id": "2", "file_name": "000000000009.jpg"}]
+    categories = [{"id": "1", "name": "dog"}, {"id": 2.0, "name": "cat"}]
+    file = world.write("instances.json", {"images": images, "annotations": [], "categories": categories})
+    results = world.write("r.json", [detection(number, 2), detection(2, number)])
+    found = world.run(weights=results, annotations=file)
+    assert found["test"].classes == ("dog", "cat")
+    assert (found["test"].label.tolist(), found["far"].label.tolist()) == ([1], [0])
+
+
 # Parquet
 
 
@@ -378,6 +407,15 @@ def test_parquet_of_lists_and_doubles_is_taken(world):
     assert found["test"].uncertainty.tolist() == [2]
     assert found["far"].latent.tolist() == [[1, 2]]
     assert found["far"].region_id.tolist() == [0]
+
+
+@pytest.mark.parametrize("ids", [pa.array([2, 7]), pa.array([2.0, 7.0])])
+def test_parquet_may_have_numbers_of_images_and_floats_as_labels(world, ids):
+    world.add_split("test", "own", ["2"], "JPEGImages/{}.jpg")
+    rows = table(ids).set_column(3, "label", pa.array([1.0, 0.0]))
+    pq.write_table(rows, world.root / "d.parquet")
+    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
+    assert (found["test"].label.tolist(), found["far"].label.tolist()) == ([1], [0])
 
 
 def test_parquet_in_parts_may_have_its_header_beside_it(world):

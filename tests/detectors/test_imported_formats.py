@@ -335,6 +335,17 @@ def test_names_in_another_unicode_form_or_with_backslashes_are_found(world):
     assert world.run(world.root / "found.csv").image_id.tolist() == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("classes", "separator"), [("0.0 1.0", ","), ("0 1.", ","), ("0,0 1,0", ";"), ("0 1.00", "\t")]
+)
+def test_classes_in_texts_are_numbers_however_they_are_written(world, classes, separator):
+    rows = [["file", "x1", "y1", "x2", "y2", "label", "score"]]
+    for file, number in zip(FILES, classes.split(), strict=False):
+        rows.append([file, "0", "0", "1", "1", number, "1"])
+    (world.root / "found.csv").write_text("\n".join(separator.join(row) for row in rows))
+    assert world.run(world.root / "found.csv").label.tolist() == [0, 1]
+
+
 def test_a_file_per_split_serves_that_split_and_unknown_images_are_counted(world):
     world.write_split("far", ["001.jpg"], ["z"])
     head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat"

@@ -635,7 +635,8 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
     val = Regions.concatenate(list(RunInputs(files, run.Roles(), EvaluationSettings()).id_split.folder.batches()))
     write_scores(files, "msp", "val", val, [0.9, 0.7, 0.1])
     found = pairs()
-    assert (found.values["images"], found.values["scenes"]) == (2, 2)  # o3 has no partner
+    assert (found.values["images"], found.values["scenes"]) == (2, 2)
+    assert found.values["without_partner"] == 1  # o3
     # One fox is misclassified and one found; at both first places something is detected without them, too.
     assert found.parts["with"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
     assert found.parts["without"] == {"found": 0, "misclassified": 2 / 3, "known": None}

@@ -8,9 +8,10 @@ from tests.evaluation.test_evaluate import write_json, write_split
 
 from farther.curation.decisions import Decision, DecisionsFile
 from farther.detectors.proposals import read_sources
+from farther.errors import DataError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.proposals import evaluate_proposals
-from farther.evaluation.reviewed_images import reviewed_file, with_unlabelled
+from farther.evaluation.reviewed_images import check_reviewed, reviewed_file, with_unlabelled
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.tables import Objects, Regions
 
@@ -57,6 +58,15 @@ def test_an_image_has_unlabelled_objects_where_most_of_its_reviewers_saw_one(tmp
     by_split = with_unlabelled(file, ["val", "test", "other"])
     assert by_split == {"val": {"alone"}, "test": {"most"}, "other": set()}
     assert with_unlabelled(file, ["other"]) is None
+
+
+def test_decisions_about_images_that_a_split_does_not_have_are_refused(tmp_path):
+    file = tmp_path / "b.id.csv"
+    check_reviewed(file, {"test": ["a"]})
+    decide(file, ("ann", "test", "a", "keep"), ("ann", "near", "other", "keep"), ("ann", "test", "gone", "keep"))
+    check_reviewed(file, {"test": ["a", "gone"], "val": []})
+    with pytest.raises(DataError, match=r"row 4: field 'image_id': 1 of 2 decisions about split 'test' .*, as 'gone'"):
+        check_reviewed(file, {"test": ["a"]})
 
 
 @pytest.fixture

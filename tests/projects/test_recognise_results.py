@@ -95,3 +95,92 @@ def test_numbers_that_disagree_with_what_is_labelled_are_doubted(pets, found):
             )
         said = recognise_detector(found, pets).assumed
         assert ("in only 0 of 12 labelled images does the best detection have a labelled class" in said) == doubted
+
+
+def results_of_pets(folder, number, *, images=12, without=None, **fields):
+    """COCO results of the best detection of each of the twelve images, under the number of its class."""
+    rows = []
+    for k in range(images):
+        if k % 2 != without:
+            row = {"image_id": k, "category_id": number(k % 2), "bbox": [0, 0, 9, 9], "score": 0.5}
+            rows.append({**row, **{name: value(k) for name, value in fields.items()}})
+    (folder / "predictions.json").write_text(json.dumps(rows))
+    return folder / "predictions.json"
+
+
+@pytest.mark.parametrize(
+    ("number", "categories", "assumed"),
+    [
+        (lambda k: 3 + k, {3: "cat", 4: "dog"}, "assumed to be those of the ID dataset's files"),
+        (
+            lambda k: k,
+            {0: "cat", 1: "dog"},
+            "the ID dataset's, in its order, from 0, as in 12 of 12 labelled images",
+        ),
+        (
+            lambda k: 1 + k,
+            {1: "cat", 2: "dog"},
+            "the ID dataset's, in its order, from 1, as in 12 of 12 labelled images",
+        ),
+        (
+            lambda k: 4 - k,
+            {3: "cat", 4: "dog"},
+            "files, but in only 0 of 12 labelled images does the best",
+        ),
+    ],
+)
+def test_the_numbers_of_coco_results_are_tested_on_labelled_images(pets, found, number, categories, assumed):
+    made = recognise_detector(results_of_pets(found, number), pets)
+    assert made.entry["params"]["categories"] == categories
+    assert made.assumed.startswith("classes are numbers: assumed to be ")
+    assert assumed in made.assumed
+    assert ("write the right names into `categories`" in made.assumed) == ("but in only" in assumed)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_numbers_shifted_by_one_are_seen_where_the_last_or_first_class_is_never_detected(tmp_path, found, first):
+    content = {
+        "images": [{"id": k, "file_name": f"{k}.jpg", "width": 9, "height": 9} for k in range(20)],
+        "categories": [{"id": k + first, "name": name} for k, name in enumerate(("cat", "dog", "fox"))],
+        "annotations": [
+            {"id": k, "image_id": k, "category_id": k % 2 + 2 * first, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}
+            for k in range(20)
+        ],
+    }
+    (tmp_path / "foxes").mkdir()
+    (tmp_path / "foxes/all.json").write_text(json.dumps(content))
+    # Labels from 0 show cat and dog, and detections count from 1; or labels from 1 show dog and fox, and these from 0.
+    file = results_of_pets(found, lambda k: k + 1, images=20, file_name=lambda k: f"/elsewhere/{k}.jpg")
+    made = recognise_detector(file, recognise(tmp_path / "foxes"))
+    assert made.entry["params"]["categories"] == dict(enumerate(("cat", "dog", "fox"), start=1 - first))
+    assert f"in its order, from {1 - first}, as in 20 of 20 labelled images" in made.assumed
+    assert made.assumed.endswith("(else in 0)")
+
+
+@pytest.mark.parametrize("written", ["{:.1f}", " {}", "{}.", "{:d}"])
+def test_classes_in_texts_are_numbers_however_they_are_written(pets, found, written):
+    lines = [f"{written.format(k % 2)},{k}.jpg,0,0,9,9,0.5" for k in range(12)]
+    (found / "r.csv").write_text("\n".join(["class,file,x1,y1,x2,y2,score", *lines]))
+    made = recognise_detector(found / "r.csv", pets)
+    assert made.entry["params"]["categories"] == {0: "cat", 1: "dog"}
+    assert "but in only" not in made.assumed
+
+
+@pytest.mark.parametrize("number", [lambda k: float(3 + k), lambda k: str(3 + k), lambda k: f"{3 + k}.0"])
+def test_numbers_of_coco_results_may_be_floats_or_texts(pets, found, number):
+    made = recognise_detector(results_of_pets(found, number), pets)
+    assert made.entry["params"]["categories"] == {3: "cat", 4: "dog"}
+    assert made.header.known_classes == ("cat", "dog")
+
+
+def test_names_of_classes_that_are_digits_are_names(tmp_path, found):
+    content = {
+        "images": [{"id": 1, "file_name": "1.jpg", "width": 9, "height": 9}],
+        "categories": [{"id": 1, "name": "7"}, {"id": 2, "name": "8"}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}],
+    }
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits/all.json").write_text(json.dumps(content))
+    (found / "r.csv").write_text("class,file,x1,y1,x2,y2,score\n7,1.jpg,0,0,9,9,0.5")
+    made = recognise_detector(found / "r.csv", recognise(tmp_path / "digits"))
+    assert made.entry["params"] == {"score_threshold": 0.5, "classes": ["7", "8"]}

@@ -90,6 +90,19 @@ def test_results_and_names_of_images_must_be_as_many():
         Regions.from_torchvision([{"boxes": [], "scores": [], "labels": []}], ["a", "b"], ["cat"])
 
 
+def test_results_of_two_images_or_two_models_under_one_name_are_refused():
+    names, picture = {0: "cat", 1: "dog"}, np.zeros((30, 40, 3), np.uint8)
+    rows = torch.tensor([[*BOXES[0], 0.9, 1]])
+    # Ultralytics calls the first array of each call image0.jpg.
+    results = [Results(picture, "image0.jpg", names, boxes=rows) for _ in range(2)]
+    with pytest.raises(DataError, match=r"2 results are of an image called 'image0\.jpg': give each image a name"):
+        Regions.from_ultralytics(results)
+    assert Regions.from_ultralytics(results, ["a", "b"]).image_id.tolist() == ["a", "b"]
+    other = Results(picture, "b.jpg", {0: "dog", 1: "cat"}, boxes=rows)
+    with pytest.raises(DataError, match="results are of models with different classes"):
+        Regions.from_ultralytics([results[0], other])
+
+
 def test_dicts_of_arrays_name_or_number_their_labels():
     rows = [
         {"boxes": torch.tensor(BOXES[:1]), "scores": torch.tensor([0.9]), "labels": ["dog"], "logits": [[0.0, 1.0]]},

@@ -49,6 +49,7 @@ class Fates(Table):
         object_id: That object, -1 if none did.
         decided_by: The reviewers who decided, "" where the rules did.
         by_rules: Fate and reason by the rules alone, where reviewers decided or have to; else "".
+        file: See `farther.tables.Images`; "" where it is not known.
     """
 
     image_id = Column(pl.String)
@@ -60,6 +61,7 @@ class Fates(Table):
     object_id = Column(pl.Int64)
     decided_by = Column(pl.String, default="")
     by_rules = Column(pl.String, default="")
+    file = Column(pl.String, default="")
 
 
 #: The rule that decided, and on which object or by whom.
@@ -100,7 +102,8 @@ def decide(
         .sort("precedence", "index")
         .unique("image_id", keep="first", maintain_order=True)
     )
-    images = source.images.frame.select("image_id", "dataset", labelled=source.shows(np.ones(len(objects), bool)))
+    labelled = source.shows(np.ones(len(objects), bool))
+    images = source.images.frame.select("image_id", "dataset", "file", labelled=labelled)
     joined = images.join(deciding, on="image_id", how="left", maintain_order="left")
     without = ~pl.col("labelled")
     fate = (
@@ -118,6 +121,7 @@ def decide(
         pl.col("rule").fill_null(none),
         pl.col("category").fill_null(""),
         pl.col("object_id").fill_null(NO_OBJECT),
+        "file",
         subset=pl.lit(subset),
     )
     return Fates.from_frame(frame)

@@ -29,7 +29,7 @@ class PairedSplit:
 
     Attributes:
         base: The split of the images without unknown objects.
-        counts: Numbers of images and of scenes.
+        counts: Numbers of images with a partner, of images without one, and of scenes.
 
     Raises:
         DataError: no image has a partner, or the pattern confuses two images of `base`.
@@ -60,7 +60,11 @@ class PairedSplit:
         self._with = OpenSetSplit.of(objects, regions[self._rows], settings)
         self._without = OpenSetSplit.of(objects, copies, settings)
         self._scene = np.array([self._base_of[image] for image in objects.image_id], dtype=object)
-        self.counts = {"images": len(self._base_of), "scenes": len(set(self._base_of.values()))}
+        self.counts = {
+            "images": len(self._base_of),
+            "without_partner": len(names[0]) - len(self._base_of),
+            "scenes": len(set(self._base_of.values())),
+        }
 
     def match(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> tuple[Outcome, Outcome]:
         """The outcomes of the images with unknown objects, and of those without them.

@@ -17,7 +17,7 @@ from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
-from farther.evaluation.reviewed_images import REVIEWED, reviewed_file, with_unlabelled
+from farther.evaluation.reviewed_images import REVIEWED, check_reviewed, reviewed_file, with_unlabelled
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.with_proposals import CalledIn, MethodWithProposals, ResultsWithProposals
 from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
@@ -183,7 +183,9 @@ def evaluate_proposals(
     detections = {name: split.regions(inputs.threshold) for name, split in splits.items()}
 
     id_splits = (settings.calibration_split, settings.id_split)
-    unlabelled = with_unlabelled(reviewed_file(files.benchmark, files.root.parent), id_splits)
+    decisions = reviewed_file(files.benchmark, files.root.parent)
+    check_reviewed(decisions, {name: splits[name].table.image_id for name in id_splits if name in splits})
+    unlabelled = with_unlabelled(decisions, id_splits)
 
     results_by_source = {}
     for name, source in sources.items():

@@ -6,13 +6,14 @@ proposals are measured a second time without these images.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from farther.curation.decisions import DecisionsFile
+from farther.errors import DataError
 from farther.tables.files import is_present
 
 #: `farther.evaluation.proposals.SourceResults.rule` of results without these images.
@@ -22,6 +23,29 @@ REVIEWED: Final = "reviewed"
 def reviewed_file(benchmark: str, root: str | Path = ".") -> Path:
     """The file of decisions about the ID images of a benchmark; see `farther.review.suspects`."""
     return Path(root) / "data" / "decisions" / f"{benchmark}.id.csv"
+
+
+def check_reviewed(file: Path, images_by_split: Mapping[str, Collection[str]]) -> None:
+    """Refuses decisions about images that a split does not have: they would count for nothing.
+
+    Args:
+        file: See `reviewed_file`; may be absent.
+        images_by_split: Names of the images of some splits; decisions about other splits are not looked at.
+
+    Raises:
+        DataError: there is such a decision, or the file is damaged; names row and field.
+    """
+    if not is_present(file):
+        return
+    decided = DecisionsFile(file).read().current
+    for split, images in images_by_split.items():
+        of_split = decided.filter(subset=split)
+        elsewhere = of_split.filter(~pl.col("image_id").is_in(list(images)))
+        if elsewhere.height:
+            row, image_id = elsewhere.select("row", "image_id").row(0)
+            count = f"{elsewhere.height} of {of_split.height} decisions about split {split!r}"
+            problem = f"{count} are of images that it does not have, as {image_id!r}: delete these lines"
+            raise DataError(problem, file=file, row=row, field="image_id")
 
 
 def with_unlabelled(file: Path, splits: Collection[str]) -> dict[str, set[str]] | None:

@@ -161,22 +161,39 @@ class Pictures:
     """Writes an annotated picture of each image.
 
     Args:
-        folder: Where they are written, under the names of the images.
+        folder: Where they are written, under the names of the images, with the ending `.jpg`. A picture whose name
+            another image's has keeps the image's ending too: that of `a.png` beside `a.jpg` is `a.png.jpg`.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
+        self._written: set[str] = set()
 
     def add(self, frame: Frame, monitored: Monitored) -> None:
         """Takes an image's detections."""
         from farther.monitor.drawing import draw
 
-        file = inside(self._folder, frame.image_id).with_suffix(".jpg")
+        file = self._file(inside(self._folder, frame.image_id))
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw(frame.pixels, monitored)[:, :, ::-1]).save(file, quality=88)
 
     def close(self) -> None:
         """Ends all files."""
+
+    def _file(self, image: Path) -> Path:
+        """The file of an image's picture, which no image before has; some systems do not tell cases apart.
+
+        Args:
+            image: The image's name below the folder.
+        """
+        file = image.with_suffix(".jpg")
+        number = 1
+        while str(file).casefold() in self._written:
+            ending = ".jpg" if number == 1 else f".{number}.jpg"
+            file = image.with_name(image.name + ending)
+            number += 1
+        self._written.add(str(file).casefold())
+        return file
 
 
 class AnnotatedVideo:

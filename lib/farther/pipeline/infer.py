@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import polars as pl
+
 from farther import detectors
 from farther.datasets import image_roots
-from farther.detectors.imported import Imported, import_splits
+from farther.detectors.imported import BenchmarkImage, Imported, import_splits
 from farther.detectors.inference import TRAINING, InferenceParams, ProposalFolders, infer_splits
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
@@ -20,6 +22,8 @@ from farther.params import run_entry, section
 from farther.pipeline.adoption import withdraw_if_changed
 from farther.registry import build
 from farther.stage import run_stage
+from farther.tables.files import is_file
+from farther.tables.parquet import read_parquet
 from farther.tables.schema import read_typed
 from farther.terminal import say
 
@@ -44,19 +48,55 @@ def main(run: str) -> None:
     if absent := check_classes(detector.header(), names, read_typed(list[str], splits / "id_classes.json")):
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):
-        import_splits(detector, splits, out, work, params.shard_images, classes=names, roots=roots, log=log)
+        import_splits(
+            detector,
+            splits,
+            out,
+            work,
+            params.shard_images,
+            classes=names,
+            roots=roots,
+            left_out=left_out_images(splits),
+            log=log,
+        )
         ProposalFolders(*proposals, {})
     else:
         infer_splits(detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log)
     for name, source in boxes.items():
         place, unfinished = proposals[0] / name, ARTIFACTS / ".work" / "proposals" / run / name
-        shards, without = params.shard_images, (TRAINING,)
         try:
-            import_splits(source.reader, splits, place, unfinished, shards, without=without, roots=roots, log=log)
+            import_splits(
+                source.reader,
+                splits,
+                place,
+                unfinished,
+                params.shard_images,
+                without=(TRAINING,),
+                roots=roots,
+                left_out=left_out_images(splits),
+                log=log,
+            )
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
     infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
+
+
+def left_out_images(splits: Path) -> list[BenchmarkImage]:
+    """The images of the OOD sources that the rules of the benchmark left out of all splits.
+
+    Args:
+        splits: Folder of the benchmark's splits, with the fate of each image.
+    """
+    file = splits / "fates.parquet"
+    if not is_file(file):
+        return []
+    fates = read_parquet(file)
+    if "file" not in fates.columns:
+        return []
+    removed = fates.filter(pl.col("fate") == "removed", pl.col("file") != "")
+    columns = removed.select("image_id", "dataset", "file")
+    return [BenchmarkImage(image_id, dataset, name, "", "") for image_id, dataset, name in columns.iter_rows()]
 
 
 if __name__ == "__main__":

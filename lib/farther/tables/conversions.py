@@ -5,6 +5,7 @@ Nothing is imported but what `to_…` makes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -116,6 +117,10 @@ class Conversions:
         """
         many = _several(results)
         _given(many, "results")
+        if any(one.names != many[0].names for one in many):
+            raise DataError(
+                "the results are of models with different classes: convert those of each model", field="names"
+            )
         names = _class_names(many[0].names)
         rows = [(array_of(one.boxes.xyxy), array_of(one.boxes.conf), array_of(one.boxes.cls)) for one in many]
         return cls._from_rows(rows, image_ids or [str(one.path) for one in many], names)
@@ -223,11 +228,19 @@ def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarr
     Args:
         image_ids: Names of the images.
         counts: Rows of each image.
+
+    Raises:
+        DataError: there are not as many names as results, or two results have one name.
     """
     names = range(len(counts)) if image_ids is None else image_ids
     if len(names) != len(counts):
         raise DataError(f"{len(counts)} results, but {len(names)} names of images", field="image_id")
-    return np.repeat(np.array([str(name) for name in names], dtype=object), counts)
+    texts = [str(name) for name in names]
+    if len(set(texts)) < len(texts):
+        twice = next(name for name, count in Counter(texts).items() if count > 1)
+        problem = f"{Counter(texts)[twice]} results are of an image called {twice!r}"
+        raise DataError(f"{problem}: give each image a name of its own, as `image_ids`", field="image_id")
+    return np.repeat(np.array(texts, dtype=object), counts)
 
 
 def indexed(labels: Sequence[Any], classes: Sequence[str] | None) -> tuple[list[np.ndarray], tuple[str, ...]]:

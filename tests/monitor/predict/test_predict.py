@@ -193,6 +193,29 @@ def test_pictures_have_the_colours_of_their_images(tmp_path):
     np.testing.assert_allclose(picture[100:300, 100:300].mean(axis=(0, 1)), (200, 40, 90), atol=3)
 
 
+def test_each_image_has_a_picture_whatever_its_ending_and_folder(tmp_path):
+    colours = {
+        "a.jpg": (200, 40, 90),
+        "a.png": (20, 200, 90),
+        "a.webp": (20, 40, 200),
+        "A.bmp": (90, 90, 90),
+        "b/a.png": (250, 250, 0),
+        "c.png": (0, 0, 0),
+    }
+    for name, colour in colours.items():
+        file = tmp_path / "photos" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (50, 40), colour).save(file)
+    run(tmp_path / "photos", tmp_path / "out")
+    folder = tmp_path / "out/pictures"
+    written = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*.*")}
+    of_images = {"A.jpg", "a.jpg.jpg", "a.png.jpg", "a.webp.jpg", "b/a.jpg", "c.jpg"}
+    assert written.keys() == of_images
+    pixels = {name: np.asarray(Image.open(file)).reshape(-1, 3) for name, file in written.items()}
+    for name, image in {"A.jpg": "A.bmp", "a.jpg.jpg": "a.jpg", "a.webp.jpg": "a.webp", "b/a.jpg": "b/a.png"}.items():
+        np.testing.assert_allclose(np.median(pixels[name], axis=0), colours[image], atol=4)
+
+
 @pytest.mark.parametrize(
     ("is_live", "asked", "expected"), [(False, None, 8), (True, None, 1), (False, 3, 3), (True, 3, 3)]
 )

@@ -50,7 +50,7 @@ class BenchmarkImage:
 
     Args:
         image_id, dataset, file, digest: See `farther.tables.Images`.
-        split: The first split that has it.
+        split: The first split that has it; "" for an image that the rules left out of all.
     """
 
     image_id: str
@@ -60,7 +60,8 @@ class BenchmarkImage:
     split: str
 
     def __str__(self) -> str:
-        return f"{self.file!r} of dataset {self.dataset} (split {self.split})"
+        where = f"split {self.split}" if self.split else "which is in no split"
+        return f"{self.file!r} of dataset {self.dataset} ({where})"
 
 
 class BenchmarkImages:
@@ -69,9 +70,10 @@ class BenchmarkImages:
     Args:
         splits: Images of each split.
         scopes: Names that restrict sources, and folders of the datasets.
+        left_out: Further images of the datasets, which no split has: their detections must not go to others.
     """
 
-    def __init__(self, splits: Mapping[str, Images], scopes: Scopes):
+    def __init__(self, splits: Mapping[str, Images], scopes: Scopes, left_out: Sequence[BenchmarkImage] = ()):
         self._scopes = scopes
         self._images: list[BenchmarkImage] = []
         self._numbers_by_split: dict[str, np.ndarray] = {}
@@ -85,6 +87,10 @@ class BenchmarkImages:
                     self._images.append(BenchmarkImage(image_id, dataset, file, digest, split))
                 numbers[row] = number
             self._numbers_by_split[split] = numbers
+        for image in left_out:
+            number = number_by_file.setdefault((image.dataset, image.file), len(self._images))
+            if number == len(self._images):
+                self._images.append(image)
 
     def place(self, names: Sequence[tuple[DetectionsSource, str]]) -> ImagePlaces:
         """The image that each name means.
@@ -273,8 +279,10 @@ class ImagePlaces:
 
     @property
     def is_placed(self) -> np.ndarray:
-        """Names that mean an image, ndarray of shape (names,), bool."""
-        is_placed: np.ndarray = self.first != NOWHERE
+        """Names that mean an image of a split, ndarray of shape (names,), bool."""
+        is_placed = np.zeros(len(self.first), bool)
+        for split in self.numbers_by_split:
+            is_placed |= self.in_split(split) != NOWHERE
         return is_placed
 
 

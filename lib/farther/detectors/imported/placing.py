@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ import numpy as np
 
 from farther.code import digest_of
 from farther.detectors.imported.base import DetectionsSource, Imported
-from farther.detectors.imported.images import BenchmarkImages, ImagePlaces, Scopes, examples
+from farther.detectors.imported.images import BenchmarkImage, BenchmarkImages, ImagePlaces, Scopes, examples
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.splits import read_splits, region_ids, rename_classes, update_splits
@@ -38,6 +38,7 @@ def import_splits(
     classes: Names | None = None,
     without: Collection[str] = (),
     roots: Mapping[str, Path] | None = None,
+    left_out: Sequence[BenchmarkImage] = (),
     log: Callable[[str], None] = say,
 ) -> dict[str, RegionsFolder]:
     """Imports detections into one regions folder per split, for those splits whose cache key changed.
@@ -54,6 +55,7 @@ def import_splits(
         classes: Other names of the classes, see `farther.detectors.known_classes.renamed`.
         without: Splits to leave out.
         roots: Folder of the image files of each dataset: names with these folders are told apart.
+        left_out: Images of the datasets that no split has: detections in them are not for images of the same name.
         log: Takes one line per split, and one about detections that no split uses.
 
     Returns:
@@ -68,7 +70,9 @@ def import_splits(
     scopes = Scopes(frozenset(every), datasets, roots or {})
     tables = {split: images for split, images in every.items() if split not in without}
     with ExitStack() as stack:
-        making = _Making(adapter, adapter.header(), every, tables, scopes, shard_images, stack, work / ".rows", log)
+        making = _Making(
+            adapter, adapter.header(), every, tables, scopes, left_out, shard_images, stack, work / ".rows", log
+        )
         named = renamed(making.header, classes)
         folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
         making.log_unused()
@@ -120,6 +124,7 @@ class _Making:
     every: dict[str, Images]
     tables: dict[str, Images]
     scopes: Scopes
+    left_out: Sequence[BenchmarkImage]
     shard_images: int
     stack: ExitStack
     folder: Path
@@ -136,7 +141,7 @@ class _Making:
     @cached_property
     def places(self) -> ImagePlaces:
         """The image that each name of the detections means, among those of all splits of the benchmark."""
-        return BenchmarkImages(self.every, self.scopes).place(self.spool.names)
+        return BenchmarkImages(self.every, self.scopes, self.left_out).place(self.spool.names)
 
     def key(self, split: str) -> str:
         """Digest of everything that a split's regions folder depends on."""

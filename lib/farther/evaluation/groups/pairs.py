@@ -30,7 +30,7 @@ class ImagePairChanges(MetricGroup):
         return case.split.pairs is not None
 
     def counts(self, case: SplitCase) -> dict[str, Any]:
-        """Numbers of images and scenes."""
+        """Numbers of images with and without a partner, and of scenes."""
         return case.split.pairs.counts if case.split.pairs else {}
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
