@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,28 +51,53 @@ FORMAT = "farther.detr"
 DECODER = "model.decoder."
 
 
+#: Last parts of the names of modules in the decoder's layers behind which transformers puts dropout.
+DROPPED = ("self_attn", "cross_attn", "encoder_attn", "mlp", "fc2")
+
+
 @dataclass(frozen=True)
 class Family:
     """A kind of network: names of the modules whose inputs and outputs OOD methods read.
 
     Args:
-        head: The class head; of a list of heads, the one of the last decoder layer.
+        head: The class head; of a list of heads, the one of the decoder layer whose output is used.
         activation: Turns logits into scores; with "softmax" the last column is "no object".
         boxes: The heads that boxes come from, if they are outside the decoder.
-        encoder: Its output is the latent map: the first encoder module, as in the published FMIYC code.
+        encoders: The output of the first of them that a network has is the latent map: the first encoder module, as in
+            the published FMIYC code, or what takes its place in a network without an encoder.
         maps: If that output is a sequence of tokens: the projections whose outputs were flattened into it.
+        first_token: Number of tokens in front of those of the first map.
         proposals: In networks whose queries are the best of many proposals: the module that scores these; of a list,
             its last item.
-        last_layer: "linear" if logits are the head's output. D-FINE adds one number, the quality of the box, to all
-            logits of a query.
+        proposal_inputs: In networks with groups of queries (`group_detr`), which score their proposals twice: the
+            layer, in front of the scoring module, whose input is 0 where a proposal cannot become a query, and the one
+            whose output is scored. Of each the first item, which is the group that is used in inference.
+        before: The modules that run before the decoder.
+        decoder: The decoder, or what takes its place.
+        layers: Name of the decoder's list of layers.
+        dropped: Endings of the names of modules in these layers behind which there is dropout.
+        exact: Further modules that compute in float32 at any precision, besides the heads.
+        has_mask: The network takes a mask of the pixels that are image.
+        stored_head: Name of the module whose weights are also the head's, if files hold them under that name only.
+        last_layer: "linear" if logits are the head's output. D-FINE and DEIMv2 add one number, the quality of the box,
+            to all logits of a query.
     """
 
     head: str
     activation: Activation
     boxes: str | None = None
-    encoder: str | None = None
+    encoders: tuple[str, ...] = ()
     maps: str | None = None
+    first_token: int = 0
     proposals: str | None = "model.enc_score_head"
+    proposal_inputs: tuple[str, str] | None = None
+    before: tuple[str, ...] = ("model.backbone", "model.encoder")
+    decoder: str = "model.decoder"
+    layers: str = "layers"
+    dropped: tuple[str, ...] = DROPPED
+    exact: tuple[str, ...] = ("model.decoder",)
+    has_mask: bool = True
+    stored_head: str | None = None
     last_layer: LastLayer = "linear"
 
     @property
@@ -81,27 +106,87 @@ class Family:
         return "several" if self.activation == "sigmoid" else "one"
 
 
+#: The first module of RT-DETR's encoder, a transformer layer on the map of stride 32.
+AIFI = "model.encoder.aifi.0"
+
+RT_DETR = Family("model.decoder.class_embed", "sigmoid", encoders=(AIFI,))
+
+DETR = Family(
+    "class_labels_classifier",
+    "softmax",
+    boxes="bbox_predictor",
+    encoders=("model.encoder.layers.0",),
+    maps="model.input_projection",
+)
+
+#: Networks with groups of queries, of which inference uses the first, and with a projector in the encoder's place.
+GROUPED = Family(
+    "class_embed",
+    "sigmoid",
+    boxes="bbox_embed",
+    encoders=("model.backbone.projector",),
+    proposals="model.enc_out_class_embed",
+    proposal_inputs=("model.enc_output", "model.enc_output_norm"),
+    before=("model.backbone",),
+    exact=(
+        "model.decoder",
+        "model.enc_output",
+        "model.enc_output_norm",
+        "model.enc_out_class_embed",
+        "model.enc_out_bbox_embed",
+    ),
+)
+
 FAMILIES = {
-    "rt_detr": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0"),
-    "rt_detr_v2": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0"),
-    "d_fine": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0", last_layer="with quality"),
-    "detr": Family(
-        "class_labels_classifier", "softmax", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
+    "rt_detr": RT_DETR,
+    "rt_detr_v2": RT_DETR,
+    "d_fine": replace(RT_DETR, last_layer="with quality"),
+    "deimv2": replace(
+        RT_DETR,
+        encoders=(AIFI, "model.encoder.bi_fusion_conv"),
+        before=("model.conv_encoder", "model.encoder"),
+        last_layer="with quality",
     ),
-    "table-transformer": Family(
-        "class_labels_classifier", "softmax", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
+    "pp_doclayout_v3": replace(RT_DETR, stored_head="model.enc_score_head"),
+    "detr": DETR,
+    "table-transformer": DETR,
+    "conditional_detr": replace(DETR, activation="sigmoid"),
+    "dab-detr": replace(DETR, head="class_embed", activation="sigmoid"),
+    "deformable_detr": replace(
+        DETR,
+        head="class_embed",
+        activation="sigmoid",
+        boxes="bbox_embed",
+        maps="model.input_proj",
+        proposals="model.decoder.class_embed",
     ),
-    "conditional_detr": Family(
-        "class_labels_classifier", "sigmoid", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
+    "lw_detr": GROUPED,
+    "rf_detr": GROUPED,
+    "yolos": Family(
+        "class_labels_classifier.layers.2",
+        "softmax",
+        boxes="bbox_predictor",
+        encoders=("vit.encoder.layer.0",),
+        maps="vit.embeddings.patch_embeddings.projection",
+        first_token=1,
+        proposals=None,
+        before=("vit.embeddings",),
+        decoder="vit.encoder",
+        layers="layer",
+        dropped=("output.dense",),
+        exact=("class_labels_classifier",),
+        has_mask=False,
     ),
-    "dab-detr": Family("class_embed", "sigmoid", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"),
-    "deformable_detr": Family(
-        "class_embed",
-        "sigmoid",
-        "bbox_embed",
-        "model.encoder.layers.0",
-        "model.input_proj",
-        "model.decoder.class_embed",
+}
+
+#: Why the other detectors of transformers are refused, by how their model types begin.
+REFUSED = {
+    "pp_doclayout_v2": "it puts its queries into another order than its decoder's",
+    "pp_doclayout_v4": "it gives quadrilaterals instead of boxes",
+    "pp_ocr": "it gives a map of text, without classes, boxes and scores of objects",
+    **dict.fromkeys(
+        ("grounding-dino", "mm-grounding-dino", "omdet-turbo", "owlv2", "owlvit"),
+        "its classes are prompts: take the adapter 'open_vocabulary'",
     ),
 }
 
@@ -142,10 +227,11 @@ def family_of(model_type: Any) -> Family:
         ParameterError: it is not in `FAMILIES`.
     """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        why = "their class head is not one linear layer on the output of a DETR decoder, or they are untested"
-        raise ParameterError(
-            f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}. Others are refused: {why}"
-        )
+        why = "others are refused: their class head is not a linear layer on a decoder's output, or they are untested"
+        for beginning, reason in REFUSED.items():
+            if isinstance(model_type, str) and model_type.startswith(beginning):
+                why = reason
+        raise ParameterError(f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}: {why}")
     return FAMILIES[model_type]
 
 
@@ -201,9 +287,11 @@ def class_head(network: PreTrainedModel) -> nn.Linear:
 def keep_exact(network: PreTrainedModel) -> None:
     """Lets the decoder and the heads compute in float32 inside `torch.autocast`: boxes and logits need all digits."""
     family = family_of(network.config.model_type)
-    boxes = [] if family.boxes is None else [network.get_submodule(family.boxes)]
-    device = next(network.parameters()).device.type
-    compute_exactly([network.get_submodule("model.decoder"), class_head(network), *boxes], device)
+    modules = [network.get_submodule(name) for name in family.exact]
+    modules.append(class_head(network))
+    if family.boxes is not None:
+        modules.append(network.get_submodule(family.boxes))
+    compute_exactly(modules, next(network.parameters()).device.type)
 
 
 def compute_exactly(modules: Iterable[nn.Module], device: str) -> None:
@@ -353,12 +441,13 @@ def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBluepri
     PyTorch Lightning's module holds the network under a name ("model."), a prefix of each weight's name; whatever else
     it holds (a criterion's buffers) does not belong to the network.
     """
-    pattern = re.compile(rf"(?P<prefix>.*?){re.escape(blueprint.family.head)}(\.\d+)?\.weight")
+    head = blueprint.family.stored_head or blueprint.family.head
+    pattern = re.compile(rf"(?P<prefix>(.*?\.)?){re.escape(head)}(\.\d+)?\.weight")
     matches = (match for match in map(pattern.fullmatch, weights) if match is not None)
     prefixes = {match["prefix"].removesuffix(DECODER) for match in matches}
     if not prefixes:
         kind = blueprint.config["model_type"]
-        raise DataError(f"no weight is called …{blueprint.family.head}….weight: not a checkpoint of {kind}", file=path)
+        raise DataError(f"no weight is called …{head}….weight: not a checkpoint of {kind}", file=path)
     if len(prefixes) > 1:
         raise DataError(f"holds several networks: under {', '.join(map(repr, sorted(prefixes)))}", file=path)
     (prefix,) = prefixes
