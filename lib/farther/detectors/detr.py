@@ -108,4 +108,15 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     def selection(self) -> BoxSelection:
         """Which boxes are detections."""
         usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
-        return BoxSelection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)
+        return BoxSelection(
+            self.score_threshold,
+            self.nms_iou,
+            self.max_detections,
+            self.per_query or usual,
+            clipped=self.checkpoint.is_rfdetr,
+        )
+
+    @property
+    def assumed(self) -> str:
+        """What the checkpoint does not say and was assumed, in a sentence; empty where nothing was."""
+        return self.checkpoint.assumed

@@ -1,7 +1,7 @@
 """Families of detection transformers in the `transformers` library: building of their networks, and their checkpoints.
 
 A checkpoint is a safetensors file of farther, a folder of `transformers`, a model of the hub, or a PyTorch file of
-weights beside such a folder.
+weights beside such a folder; or a PyTorch file of the package rfdetr.
 """
 
 from __future__ import annotations
@@ -28,6 +28,14 @@ from farther.detectors.hub import (
     read_description,
     require,
     weight_files,
+)
+from farther.detectors.networks.rfdetr_import import (
+    ClassRows,
+    RfDetrFile,
+    describe,
+    keep_rows,
+    read_rfdetr,
+    to_transformers,
 )
 from farther.detectors.networks.weights import (
     as_names,
@@ -324,11 +332,23 @@ def _float32(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DetrCheckpoint:
-    """A checkpoint's blueprint, its files of weights, and the files that describe its network, if it has such."""
+    """A checkpoint of a network of transformers.
+
+    Args:
+        blueprint: Of the network.
+        weights: Its files of weights.
+        described: The files that describe its network, if it has such.
+        is_rfdetr: The package rfdetr wrote the one file of weights.
+        class_rows: Which rows of its class head are the classes; None for all.
+        assumed: What the files do not say and was assumed, in a sentence; empty where nothing was.
+    """
 
     blueprint: DetrBlueprint
     weights: tuple[Path, ...]
     described: tuple[Path, ...] = ()
+    is_rfdetr: bool = False
+    class_rows: ClassRows | None = None
+    assumed: str = ""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -355,8 +375,8 @@ def find_checkpoint(
 
     Args:
         weights: A folder with `config.json`, `preprocessor_config.json` and `model.safetensors` (or its shards); a file
-            of weights in such a folder; farther's safetensors file; a PyTorch file; or, where no such file exists, the
-            name of a model on the hub (`owner/name`).
+            of weights in such a folder; farther's safetensors file; a PyTorch file, of which those of the package
+            rfdetr describe themselves; or, where no such file exists, the name of a model on the hub (`owner/name`).
         described_in: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file elsewhere.
         classes: Names for the classes, instead of the configuration's.
         revision: Branch, tag or commit of a model on the hub.
@@ -376,6 +396,10 @@ def find_checkpoint(
         check_description(weights, described["processor"], MOST_PIXELS, "processor")
         described["classes"] = classes or described["classes"]
         return DetrCheckpoint(_blueprint(weights, **described), (weights,))
+    if described_in is None and weights.suffix != ".safetensors":
+        file = read_rfdetr(weights)
+        if file is not None:
+            return _of_rfdetr(file, classes)
     return _in_folder(described_in or weights.parent, (weights,), classes)
 
 
@@ -393,23 +417,48 @@ def load_network(
             are missing, unexpected, or of another shape.
     """
     first = checkpoint.weights[0]
+    blueprint = checkpoint.blueprint
+    what = f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes"
     try:
-        config = make_config(checkpoint.blueprint)
+        config = make_config(blueprint)
         network_class = AutoModelForObjectDetection._model_mapping[type(config)]
     except ParameterError as error:
         raise DataError(str(error), file=first) from None
-    refuse_larger(first, checkpoint.weights, lambda: network_class(config))
-    weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
-    state = _network_part(first, weights, checkpoint.blueprint)
-    return load_pretrained(
+    if checkpoint.class_rows is not None:
+        config.num_labels = checkpoint.class_rows.count
+    built = refuse_larger(first, checkpoint.weights, lambda: network_class(config))
+    if checkpoint.is_rfdetr:
+        file = read_rfdetr(first)
+        assert file is not None
+        shapes = {name: tuple(tensor.shape) for name, tensor in built.state_dict().items()}
+        state = to_transformers(file, shapes, what, accept_other_shapes=tolerated == "class heads")
+    else:
+        weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
+        state = _network_part(first, weights, blueprint)
+    network = load_pretrained(
         network_class,
         None,
         first,
         tolerated=tolerated,
-        what=f"{checkpoint.blueprint.config['model_type']} with {len(checkpoint.blueprint.classes)} classes",
+        what=what,
         config=config,
         state_dict=state,
         attn_implementation=attention,
+    )
+    if checkpoint.class_rows is not None:
+        network.class_embed = keep_rows(network.class_embed, checkpoint.class_rows)
+    return network
+
+
+def _of_rfdetr(file: RfDetrFile, classes: tuple[str, ...] | None) -> DetrCheckpoint:
+    description = describe(file, classes)
+    blueprint = DetrBlueprint(description.config, description.processor, description.classes)
+    return DetrCheckpoint(
+        blueprint,
+        (file.path,),
+        is_rfdetr=True,
+        class_rows=description.class_rows,
+        assumed=description.assumed,
     )
 
 

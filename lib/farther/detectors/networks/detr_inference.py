@@ -132,6 +132,8 @@ class DetrGroup:
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor | None = None) -> Tensor:
         """See `Free.placed`."""
         height, width = self._sizes[number]
+        if self._selection.clipped:
+            boxes = boxes.clamp(0, 1)
         return boxes[rows] * boxes.new_tensor([width, height, width, height])
 
     def _after(self) -> list[str]:
@@ -145,8 +147,8 @@ class DetrGroup:
     def _answer(self, seen: DetrOutput, *, pooled: bool = True) -> RowOutputs:
         """Output for all rows; without `latents` unless they are pooled."""
         boxes = []
-        for of_image, queries, (height, width) in zip(seen.boxes, self._queries, self._sizes, strict=True):
-            boxes.append(corners(of_image)[queries] * of_image.new_tensor([width, height, width, height]))
+        for number, queries in enumerate(self._queries):
+            boxes.append(self.placed(number, corners(seen.boxes[number]), queries))
         return RowOutputs(
             self._of_queries(seen.logits),
             torch.cat(boxes),
@@ -234,8 +236,8 @@ def _scoring(network: PreTrainedModel) -> Scoring:
     family = family_of(network.config.model_type)
     scorer = _submodule(network, family.proposals)
     if family.proposal_inputs is not None:
-        masked, scored = (network.get_submodule(name)[0] for name in family.proposal_inputs)  # type: ignore[index]
-        return Scoring(scorer[0], masked=masked, scored=scored)  # type: ignore[index]
+        masked, scored = (network.get_submodule(f"{name}.0") for name in family.proposal_inputs)
+        return Scoring(network.get_submodule(f"{family.proposals}.0"), masked=masked, scored=scored)
     if isinstance(scorer, nn.ModuleList):
         scorer = scorer[-1]
     return Scoring(scorer, by_first=network.config.model_type == "deformable_detr")
