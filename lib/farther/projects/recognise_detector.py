@@ -63,9 +63,9 @@ STATES = {
     "model.0.": "a state dict of Ultralytics: give the .pt file that training wrote",
 }
 READ = (
-    "Supported are checkpoints of Ultralytics, of rfdetr and of farther, state dicts of torchvision's detectors and classifiers, "
-    "folders of transformers, ONNX graphs (.onnx), detections (COCO results, CSV, Ultralytics' txt and JSON, "
-    "supervision, FiftyOne, MMDetection) and folders of Parquet"
+    "Supported are checkpoints of Ultralytics, of rfdetr and of farther, state dicts of torchvision's detectors and "
+    "classifiers, folders of transformers, ONNX graphs (.onnx), detections (COCO results, CSV, Ultralytics' txt and "
+    "JSON, supervision, FiftyOne, MMDetection) and folders of Parquet"
 )
 
 
