@@ -208,6 +208,11 @@ def make_network(kind, seed=0):
                 nn.init.normal_(module.bias, std=0.3)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
+        elif isinstance(module, nn.Conv2d):
+            nn.init.kaiming_uniform_(module.weight)
+    for name, parameter in network.named_parameters():
+        if name.endswith(("_token", "_tokens", "position_embeddings")):
+            nn.init.normal_(parameter)
     return network
 
 
@@ -333,6 +338,63 @@ def test_pixels_are_those_of_the_processor(kind, folders, images):
         assert torch.equal(detector.prepare(image).pixels, expected[0])
 
 
+@pytest.mark.parametrize("kind", ["rt_detr", "rf_detr", "lw_detr", "deimv2", "yolos"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": {"height": 64, "width": 192}},
+        {"do_normalize": True, "image_mean": [0.1, 0.5, 0.9]},
+        {"do_normalize": True, "image_std": [0.5, 0.1, 0.2]},
+        {"do_rescale": True, "rescale_factor": 0.002},
+        {"resample": 0},
+    ],
+)
+def test_another_preprocessing_is_noticed_by_the_comparison(kind, changes, tmp_path, folders, images):
+    folder = shutil.copytree(folders(kind), tmp_path / "folder")
+    processor = make_detector(folder).processor.to_dict()
+    (folder / "preprocessor_config.json").write_text(json.dumps({**processor, **changes}))
+    expected = make_detector(folders(kind), score_threshold=0.0).detect(images[:1])
+    found = make_detector(folder, score_threshold=0.0).detect(images[:1])
+    assert np.abs(found.score - expected.score).max() > 1e-4
+
+
+@pytest.mark.parametrize("kind", ["rf_detr", "lw_detr"])
+def test_of_the_groups_of_queries_only_the_first_one_detects(kind, tmp_path, folders, images):
+    network = make_network(kind)
+    queries = network.config.num_queries
+    for name in ("enc_output", "enc_output_norm", "enc_out_bbox_embed", "enc_out_class_embed"):
+        for weights in network.get_submodule(f"model.{name}.1").parameters():
+            weights.data += 1
+    network.model.query_feat.weight.data[queries:] += 1
+    network.model.reference_point_embed.weight.data[queries:] += 1
+    found = make_detector(save_folder(tmp_path, kind, network), score_threshold=0.0).detect(images)
+    expected = make_detector(folders(kind), score_threshold=0.0).detect(images)
+    np.testing.assert_array_equal(found.logits, expected.logits)
+    np.testing.assert_array_equal(found.box, expected.box)
+
+
+@pytest.mark.parametrize("kind", ["detr", "rf_detr", "lw_detr", "deimv2", "yolos"])
+def test_outputs_of_further_layers_change_nothing(kind, tmp_path, folders, images):
+    """`auxiliary_loss` lets a network give the logits of each decoder layer, for training."""
+    network = make_network(kind)
+    network.config.auxiliary_loss = not network.config.auxiliary_loss
+    found = make_detector(save_folder(tmp_path, kind, network), score_threshold=0.0).detect(images)
+    expected = make_detector(folders(kind), score_threshold=0.0).detect(images)
+    assert_allclose(found.logits, expected.logits, atol=1e-4)
+
+
+def test_the_boxes_of_a_segmentation_network_of_rf_detr_are_read(tmp_path, folders, images):
+    torch.manual_seed(0)
+    config = make_network("rf_detr").config
+    network = transformers.RfDetrForInstanceSegmentation(config)
+    network.model.load_state_dict(make_network("rf_detr").state_dict())
+    folder = save_folder(tmp_path, "rf_detr", network)
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["RfDetrForInstanceSegmentation"]
+    found = make_detector(folder, score_threshold=0.0).detect(images)
+    expected = make_detector(folders("rf_detr"), score_threshold=0.0).detect(images)
+    np.testing.assert_array_equal(found.logits, expected.logits)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_is_seen_the_same_beside_any_other(kind, folders, images):
     detector = make_detector(folders(kind), score_threshold=0.0)
@@ -353,16 +415,21 @@ def test_latent_is_the_mean_over_the_box():
 
 
 @pytest.mark.parametrize(
-    ("kind", "module", "tokens"),
+    ("kind", "module", "tokens", "stride"),
     [
-        ("rt_detr", "model.encoder.aifi.0", slice(None)),
-        ("detr", "model.encoder.layers.0", slice(0, 16)),
+        ("rt_detr", "model.encoder.aifi.0", slice(None), 32),
+        ("detr", "model.encoder.layers.0", slice(0, 16), 32),
         # Maps of strides 8, 16 and 32 come one after the other: 256, 64 and then 16 tokens.
-        ("deformable_detr", "model.encoder.layers.0", slice(320, 336)),
+        ("deformable_detr", "model.encoder.layers.0", slice(320, 336), 32),
+        ("rf_detr", "model.backbone.projector", slice(None), 8),
+        # The coarser one of two maps, of strides 4 and 16.
+        ("lw_detr, two levels", "model.backbone.projector", slice(None), 16),
+        # The first token is the class token, those of the queries come last.
+        ("yolos", "vit.encoder.layer.0", slice(1, 65), 16),
     ],
 )
-def test_latent_is_the_first_encoder_modules_output_inside_the_box(kind, module, tokens, tmp_path, folders):
-    # An image of 64 pixels in a frame of 128: its boxes lie in the first half of a map of 4 by 4 cells.
+def test_latent_is_the_first_encoder_modules_output_inside_the_box(kind, module, tokens, stride, tmp_path, folders):
+    # An image of 64 pixels in a frame of 128: its boxes lie in the first half of a square map.
     folder = shutil.copytree(folders(kind), tmp_path / "padded")
     frame = {"do_resize": False, "do_pad": True, "pad_size": {"height": 128, "width": 128}}
     (folder / "preprocessor_config.json").write_text(json.dumps({**KINDS[kind][1], **frame}))
@@ -370,11 +437,12 @@ def test_latent_is_the_first_encoder_modules_output_inside_the_box(kind, module,
     kept = []
     detector.network.get_submodule(module).register_forward_hook(lambda module, given, output: kept.append(output))
     found = detector.detect([np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)])
-    output = kept[0][0].numpy()
-    latent = output if output.ndim == 3 else output[tokens].T.reshape(-1, 4, 4)
+    output = (kept[0][1] if kind.startswith("lw_detr") else kept[0])[0].numpy()
+    cells = 128 // stride
+    latent = output if output.ndim == 3 else output[tokens].T.reshape(-1, cells, cells)
     # One sample, in the middle of the box: bilinear interpolation by hand.
-    centre = (found.box[:, :2] + found.box[:, 2:]) / 2 / 32 - 0.5
-    inside = (centre > 0).all(1)
+    centre = (found.box[:, :2] + found.box[:, 2:]) / 2 / stride - 0.5
+    inside = ((centre > 0) & (centre < cells - 1)).all(1)
     (x, y), (fx, fy) = np.floor(centre[inside]).astype(int).T, (centre[inside] % 1).T
     upper = latent[:, y, x] * (1 - fx) + latent[:, y, x + 1] * fx
     lower = latent[:, y + 1, x] * (1 - fx) + latent[:, y + 1, x + 1] * fx
@@ -616,8 +684,9 @@ def test_numbers_that_are_not_finite_are_an_error(tmp_path, images):
         detector.detect(images)
 
 
-def test_lower_precision_keeps_logits_exact_for_their_features(folders, reference, images):
-    found = make_detector(folders("rt_detr"), score_threshold=0.0, precision="bfloat16").detect(images)
+@pytest.mark.parametrize("kind", ["rt_detr", "rf_detr", "lw_detr"])
+def test_lower_precision_keeps_logits_exact_for_their_features(kind, folders, images):
+    found = make_detector(folders(kind), score_threshold=0.0, precision="bfloat16").detect(images)
     assert_allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)
     own = found.logits[np.arange(len(found)), found.label]
     assert_allclose(found.score, 1 / (1 + np.exp(-own)), rtol=1e-5)

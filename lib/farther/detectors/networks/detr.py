@@ -86,6 +86,7 @@ class Family:
         dropped: Endings of the names of modules in these layers behind which there is dropout.
         exact: Further modules that compute in float32 at any precision, besides the heads.
         has_mask: The network takes a mask of the pixels that are image.
+        unused: Part of the names of weights that boxes do not need, as those of masks.
         stored_head: Name of the module whose weights are also the head's, if files hold them under that name only.
         last_layer: "linear" if logits are the head's output. D-FINE and DEIMv2 add one number, the quality of the box,
             to all logits of a query.
@@ -105,6 +106,7 @@ class Family:
     dropped: tuple[str, ...] = DROPPED
     exact: tuple[str, ...] = ("model.decoder",)
     has_mask: bool = True
+    unused: str | None = None
     stored_head: str | None = None
     last_layer: LastLayer = "linear"
 
@@ -169,7 +171,7 @@ FAMILIES = {
         proposals="model.decoder.class_embed",
     ),
     "lw_detr": GROUPED,
-    "rf_detr": GROUPED,
+    "rf_detr": replace(GROUPED, unused="segmentation_head."),
     "yolos": Family(
         "class_labels_classifier.layers.2",
         "softmax",
@@ -502,5 +504,8 @@ def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBluepri
     (prefix,) = prefixes
     part = {name.removeprefix(prefix): t for name, t in weights.items() if name.startswith(prefix)}
     # Releases that shared the decoder's heads with the whole network wrote them twice.
-    twice = [name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])]
-    return {name: t for name, t in part.items() if name not in twice}
+    dropped = {name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])}
+    unused = blueprint.family.unused
+    if unused is not None:
+        dropped.update(name for name in part if unused in name)
+    return {name: t for name, t in part.items() if name not in dropped}
