@@ -13,7 +13,14 @@ from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 from farther import detectors
-from farther.detectors.networks.detr import FAMILIES, DetrBlueprint, build_network, class_head, save_checkpoint
+from farther.detectors.networks.detr import (
+    FAMILIES,
+    REFUSED,
+    DetrBlueprint,
+    build_network,
+    class_head,
+    save_checkpoint,
+)
 from farther.detectors.networks.detr_inference import decoder_parts, pool_latent, select
 from farther.detectors.networks.replay import Dropout
 from farther.detectors.settings import BoxSelection, Pooling
@@ -63,6 +70,84 @@ DEFORMABLE = {
 }
 DAB = {**{name: value for name, value in PLAIN.items() if name != "d_model"}, "hidden_size": 16}
 
+GROUPED = {
+    "c2f_num_blocks": 1,
+    "d_model": 32,
+    "decoder_layers": 2,
+    "decoder_ffn_dim": 16,
+    "decoder_self_attention_heads": 2,
+    "decoder_cross_attention_heads": 2,
+    "decoder_n_points": 2,
+    "group_detr": 3,
+    "num_queries": 12,
+}
+DINOV2 = {
+    "model_type": "rf_detr_dinov2",
+    "hidden_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "mlp_ratio": 2,
+    "image_size": 96,
+    "patch_size": 8,
+    "num_windows": 2,
+    "out_features": ["stage2", "stage4"],
+}
+VIT = {
+    "model_type": "lw_detr_vit",
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "mlp_ratio": 2,
+    "image_size": 64,
+    "pretrain_image_size": 64,
+    "patch_size": 8,
+    "num_windows": 4,
+    "window_block_indices": [0],
+    "out_indices": [1, 3],
+}
+HGNET = {
+    "model_type": "hgnet_v2",
+    "embedding_size": 8,
+    "hidden_sizes": WIDTHS,
+    "depths": [1, 1, 1, 1],
+    "stem_channels": [3, 8, 8],
+    "stage_in_channels": [8, 8, 16, 24],
+    "stage_mid_channels": [8, 8, 8, 8],
+    "stage_out_channels": WIDTHS,
+    "stage_num_blocks": [1, 1, 1, 1],
+    "stage_numb_of_layers": [1, 1, 1, 1],
+    "out_features": ["stage2", "stage3", "stage4"],
+}
+DEIM = {**HYBRID, "backbone_config": HGNET, "decoder_n_points": [2, 2, 2], "depth_mult": 0.3}
+LITE = {
+    "encoder_type": "lite",
+    "backbone_config": {**HGNET, "out_features": ["stage4"]},
+    "encoder_in_channels": [32],
+    "decoder_in_channels": [16, 16],
+    "feat_strides": [32, 64],
+    "num_queries": 8,
+    "num_feature_levels": 2,
+    "decoder_n_points": [2, 2],
+}
+LAYOUT = {
+    **HYBRID,
+    "backbone_config": {**HGNET, "out_features": ["stage1", "stage2", "stage3", "stage4"]},
+    "mask_feature_channels": [8, 8],
+    "x4_feat_dim": 8,
+    "num_prototypes": 4,
+    "global_pointer_head_size": 8,
+}
+YOLOS = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "image_size": [64, 96],
+    "patch_size": 16,
+    "num_detection_tokens": 12,
+    "use_mid_position_embeddings": True,
+}
+
 SQUARE = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 96}, "do_pad": False}
 PADDED = {"size": {"shortest_edge": 48, "longest_edge": 96}, "do_pad": True, "do_normalize": True}
 #: Networks by name: configuration, and processor.
@@ -80,7 +165,29 @@ KINDS = {
         {"image_processor_type": "DeformableDetrImageProcessor", **PADDED},
     ),
 }
-LINEAR = [kind for kind in KINDS if kind != "d_fine"]
+KINDS |= {
+    "rf_detr": (
+        {**GROUPED, "backbone_config": DINOV2},
+        {"image_processor_type": "RfDetrImageProcessor", "size": {"height": 96, "width": 96}, "do_pad": False},
+    ),
+    "lw_detr": (
+        {**GROUPED, "backbone_config": VIT, "projector_scale_factors": [1.0]},
+        {"image_processor_type": "DeformableDetrImageProcessor", "size": {"height": 96, "width": 96}, "do_pad": False},
+    ),
+    "lw_detr, two levels": (
+        {**GROUPED, "backbone_config": VIT, "projector_scale_factors": [2.0, 0.5]},
+        {"image_processor_type": "DeformableDetrImageProcessor", "size": {"height": 96, "width": 96}, "do_pad": False},
+    ),
+    "deimv2": (DEIM, SQUARE),
+    "deimv2, lite": ({**DEIM, **LITE}, {**SQUARE, "size": {"height": 64, "width": 128}}),
+    "pp_doclayout_v3": (
+        LAYOUT,
+        {"image_processor_type": "PPDocLayoutV3ImageProcessor", "size": {"height": 64, "width": 96}},
+    ),
+    "yolos": (YOLOS, {"image_processor_type": "YolosImageProcessor", "size": {"height": 64, "width": 96}}),
+}
+WITH_QUALITY = [kind for kind in KINDS if kind.startswith(("d_fine", "deimv2"))]
+LINEAR = [kind for kind in KINDS if kind not in WITH_QUALITY]
 
 
 def make_blueprint(kind):
@@ -97,9 +204,15 @@ def make_network(kind, seed=0):
             nn.init.ones_(module.weight)
         elif isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
-            nn.init.normal_(module.bias, std=0.3)
+            if module.bias is not None:
+                nn.init.normal_(module.bias, std=0.3)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
+        elif isinstance(module, nn.Conv2d):
+            nn.init.kaiming_uniform_(module.weight)
+    for name, parameter in network.named_parameters():
+        if name.endswith(("_token", "_tokens", "position_embeddings")):
+            nn.init.normal_(parameter)
     return network
 
 
@@ -155,8 +268,10 @@ def test_detections_are_those_of_the_checkpoints_own_processor(kind, folders, im
         given = processor(images=image, input_data_format="channels_last", return_tensors="pt")
         with torch.no_grad():
             output = network(**given)
-        # RT-DETR's processor gives at most as many detections as there are queries.
-        limit = 12 if kind in ("rt_detr", "rt_detr_v2", "d_fine") else 100
+        # Most processors give at most as many detections as there are queries, others 100 or one per query.
+        limit = None
+        if processor.__class__.__name__.startswith(("RTDetr", "RfDetr", "PP")):
+            limit = network.config.num_queries
         expected = processor.post_process_object_detection(output, 0.3, target_sizes=[image.shape[:2]])[0]
         rows = found[found.image_id == str(number)][:limit]
         assert len(rows) > 0
@@ -223,6 +338,63 @@ def test_pixels_are_those_of_the_processor(kind, folders, images):
         assert torch.equal(detector.prepare(image).pixels, expected[0])
 
 
+@pytest.mark.parametrize("kind", ["rt_detr", "rf_detr", "lw_detr", "deimv2", "yolos"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"size": {"height": 64, "width": 192}},
+        {"do_normalize": True, "image_mean": [0.1, 0.5, 0.9]},
+        {"do_normalize": True, "image_std": [0.5, 0.1, 0.2]},
+        {"do_rescale": True, "rescale_factor": 0.002},
+        {"resample": 0},
+    ],
+)
+def test_another_preprocessing_is_noticed_by_the_comparison(kind, changes, tmp_path, folders, images):
+    folder = shutil.copytree(folders(kind), tmp_path / "folder")
+    processor = make_detector(folder).processor.to_dict()
+    (folder / "preprocessor_config.json").write_text(json.dumps({**processor, **changes}))
+    expected = make_detector(folders(kind), score_threshold=0.0).detect(images[:1])
+    found = make_detector(folder, score_threshold=0.0).detect(images[:1])
+    assert np.abs(found.score - expected.score).max() > 1e-4
+
+
+@pytest.mark.parametrize("kind", ["rf_detr", "lw_detr"])
+def test_of_the_groups_of_queries_only_the_first_one_detects(kind, tmp_path, folders, images):
+    network = make_network(kind)
+    queries = network.config.num_queries
+    for name in ("enc_output", "enc_output_norm", "enc_out_bbox_embed", "enc_out_class_embed"):
+        for weights in network.get_submodule(f"model.{name}.1").parameters():
+            weights.data += 1
+    network.model.query_feat.weight.data[queries:] += 1
+    network.model.reference_point_embed.weight.data[queries:] += 1
+    found = make_detector(save_folder(tmp_path, kind, network), score_threshold=0.0).detect(images)
+    expected = make_detector(folders(kind), score_threshold=0.0).detect(images)
+    np.testing.assert_array_equal(found.logits, expected.logits)
+    np.testing.assert_array_equal(found.box, expected.box)
+
+
+@pytest.mark.parametrize("kind", ["detr", "rf_detr", "lw_detr", "deimv2", "yolos"])
+def test_outputs_of_further_layers_change_nothing(kind, tmp_path, folders, images):
+    """`auxiliary_loss` lets a network give the logits of each decoder layer, for training."""
+    network = make_network(kind)
+    network.config.auxiliary_loss = not network.config.auxiliary_loss
+    found = make_detector(save_folder(tmp_path, kind, network), score_threshold=0.0).detect(images)
+    expected = make_detector(folders(kind), score_threshold=0.0).detect(images)
+    assert_allclose(found.logits, expected.logits, atol=1e-4)
+
+
+def test_the_boxes_of_a_segmentation_network_of_rf_detr_are_read(tmp_path, folders, images):
+    torch.manual_seed(0)
+    config = make_network("rf_detr").config
+    network = transformers.RfDetrForInstanceSegmentation(config)
+    network.model.load_state_dict(make_network("rf_detr").state_dict())
+    folder = save_folder(tmp_path, "rf_detr", network)
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["RfDetrForInstanceSegmentation"]
+    found = make_detector(folder, score_threshold=0.0).detect(images)
+    expected = make_detector(folders("rf_detr"), score_threshold=0.0).detect(images)
+    np.testing.assert_array_equal(found.logits, expected.logits)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_is_seen_the_same_beside_any_other(kind, folders, images):
     detector = make_detector(folders(kind), score_threshold=0.0)
@@ -243,16 +415,21 @@ def test_latent_is_the_mean_over_the_box():
 
 
 @pytest.mark.parametrize(
-    ("kind", "module", "tokens"),
+    ("kind", "module", "tokens", "stride"),
     [
-        ("rt_detr", "model.encoder.aifi.0", slice(None)),
-        ("detr", "model.encoder.layers.0", slice(0, 16)),
+        ("rt_detr", "model.encoder.aifi.0", slice(None), 32),
+        ("detr", "model.encoder.layers.0", slice(0, 16), 32),
         # Maps of strides 8, 16 and 32 come one after the other: 256, 64 and then 16 tokens.
-        ("deformable_detr", "model.encoder.layers.0", slice(320, 336)),
+        ("deformable_detr", "model.encoder.layers.0", slice(320, 336), 32),
+        ("rf_detr", "model.backbone.projector", slice(None), 8),
+        # The coarser one of two maps, of strides 4 and 16.
+        ("lw_detr, two levels", "model.backbone.projector", slice(None), 16),
+        # The first token is the class token, those of the queries come last.
+        ("yolos", "vit.encoder.layer.0", slice(1, 65), 16),
     ],
 )
-def test_latent_is_the_first_encoder_modules_output_inside_the_box(kind, module, tokens, tmp_path, folders):
-    # An image of 64 pixels in a frame of 128: its boxes lie in the first half of a map of 4 by 4 cells.
+def test_latent_is_the_first_encoder_modules_output_inside_the_box(kind, module, tokens, stride, tmp_path, folders):
+    # An image of 64 pixels in a frame of 128: its boxes lie in the first half of a square map.
     folder = shutil.copytree(folders(kind), tmp_path / "padded")
     frame = {"do_resize": False, "do_pad": True, "pad_size": {"height": 128, "width": 128}}
     (folder / "preprocessor_config.json").write_text(json.dumps({**KINDS[kind][1], **frame}))
@@ -260,11 +437,12 @@ def test_latent_is_the_first_encoder_modules_output_inside_the_box(kind, module,
     kept = []
     detector.network.get_submodule(module).register_forward_hook(lambda module, given, output: kept.append(output))
     found = detector.detect([np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)])
-    output = kept[0][0].numpy()
-    latent = output if output.ndim == 3 else output[tokens].T.reshape(-1, 4, 4)
+    output = (kept[0][1] if kind.startswith("lw_detr") else kept[0])[0].numpy()
+    cells = 128 // stride
+    latent = output if output.ndim == 3 else output[tokens].T.reshape(-1, cells, cells)
     # One sample, in the middle of the box: bilinear interpolation by hand.
-    centre = (found.box[:, :2] + found.box[:, 2:]) / 2 / 32 - 0.5
-    inside = (centre > 0).all(1)
+    centre = (found.box[:, :2] + found.box[:, 2:]) / 2 / stride - 0.5
+    inside = ((centre > 0) & (centre < cells - 1)).all(1)
     (x, y), (fx, fy) = np.floor(centre[inside]).astype(int).T, (centre[inside] % 1).T
     upper = latent[:, y, x] * (1 - fx) + latent[:, y, x + 1] * fx
     lower = latent[:, y + 1, x] * (1 - fx) + latent[:, y + 1, x + 1] * fx
@@ -392,12 +570,30 @@ def test_two_networks_in_one_file_are_refused(tmp_path, folders):
         make_detector(tmp_path / "both.ckpt", config=folders("rt_detr")).header()
 
 
-@pytest.mark.parametrize("kind", ["yolos", "grounding-dino", None])
-def test_other_kinds_of_network_are_refused_by_name(kind, tmp_path, folders):
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("pp_ocrv5_mobile_det", "without classes, boxes and scores"),
+        ("pp_doclayout_v2", "another order"),
+        ("pp_doclayout_v4", "quadrilaterals"),
+        ("grounding-dino", "take the adapter 'open_vocabulary'"),
+        ("vit", "not a linear layer on a decoder's output"),
+        (None, "not a linear layer on a decoder's output"),
+    ],
+)
+def test_other_kinds_of_network_are_refused_by_name(kind, reason, tmp_path, folders):
     folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
     (folder / "config.json").write_text(json.dumps({"model_type": kind, "id2label": {"0": "cat"}}))
-    with pytest.raises(DataError, match=f"config.json: field 'model_type': model type {kind!r} is none of rt_detr"):
+    refusal = f"config.json: field 'model_type': model type {kind!r} is none of rt_detr.*{reason}"
+    with pytest.raises(DataError, match=refusal):
         make_detector(folder).header()
+
+
+def test_each_detector_of_transformers_is_read_or_has_a_reason():
+    from transformers.models.auto import modeling_auto
+
+    for kind in modeling_auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES:
+        assert (kind in FAMILIES) != kind.startswith(tuple(REFUSED)), kind
 
 
 @pytest.mark.parametrize(
@@ -488,8 +684,9 @@ def test_numbers_that_are_not_finite_are_an_error(tmp_path, images):
         detector.detect(images)
 
 
-def test_lower_precision_keeps_logits_exact_for_their_features(folders, reference, images):
-    found = make_detector(folders("rt_detr"), score_threshold=0.0, precision="bfloat16").detect(images)
+@pytest.mark.parametrize("kind", ["rt_detr", "rf_detr", "lw_detr"])
+def test_lower_precision_keeps_logits_exact_for_their_features(kind, folders, images):
+    found = make_detector(folders(kind), score_threshold=0.0, precision="bfloat16").detect(images)
     assert_allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)
     own = found.logits[np.arange(len(found)), found.label]
     assert_allclose(found.score, 1 / (1 + np.exp(-own)), rtol=1e-5)
@@ -545,5 +742,9 @@ def test_dropout_is_behind_attention_and_the_last_linear_layer_of_each_decoder_l
     assert decoder_parts(make_network("rt_detr"))[:3] == [
         f"model.decoder.layers.0.{name}" for name in ("self_attn", "encoder_attn", "mlp.fc2")
     ]
+    assert decoder_parts(make_network("yolos"))[:2] == [
+        f"vit.encoder.layer.0.{name}" for name in ("attention.output.dense", "output.dense")
+    ]
     for kind in KINDS:
-        assert len(decoder_parts(make_network(kind))) == 3 * 2
+        per_layer = 2 if kind == "yolos" else 3
+        assert len(decoder_parts(make_network(kind))) == 2 * per_layer

@@ -1,5 +1,6 @@
 """Formats and names that `farther init` recognises, and what it refuses."""
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -11,8 +12,16 @@ from dvc.utils.serialize import modify_yaml
 from PIL import Image
 from tests.detectors.test_detectron2 import layout
 from tests.detectors.test_open_vocabulary import write_folder
+from tests.support.rfdetr import SETTINGS, content, state_of_rfdetr
 from torchvision.models import mobilenet_v3_small
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+from transformers import (
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+    YolosConfig,
+    YolosForObjectDetection,
+    YolosImageProcessor,
+)
 from ultralytics import YOLO
 
 from farther import datasets
@@ -403,6 +412,42 @@ def test_a_checkpoint_of_detectron2_and_open_vocabulary_are_recognised(pets, tmp
     assert (found.entry["adapter"], found.header.known_classes) == ("faster_rcnn", ("cat", "dog"))
     found = recognise_detector(write_folder(tmp_path / "owl", "owlv2"), recognise(pets))
     assert (found.entry["adapter"], found.header.known_classes) == ("open_vocabulary", ("cat", "dog"))
+
+
+def test_detection_transformers_are_recognised_in_folders_and_files_of_rfdetr(pets, tmp_path):
+    config = YolosConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    config.image_size, config.num_detection_tokens, config.id2label = [32, 32], 5, {0: "cat", 1: "dog"}
+    YolosForObjectDetection(config).save_pretrained(tmp_path / "yolos")
+    YolosImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "yolos")
+    found = recognise_detector(tmp_path / "yolos", recognise(pets))
+    assert (found.entry["adapter"], found.header.known_classes) == ("detr", ("cat", "dog"))
+
+    state, args = state_of_rfdetr(), {"class_names": ["dog", "cat", "fox"]}
+    torch.save(content(state, args=args), tmp_path / "checkpoint_best_total.pth")
+    found = recognise_detector(tmp_path / "checkpoint_best_total.pth", recognise(pets))
+    assert (found.entry["adapter"], found.header.known_classes) == ("detr", ("dog", "cat", "fox"))
+    assert "params" not in found.entry and found.assumed == ""
+
+    old = argparse.Namespace(**SETTINGS, **args)
+    torch.save(content(state, args=old, model_config=None), tmp_path / "old.pth")
+    assert "numbered from 1" in recognise_detector(tmp_path / "old.pth", recognise(pets)).assumed
+
+
+def test_a_file_of_rfdetr_without_names_has_the_classes_of_the_id_dataset_if_their_number_fits(pets, tmp_path):
+    state = state_of_rfdetr()
+    torch.save(content(state, args={}), tmp_path / "four.pth")
+    with pytest.raises(DataError, match="class head of 4 rows is not that of the 2 of the ID dataset"):
+        recognise_detector(tmp_path / "four.pth", recognise(pets))
+    for name, tensor in state.items():
+        if "class_embed" in name:
+            state[name] = tensor[:3]
+    torch.save(content(state, args={}), tmp_path / "three.pth")
+    found = recognise_detector(tmp_path / "three.pth", recognise(pets))
+    assert found.entry["params"] == {"classes": ["cat", "dog"]} and "farther doctor compares" in found.assumed
+    state["transformer.level_embed"] = torch.zeros(3)
+    torch.save(content(state, args={}), tmp_path / "strange.pth")
+    with pytest.raises(DataError, match=r"unexpected: transformer\.level_embed"):
+        recognise_detector(tmp_path / "strange.pth", recognise(pets))
 
 
 def test_a_clip_of_open_clip_classifies_the_id_classes(pets):

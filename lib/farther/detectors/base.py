@@ -69,6 +69,11 @@ class Adapter(ABC):
             DataError: what `weights` names is absent or damaged, or does not fit.
         """
 
+    @property
+    def assumed(self) -> str:
+        """What the files of `weights` do not say and was assumed, in a sentence; empty where nothing was."""
+        return ""
+
 
 @dataclass(config=STRICT, kw_only=True)
 class Detector(Adapter):

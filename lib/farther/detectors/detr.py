@@ -25,28 +25,31 @@ from farther.tables import Header
 class Detr(HubDetector, ReplayDetector, LatentDetector):
     """A detection transformer of the kind that the checkpoint's configuration names (`model_type`).
 
-    Tried: RT-DETR and RT-DETRv2, DETR and Table Transformer, Conditional, DAB and Deformable DETR, and D-FINE; others
-    are refused by name. Boxes, scores and labels are those of the checkpoint's own image processor in transformers
-    (`post_process_object_detection`). With a sigmoid (all but DETR and Table Transformer) a query is a detection for
-    each class that it scores high enough: such rows differ in `score` and `label` and share `box`, `logits`, `features`
-    and `latent`. `per_query: one` keeps the best class only.
+    Tried: RF-DETR, LW-DETR, DEIMv2, RT-DETR and RT-DETRv2, D-FINE, YOLOS, DETR and Table Transformer, Conditional, DAB
+    and Deformable DETR, and PP-DocLayoutV3; others are refused by name. Boxes, scores and labels are those of the
+    checkpoint's own image processor in transformers (`post_process_object_detection`), or those that `predict` of the
+    package rfdetr gives. With a sigmoid (all but DETR, Table Transformer and YOLOS) a query is a detection for each
+    class that it scores high enough: such rows differ in `score` and `label` and share `box`, `logits`, `features` and
+    `latent`. `per_query: one` keeps the best class only.
 
     Logits are the query's own, from the last decoder layer; with a softmax the last column is "no object". `features`
     is the decoder's last hidden state of that query, the input of the linear class head that is the header's last
-    layer. D-FINE adds to a query's logits one number for the quality of its box: it has `features`, but no last layer.
-    `latent` pools the output of the first encoder module (RT-DETR's AIFI, at stride 32) over each detection's box and
-    averages it per channel (FMIYC, Appendix F.2.4).
+    layer; in YOLOS, whose head has three layers, the input of the last of these. D-FINE and DEIMv2 add to a query's
+    logits one number for the quality of its box: they have `features`, but no last layer. `latent` pools the output of
+    the first encoder module (RT-DETR's AIFI, at stride 32) over each detection's box and averages it per channel
+    (FMIYC, Appendix F.2.4); in RF-DETR and LW-DETR, which have no encoder, that of the projector behind the backbone.
 
     Args:
-        weights: A folder as transformers saves it, or the file of weights in it; farther's own safetensors file; a
-            PyTorch file (such as PyTorch Lightning's `.ckpt`), with `config`; or the name of a model on the hub
-            (`owner/name`).
+        weights: A folder as transformers saves it, or the file of weights in it; a file that the package rfdetr wrote
+            (`checkpoint_best_total.pth`); farther's own safetensors file; another PyTorch file (such as PyTorch
+            Lightning's `.ckpt`), with `config`; or the name of a model on the hub (`owner/name`).
         nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is kept. Detection
             transformers need no suppression: the default, 1, keeps all.
         per_query: "several" or "one", see above. None takes the protocol's: as transformers does, or "one" in the
             published code.
         config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file in another folder.
-        classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
+        classes: Names for the classes, in the order of the logits, instead of the checkpoint's. For a file of rfdetr
+            they may be fewer than the rows of its class head, of which the last one means no class.
     """
 
     PLACES = (*HubDetector.PLACES, "config")
@@ -108,4 +111,15 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     def selection(self) -> BoxSelection:
         """Which boxes are detections."""
         usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
-        return BoxSelection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)
+        return BoxSelection(
+            self.score_threshold,
+            self.nms_iou,
+            self.max_detections,
+            self.per_query or usual,
+            clipped=self.checkpoint.is_rfdetr,
+        )
+
+    @property
+    def assumed(self) -> str:
+        """What the checkpoint does not say and was assumed, in a sentence; empty where nothing was."""
+        return self.checkpoint.assumed

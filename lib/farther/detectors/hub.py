@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.base import Detector
+from farther.detectors.networks.square_resize import SquareResizeImageProcessor
 from farther.detectors.networks.weights import refuse_misfit
 from farther.errors import DataError, ParameterError, first_line
 from farther.images.bounds import MOST, check_description, network_errors
@@ -104,18 +105,20 @@ def prepare(processor: BaseImageProcessor, image: np.ndarray) -> Prepared:
 
 
 def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
-    """The image processor of a detector that a `preprocessor_config.json` describes.
+    """The image processor of a detector that a `preprocessor_config.json` describes, or that of the package rfdetr.
 
     Raises:
         ParameterError: it names another kind of processor, or one of its fields is wrong.
     """
     named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
     found: Any = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
-    if not (isinstance(found, type) and hasattr(found, "post_process_object_detection")):
+    if named == SquareResizeImageProcessor.__name__:
+        found = SquareResizeImageProcessor
+    elif not (isinstance(found, type) and hasattr(found, "post_process_object_detection")):
         name = processor.get("image_processor_type")
         raise ParameterError(f"image_processor_type {name!r} is not one of transformers' processors for detection")
     try:
-        return found.from_dict(processor)  # type: ignore[attr-defined]
+        return found.from_dict(processor)
     except Exception as error:  # each processor raises different errors
         raise ParameterError(f"transformers refuses the image processor: {str(error).strip()[:400]}") from None
 

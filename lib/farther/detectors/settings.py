@@ -28,6 +28,7 @@ class BoxSelection:
         per_query: For detection transformers. "several": a query counts for each class that scores high enough, as in
             transformers' processors for sigmoid heads. "one": for its best class only.
         candidates: For one-stage detectors: number of boxes per pyramid level, the best, that take part in suppression.
+        clipped: Boxes end at the image's edges, as in the package rfdetr; transformers lets them leave the image.
     """
 
     score_threshold: float
@@ -35,6 +36,7 @@ class BoxSelection:
     max_detections: int
     per_query: PerQuery = "several"
     candidates: int = 1000
+    clipped: bool = False
 
 
 @dataclass(frozen=True)

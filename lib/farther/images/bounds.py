@@ -48,10 +48,11 @@ def check_description(path: str | Path, content: Any, most: float = MOST, field:
         check_description(path, value, most, name)
 
 
-def refuse_larger(path: str | Path, files: Sequence[str | Path], build: Callable[[], nn.Module]) -> None:
+def refuse_larger(path: str | Path, files: Sequence[str | Path], build: Callable[[], nn.Module]) -> nn.Module:
     """Refuses the description of a network that has more values than its files have bytes.
 
-    The network is first built on PyTorch's meta device, without memory for its values.
+    Returns:
+        The network on PyTorch's meta device, where it is first built without memory for its values.
 
     Raises:
         DataError: it is larger, or the library cannot build it; names the file `path`.
@@ -65,6 +66,7 @@ def refuse_larger(path: str | Path, files: Sequence[str | Path], build: Callable
     if count > size + COMPUTED:
         problem = f"describes a network of {count:,} values, but its weights have {size:,} bytes"
         raise DataError(problem, file=path)
+    return network
 
 
 @contextmanager

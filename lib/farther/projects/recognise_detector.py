@@ -34,6 +34,13 @@ STATE_DICTS = {
 }
 #: What `save_pretrained` of transformers calls its configuration.
 CONFIG = "config.json"
+#: What the names of networks of transformers end with, and the adapter of such; the boxes of RF-DETR's segmentation
+#: networks are read without the masks.
+ENDINGS = {
+    "ForObjectDetection": "detr",
+    "RfDetrForInstanceSegmentation": "detr",
+    "ForImageClassification": "transformers_classifier",
+}
 #: Classes of ImageNet, whose names the adapter knows.
 IMAGENET = 1000
 #: What is assumed of a file without names of classes.
@@ -56,9 +63,9 @@ STATES = {
     "model.0.": "a state dict of Ultralytics: give the .pt file that training wrote",
 }
 READ = (
-    "Supported are checkpoints of Ultralytics and of farther, state dicts of torchvision's detectors and classifiers, "
-    "folders of transformers, ONNX graphs (.onnx), detections (COCO results, CSV, Ultralytics' txt and JSON, "
-    "supervision, FiftyOne, MMDetection) and folders of Parquet"
+    "Supported are checkpoints of Ultralytics, of rfdetr and of farther, state dicts of torchvision's detectors and "
+    "classifiers, folders of transformers, ONNX graphs (.onnx), detections (COCO results, CSV, Ultralytics' txt and "
+    "JSON, supervision, FiftyOne, MMDetection) and folders of Parquet"
 )
 
 
@@ -104,6 +111,9 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
     if path.suffix == ".onnx":
         entry, assumed = _of_onnx(path, dataset)
         return _opened(entry, assumed=assumed)
+    rfdetr = _of_rfdetr(path, dataset)
+    if rfdetr is not None:
+        return _opened(rfdetr, assumed=COMPARED if "params" in rfdetr else "")
     absent, yolo = "", ""
     for adapter in ADAPTERS:
         try:
@@ -172,11 +182,38 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
         return {"adapter": "open_vocabulary", "params": {"classes": dataset.categories}}
     listed = config.get("architectures")
     named = str(listed[0]) if isinstance(listed, list) and listed else ""
-    for ending, adapter in {"ForObjectDetection": "detr", "ForImageClassification": "transformers_classifier"}.items():
+    for ending, adapter in ENDINGS.items():
         if named.endswith(ending):
             return {"adapter": adapter}
     problem = f"{shorten(named)} is not a transformers network for detection or classification of images"
     raise DataError(problem, file=folder / CONFIG, field="architectures")
+
+
+def _of_rfdetr(path: Path, dataset: Dataset) -> dict[str, Any] | None:
+    """The entry of a checkpoint of the package rfdetr, with the ID dataset's classes if it names none; None for others.
+
+    Raises:
+        DataError: it names no classes, and has another number of them than the ID dataset.
+    """
+    if not path.is_file() or path.suffix == ".safetensors":
+        return None
+    try:
+        from farther.detectors.networks.rfdetr_import import COCO_ROWS, read_rfdetr
+
+        file = read_rfdetr(path)
+    except (DataError, ModuleNotFoundError):
+        return None
+    if file is None:
+        return None
+
+    entry: dict[str, Any] = {"adapter": "detr", "weights": str(path)}
+    if file.class_names is None and file.rows != COCO_ROWS:
+        count = len(dataset.categories)
+        if file.rows not in (count, count + 1):
+            problem = f"it names no classes, and a class head of {file.rows} rows is not that of the {count} of the ID"
+            raise DataError(f"{problem} dataset (one row per class, and one more)", file=path)
+        entry["params"] = {"classes": dataset.categories}
+    return entry
 
 
 def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
@@ -256,4 +293,4 @@ def _opened(entry: dict[str, Any], content: str = "", assumed: str = "") -> Reco
     made = detectors.of_entry(entry)
     if isinstance(made, Detector):
         made.network  # noqa: B018 (built and filled with its weights: a damaged file is refused here)
-    return RecognisedDetector(entry, made.header(), content, assumed)
+    return RecognisedDetector(entry, made.header(), content, assumed or made.assumed)

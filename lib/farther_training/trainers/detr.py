@@ -109,7 +109,8 @@ class DetrJob(Job):
         config = {**found.blueprint.config, **({} if self.queries is None else {"num_queries": self.queries})}
         blueprint = DetrBlueprint(config, found.blueprint.processor, classes)
         torch.manual_seed(self.recipe.seed)
-        network = load_network(replace(found, blueprint=blueprint), tolerated="class heads")
+        changed = replace(found, blueprint=blueprint, class_rows=None)
+        network = load_network(changed, tolerated="class heads")
         return network, blueprint, digest(*found.files)
 
 

@@ -1,7 +1,7 @@
 """Families of detection transformers in the `transformers` library: building of their networks, and their checkpoints.
 
 A checkpoint is a safetensors file of farther, a folder of `transformers`, a model of the hub, or a PyTorch file of
-weights beside such a folder.
+weights beside such a folder; or a PyTorch file of the package rfdetr.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,14 @@ from farther.detectors.hub import (
     read_description,
     require,
     weight_files,
+)
+from farther.detectors.networks.rfdetr_import import (
+    ClassRows,
+    RfDetrFile,
+    describe,
+    keep_rows,
+    read_rfdetr,
+    to_transformers,
 )
 from farther.detectors.networks.weights import (
     as_names,
@@ -51,28 +59,55 @@ FORMAT = "farther.detr"
 DECODER = "model.decoder."
 
 
+#: Last parts of the names of modules in the decoder's layers behind which transformers puts dropout.
+DROPPED = ("self_attn", "cross_attn", "encoder_attn", "mlp", "fc2")
+
+
 @dataclass(frozen=True)
 class Family:
     """A kind of network: names of the modules whose inputs and outputs OOD methods read.
 
     Args:
-        head: The class head; of a list of heads, the one of the last decoder layer.
+        head: The class head; of a list of heads, the one of the decoder layer whose output is used.
         activation: Turns logits into scores; with "softmax" the last column is "no object".
         boxes: The heads that boxes come from, if they are outside the decoder.
-        encoder: Its output is the latent map: the first encoder module, as in the published FMIYC code.
+        encoders: The output of the first of them that a network has is the latent map: the first encoder module, as in
+            the published FMIYC code, or what takes its place in a network without an encoder.
         maps: If that output is a sequence of tokens: the projections whose outputs were flattened into it.
+        first_token: Number of tokens in front of those of the first map.
         proposals: In networks whose queries are the best of many proposals: the module that scores these; of a list,
             its last item.
-        last_layer: "linear" if logits are the head's output. D-FINE adds one number, the quality of the box, to all
-            logits of a query.
+        proposal_inputs: In networks with groups of queries (`group_detr`), which score their proposals twice: the
+            layer, in front of the scoring module, whose input is 0 where a proposal cannot become a query, and the one
+            whose output is scored. Of each the first item, which is the group that is used in inference.
+        before: The modules that run before the decoder.
+        decoder: The decoder, or what takes its place.
+        layers: Name of the decoder's list of layers.
+        dropped: Endings of the names of modules in these layers behind which there is dropout.
+        exact: Further modules that compute in float32 at any precision, besides the heads.
+        has_mask: The network takes a mask of the pixels that are image.
+        unused: Part of the names of weights that boxes do not need, as those of masks.
+        stored_head: Name of the module whose weights are also the head's, if files hold them under that name only.
+        last_layer: "linear" if logits are the head's output. D-FINE and DEIMv2 add one number, the quality of the box,
+            to all logits of a query.
     """
 
     head: str
     activation: Activation
     boxes: str | None = None
-    encoder: str | None = None
+    encoders: tuple[str, ...] = ()
     maps: str | None = None
+    first_token: int = 0
     proposals: str | None = "model.enc_score_head"
+    proposal_inputs: tuple[str, str] | None = None
+    before: tuple[str, ...] = ("model.backbone", "model.encoder")
+    decoder: str = "model.decoder"
+    layers: str = "layers"
+    dropped: tuple[str, ...] = DROPPED
+    exact: tuple[str, ...] = ("model.decoder",)
+    has_mask: bool = True
+    unused: str | None = None
+    stored_head: str | None = None
     last_layer: LastLayer = "linear"
 
     @property
@@ -81,27 +116,87 @@ class Family:
         return "several" if self.activation == "sigmoid" else "one"
 
 
+#: The first module of RT-DETR's encoder, a transformer layer on the map of stride 32.
+AIFI = "model.encoder.aifi.0"
+
+RT_DETR = Family("model.decoder.class_embed", "sigmoid", encoders=(AIFI,))
+
+DETR = Family(
+    "class_labels_classifier",
+    "softmax",
+    boxes="bbox_predictor",
+    encoders=("model.encoder.layers.0",),
+    maps="model.input_projection",
+)
+
+#: Networks with groups of queries, of which inference uses the first, and with a projector in the encoder's place.
+GROUPED = Family(
+    "class_embed",
+    "sigmoid",
+    boxes="bbox_embed",
+    encoders=("model.backbone.projector",),
+    proposals="model.enc_out_class_embed",
+    proposal_inputs=("model.enc_output", "model.enc_output_norm"),
+    before=("model.backbone",),
+    exact=(
+        "model.decoder",
+        "model.enc_output",
+        "model.enc_output_norm",
+        "model.enc_out_class_embed",
+        "model.enc_out_bbox_embed",
+    ),
+)
+
 FAMILIES = {
-    "rt_detr": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0"),
-    "rt_detr_v2": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0"),
-    "d_fine": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0", last_layer="with quality"),
-    "detr": Family(
-        "class_labels_classifier", "softmax", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
+    "rt_detr": RT_DETR,
+    "rt_detr_v2": RT_DETR,
+    "d_fine": replace(RT_DETR, last_layer="with quality"),
+    "deimv2": replace(
+        RT_DETR,
+        encoders=(AIFI, "model.encoder.bi_fusion_conv"),
+        before=("model.conv_encoder", "model.encoder"),
+        last_layer="with quality",
     ),
-    "table-transformer": Family(
-        "class_labels_classifier", "softmax", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
+    "pp_doclayout_v3": replace(RT_DETR, stored_head="model.enc_score_head"),
+    "detr": DETR,
+    "table-transformer": DETR,
+    "conditional_detr": replace(DETR, activation="sigmoid"),
+    "dab-detr": replace(DETR, head="class_embed", activation="sigmoid"),
+    "deformable_detr": replace(
+        DETR,
+        head="class_embed",
+        activation="sigmoid",
+        boxes="bbox_embed",
+        maps="model.input_proj",
+        proposals="model.decoder.class_embed",
     ),
-    "conditional_detr": Family(
-        "class_labels_classifier", "sigmoid", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
+    "lw_detr": GROUPED,
+    "rf_detr": replace(GROUPED, unused="segmentation_head."),
+    "yolos": Family(
+        "class_labels_classifier.layers.2",
+        "softmax",
+        boxes="bbox_predictor",
+        encoders=("vit.encoder.layer.0",),
+        maps="vit.embeddings.patch_embeddings.projection",
+        first_token=1,
+        proposals=None,
+        before=("vit.embeddings",),
+        decoder="vit.encoder",
+        layers="layer",
+        dropped=("output.dense",),
+        exact=("class_labels_classifier",),
+        has_mask=False,
     ),
-    "dab-detr": Family("class_embed", "sigmoid", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"),
-    "deformable_detr": Family(
-        "class_embed",
-        "sigmoid",
-        "bbox_embed",
-        "model.encoder.layers.0",
-        "model.input_proj",
-        "model.decoder.class_embed",
+}
+
+#: Why the other detectors of transformers are refused, by how their model types begin.
+REFUSED = {
+    "pp_doclayout_v2": "it puts its queries into another order than its decoder's",
+    "pp_doclayout_v4": "it gives quadrilaterals instead of boxes",
+    "pp_ocr": "it gives a map of text, without classes, boxes and scores of objects",
+    **dict.fromkeys(
+        ("grounding-dino", "mm-grounding-dino", "omdet-turbo", "owlv2", "owlvit"),
+        "its classes are prompts: take the adapter 'open_vocabulary'",
     ),
 }
 
@@ -142,10 +237,11 @@ def family_of(model_type: Any) -> Family:
         ParameterError: it is not in `FAMILIES`.
     """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        why = "their class head is not one linear layer on the output of a DETR decoder, or they are untested"
-        raise ParameterError(
-            f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}. Others are refused: {why}"
-        )
+        why = "others are refused: their class head is not a linear layer on a decoder's output, or they are untested"
+        for beginning, reason in REFUSED.items():
+            if isinstance(model_type, str) and model_type.startswith(beginning):
+                why = reason
+        raise ParameterError(f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}: {why}")
     return FAMILIES[model_type]
 
 
@@ -201,9 +297,11 @@ def class_head(network: PreTrainedModel) -> nn.Linear:
 def keep_exact(network: PreTrainedModel) -> None:
     """Lets the decoder and the heads compute in float32 inside `torch.autocast`: boxes and logits need all digits."""
     family = family_of(network.config.model_type)
-    boxes = [] if family.boxes is None else [network.get_submodule(family.boxes)]
-    device = next(network.parameters()).device.type
-    compute_exactly([network.get_submodule("model.decoder"), class_head(network), *boxes], device)
+    modules = [network.get_submodule(name) for name in family.exact]
+    modules.append(class_head(network))
+    if family.boxes is not None:
+        modules.append(network.get_submodule(family.boxes))
+    compute_exactly(modules, next(network.parameters()).device.type)
 
 
 def compute_exactly(modules: Iterable[nn.Module], device: str) -> None:
@@ -236,11 +334,23 @@ def _float32(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DetrCheckpoint:
-    """A checkpoint's blueprint, its files of weights, and the files that describe its network, if it has such."""
+    """A checkpoint of a network of transformers.
+
+    Args:
+        blueprint: Of the network.
+        weights: Its files of weights.
+        described: The files that describe its network, if it has such.
+        is_rfdetr: The package rfdetr wrote the one file of weights.
+        class_rows: Which rows of its class head are the classes; None for all.
+        assumed: What the files do not say and was assumed, in a sentence; empty where nothing was.
+    """
 
     blueprint: DetrBlueprint
     weights: tuple[Path, ...]
     described: tuple[Path, ...] = ()
+    is_rfdetr: bool = False
+    class_rows: ClassRows | None = None
+    assumed: str = ""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -267,8 +377,8 @@ def find_checkpoint(
 
     Args:
         weights: A folder with `config.json`, `preprocessor_config.json` and `model.safetensors` (or its shards); a file
-            of weights in such a folder; farther's safetensors file; a PyTorch file; or, where no such file exists, the
-            name of a model on the hub (`owner/name`).
+            of weights in such a folder; farther's safetensors file; a PyTorch file, of which those of the package
+            rfdetr describe themselves; or, where no such file exists, the name of a model on the hub (`owner/name`).
         described_in: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file elsewhere.
         classes: Names for the classes, instead of the configuration's.
         revision: Branch, tag or commit of a model on the hub.
@@ -288,6 +398,10 @@ def find_checkpoint(
         check_description(weights, described["processor"], MOST_PIXELS, "processor")
         described["classes"] = classes or described["classes"]
         return DetrCheckpoint(_blueprint(weights, **described), (weights,))
+    if described_in is None and weights.suffix != ".safetensors":
+        file = read_rfdetr(weights)
+        if file is not None:
+            return _of_rfdetr(file, classes)
     return _in_folder(described_in or weights.parent, (weights,), classes)
 
 
@@ -305,23 +419,48 @@ def load_network(
             are missing, unexpected, or of another shape.
     """
     first = checkpoint.weights[0]
+    blueprint = checkpoint.blueprint
+    what = f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes"
     try:
-        config = make_config(checkpoint.blueprint)
+        config = make_config(blueprint)
         network_class = AutoModelForObjectDetection._model_mapping[type(config)]
     except ParameterError as error:
         raise DataError(str(error), file=first) from None
-    refuse_larger(first, checkpoint.weights, lambda: network_class(config))
-    weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
-    state = _network_part(first, weights, checkpoint.blueprint)
-    return load_pretrained(
+    if checkpoint.class_rows is not None:
+        config.num_labels = checkpoint.class_rows.count
+    built = refuse_larger(first, checkpoint.weights, lambda: network_class(config))
+    if checkpoint.is_rfdetr:
+        file = read_rfdetr(first)
+        assert file is not None
+        shapes = {name: tuple(tensor.shape) for name, tensor in built.state_dict().items()}
+        state = to_transformers(file, shapes, what, accept_other_shapes=tolerated == "class heads")
+    else:
+        weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
+        state = _network_part(first, weights, blueprint)
+    network = load_pretrained(
         network_class,
         None,
         first,
         tolerated=tolerated,
-        what=f"{checkpoint.blueprint.config['model_type']} with {len(checkpoint.blueprint.classes)} classes",
+        what=what,
         config=config,
         state_dict=state,
         attn_implementation=attention,
+    )
+    if checkpoint.class_rows is not None:
+        network.class_embed = keep_rows(network.class_embed, checkpoint.class_rows)
+    return network
+
+
+def _of_rfdetr(file: RfDetrFile, classes: tuple[str, ...] | None) -> DetrCheckpoint:
+    description = describe(file, classes)
+    blueprint = DetrBlueprint(description.config, description.processor, description.classes)
+    return DetrCheckpoint(
+        blueprint,
+        (file.path,),
+        is_rfdetr=True,
+        class_rows=description.class_rows,
+        assumed=description.assumed,
     )
 
 
@@ -353,16 +492,20 @@ def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBluepri
     PyTorch Lightning's module holds the network under a name ("model."), a prefix of each weight's name; whatever else
     it holds (a criterion's buffers) does not belong to the network.
     """
-    pattern = re.compile(rf"(?P<prefix>.*?){re.escape(blueprint.family.head)}(\.\d+)?\.weight")
+    head = blueprint.family.stored_head or blueprint.family.head
+    pattern = re.compile(rf"(?P<prefix>(.*?\.)?){re.escape(head)}(\.\d+)?\.weight")
     matches = (match for match in map(pattern.fullmatch, weights) if match is not None)
     prefixes = {match["prefix"].removesuffix(DECODER) for match in matches}
     if not prefixes:
         kind = blueprint.config["model_type"]
-        raise DataError(f"no weight is called …{blueprint.family.head}….weight: not a checkpoint of {kind}", file=path)
+        raise DataError(f"no weight is called …{head}….weight: not a checkpoint of {kind}", file=path)
     if len(prefixes) > 1:
         raise DataError(f"holds several networks: under {', '.join(map(repr, sorted(prefixes)))}", file=path)
     (prefix,) = prefixes
     part = {name.removeprefix(prefix): t for name, t in weights.items() if name.startswith(prefix)}
     # Releases that shared the decoder's heads with the whole network wrote them twice.
-    twice = [name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])]
-    return {name: t for name, t in part.items() if name not in twice}
+    dropped = {name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])}
+    unused = blueprint.family.unused
+    if unused is not None:
+        dropped.update(name for name in part if unused in name)
+    return {name: t for name, t in part.items() if name not in dropped}

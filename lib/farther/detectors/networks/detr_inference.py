@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -67,12 +67,12 @@ class DetrGroup:
         self.images = list(self._pixels)
         self._sizes = [image.original for image in images]
         self._taps = Taps(network, stored.layers)
-        before = [network.get_submodule(name) for name in BEFORE_DECODER]
-        scorer = _scorer(network)
-        with self._taps, kept_calls([*before, *([] if scorer is None else [scorer])]) as kept:
+        before = [network.get_submodule(name) for name in family_of(network.config.model_type).before]
+        scoring = _scoring(network)
+        with self._taps, kept_calls([*before, *scoring.modules]) as kept:
             seen = self._run(self._pixels)
         self._encoded = {module: kept[module][1] for module in before}
-        self._ranks = {} if scorer is None else {scorer: _ranks(network, kept[scorer][1], seen.logits.shape[1])}
+        self._ranks = scoring.ranks(kept, seen.logits.shape[1])
         if not (torch.isfinite(seen.logits).all() and torch.isfinite(seen.boxes).all()):
             problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
             raise DataError(problem)
@@ -132,12 +132,14 @@ class DetrGroup:
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor | None = None) -> Tensor:
         """See `Free.placed`."""
         height, width = self._sizes[number]
+        if self._selection.clipped:
+            boxes = boxes.clamp(0, 1)
         return boxes[rows] * boxes.new_tensor([width, height, width, height])
 
     def _after(self) -> list[str]:
         """Names of the decoder and of the heads outside of it."""
         family = family_of(self._network.config.model_type)
-        return [name for name in ("model.decoder", family.head, family.boxes) if name is not None]
+        return [name for name in (family.decoder, family.head, family.boxes) if name is not None]
 
     def _run(self, pixels: Tensor) -> DetrOutput:
         return run(self._network, pixels, self._masks, self._precision)
@@ -145,8 +147,8 @@ class DetrGroup:
     def _answer(self, seen: DetrOutput, *, pooled: bool = True) -> RowOutputs:
         """Output for all rows; without `latents` unless they are pooled."""
         boxes = []
-        for of_image, queries, (height, width) in zip(seen.boxes, self._queries, self._sizes, strict=True):
-            boxes.append(corners(of_image)[queries] * of_image.new_tensor([width, height, width, height]))
+        for number, queries in enumerate(self._queries):
+            boxes.append(self.placed(number, corners(seen.boxes[number]), queries))
         return RowOutputs(
             self._of_queries(seen.logits),
             torch.cat(boxes),
@@ -183,34 +185,62 @@ class DetrGroup:
         return torch.cat([of_image[queries] for of_image, queries in zip(values, self._queries, strict=True)])
 
 
-#: What runs before the decoder.
-BEFORE_DECODER = ("model.backbone", "model.encoder")
-
-#: Last parts of the names of modules in the decoder's layers behind which transformers puts dropout.
-DROPPED = ("self_attn", "cross_attn", "encoder_attn", "mlp", "fc2")
-
-
 def decoder_parts(network: PreTrainedModel) -> list[str]:
     """Names of the modules of the decoder's layers behind which there is a dropout layer, if only with rate 0."""
-    names = [name for name, _ in network.get_submodule("model.decoder.layers").named_modules()]
-    found = [name for name in names if name.rpartition(".")[2] in DROPPED]
-    inner = [name for name in found if not any(other.startswith(f"{name}.") for other in found)]
-    return [f"model.decoder.layers.{name}" for name in inner]
+    family = family_of(network.config.model_type)
+    layers = f"{family.decoder}.{family.layers}"
+    names = [name for name, _ in network.get_submodule(layers).named_modules()]
+    dropped = [name for name in names if f".{name}".endswith(tuple(f".{ending}" for ending in family.dropped))]
+    inner = [name for name in dropped if not any(other.startswith(f"{name}.") for other in dropped)]
+    return [f"{layers}.{name}" for name in inner]
 
 
-def _scorer(network: PreTrainedModel) -> nn.Module | None:
-    """The module whose best proposals become queries; None in networks whose queries are learnt."""
-    module = _submodule(network, family_of(network.config.model_type).proposals)
-    return module[-1] if isinstance(module, nn.ModuleList) else module
+@dataclass(frozen=True)
+class Scoring:
+    """How a network chooses the proposals that become queries.
+
+    Args:
+        scorer: The module whose best proposals become queries; None in networks whose queries are learnt.
+        by_first: The score is that of the first class, instead of the best one.
+        masked: The layer whose input is 0 where a proposal cannot become a query; None where all can.
+        scored: The layer whose output is scored; None where the scorer runs once and its own output is taken.
+    """
+
+    scorer: nn.Module | None = None
+    by_first: bool = False
+    masked: nn.Module | None = None
+    scored: nn.Module | None = None
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """Those whose calls `ranks` reads."""
+        return [module for module in (self.scorer, self.masked, self.scored) if module is not None]
+
+    def ranks(self, kept: Mapping[nn.Module, tuple[Tensor, Any]], count: int) -> dict[nn.Module, Tensor]:
+        """By the scorer, an output, shape (B, T, K), that chooses the same `count` proposals in the same order."""
+        if self.scorer is None:
+            return {}
+        if self.scored is None or self.masked is None:
+            scores = kept[self.scorer][1]
+        else:
+            possible = (kept[self.masked][0] != 0).any(-1, keepdim=True)
+            scores = self.scorer(kept[self.scored][1]).masked_fill(~possible, -torch.inf)
+        score_per_proposal = scores[..., 0] if self.by_first else scores.max(-1).values
+        best = score_per_proposal.topk(count, dim=1).indices
+        places = torch.arange(count, 0, -1, device=scores.device, dtype=scores.dtype)
+        ranks = scores.new_zeros(scores.shape[:2]).scatter(1, best, places.expand(len(scores), -1))
+        return {self.scorer: ranks[..., None].expand_as(scores)}
 
 
-def _ranks(network: PreTrainedModel, scores: Tensor, count: int) -> Tensor:
-    """Output of the scorer, shape (B, T, K), that chooses the same proposals, in the same order, as `scores` does."""
-    by_first = network.config.model_type == "deformable_detr"
-    best = (scores[..., 0] if by_first else scores.max(-1).values).topk(count, dim=1).indices
-    places = torch.arange(count, 0, -1, device=scores.device, dtype=scores.dtype)
-    ranks = scores.new_zeros(scores.shape[:2]).scatter(1, best, places.expand(len(scores), -1))
-    return ranks[..., None].expand_as(scores)
+def _scoring(network: PreTrainedModel) -> Scoring:
+    family = family_of(network.config.model_type)
+    scorer = _submodule(network, family.proposals)
+    if family.proposal_inputs is not None:
+        masked, scored = (network.get_submodule(f"{name}.0") for name in family.proposal_inputs)
+        return Scoring(network.get_submodule(f"{family.proposals}.0"), masked=masked, scored=scored)
+    if isinstance(scorer, nn.ModuleList):
+        scorer = scorer[-1]
+    return Scoring(scorer, by_first=network.config.model_type == "deformable_detr")
 
 
 def replay(
@@ -250,17 +280,20 @@ def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str =
     family = family_of(network.config.model_type)
     head = class_head(network)
     wanted: list[nn.Module] = [head]
-    encoder = _submodule(network, family.encoder)
+    encoder = _first_of(network, family.encoders)
     projections = _projections(network, family.maps)
     wanted += [m for m in [encoder, *projections] if m is not None]
     with kept_calls(wanted) as kept, autocast(pixels.device, precision):
-        output = network(pixel_values=pixels, pixel_mask=mask)
+        given = {"pixel_mask": mask} if family.has_mask else {}
+        output = network(pixel_values=pixels, **given)
     logits = output.logits.float()
     scores = logits.sigmoid() if family.activation == "sigmoid" else logits.softmax(-1)[..., :-1]
     features = kept[head][0].float()
     latent = None
-    if encoder in kept:
-        latent = _as_map(_first(kept[encoder][1]), [kept[p][1] for p in projections]).float()
+    # In a pass of the decoder alone, the modules in front of it do not run again.
+    if encoder in kept and all(projection in kept for projection in projections):
+        maps = [kept[projection][1] for projection in projections]
+        latent = _as_map(_first(kept[encoder][1]), maps, family.first_token).float()
     return DetrOutput(logits, scores, output.pred_boxes.float(), features, latent)
 
 
@@ -272,6 +305,15 @@ def _submodule(network: nn.Module, name: str | None) -> nn.Module | None:
         return None
 
 
+def _first_of(network: nn.Module, names: Sequence[str]) -> nn.Module | None:
+    """The first of these modules that the network has; None where it has none."""
+    for name in names:
+        module = _submodule(network, name)
+        if module is not None:
+            return module
+    return None
+
+
 def _projections(network: nn.Module, name: str | None) -> list[nn.Module]:
     module = _submodule(network, name)
     if module is None:
@@ -280,15 +322,18 @@ def _projections(network: nn.Module, name: str | None) -> list[nn.Module]:
 
 
 def _first(output: Any) -> Tensor:
+    """The tensor of a module's output: the first one of a tuple, the coarsest map of a list."""
+    if isinstance(output, list):
+        return min(output, key=lambda level: level.shape[2] * level.shape[3])
     return output[0] if isinstance(output, tuple) else output
 
 
-def _as_map(output: Tensor, maps: list[Tensor]) -> Tensor:
+def _as_map(output: Tensor, maps: list[Tensor], first_token: int) -> Tensor:
     """An encoder module's output as a map, shape (B, C, h, w); `maps` were flattened into its tokens in this order."""
     if output.ndim == 4:
         return output
     level = min(LATENT_LEVEL, len(maps) - 1)
-    start = sum(m.shape[2] * m.shape[3] for m in maps[:level])
+    start = first_token + sum(m.shape[2] * m.shape[3] for m in maps[:level])
     height, width = maps[level].shape[2:]
     return output[:, start : start + height * width].transpose(1, 2).unflatten(2, (height, width))
 

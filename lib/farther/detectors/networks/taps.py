@@ -135,7 +135,7 @@ def kept_calls(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[T
     kept: dict[nn.Module, tuple[Tensor, Any]] = {}
 
     def keep(module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
-        kept[module] = args[0] if args else next(iter(kwargs.values())), output
+        kept[module] = args[0] if args else next(iter(kwargs.values())), _own_list(output)
 
     hooks = [module.register_forward_hook(keep, with_kwargs=True) for module in modules]
     try:
@@ -151,7 +151,7 @@ def answering(outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
     before = {module: vars(module).get("forward") for module in outputs}
     try:
         for module, output in outputs.items():
-            module.forward = lambda *_, output=output, **__: output
+            module.forward = lambda *_, output=output, **__: _own_list(output)
         yield
     finally:
         for module, forward in before.items():
@@ -159,6 +159,11 @@ def answering(outputs: Mapping[nn.Module, Any]) -> Iterator[None]:
                 del module.forward
             else:
                 module.forward = forward
+
+
+def _own_list(output: Any) -> Any:
+    """The output; a list as a list of its own, from which a network may take items."""
+    return list(output) if type(output) is list else output
 
 
 def find_module(network: nn.Module, name: str, parameter: str) -> nn.Module:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,17 +26,27 @@ from farther.tables.writing import write_aside
 #: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.
 PARTS = ("state_dict", "model", "model_state_dict", "net")
 
+
+def _path_text(*parts: str) -> str:
+    """What takes the place of a path in a file: its text."""
+    return "/".join(parts).replace("//", "/")
+
+
 #: The functions that a pickle names for a NumPy number and a NumPy array.
 _make_number, _make_array = np.float64(0).__reduce__()[0], np.zeros(1).__reduce__()[0]
 
 #: Classes and functions that a PyTorch file may name besides PyTorch's: those of numbers and arrays, which Detectron2's
-#: trainer stores beside the weights. The module of the two functions had another name before NumPy 2.
-NUMPY_GLOBALS: list[Any] = [
+#: trainer stores beside the weights (the module of the two functions had another name before NumPy 2), and the
+#: namespaces in which DETR's and rfdetr's store their arguments.
+SAFE_GLOBALS: list[Any] = [
     *((_make_number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
     *((_make_array, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     np.ndarray,
     np.dtype,
     *(type(np.dtype(name)) for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")),
+    Namespace,
+    SimpleNamespace,
+    *((_path_text, f"{module}.PosixPath") for module in ("pathlib", "pathlib._local")),
 ]
 
 
@@ -177,7 +189,7 @@ def read_torch_file(path: str | Path) -> Any:
     """
     regular_file(path)
     try:
-        with torch.serialization.safe_globals(NUMPY_GLOBALS):
+        with torch.serialization.safe_globals(SAFE_GLOBALS):
             # Mapped where the format allows it, so that reading only the names reads no weights.
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # torch.load raises whatever its reader met
@@ -190,7 +202,8 @@ def _problem(path: str | Path, error: Exception) -> str:
         named = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception:  # it reads fewer formats than torch.load
         named = re.findall(r"GLOBAL (\S+)", str(error))
-    known = {entry[1] for entry in NUMPY_GLOBALS if isinstance(entry, tuple)}
+    known = {entry[1] for entry in SAFE_GLOBALS if isinstance(entry, tuple)}
+    known |= {f"{entry.__module__}.{entry.__qualname__}" for entry in (Namespace, SimpleNamespace)}
     strange = [name for name in named if name not in known and not name.startswith("numpy.dtype")]
     if strange:
         what = f"it names {', '.join(strange[:5])}, which is not run. Load it where it was written"
@@ -227,13 +240,13 @@ def other_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, 
     ]
 
 
-def refuse_misfit(path: str | Path, what: str, problems: Mapping[str, Sequence[str]]) -> None:
-    """Raises a DataError that lists the weights that do not fit, by kind of problem, if there are any."""
-    listed = [f"{kind}: {_listed(names)}" for kind, names in problems.items() if names]
+def refuse_misfit(path: str | Path, what: str, problems: Mapping[str, Sequence[str]], most: int = 8) -> None:
+    """Raises a DataError that lists the weights that do not fit, up to `most` per kind of problem, if there are any."""
+    listed = [f"{kind}: {_listed(names, most)}" for kind, names in problems.items() if names]
     if listed:
         raise DataError(f"the weights do not fit {what}. {'; '.join(listed)}", file=path)
 
 
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - 8
-    return ", ".join(names[:8]) + (f" and {rest} more" if rest > 0 else "")
+def _listed(names: Sequence[str], most: int) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -246,6 +246,8 @@ class DetrGraph(BoxGraph):
         with self.tapped(self.network) as taps:
             seen = detr_inference.run(self.network, pixels, torch.ones_like(pixels[:, 0]))
         boxes = detr_inference.corners(seen.boxes[0])
+        if self.selection.clipped:
+            boxes = boxes.clamp(0, 1)
         pairs = detr_inference.candidates(self.confident(seen.scores[0]), self.selection)
         # All of them, sorted: of equal scores, ONNX takes the first one first, as a stable sort does.
         order = pairs.scores.topk(pairs.scores.shape[0]).indices
