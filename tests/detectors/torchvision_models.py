@@ -1,0 +1,108 @@
+"""torchvision's detectors with random weights whose scores differ, as if they had learned something."""
+
+from unittest import mock
+
+import torch
+from torch import nn
+from torchvision.models import MobileNet_V3_Large_Weights, detection, mobilenet_v3_large
+from torchvision.models.detection import ssdlite
+
+CLASSES = ("cat", "dog", "fox")
+
+#: Name of a case, the builder, and parameters of both model and adapter, which keep the tests quick.
+SMALL = {"min_size": 96, "max_size": 128}
+BUILT = {
+    "fasterrcnn_resnet50_fpn": SMALL,
+    "fasterrcnn_resnet50_fpn_v2": SMALL,
+    "fasterrcnn_mobilenet_v3_large_fpn": {},
+    "fasterrcnn_mobilenet_v3_large_320_fpn": {},
+    "maskrcnn_resnet50_fpn": SMALL,
+    "maskrcnn_resnet50_fpn_v2": SMALL,
+    "keypointrcnn_resnet50_fpn": SMALL,
+    "retinanet_resnet50_fpn": SMALL,
+    "retinanet_resnet50_fpn_v2": SMALL,
+    "fcos_resnet50_fpn": SMALL,
+    "ssd300_vgg16": {},
+    "ssdlite320_mobilenet_v3_large": {},
+    "ssdlite320 of a classifier": {},
+}
+
+
+def untrained(name, columns=4, **settings):
+    """A builder's network without trained weights, as torchvision makes it."""
+    torch.manual_seed(5)
+    if name != "ssdlite320 of a classifier":
+        build = getattr(detection, name)
+        return build(weights=None, weights_backbone=None, num_classes=columns, **settings).eval()
+
+    def without_download(weights, **others):
+        return mobilenet_v3_large(weights=None, **others)
+
+    with mock.patch.object(ssdlite, "mobilenet_v3_large", without_download):
+        build = detection.ssdlite320_mobilenet_v3_large
+        return build(num_classes=columns, weights_backbone=MobileNet_V3_Large_Weights.DEFAULT, **settings).eval()
+
+
+def model(name, columns=4, **settings):
+    """The same, with scores and boxes that differ among anchors or proposals.
+
+    Args:
+        name: One of `BUILT`.
+        columns: Outputs, the background included.
+        settings: Of the builder.
+    """
+    network = untrained(name, columns, **{**BUILT[name], **settings})
+    picture = torch.rand(3, 80, 110, generator=torch.Generator().manual_seed(1))
+    picture[:, 20:60, 30:80] *= 0.2
+    normalise(network, [picture, picture.flip(1) ** 2])
+    if "rcnn" in name:
+        predictor = network.roi_heads.box_predictor
+        spread(network, picture, [network.rpn.head.cls_logits], 1.5)
+        spread(network, picture, [network.rpn.head.bbox_pred], 0.3)
+        spread(network, picture, [predictor.cls_score], 1.5)
+        spread(network, picture, [predictor.bbox_pred], 0.5)
+        return network
+    classes, boxes = network.head.classification_head, network.head.regression_head
+    if "ssd" in name:
+        for layers, deviation in ((classes.module_list, 1.5), (boxes.module_list, 1.0)):
+            last = [layer[-1] if isinstance(layer, nn.Sequential) else layer for layer in layers]
+            for layer in last:
+                spread(network, picture, [layer], deviation)
+        return network
+    spread(network, picture, [classes.cls_logits], 1.5)
+    spread(network, picture, [boxes.bbox_reg], 0.5)
+    if "fcos" in name:
+        spread(network, picture, [boxes.bbox_ctrness], 1.5)
+        with torch.no_grad():
+            boxes.bbox_reg.bias.add_(2)
+    return network
+
+
+@torch.no_grad()
+def normalise(network, pictures):
+    """Gives the normalisations the statistics of two pictures; else deep networks of random weights give nothing."""
+    modules = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    for module in modules:
+        module.momentum = 1.0
+        module.train()
+    network(pictures)
+    network.eval()
+
+
+@torch.no_grad()
+def spread(network, picture, layers, deviation):
+    """Scales the channels of layers so that their outputs for a picture have mean 0 and a standard deviation."""
+    outputs = {layer: [] for layer in layers}
+    hooks = []
+    for layer in layers:
+        hooks.append(layer.register_forward_hook(lambda layer, _, output: outputs[layer].append(output)))
+    network([picture])
+    for hook in hooks:
+        hook.remove()
+    for layer in layers:
+        values = torch.cat([output.transpose(0, 1).flatten(1) for output in outputs[layer]], dim=1)
+        factor = deviation / values.std(dim=1).nan_to_num().clamp_min(1e-6)
+        if values.shape[1] < 3:
+            continue
+        layer.weight.mul_(factor.view(-1, *[1] * (layer.weight.ndim - 1)))
+        layer.bias.copy_((layer.bias - values.mean(dim=1)) * factor)
