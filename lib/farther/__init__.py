@@ -5,8 +5,8 @@
 
 The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `scoring`,
 `evaluation`, `curation`, `similarity`, `derived`, `report`, `monitor`, `review`, `publication`, `projects`; and
-`farther.Monitor` and `farther.record`. `Method`, `Detector`, `Reader`, `Metric` and `register` are what extensions are made of: see
-`farther.extensions`.
+`farther.Monitor` and `farther.record`. `Method`, `Detector`, `Reader`, `Metric` and `register` are what extensions are
+made of: see `farther.extensions`.
 """
 
 import importlib

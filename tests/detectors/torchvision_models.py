@@ -1,20 +1,29 @@
 """torchvision's detectors with random weights whose scores differ, as if they had learned something."""
 
+from contextlib import ExitStack
 from unittest import mock
 
+import numpy as np
 import torch
+from tests.detectors.test_faster_rcnn import blotches
 from torch import nn
-from torchvision.models import MobileNet_V3_Large_Weights, detection, mobilenet_v3_large
-from torchvision.models.detection import ssdlite
+from torchvision.models import (
+    MobileNet_V3_Large_Weights,
+    ResNet50_Weights,
+    detection,
+    mobilenet_v3_large,
+    resnet50,
+)
+from torchvision.models.detection import faster_rcnn, fcos, keypoint_rcnn, mask_rcnn, retinanet, ssdlite
 
 CLASSES = ("cat", "dog", "fox")
 
 #: Name of a case, the builder, and parameters of both model and adapter, which keep the tests quick.
-SMALL = {"min_size": 96, "max_size": 128}
+SMALL = {"min_size": 64, "max_size": 96}
 BUILT = {
     "fasterrcnn_resnet50_fpn": SMALL,
     "fasterrcnn_resnet50_fpn_v2": SMALL,
-    "fasterrcnn_mobilenet_v3_large_fpn": {},
+    "fasterrcnn_mobilenet_v3_large_fpn": {"min_size": 160, "max_size": 240},
     "fasterrcnn_mobilenet_v3_large_320_fpn": {},
     "maskrcnn_resnet50_fpn": SMALL,
     "maskrcnn_resnet50_fpn_v2": SMALL,
@@ -29,18 +38,32 @@ BUILT = {
 
 
 def untrained(name, columns=4, **settings):
-    """A builder's network without trained weights, as torchvision makes it."""
+    """A builder's network as torchvision makes it without any weights: all normalisations can learn."""
     torch.manual_seed(5)
-    if name != "ssdlite320 of a classifier":
+    if name == "ssdlite320 of a classifier":
+        return of_classifier("ssdlite320_mobilenet_v3_large", columns, **settings)
+    build = getattr(detection, name)
+    return build(weights=None, weights_backbone=None, num_classes=columns, **settings).eval()
+
+
+def of_classifier(name, columns, **settings):
+    """A builder's network as torchvision makes it from a classifier's weights, which is its default; these are random.
+
+    The normalisations of most are then frozen.
+    """
+    with ExitStack() as patches:
+        for module in (faster_rcnn, fcos, keypoint_rcnn, mask_rcnn, retinanet, ssdlite):
+            for function in (resnet50, mobilenet_v3_large):
+                if hasattr(module, function.__name__):
+                    patches.enter_context(mock.patch.object(module, function.__name__, without_download(function)))
+        kind = MobileNet_V3_Large_Weights if "mobilenet" in name else ResNet50_Weights
         build = getattr(detection, name)
-        return build(weights=None, weights_backbone=None, num_classes=columns, **settings).eval()
+        return build(weights_backbone=kind.DEFAULT, num_classes=columns, **settings).eval()
 
-    def without_download(weights, **others):
-        return mobilenet_v3_large(weights=None, **others)
 
-    with mock.patch.object(ssdlite, "mobilenet_v3_large", without_download):
-        build = detection.ssdlite320_mobilenet_v3_large
-        return build(num_classes=columns, weights_backbone=MobileNet_V3_Large_Weights.DEFAULT, **settings).eval()
+def without_download(function):
+    """A builder of torchvision's classifiers that takes weights and does not load them."""
+    return lambda weights, **others: function(weights=None, **others)
 
 
 def model(name, columns=4, **settings):
@@ -52,16 +75,20 @@ def model(name, columns=4, **settings):
         settings: Of the builder.
     """
     network = untrained(name, columns, **{**BUILT[name], **settings})
-    picture = torch.rand(3, 80, 110, generator=torch.Generator().manual_seed(1))
-    picture[:, 20:60, 30:80] *= 0.2
-    normalise(network, [picture, picture.flip(1) ** 2])
+    rng = np.random.default_rng(8)
+    picture, other = (torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2))
+    normalise(network, [picture, other])
     if "rcnn" in name:
         predictor = network.roi_heads.box_predictor
         spread(network, picture, [network.rpn.head.cls_logits], 1.5)
         spread(network, picture, [network.rpn.head.bbox_pred], 0.3)
         spread(network, picture, [predictor.cls_score], 1.5)
         spread(network, picture, [predictor.bbox_pred], 0.5)
-        return network
+        if name.endswith("v2"):
+            return network
+        frozen = of_classifier(name, columns, **{**BUILT[name], **settings})
+        frozen.load_state_dict(network.state_dict())
+        return frozen
     classes, boxes = network.head.classification_head, network.head.regression_head
     if "ssd" in name:
         for layers, deviation in ((classes.module_list, 1.5), (boxes.module_list, 1.0)):
@@ -87,6 +114,9 @@ def normalise(network, pictures):
         module.train()
     network(pictures)
     network.eval()
+    for module in modules:
+        # Channels that hardly vary in these pictures would blow up any other.
+        module.running_var.clamp_(min=module.running_var.median())
 
 
 @torch.no_grad()
@@ -95,7 +125,8 @@ def spread(network, picture, layers, deviation):
     outputs = {layer: [] for layer in layers}
     hooks = []
     for layer in layers:
-        hooks.append(layer.register_forward_hook(lambda layer, _, output: outputs[layer].append(output)))
+        hook = layer.register_forward_hook(lambda layer, _, output: outputs[layer].append(output))
+        hooks.append(hook)
     network([picture])
     for hook in hooks:
         hook.remove()

@@ -460,7 +460,8 @@ def record(
         >>> import torch, farther
         >>> _ = torch.manual_seed(0)
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-        >>> with farther.record(model, logits="2", classes=["background", "cat", "dog"], background_index=0) as recorder:
+        >>> names = ["background", "cat", "dog"]
+        >>> with farther.record(model, logits="2", classes=names, background_index=0) as recorder:
         ...     with torch.no_grad():
         ...         probabilities = model(torch.randn(3, 4)).softmax(dim=1)
         ...     score, row = probabilities[:, 2].max(dim=0)
