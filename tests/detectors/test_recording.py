@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from tests.detectors.test_faster_rcnn import blotches
-from tests.detectors.torchvision_models import CLASSES, model
+from tests.detectors.torchvision_models import CLASSES, MAX_DETECTIONS, SCORE_THRESHOLD, model
 from torch import nn
 
 import farther
@@ -38,7 +38,7 @@ def by_hooks(network, images, **hooks):
 
 def adapter_of(network, path, name, **params):
     torch.save(network.state_dict(), path)
-    usual = {"classes": CLASSES, "score_threshold": 0.3, "max_detections": 30, "device": "cpu"}
+    usual = {"classes": CLASSES, "score_threshold": SCORE_THRESHOLD, "max_detections": MAX_DETECTIONS, "device": "cpu"}
     return detectors.create(name, weights=path, min_size=64, max_size=96, **usual, **params)
 
 
@@ -55,7 +55,6 @@ def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_
     network = model("fasterrcnn_mobilenet_v3_large_320_fpn", min_size=64, max_size=96).to(
         memory_format=torch.channels_last
     )
-    network.roi_heads.score_thresh, network.roi_heads.detections_per_img = 0.3, 30
     recorder = by_hooks(
         network,
         images,
@@ -83,7 +82,6 @@ def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_
 def test_a_retinanet_by_hooks_alone_has_the_logits_of_the_adapter(module, images, tmp_path):
     """Of the head, which gives all anchors' rows, or of its convolution, which runs once per level."""
     network = model("retinanet_resnet50_fpn", columns=3).to(memory_format=torch.channels_last)
-    network.score_thresh, network.detections_per_img = 0.3, 30
     recorder = by_hooks(network, images, logits=module, classes=CLASSES, activation="sigmoid")
     detector = adapter_of(network, tmp_path / "w.pth", "retinanet")
     expected = Regions.concatenate([detector.detect(image, name) for name, image in images.items()])

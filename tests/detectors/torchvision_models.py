@@ -18,8 +18,10 @@ from torchvision.models.detection import faster_rcnn, fcos, keypoint_rcnn, mask_
 
 CLASSES = ("cat", "dog", "fox")
 
-#: Name of a case, the builder, and parameters of both model and adapter, which keep the tests quick.
+#: Name of a builder, or of a case of one, and parameters of both model and adapter, which keep the tests quick.
 SMALL = {"min_size": 64, "max_size": 96}
+#: What the tests ask for of all.
+SCORE_THRESHOLD, MAX_DETECTIONS = 0.3, 25
 BUILT = {
     "fasterrcnn_resnet50_fpn": SMALL,
     "fasterrcnn_resnet50_fpn_v2": SMALL,
@@ -74,7 +76,15 @@ def model(name, columns=4, **settings):
         columns: Outputs, the background included.
         settings: Of the builder.
     """
-    network = untrained(name, columns, **{**BUILT[name], **settings})
+    thresholds = {"score_thresh": SCORE_THRESHOLD, "detections_per_img": MAX_DETECTIONS}
+    if "rcnn" in name:
+        thresholds = {f"box_{key}": value for key, value in thresholds.items()}
+    if "ssdlite" in name:  # the builder gives its keywords to the backbone, too
+        thresholds = {}
+    settings = {**BUILT[name], **thresholds, **settings}
+    network = untrained(name, columns, **settings)
+    if "ssdlite" in name:
+        network.score_thresh, network.detections_per_img = SCORE_THRESHOLD, MAX_DETECTIONS
     rng = np.random.default_rng(8)
     picture, other = (torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2))
     normalise(network, [picture, other])
@@ -86,7 +96,7 @@ def model(name, columns=4, **settings):
         spread(network, picture, [predictor.bbox_pred], 0.5)
         if name.endswith("v2"):
             return network
-        frozen = of_classifier(name, columns, **{**BUILT[name], **settings})
+        frozen = of_classifier(name, columns, **settings)
         frozen.load_state_dict(network.state_dict())
         return frozen
     classes, boxes = network.head.classification_head, network.head.regression_head
