@@ -103,8 +103,7 @@ def model(name, columns=4, **settings):
     if "ssd" in name:
         for layers, deviation in ((classes.module_list, 1.5), (boxes.module_list, 1.0)):
             last = [layer[-1] if isinstance(layer, nn.Sequential) else layer for layer in layers]
-            for layer in last:
-                spread(network, picture, [layer], deviation)
+            spread(network, picture, last, deviation)
         return network
     spread(network, picture, [classes.cls_logits], 1.5)
     spread(network, picture, [boxes.bbox_reg], 0.5)
