@@ -141,8 +141,8 @@ def spread(network, picture, layers, deviation):
         hook.remove()
     for layer in layers:
         values = torch.cat([output.transpose(0, 1).flatten(1) for output in outputs[layer]], dim=1)
-        factor = deviation / values.std(dim=1).nan_to_num().clamp_min(1e-6)
-        if values.shape[1] < 3:
+        if values.shape[1] < 2:  # a level of one cell
             continue
+        factor = deviation / values.std(dim=1).clamp_min(1e-6)
         layer.weight.mul_(factor.view(-1, *[1] * (layer.weight.ndim - 1)))
         layer.bias.copy_((layer.bias - values.mean(dim=1)) * factor)

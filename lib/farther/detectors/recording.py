@@ -268,7 +268,7 @@ class Recorder:
             problem = f"{what} did not run since the image before: call add after the model has seen the image"
             raise DataError(f"image {names[0]!r}: {problem}, and name a module that it uses", field=tap.parameter)
         is_logits = calls is self._logits.outputs
-        read = _first_tensor
+        read: Callable[[Any], Any] = _first_tensor
         if is_logits and self._matching.read is not None:
             read = self._matching.read
         tensors = [read(output) for output in calls]
