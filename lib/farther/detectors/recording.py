@@ -37,7 +37,7 @@ class Matching:
     """How detections find the candidates that they came from; see `record` for the fields."""
 
     call: int | None = None
-    tolerance: float = 1e-5
+    tolerance: float = 1e-6
     read: Callable[[Any], Tensor] | None = None
 
 
@@ -161,8 +161,9 @@ class Recorder:
                 device; for a batch, here and in what follows, a list with one for each image.
             scores: Shape (N,), from 0 to 1.
             labels: Columns of the logits, shape (N,); the background's column counts.
-            rows: The candidate that each detection came from, an index into the image's rows of the logits, shape
-                (N,). Left out, it is found by the score.
+            rows: The candidate that each detection came from, shape (N,): an index into the image's rows of the
+                logits, or into all rows where logits of shape (R, K) are of a batch; of maps in the order of levels,
+                rows, columns and anchors. Left out, it is found by the score.
 
         Raises:
             DataError: a module did not run since the last call, or ran several times; numbers of rows do not fit; or
@@ -417,7 +418,7 @@ def record(
     folder: str | Path | None = None,
     score_threshold: float = 0.0,
     call: int | None = None,
-    tolerance: float = 1e-5,
+    tolerance: float = 1e-6,
     read: Callable[[Any], Tensor] | None = None,
 ) -> Recorder:
     """Records the detections of any PyTorch model, with the logits and features that gave them.
