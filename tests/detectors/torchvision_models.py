@@ -90,10 +90,13 @@ def model(name, columns=4, **settings):
     normalise(network, [picture, other])
     if "rcnn" in name:
         predictor = network.roi_heads.box_predictor
+        most = network.rpn._post_nms_top_n
+        network.rpn._post_nms_top_n = {**most, "testing": 60}
         spread(network, picture, [network.rpn.head.cls_logits], 1.5)
         spread(network, picture, [network.rpn.head.bbox_pred], 0.3)
         spread(network, picture, [predictor.cls_score], 1.5)
         spread(network, picture, [predictor.bbox_pred], 0.5)
+        network.rpn._post_nms_top_n = most
         if name.endswith("v2"):
             return network
         frozen = of_classifier(name, columns, **settings)

@@ -102,9 +102,7 @@ class AnchorDetector(LatentDetector):
         (fit,) = self.fits[:1]
         if fit.misfits:
             fit.refuse(self.weights)
-        adapter = BUILDERS[fit.builder].adapter
-        if adapter != self.name:
-            raise DataError(f"these are weights of {fit.builder}: take the adapter {adapter!r}", file=self.weights)
+        fit.refuse_other_adapter(self.weights, [self.name])
         return fit
 
     @abstractmethod

@@ -140,6 +140,8 @@ class FasterRCNN(ReplayDetector, LatentDetector):
             raise DataError(problem, file=self.weights, field=BOX_PREDICTOR)
         if self.fits[0].misfits:
             self.fits[0].refuse(self.weights)
+        # The boxes of a Mask R-CNN are those of a Faster R-CNN: its adapter takes both.
+        self.fits[0].refuse_other_adapter(self.weights, ["faster_rcnn", self.name])
         if len(self.fits) == 1:
             return BUILDERS[self.fits[0].builder].architecture
         if published := published_builder(self.weights, self.fits):

@@ -100,6 +100,12 @@ class Fit:
         }
         refuse_misfit(path, what, problems)
 
+    def refuse_other_adapter(self, path: str | Path, adapters: Sequence[str]) -> None:
+        """Raises a DataError if the weights are of a network that none of these adapters computes."""
+        adapter = BUILDERS[self.builder].adapter
+        if adapter not in adapters:
+            raise DataError(f"these are weights of {self.builder}: take the adapter {adapter!r}", file=path)
+
 
 def build_ssdlite(columns: int, *, reduced_tail: bool) -> SSD:
     """torchvision's `ssdlite320_mobilenet_v3_large`, untrained.
