@@ -27,6 +27,7 @@ NAMES = (
     "similarity.near_duplicates",
     "review",
     "Monitor.load",
+    "record",
 )
 
 

@@ -5,8 +5,8 @@
 
 The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `scoring`,
 `evaluation`, `curation`, `similarity`, `derived`, `report`, `monitor`, `review`, `publication`, `projects`; and
-`farther.Monitor`. `Method`, `Detector`, `Reader`, `Metric` and `register` are what extensions are made of: see
-`farther.extensions`.
+`farther.Monitor` and `farther.record`. `Method`, `Detector`, `Reader`, `Metric` and `register` are what extensions are
+made of: see `farther.extensions`.
 """
 
 import importlib
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from farther.datasets.base import Reader as Reader
     from farther.detectors.base import Detector as Detector
+    from farther.detectors.recording import record as record
     from farther.extensions import register as register
     from farther.methods.base import Method as Method
     from farther.metrics.user_defined import UserDefinedMetric as Metric  # noqa: F401
@@ -53,6 +54,7 @@ _CLASSES = {
     "Metric": ("metrics.user_defined", "UserDefinedMetric"),
     "Monitor": ("monitor", "Monitor"),
     "Reader": ("datasets.base", "Reader"),
+    "record": ("detectors.recording", "record"),
     "register": ("extensions", "register"),
 }
 

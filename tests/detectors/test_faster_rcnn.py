@@ -315,7 +315,7 @@ def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
     ("field", "value", "message"),
     [
         ("format", "other", "not a checkpoint that farther wrote"),
-        ("architecture", "huge", "unknown architecture 'huge'. Known: resnet50_fpn, resnet50_fpn_msra, small"),
+        ("architecture", "huge", "unknown architecture 'huge'. Known: resnet50_fpn, resnet50_fpn_v2, mobile.*, small"),
         ("classes", "cat", "field 'classes': not JSON"),
         ("classes", "[1]", "expected a list of names"),
         ("min_size", "-3", "expected a number of pixels, 1 to 4,096, found -3"),

@@ -240,8 +240,11 @@ def test_files_that_do_not_fit_are_refused(frozen, tmp_path):
     with pytest.raises(DataError, match=r"shape: .*p6\.weight \(256, 256, 3, 3\) instead of \(256, 2048, 3, 3\)"):
         create(frozen, architecture="resnet50_fpn_v2").header()
     torch.save({"weight": torch.zeros(3)}, tmp_path / "other.pth")
-    with pytest.raises(DataError, match=r"cls_logits\.weight': expected 9 rows for each class.* found 0"):
+    with pytest.raises(DataError, match=r"cls_logits\.weight': the weight is missing"):
         create(tmp_path / "other.pth").header()
+    torch.save({"head.classification_head.cls_logits.weight": torch.zeros(10, 256, 3, 3)}, tmp_path / "other.pth")
+    with pytest.raises(DataError, match=r"cls_logits\.weight': expected 9 rows for each class.* found 10"):
+        create(tmp_path / "other.pth", architecture="resnet50_fpn").header()
     with pytest.raises(DataError, match="does not exist"):
         create(tmp_path / "absent.pth").header()
     with pytest.raises(ParameterError, match="classes"):

@@ -33,7 +33,6 @@ from farther.projects import Lookup, RecognisedDetector, add, init, recognise, r
 from farther.projects.entries import ProjectDetector
 from farther.projects.project import _entries
 from farther.projects.proposals import propose
-from farther.projects.recognise_detector import STATE_DICTS, _of_state_dict
 from farther.projects.yaml_text import inserted
 from farther.tables import Header
 
@@ -453,17 +452,6 @@ def test_a_file_of_rfdetr_without_names_has_the_classes_of_the_id_dataset_if_the
 def test_a_clip_of_open_clip_classifies_the_id_classes(pets):
     found = recognise_detector(ROOT / "data/demo/clip", recognise(pets))
     assert (found.entry["adapter"], found.header.known_classes) == ("open_clip_classifier", ("cat", "dog"))
-
-
-@pytest.mark.parametrize("adapter", STATE_DICTS)
-def test_a_state_dict_of_torchvision_has_the_classes_of_the_id_dataset_if_their_number_fits(pets, tmp_path, adapter):
-    mark, logits, anchors = STATE_DICTS[adapter]
-    torch.save({mark: torch.ones(1), logits: torch.ones(3 * anchors, 4)}, tmp_path / "one.pth")
-    dataset = recognise(pets)
-    assert _of_state_dict(tmp_path / "one.pth", dataset) == {"adapter": adapter, "params": {"classes": ["cat", "dog"]}}
-    torch.save({mark: torch.ones(1), logits: torch.ones(81 * anchors, 4)}, tmp_path / "coco.pth")
-    with pytest.raises(DataError, match=rf"its 80 cannot be the 2 of the ID dataset: .*adapter: {adapter}, weights"):
-        _of_state_dict(tmp_path / "coco.pth", dataset)
 
 
 def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_path):

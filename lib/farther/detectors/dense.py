@@ -1,13 +1,16 @@
-"""RetinaNet (Lin et al. 2017, "Focal Loss for Dense Object Detection") and FCOS (Tian et al. 2019, "FCOS: Fully
-Convolutional One-Stage Object Detection") as torchvision builds them.
+"""One-stage detectors of torchvision, which score every anchor.
+
+RetinaNet (Lin et al. 2017, "Focal Loss for Dense Object Detection"), FCOS (Tian et al. 2019, "FCOS: Fully Convolutional
+One-Stage Object Detection"), and the base that they share with SSD (`farther.detectors.ssd`).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,30 +27,200 @@ from farther.detectors.networks.detection import ImageDetections, autocast, colu
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.proposals import ImageProposals, as_regions, best, propose
 from farther.detectors.networks.taps import Taps
+from farther.detectors.networks.torchvision_builders import (
+    BUILDERS,
+    Builder,
+    Fit,
+    check_columns,
+    closest_builders,
+    epsilon_of,
+)
 from farther.detectors.networks.weights import fill, read_weights
-from farther.detectors.settings import BoxSelection, MapSelection, ProposalSelection, to_numpy
+from farther.detectors.settings import BoxSelection, MapSelection, Pooling, ProposalSelection, to_numpy
 from farther.errors import DataError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
-#: torchvision's networks, and how many anchors each has in a cell.
-BUILDERS: dict[str, tuple[Callable[..., detection.RetinaNet | detection.FCOS], int]] = {
-    "retinanet_resnet50_fpn": (detection.retinanet_resnet50_fpn, 9),
-    "retinanet_resnet50_fpn_v2": (detection.retinanet_resnet50_fpn_v2, 9),
-    "fcos_resnet50_fpn": (detection.fcos_resnet50_fpn, 1),
-}
-
 #: Pixels between two cells of the finest pyramid level; each further level has twice as many.
 FIRST_STRIDE = 8
 
-#: The weight whose rows are the logits of all anchors of a cell.
-LAST_LAYER = "head.classification_head.cls_logits.weight"
+
+@plain_dataclass(frozen=True)
+class AnchorOutput:
+    """Output of a network for one image with A anchors.
+
+    Args:
+        logits: Shape (A, K).
+        scores: Of the classes, shape (A, K); 0 for the background.
+        deltas: Regressions of the boxes, shape (A, 4).
+        anchors: Shape (A, 4), in pixels of the resized image.
+        size: Height and width of the resized image.
+        original: Height and width of the image as given.
+        finest: The finest map of the backbone, shape (C, H, W).
+    """
+
+    logits: Tensor
+    scores: Tensor
+    deltas: Tensor
+    anchors: Tensor
+    size: tuple[int, int]
+    original: tuple[int, int]
+    finest: Tensor
 
 
 @dataclass(config=STRICT, kw_only=True)
-class DenseDetector(LatentDetector):
+class AnchorDetector(LatentDetector):
+    """Base of torchvision's detectors that score every anchor.
+
+    Args:
+        classes: The file's classes, without the background, in the order of its logits.
+    """
+
+    PROPOSALS: ClassVar[str | None] = "anchors"
+    FEATURE_MAP: ClassVar[bool] = True
+
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    @cached_property
+    def fits(self) -> list[Fit]:
+        """How the weights fit those of torchvision's networks that they fit best."""
+        return closest_builders(read_weights(self.weights))
+
+    @property
+    def fit(self) -> Fit:
+        """The builder of this adapter that the weights fit.
+
+        Raises:
+            DataError: they fit none; says which do not fit the closest one, or whose they are.
+        """
+        own = [builder.last_layer for builder in BUILDERS.values() if builder.adapter == self.name]
+        if not self.fits:
+            problem = "the weight is missing, or has not the same number of rows for each anchor of a cell"
+            raise DataError(problem, file=self.weights, field=own[0])
+        (fit,) = self.fits[:1]
+        if fit.misfits:
+            fit.refuse(self.weights)
+        fit.refuse_other_adapter(self.weights, [self.name])
+        return fit
+
+    @abstractmethod
+    def selection(self) -> BoxSelection:
+        """Which boxes are detections."""
+
+    @abstractmethod
+    def scores(self, answers: Mapping[str, Tensor]) -> Tensor:
+        """Scores of all anchors and classes, shape (B, A, K), from the output of the network's head."""
+
+    @abstractmethod
+    def select(self, output: AnchorOutput, counts: Sequence[int]) -> ImageDetections:
+        """The detections of an image.
+
+        Args:
+            output: Of the network.
+            counts: Number of anchors of each level.
+        """
+
+    @abstractmethod
+    def anchors_per_level(self, levels: Sequence[Tensor]) -> list[int]:
+        """Number of anchors of each level, whose maps are of shape (B, C, H, W)."""
+
+    @abstractmethod
+    def latent_maps(self, levels: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
+        """The levels that `latent` is pooled from, and the pixels between two cells of the first."""
+
+    def prepare(self, image: np.ndarray) -> np.ndarray:
+        """The image itself: it is scaled and normalised on the network's device."""
+        return np.ascontiguousarray(image)
+
+    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
+        """See `Detector.forward`."""
+        return self.forward_proposals(prepared, image_ids, {})[0]
+
+    def forward_proposals(
+        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
+    ) -> tuple[Regions, ...]:
+        """See `Detector.forward_proposals`."""
+        network: Any = self.network
+        header, stored = self.header(), self.stored_columns()
+        with network_errors(self.weights), inference_mode():
+            batch = network_input(network.transform, prepared, self.torch_device())
+            taps = Taps(network, stored.layers)
+            with taps, autocast(batch.tensors.device, self.precision):
+                levels = [level.float() for level in network.backbone(batch.tensors).values()]
+                answers = {name: answer.float() for name, answer in network.head(levels).items()}
+            anchors = network.anchor_generator(batch, levels)
+            scores = self.scores(answers)
+            counts = self.anchors_per_level(levels)
+            outputs, found = [], []
+            for number, image in enumerate(prepared):
+                output = AnchorOutput(
+                    answers["cls_logits"][number],
+                    scores[number],
+                    answers["bbox_regression"][number],
+                    anchors[number],
+                    batch.image_sizes[number],
+                    image.shape[:2],
+                    levels[0][number],
+                )
+                outputs.append(output)
+                found.append(self.select(output, counts))
+
+            boxes = [detections.boxes for detections in found]
+            given, logits = [], []
+            for output, detections in zip(outputs, found, strict=True):
+                given.append(resize_boxes(detections.boxes, output.size, output.original))
+                logits.append(output.logits[detections.rows])
+            height, width = batch.tensors.shape[2:]
+            vectors = taps.over_boxes(boxes, (height, width), stored.pooling)
+            if stored.wants("latent"):
+                vectors["latent"] = self._latent(levels, boxes, given, outputs, stored.pooling)
+            columns = columns_of(found, given, image_ids) | stored.arrays(vectors)
+            tables = [Regions(header=header, **columns, logits=to_numpy(torch.cat(logits)))]
+            for selection in wanted.values():
+                proposals = [self._proposals(selection, (height, width), output) for output in outputs]
+                header_of = self.proposals_header(selection)
+                tables.append(as_regions(header_of, proposals, image_ids, self.features_dtype))
+            return tuple(tables)
+
+    def _latent(
+        self,
+        levels: Sequence[Tensor],
+        boxes: Sequence[Tensor],
+        given: Sequence[Tensor],
+        outputs: Sequence[AnchorOutput],
+        pooling: Pooling,
+    ) -> Tensor:
+        """The column `latent` of all detections, whose boxes are in pixels of resized images and of those as given."""
+        maps, stride = self.latent_maps(levels)
+        widths = [output.original[1] for output in outputs]
+        return pyramid_latent(maps, stride, boxes, given, widths, pooling)
+
+    def _proposals(self, selection: ProposalSelection, padded: tuple[int, int], output: AnchorOutput) -> ImageProposals:
+        """The proposals of an image.
+
+        Args:
+            selection: Which boxes are proposals.
+            padded: Height and width of the network's input, padding included.
+            output: Of the network.
+        """
+        own = None
+        if isinstance(selection, MapSelection):
+            every = decode(self.network, output.deltas, output.anchors, output.size)
+            whole, own = salient_pixels(output.finest, padded, selection)
+            rows = nearest(whole, every)
+            boxes = clip_boxes_to_image(whole, output.size)
+        else:
+            rows = best(output.scores.amax(dim=1), selection)
+            boxes = decode(self.network, output.deltas[rows], output.anchors[rows], output.size)
+        boxes = resize_boxes(boxes, output.size, output.original)
+        kept, values = propose(boxes, output.scores[rows], own, output.original, selection)
+        return ImageProposals(boxes[kept], values, output.logits[rows[kept]])
+
+
+@dataclass(config=STRICT, kw_only=True)
+class DenseDetector(AnchorDetector):
     """A detector of torchvision that scores every anchor with a convolution, and its state dict.
 
     Logits are the whole row of the anchor that gave the box, before the sigmoid. The last layer is a 3×3 convolution:
@@ -64,17 +237,14 @@ class DenseDetector(LatentDetector):
         max_size: … unless the longer one would then have more than this.
         candidates: Number of boxes of each pyramid level, the best, that take part in the suppression.
         norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1` were trained with 0,
-            which their file does not contain; all others with 1e-5.
+            which their file does not contain, nor do files that were fine-tuned from them; all others with 1e-5. Left
+            out, it is 0 for the file that torchvision publishes, else 1e-5.
     """
 
-    PROPOSALS: ClassVar[str | None] = "anchors"
-    FEATURE_MAP: ClassVar[bool] = True
-
-    classes: Annotated[tuple[str, ...], Field(min_length=1)]
     min_size: Count = 800
     max_size: Count = 1333
     candidates: Count = 1000
-    norm_epsilon: Annotated[float, Field(ge=0)] = 1e-5
+    norm_epsilon: Annotated[float, Field(ge=0)] | None = None
 
     @property
     @abstractmethod
@@ -85,29 +255,37 @@ class DenseDetector(LatentDetector):
     def network(self) -> detection.RetinaNet | detection.FCOS:
         """See `Detector.network`."""
         weights = read_weights(self.weights)
-        build, anchors = BUILDERS[self.builder]
-        rows = len(weights.get(LAST_LAYER, ()))
-        if rows == 0 or rows % anchors:
-            problem = f"expected {anchors} rows for each class, as {self.builder!r} has them, found {rows}"
-            raise DataError(problem, file=self.weights, field=LAST_LAYER)
-        columns, sides = rows // anchors, {"min_size": self.min_size, "max_size": self.max_size}
-        network = build(weights=None, weights_backbone=None, num_classes=columns, **sides)
+        builder: Builder = BUILDERS[self.builder]
+        rows = len(weights.get(builder.last_layer, ()))
+        if rows == 0 or rows % builder.rows:
+            problem = f"expected {builder.rows} rows for each class, as {self.builder!r} has them, found {rows}"
+            raise DataError(problem, file=self.weights, field=builder.last_layer)
+        columns = rows // builder.rows
+        check_columns(self.weights, self.classes, columns, optional_background=True)
+        build = getattr(detection, self.builder)
+        network = build(
+            weights=None,
+            weights_backbone=None,
+            num_classes=columns,
+            min_size=self.min_size,
+            max_size=self.max_size,
+        )
         fill(network, self.weights, weights, f"{self.builder} with {columns} columns")
+        epsilon = self.norm_epsilon
+        if epsilon is None:
+            epsilon = epsilon_of(self.weights, self.fits)
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d | FrozenBatchNorm2d):
-                module.eps = self.norm_epsilon
+                module.eps = epsilon
         return self.placed(network.eval())
 
     @cached_property
     def _header(self) -> Header:
         columns = self.network.head.classification_head.num_classes
-        extra = columns - len(self.classes)
-        if extra not in (0, 1):
-            problem = f"{len(self.classes)} classes are named, but the logits have {columns} columns"
-            raise DataError(f"{problem}; torchvision's may have one more, for the background", file=self.weights)
+        has_background = columns > len(self.classes)
         return Header(
-            classes=("background",) * extra + self.classes,
-            background_index=0 if extra else None,
+            classes=("background", *self.classes) if has_background else self.classes,
+            background_index=0 if has_background else None,
             activation="sigmoid",
             score_threshold=self.score_threshold,
             detector=self.identity,
@@ -117,73 +295,23 @@ class DenseDetector(LatentDetector):
         """See `Detector.header`."""
         return self._header
 
-    def prepare(self, image: np.ndarray) -> np.ndarray:
-        """The image itself: it is scaled and normalised on the network's device."""
-        return np.ascontiguousarray(image)
+    def scores(self, answers: Mapping[str, Tensor]) -> Tensor:
+        """See `AnchorDetector.scores`."""
+        return scores_of(answers, self._header.background_index)
 
-    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
-        """See `Detector.forward`."""
-        return self.forward_proposals(prepared, image_ids, {})[0]
+    def anchors_per_level(self, levels: Sequence[Tensor]) -> list[int]:
+        """See `AnchorDetector.anchors_per_level`."""
+        per_cell = self.network.anchor_generator.num_anchors_per_location()[0]
+        return [level.shape[2] * level.shape[3] * per_cell for level in levels]
 
-    def forward_proposals(
-        self, prepared: list, image_ids: list[str], wanted: Mapping[str, ProposalSelection]
-    ) -> tuple[Regions, ...]:
-        """See `Detector.forward_proposals`."""
-        network, header, selection, stored = self.network, self._header, self.selection(), self.stored_columns()
-        with network_errors(self.weights), inference_mode():
-            batch = network_input(network.transform, prepared, self.torch_device())
-            taps = Taps(network, stored.layers)
-            with taps, autocast(batch.tensors.device, self.precision):
-                levels = [level.float() for level in network.backbone(batch.tensors).values()]
-                answers = {name: answer.float() for name, answer in network.head(levels).items()}
-            logits, deltas = answers["cls_logits"], answers["bbox_regression"]
-            scores = scores_of(answers, header.background_index)
-            cells = [level.shape[2] * level.shape[3] for level in levels]
-            counts = [count * logits.shape[1] // sum(cells) for count in cells]
-            anchors = network.anchor_generator(batch, levels)
-            per_image = zip(scores, deltas, anchors, batch.image_sizes, strict=True)
-            found = [select(network, *answer, counts, selection) for answer in per_image]
-            boxes, sizes = [one.boxes for one in found], [image.shape[:2] for image in prepared]
-            given = [resize_boxes(*each) for each in zip(boxes, batch.image_sizes, sizes, strict=True)]
-            height, width = batch.tensors.shape[2:]
-            vectors = taps.over_boxes(boxes, (height, width), stored.pooling)
-            if stored.wants("latent"):
-                widths = [size[1] for size in sizes]
-                vectors["latent"] = pyramid_latent(levels, FIRST_STRIDE, boxes, given, widths, stored.pooling)
-            columns = columns_of(found, given, image_ids) | stored.arrays(vectors)
-            kept = torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)])
-            regions = Regions(header=header, **columns, logits=to_numpy(kept))
-            images = [*zip(logits, scores, deltas, anchors, batch.image_sizes, sizes, levels[0], strict=True)]
-            further = []
-            for of in wanted.values():
-                proposals = [self._proposals(of, (height, width), *image) for image in images]
-                further.append(as_regions(self.proposals_header(of), proposals, image_ids, self.features_dtype))
-            return (regions, *further)
+    def select(self, output: AnchorOutput, counts: Sequence[int]) -> ImageDetections:
+        """See `AnchorDetector.select`."""
+        selection = self.selection()
+        return select(self.network, output.scores, output.deltas, output.anchors, output.size, list(counts), selection)
 
-    def _proposals(
-        self,
-        selection: ProposalSelection,
-        padded: tuple[int, int],
-        logits: Tensor,
-        scores: Tensor,
-        deltas: Tensor,
-        anchors: Tensor,
-        seen: tuple[int, int],
-        given: tuple[int, int],
-        finest: Tensor,
-    ) -> ImageProposals:
-        """The proposals of an image; arguments as in `select`, its size as given, and the finest level, of a size."""
-        own = None
-        if isinstance(selection, MapSelection):
-            every = decode(self.network, deltas, anchors, seen)
-            whole, own = salient_pixels(finest, padded, selection)
-            rows, boxes = nearest(whole, every), clip_boxes_to_image(whole, seen)
-        else:
-            rows = best(scores.amax(dim=1), selection)
-            boxes = decode(self.network, deltas[rows], anchors[rows], seen)
-        boxes = resize_boxes(boxes, seen, given)
-        kept, values = propose(boxes, scores[rows], own, given, selection)
-        return ImageProposals(boxes[kept], values, logits[rows[kept]])
+    def latent_maps(self, levels: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
+        """See `AnchorDetector.latent_maps`."""
+        return levels, FIRST_STRIDE
 
     def selection(self) -> BoxSelection:
         """Which boxes are detections."""
@@ -199,14 +327,16 @@ class RetinaNet(DenseDetector):
 
     Args:
         architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels, its coarsest levels
-            follow the backbone).
+            follow the backbone); left out, the one that the weights fit.
     """
 
-    architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] = "resnet50_fpn"
+    architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] | None = None
 
     @property
     def builder(self) -> str:
         """See `DenseDetector.builder`."""
+        if self.architecture is None:
+            return self.fit.builder
         return f"retinanet_{self.architecture}"
 
 
@@ -228,10 +358,10 @@ class FCOS(DenseDetector):
     @property
     def builder(self) -> str:
         """See `DenseDetector.builder`."""
-        return "fcos_resnet50_fpn"
+        return self.fit.builder
 
 
-def scores_of(answers: dict[str, Tensor], background: int | None) -> Tensor:
+def scores_of(answers: Mapping[str, Tensor], background: int | None) -> Tensor:
     """Scores of all anchors and classes, shape (B, A, K), from the output of the network's head."""
     scores = answers["cls_logits"].sigmoid()
     if "bbox_ctrness" in answers:
@@ -273,10 +403,11 @@ def select(
     return ImageDetections(boxes[kept], confidence[kept], labels[kept], rows[kept])
 
 
-def decode(
-    network: detection.RetinaNet | detection.FCOS, deltas: Tensor, anchors: Tensor, size: tuple[int, int]
-) -> Tensor:
+def decode(network: Any, deltas: Tensor, anchors: Tensor, size: tuple[int, int]) -> Tensor:
     """Boxes (N, 4) of anchors, clipped to the resized image, whose height and width are `size`."""
     coder = network.box_coder
-    decoded = (coder.decode_single if isinstance(network, detection.RetinaNet) else coder.decode)(deltas, anchors)
+    if isinstance(network, detection.FCOS):
+        decoded = coder.decode(deltas, anchors)
+    else:
+        decoded = coder.decode_single(deltas, anchors)
     return clip_boxes_to_image(decoded, size)

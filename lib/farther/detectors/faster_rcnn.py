@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -12,9 +14,28 @@ from torchvision.models.detection import FasterRCNN as Network
 from torchvision.ops import FrozenBatchNorm2d
 
 from farther.detectors.base import Count, LatentDetector, ReplayDetector, register
-from farther.detectors.networks.architectures import MSRA, FasterRCNNBlueprint, layout_of, load_network, read_blueprint
+from farther.detectors.networks.architectures import (
+    MSRA,
+    FasterRCNNBlueprint,
+    architecture_of,
+    layout_of,
+    load_network,
+    read_blueprint,
+)
 from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
-from farther.detectors.networks.heads import ENERGY_HEAD
+from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD
+from farther.detectors.networks.torchvision_builders import (
+    BOX_PREDICTOR,
+    BUILDERS,
+    KEYPOINT_BRANCH,
+    MASK_BRANCH,
+    Fit,
+    check_columns,
+    closest_builders,
+    epsilon_of,
+    published_builder,
+)
+from farther.detectors.networks.weights import read_metadata, read_weights
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
@@ -41,14 +62,18 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         latent: Levels of the RPN's pyramid that `latent` is pooled from: "level", the one that fits the box's size, or
             "levels", all of them side by side (5 × 256 = 1,280 values). None takes the protocol's, the latter in the
             published code.
-        architecture: For a PyTorch file: "resnet50_fpn", "small" or "resnet50_fpn_msra"; the last one where the layout
-            is Detectron2's. A safetensors checkpoint says this and the following itself.
+        architecture: For a PyTorch file: "resnet50_fpn", "resnet50_fpn_v2", "mobilenet_v3_large_fpn",
+            "mobilenet_v3_large_320_fpn", "small" or "resnet50_fpn_msra" (Detectron2's layout); left out, the one that
+            the weights fit. The weights of the two with MobileNetV3 have the same shapes: one of them must be named. A
+            safetensors checkpoint says this and the following itself.
         layout: For a PyTorch file: "torchvision" or "detectron2", if the other one is to be refused.
         classes: For a PyTorch file: its classes, without the background, in the order of its logits.
-        min_size: For a PyTorch file: images are scaled to this many pixels on the shorter side …
-        max_size: … unless the longer one would then have more than this.
-        norm_epsilon: For a PyTorch file: ε of the frozen normalisations. Networks fine-tuned from torchvision's weights
-            `COCO_V1` were trained with 0, which their files do not say; all others with 1e-5.
+        min_size: For a PyTorch file: images are scaled to this many pixels on the shorter side (800; 320 for
+            "mobilenet_v3_large_320_fpn") …
+        max_size: … unless the longer one would then have more than this (1333; 640).
+        norm_epsilon: For a PyTorch file: ε of the frozen normalisations. Networks on ResNet-50 that were fine-tuned
+            from torchvision's weights `COCO_V1` were trained with 0, which their files do not say; all others with
+            1e-5. Left out, it is 0 for the files that torchvision publishes and trained so, else 1e-5.
 
     Raises:
         ParameterError: a PyTorch file is given without its classes, or a safetensors checkpoint with them.
@@ -70,7 +95,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     def __post_init__(self) -> None:
         names = ("architecture", "layout", "classes", "min_size", "max_size", "norm_epsilon")
         told = [name for name in names if getattr(self, name) is not None]
-        if self.weights.suffix == ".safetensors" and told:
+        if told and _describes_itself(self.weights):
             problem = f"the checkpoint {self.weights} says so itself; remove the parameter"
             raise ParameterError(f"detector {self.name!r}: parameter {told[0]!r}: {problem}")
         if self.weights.suffix != ".safetensors" and self.classes is None:
@@ -86,10 +111,44 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         """
         if self.classes is None:
             return read_blueprint(self.weights)
-        usual = MSRA if self.found_layout == "detectron2" else "resnet50_fpn"
-        return FasterRCNNBlueprint(
-            self.architecture or usual, self.classes, self.min_size or 800, self.max_size or 1333
-        )
+        plan = FasterRCNNBlueprint(self.architecture or self.found_architecture, self.classes, 0, 0)
+        try:
+            min_size, max_size = architecture_of(plan).sides
+        except ParameterError as error:
+            raise DataError(str(error), file=self.weights, field="architecture") from None
+        return replace(plan, min_size=self.min_size or min_size, max_size=self.max_size or max_size)
+
+    @cached_property
+    def fits(self) -> list[Fit]:
+        """How the weights fit those of torchvision's networks that they fit best; without heads that training adds."""
+        heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
+        weights = read_weights(self.weights)
+        return closest_builders({name: tensor for name, tensor in weights.items() if not name.startswith(heads)})
+
+    @cached_property
+    def found_architecture(self) -> str:
+        """The architecture whose weights have the names and shapes of the file's.
+
+        Raises:
+            DataError: the weights fit none; says which do not fit the closest one.
+            ParameterError: they fit several alike.
+        """
+        if self.found_layout == "detectron2":
+            return MSRA
+        if not self.fits:
+            problem = "the weight is missing: these are not the weights of a Faster R-CNN of torchvision"
+            raise DataError(problem, file=self.weights, field=BOX_PREDICTOR)
+        if self.fits[0].misfits:
+            self.fits[0].refuse(self.weights)
+        # The boxes of a Mask R-CNN are those of a Faster R-CNN: its adapter takes both.
+        self.fits[0].refuse_other_adapter(self.weights, ["faster_rcnn", self.name])
+        if len(self.fits) == 1:
+            return BUILDERS[self.fits[0].builder].architecture
+        if published := published_builder(self.weights, self.fits):
+            return BUILDERS[published].architecture
+        names = " and ".join(repr(BUILDERS[fit.builder].architecture) for fit in self.fits)
+        problem = f"the weights fit {names} alike, which differ in the size of images: name the one that was trained"
+        raise ParameterError(f"detector {self.name!r}: parameter 'architecture': {problem}")
 
     @cached_property
     def found_layout(self) -> str:
@@ -117,11 +176,18 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     @cached_property
     def network(self) -> Network:
         """See `Detector.network`; it has this adapter's thresholds."""
+        if self.classes is not None and self.found_layout == "torchvision":
+            last_layer = read_weights(self.weights).get(BOX_PREDICTOR)
+            if last_layer is not None:
+                check_columns(self.weights, self.classes, len(last_layer))
         network = load_network(self.weights, self.blueprint, self.unused_weights)
         network = self.placed(network)
+        epsilon = self.norm_epsilon
+        if epsilon is None and self.classes is not None and self.blueprint.architecture == "resnet50_fpn":
+            epsilon = epsilon_of(self.weights, self.fits)
         for module in network.modules():
-            if isinstance(module, FrozenBatchNorm2d) and self.norm_epsilon is not None:
-                module.eps = self.norm_epsilon
+            if isinstance(module, FrozenBatchNorm2d) and epsilon is not None:
+                module.eps = epsilon
         heads = network.roi_heads
         heads.score_thresh, heads.nms_thresh = self.score_threshold, self.nms_iou
         heads.detections_per_img = self.max_detections
@@ -167,14 +233,24 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         return {**state, "scaling": self.scaling} if "blueprint" in self.__dict__ else state
 
 
+def _describes_itself(path: Path) -> bool:
+    """Whether a file is a checkpoint of farther, which names its classes, and no state dict."""
+    if path.suffix != ".safetensors":
+        return False
+    try:
+        return "format" in read_metadata(path)
+    except DataError:  # absent or damaged, which is said when it is opened
+        return True
+
+
 @register("mask_rcnn")
 @dataclass(config=STRICT, kw_only=True)
 class MaskRCNN(FasterRCNN):
-    """torchvision's Mask R-CNN: its boxes, scores and labels, with everything that OOD scores read.
+    """torchvision's Mask R-CNN or Keypoint R-CNN: boxes, scores and labels, with everything that OOD scores read.
 
     The masks are drawn in boxes that are already detected, so the boxes are those of a Faster R-CNN with the weights
-    that the mask branch does not use. Only that part is built and loaded: masks are neither computed nor stored. See
-    `FasterRCNN` for what is stored and for the parameters.
+    that the mask branch does not use. Only that part is built and loaded: masks are neither computed nor stored; nor
+    are keypoints. See `FasterRCNN` for what is stored and for the parameters.
     """
 
-    unused_weights: ClassVar[tuple[str, ...]] = ("roi_heads.mask_head.", "roi_heads.mask_predictor.")
+    unused_weights: ClassVar[tuple[str, ...]] = (*MASK_BRANCH, *KEYPOINT_BRANCH)

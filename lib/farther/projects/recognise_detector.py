@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,6 @@ from farther.tables.folders import listed
 
 #: Adapters that open a checkpoint which names its classes, in the order in which they are tried.
 ADAPTERS = ("yolo", "faster_rcnn", "detr", "classifier")
-#: State dicts of torchvision's detectors: a weight that the ones before do not have, the weight whose rows are the
-#: logits of the background and the classes, and how often these are repeated.
-STATE_DICTS = {
-    "mask_rcnn": ("roi_heads.mask_predictor.mask_fcn_logits.weight", "roi_heads.box_predictor.cls_score.weight", 1),
-    "faster_rcnn": ("roi_heads.box_predictor.cls_score.weight", "roi_heads.box_predictor.cls_score.weight", 1),
-    "fcos": ("head.regression_head.bbox_ctrness.weight", "head.classification_head.cls_logits.weight", 1),
-    "retinanet": ("head.classification_head.cls_logits.weight", "head.classification_head.cls_logits.weight", 9),
-}
 #: What `save_pretrained` of transformers calls its configuration.
 CONFIG = "config.json"
 #: What the names of networks of transformers end with, and the adapter of such; the boxes of RF-DETR's segmentation
@@ -41,8 +33,6 @@ ENDINGS = {
     "RfDetrForInstanceSegmentation": "detr",
     "ForImageClassification": "transformers_classifier",
 }
-#: Classes of ImageNet, whose names the adapter knows.
-IMAGENET = 1000
 #: What is assumed of a file without names of classes.
 UNNAMED = "it names no classes: assumed to be the ID dataset's, in its order"
 COMPARED = f"{UNNAMED} (farther doctor compares)"
@@ -125,10 +115,11 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
             yolo = yolo or problem
         except ModuleNotFoundError as error:
             absent = absent or f"; {adapter} {missing(error)}"
-    if path.is_file() and (found := _of_state_dict(path, dataset)):
-        unnamed = UNNAMED if found["adapter"] == "classifier" else COMPARED
-        assumed = unnamed if "classes" in found["params"] else ""
-        return _opened({**found, "weights": str(path)}, assumed=assumed)
+    from farther.projects.recognise_state_dict import recognise_state_dict  # torchvision loads slowly
+
+    if path.is_file() and (state := recognise_state_dict(path, dataset)):
+        entry = {"adapter": state.adapter, "params": state.params, "weights": str(path)}
+        return _opened(entry, assumed="; ".join(state.assumed))
     raise DataError(f"no adapter opens it: it seems to be {_kind(path, yolo)}{absent}. {READ}", file=path)
 
 
@@ -230,55 +221,6 @@ def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
         entry["params"] = {"classes": dataset.categories}
         return entry, COMPARED
     return entry, ""
-
-
-def _of_state_dict(path: Path, dataset: Dataset) -> dict[str, Any] | None:
-    """Adapter and parameters of a state dict of torchvision; None where it is of no network that is known.
-
-    Raises:
-        DataError: it has another number of classes than the ID dataset.
-    """
-    try:
-        state = read_weights(path)
-    except DataError:
-        return None
-    found, rows, params = "", 0, {}
-    for adapter, (mark, logits, anchors) in STATE_DICTS.items():
-        if not found and mark in state and logits in state:
-            found, rows = adapter, len(state[logits]) // anchors
-    if not found and (named := _architecture(state)):
-        found, params = "classifier", {"architecture": named[0]}
-        if named[1] == IMAGENET:
-            return {"adapter": found, "params": params}
-        rows = named[1] + 1
-    if not found:
-        return None
-    if rows - 1 != len(dataset.categories):
-        problem = (
-            f"a state dict names no classes, and its {rows - 1} cannot be the {len(dataset.categories)} of the ID "
-            f"dataset: make the project with another detector, then write {{adapter: {found}, weights: …, "
-            "params: {classes: […]}} into section 'detectors' of params.yaml"
-        )
-        raise DataError(problem, file=path)
-    return {"adapter": found, "params": {**params, "classes": dataset.categories}}
-
-
-def _architecture(state: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The classifier of torchvision whose weights have these names and shapes, and its number of classes.
-
-    Networks are built without memory, which GoogLeNet, Inception and RegNet cannot be.
-    """
-    import torch
-    from torchvision import models
-
-    shapes = {name: tuple(value.shape) for name, value in state.items()}
-    count = next((shape[0] for shape in reversed(shapes.values()) if len(shape) == 2), 0)
-    with torch.device("meta"):
-        for name in models.list_models(module=models, exclude=("googlenet", "inception*", "regnet*")) if count else ():
-            network = models.get_model(name, weights=None, num_classes=count)
-            if {key: tuple(value.shape) for key, value in network.state_dict().items()} == shapes:
-                return name, count
-    return None
 
 
 #: Folders of one detector, by a file in them.

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
-from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection import FasterRCNN, fasterrcnn_resnet50_fpn_v2
 from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.models.detection.backbone_utils import mobilenet_backbone, resnet_fpn_backbone
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
 from torchvision.ops import Conv2dNormActivation, FeaturePyramidNetwork, FrozenBatchNorm2d, MultiScaleRoIAlign
 
@@ -39,6 +39,10 @@ BACKGROUND = "background"
 
 #: The architecture of Detectron2's checkpoints.
 MSRA = "resnet50_fpn_msra"
+
+#: Two architectures whose weights have the same names and shapes; they differ in the size of images and in the number
+#: of proposals.
+MOBILE, MOBILE_320 = "mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn"
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,15 @@ class Architecture:
 
     Args:
         build: Returns an untrained one.
-        first_stride: Pixels between two cells of the finest pyramid level; each further level has twice as many.
+        strides: Pixels between two cells of each pyramid level that boxes are pooled from, the finest first.
         is_frozen: Its first layers and all normalisations never learn, so that training must start from weights.
+        sides: torchvision's values of `min_size` and `max_size`.
     """
 
     build: Callable[[FasterRCNNBlueprint], FasterRCNN]
-    first_stride: int
+    strides: tuple[int, ...]
     is_frozen: bool
+    sides: tuple[int, int] = (800, 1333)
 
 
 def architecture_of(blueprint: FasterRCNNBlueprint) -> Architecture:
@@ -100,7 +106,7 @@ def build_network(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     if BACKGROUND in blueprint.classes:
         raise ParameterError(f"a class cannot be called {BACKGROUND!r}: the background's column has that name")
     network = architecture.build(blueprint)
-    fix_scales(network.roi_heads.box_roi_pool, architecture.first_stride)
+    fix_scales(network.roi_heads.box_roi_pool, architecture.strides)
     return network
 
 
@@ -112,6 +118,43 @@ def _resnet50_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     return FasterRCNN(
         backbone, num_classes=len(blueprint.columns), min_size=blueprint.min_size, max_size=blueprint.max_size
     )
+
+
+def _resnet50_fpn_v2(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
+    """torchvision's `fasterrcnn_resnet50_fpn_v2`: deeper heads, and normalisations that learn (Li et al. 2021)."""
+    return fasterrcnn_resnet50_fpn_v2(
+        weights=None,
+        weights_backbone=None,
+        num_classes=len(blueprint.columns),
+        min_size=blueprint.min_size,
+        max_size=blueprint.max_size,
+    )
+
+
+def _mobilenet_v3_large_fpn(blueprint: FasterRCNNBlueprint, **proposals: int) -> FasterRCNN:
+    """torchvision's `fasterrcnn_mobilenet_v3_large_fpn` as it is set up for fine-tuning.
+
+    Args:
+        proposals: Further settings of the region proposal network.
+    """
+    backbone = mobilenet_backbone(
+        backbone_name="mobilenet_v3_large", weights=None, fpn=True, norm_layer=FrozenBatchNorm2d, trainable_layers=3
+    )
+    sizes = ((32, 64, 128, 256, 512),) * 3
+    return FasterRCNN(
+        backbone,
+        num_classes=len(blueprint.columns),
+        min_size=blueprint.min_size,
+        max_size=blueprint.max_size,
+        rpn_anchor_generator=AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * len(sizes)),
+        rpn_score_thresh=0.05,
+        **proposals,
+    )
+
+
+def _mobilenet_v3_large_320_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
+    """torchvision's `fasterrcnn_mobilenet_v3_large_320_fpn`, for smaller images: fewer proposals."""
+    return _mobilenet_v3_large_fpn(blueprint, rpn_pre_nms_top_n_test=150, rpn_post_nms_top_n_test=150)
 
 
 def _resnet50_fpn_msra(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
@@ -213,9 +256,12 @@ def _small(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
 
 #: Checkpoints store only the name: the network behind a name never changes, new ones get new names.
 ARCHITECTURES = {
-    "resnet50_fpn": Architecture(_resnet50_fpn, first_stride=4, is_frozen=True),
-    MSRA: Architecture(_resnet50_fpn_msra, first_stride=4, is_frozen=True),
-    "small": Architecture(_small, first_stride=8, is_frozen=False),
+    "resnet50_fpn": Architecture(_resnet50_fpn, strides=(4, 8, 16, 32), is_frozen=True),
+    "resnet50_fpn_v2": Architecture(_resnet50_fpn_v2, strides=(4, 8, 16, 32), is_frozen=False),
+    MOBILE: Architecture(_mobilenet_v3_large_fpn, strides=(32, 32), is_frozen=True),
+    MOBILE_320: Architecture(_mobilenet_v3_large_320_fpn, strides=(32, 32), is_frozen=True, sides=(320, 640)),
+    MSRA: Architecture(_resnet50_fpn_msra, strides=(4, 8, 16, 32), is_frozen=True),
+    "small": Architecture(_small, strides=(8, 16, 32), is_frozen=False),
 }
 
 

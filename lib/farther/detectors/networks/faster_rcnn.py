@@ -103,6 +103,17 @@ def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: 
     return ImageDetections(candidates[kept], confidence[kept], columns[kept], proposals[kept])
 
 
+def distinct_levels(network: FasterRCNN, levels: Sequence[Tensor]) -> list[Tensor]:
+    """The pyramid's levels without those that have the stride of the level before, as one of MobileNetV3's has."""
+    scales = network.roi_heads.box_roi_pool.scales or []
+    distinct = []
+    for number, level in enumerate(levels):
+        if 0 < number < len(scales) and scales[number] == scales[number - 1]:
+            continue
+        distinct.append(level)
+    return distinct
+
+
 def box_head_activations(network: FasterRCNN) -> list[str]:
     """Names of the modules of the box head behind which dropout is put: its ReLUs, or else its linear layers.
 
@@ -329,10 +340,11 @@ class FasterRCNNReplay:
         further = pooled.taps.over_boxes(shown, pooled.input_size, self._stored.pooling)
         if not self._stored.wants("latent"):
             return further
-        stride = pooled.input_size[1] // pooled.shared[0].shape[-1]
+        levels = distinct_levels(self._network, pooled.shared)
+        stride = pooled.input_size[1] // levels[0].shape[-1]
         widths = [size[1] for size in self._sizes]
         pooling = self._stored.pooling
-        return {"latent": pyramid_latent(pooled.shared, stride, shown, self._given(shown), widths, pooling), **further}
+        return {"latent": pyramid_latent(levels, stride, shown, self._given(shown), widths, pooling), **further}
 
     def _given(self, boxes: Sequence[Tensor]) -> list[Tensor]:
         """Boxes of each image in pixels of the resized image → in pixels of the image as given."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torchvision.ops import MultiScaleRoIAlign, roi_align
@@ -16,7 +18,7 @@ _FEW_CELLS = 4096
 _SIDE = 1024
 
 
-def fix_scales(pool: MultiScaleRoIAlign, first_stride: int) -> MultiScaleRoIAlign:
+def fix_scales(pool: MultiScaleRoIAlign, strides: Sequence[int]) -> MultiScaleRoIAlign:
     """Tells a pool the strides of its levels.
 
     Left alone, torchvision guesses them from the first batch that it sees, by rounding: a long narrow image that comes
@@ -24,10 +26,13 @@ def fix_scales(pool: MultiScaleRoIAlign, first_stride: int) -> MultiScaleRoIAlig
 
     Args:
         pool: It has seen no batch yet.
-        first_stride: Of the finest level; each further level has twice as many pixels between two cells.
+        strides: Pixels between two cells of each level that the pyramid has, the finest first. A pool may name more
+            levels than there are: torchvision's names four, of which a pyramid of MobileNetV3 has two.
     """
-    sides = [_SIDE // (first_stride << level) for level in range(len(pool.featmap_names))]
-    levels = {name: torch.zeros(1, 1, side, side) for name, side in zip(pool.featmap_names, sides, strict=True)}
+    levels = {}
+    for name, stride in zip(pool.featmap_names, strides, strict=False):
+        side = _SIDE // stride
+        levels[name] = torch.zeros(1, 1, side, side)
     pool(levels, [torch.zeros(1, 4)], [(_SIDE, _SIDE)])
     return pool
 

@@ -23,7 +23,7 @@ from farther.detectors.dense import DenseDetector, decode, scores_of, select
 from farther.detectors.detr import Detr
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.networks import detr_inference
-from farther.detectors.networks.faster_rcnn import propose, select_detections
+from farther.detectors.networks.faster_rcnn import distinct_levels, propose, select_detections
 from farther.detectors.networks.pooling import fitting_levels
 from farther.detectors.networks.proposals import best, class_scores
 from farther.detectors.networks.proposals import propose as propose_boxes
@@ -334,7 +334,7 @@ class FasterRCNNGraph(TorchvisionGraph):
             **self.columns(found, logits, scaled, given),
             **self.proposals(proposed, class_scores(logits, self.detector.header()), seen.scores[0], given),
             "features": features[found.rows],
-            **self.latents(lambda: seen.shared, found.boxes, padded, taps),
+            **self.latents(lambda: distinct_levels(network, seen.shared), found.boxes, padded, taps),
         }
 
 

@@ -1,0 +1,151 @@
+"""torchvision's detectors with random weights whose scores differ, as if they had learned something."""
+
+from contextlib import ExitStack
+from unittest import mock
+
+import numpy as np
+import torch
+from tests.detectors.test_faster_rcnn import blotches
+from torch import nn
+from torchvision.models import (
+    MobileNet_V3_Large_Weights,
+    ResNet50_Weights,
+    detection,
+    mobilenet_v3_large,
+    resnet50,
+)
+from torchvision.models.detection import faster_rcnn, fcos, keypoint_rcnn, mask_rcnn, retinanet, ssdlite
+
+CLASSES = ("cat", "dog", "fox")
+
+#: Name of a builder, or of a case of one, and parameters of both model and adapter, which keep the tests quick.
+SMALL = {"min_size": 64, "max_size": 96}
+#: What the tests ask for of all.
+SCORE_THRESHOLD, MAX_DETECTIONS = 0.3, 25
+BUILT = {
+    "fasterrcnn_resnet50_fpn": SMALL,
+    "fasterrcnn_resnet50_fpn_v2": SMALL,
+    "fasterrcnn_mobilenet_v3_large_fpn": {"min_size": 160, "max_size": 240},
+    "fasterrcnn_mobilenet_v3_large_320_fpn": {},
+    "maskrcnn_resnet50_fpn": SMALL,
+    "maskrcnn_resnet50_fpn_v2": SMALL,
+    "keypointrcnn_resnet50_fpn": SMALL,
+    "retinanet_resnet50_fpn": SMALL,
+    "retinanet_resnet50_fpn_v2": SMALL,
+    "fcos_resnet50_fpn": SMALL,
+    "ssd300_vgg16": {},
+    "ssdlite320_mobilenet_v3_large": {},
+    "ssdlite320 of a classifier": {},
+}
+
+
+def untrained(name, columns=4, **settings):
+    """A builder's network as torchvision makes it without any weights: all normalisations can learn."""
+    torch.manual_seed(5)
+    if name == "ssdlite320 of a classifier":
+        return of_classifier("ssdlite320_mobilenet_v3_large", columns, **settings)
+    build = getattr(detection, name)
+    return build(weights=None, weights_backbone=None, num_classes=columns, **settings).eval()
+
+
+def of_classifier(name, columns, **settings):
+    """A builder's network as torchvision makes it from a classifier's weights, which is its default; these are random.
+
+    The normalisations of most are then frozen.
+    """
+    with ExitStack() as patches:
+        for module in (faster_rcnn, fcos, keypoint_rcnn, mask_rcnn, retinanet, ssdlite):
+            for function in (resnet50, mobilenet_v3_large):
+                if hasattr(module, function.__name__):
+                    patches.enter_context(mock.patch.object(module, function.__name__, without_download(function)))
+        kind = MobileNet_V3_Large_Weights if "mobilenet" in name else ResNet50_Weights
+        build = getattr(detection, name)
+        return build(weights_backbone=kind.DEFAULT, num_classes=columns, **settings).eval()
+
+
+def without_download(function):
+    """A builder of torchvision's classifiers that takes weights and does not load them."""
+    return lambda weights, **others: function(weights=None, **others)
+
+
+def model(name, columns=4, **settings):
+    """The same, with scores and boxes that differ among anchors or proposals.
+
+    Args:
+        name: One of `BUILT`.
+        columns: Outputs, the background included.
+        settings: Of the builder.
+    """
+    thresholds = {"score_thresh": SCORE_THRESHOLD, "detections_per_img": MAX_DETECTIONS}
+    if "rcnn" in name:
+        thresholds = {f"box_{key}": value for key, value in thresholds.items()}
+    if "ssdlite" in name:  # the builder gives its keywords to the backbone, too
+        thresholds = {}
+    settings = {**BUILT[name], **thresholds, **settings}
+    network = untrained(name, columns, **settings)
+    if "ssdlite" in name:
+        network.score_thresh, network.detections_per_img = SCORE_THRESHOLD, MAX_DETECTIONS
+    rng = np.random.default_rng(8)
+    picture, other = (torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2))
+    normalise(network, [picture, other])
+    if "rcnn" in name:
+        predictor = network.roi_heads.box_predictor
+        most = network.rpn._post_nms_top_n
+        network.rpn._post_nms_top_n = {**most, "testing": 60}
+        spread(network, picture, [network.rpn.head.cls_logits], 1.5)
+        spread(network, picture, [network.rpn.head.bbox_pred], 0.3)
+        spread(network, picture, [predictor.cls_score], 1.5)
+        spread(network, picture, [predictor.bbox_pred], 0.5)
+        network.rpn._post_nms_top_n = most
+        if name.endswith("v2"):
+            return network
+        frozen = of_classifier(name, columns, **settings)
+        frozen.load_state_dict(network.state_dict())
+        return frozen
+    classes, boxes = network.head.classification_head, network.head.regression_head
+    if "ssd" in name:
+        for layers, deviation in ((classes.module_list, 1.5), (boxes.module_list, 1.0)):
+            last = [layer[-1] if isinstance(layer, nn.Sequential) else layer for layer in layers]
+            spread(network, picture, last, deviation)
+        return network
+    spread(network, picture, [classes.cls_logits], 1.5)
+    spread(network, picture, [boxes.bbox_reg], 0.5)
+    if "fcos" in name:
+        spread(network, picture, [boxes.bbox_ctrness], 1.5)
+        with torch.no_grad():
+            boxes.bbox_reg.bias.add_(2)
+    return network
+
+
+@torch.no_grad()
+def normalise(network, pictures):
+    """Gives the normalisations the statistics of two pictures; else deep networks of random weights give nothing."""
+    modules = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    for module in modules:
+        module.momentum = 1.0
+        module.train()
+    network(pictures)
+    network.eval()
+    for module in modules:
+        # Channels that hardly vary in these pictures would blow up any other.
+        module.running_var.clamp_(min=module.running_var.median())
+
+
+@torch.no_grad()
+def spread(network, picture, layers, deviation):
+    """Scales the channels of layers so that their outputs for a picture have mean 0 and a standard deviation."""
+    outputs = {layer: [] for layer in layers}
+    hooks = []
+    for layer in layers:
+        hook = layer.register_forward_hook(lambda layer, _, output: outputs[layer].append(output))
+        hooks.append(hook)
+    network([picture])
+    for hook in hooks:
+        hook.remove()
+    for layer in layers:
+        values = torch.cat([output.transpose(0, 1).flatten(1) for output in outputs[layer]], dim=1)
+        if values.shape[1] < 2:  # a level of one cell
+            continue
+        factor = deviation / values.std(dim=1).clamp_min(1e-6)
+        layer.weight.mul_(factor.view(-1, *[1] * (layer.weight.ndim - 1)))
+        layer.bias.copy_((layer.bias - values.mean(dim=1)) * factor)
