@@ -191,8 +191,20 @@ def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
         _ = detectors.of_entry(entry).known_classes
     except ParameterError:
         entry["params"] = {"classes": dataset.categories}
-        return entry, COMPARED
-    return entry, ""
+    else:
+        return entry, ""
+    try:
+        detectors.of_entry(entry).header()
+    except DataError as error:
+        if error.field != "classes":
+            raise
+        problem = (
+            f"the graph names no classes, and they cannot be the ID dataset's: {error.problem}. Make the project with "
+            "another detector, then write {adapter: onnx, weights: …, params: {classes: […]}} into section "
+            "'detectors' of params.yaml"
+        )
+        raise DataError(problem, file=path) from None
+    return entry, COMPARED
 
 
 def _of_state_dict(path: Path, dataset: Dataset) -> dict[str, Any] | None:
