@@ -291,16 +291,36 @@ class Onnx(Detector):
             ParameterError: none has them.
             DataError: the graph is of another task than detection.
         """
-        task = self.graph.metadata.get("task", "detect")
-        if task != "detect":
-            raise DataError(f"a graph for {shorten(task)}, not for detection", file=self.weights)
-        names = self.classes or self.graph.names or self._settings.classes
+        names = self._names()
         if names is None:
             raise ParameterError(
                 f"detector {self.name!r}: parameter 'classes': the graph does not name its classes: "
                 "list them in its order, without a background"
             )
         return names
+
+    def _names(self) -> tuple[str, ...] | None:
+        """Names of the classes; None where nothing gives them.
+
+        Raises:
+            DataError: the graph is of another task than detection.
+        """
+        task = self.graph.metadata.get("task", "detect")
+        if task != "detect":
+            raise DataError(f"a graph for {shorten(task)}, not for detection", file=self.weights)
+        return self.classes or self.graph.names or self._settings.classes
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether the classes are known; errors as in `known_classes`."""
+        return self._names() is not None
+
+    @property
+    def lacks_size(self) -> bool:
+        """Whether the input varies, and nothing gives its size."""
+        if self.graph.fixed_size is not None or self._resize == "none":
+            return False
+        return self._given_size() is None
 
     @cached_property
     def columns(self) -> int | None:
@@ -374,12 +394,7 @@ class Onnx(Detector):
         is_default = preprocessing == self._layout.preprocessing
         if is_default and self._is_normalised_as_imagenet():
             preprocessing = replace(preprocessing, mean=IMAGENET_MEAN, std=IMAGENET_STD)
-        if self._layout.name == "torchvision" and self.graph.fixed_size is None:
-            preprocessing = replace(preprocessing, resize="none")
-        if self._layout.name == "detectron2" and self.graph.fixed_size is None:
-            preprocessing = replace(preprocessing, resize="shortest_edge")
-        if preprocessing.resize == "shortest_edge" and self.graph.fixed_size is not None:
-            preprocessing = replace(preprocessing, resize="stretch")
+        preprocessing = replace(preprocessing, resize=self._resize)
         if self.graph.image.type == "uint8":
             preprocessing = replace(preprocessing, pixel_range=255, mean=ZEROS, std=ONES)
         elif self.graph.normalises is not None:
@@ -391,6 +406,20 @@ class Onnx(Detector):
                 preprocessing = replace(preprocessing, divisor=int(stride[0]))
         return self._overridden(preprocessing)
 
+    @property
+    def _resize(self) -> Resize:
+        """How images are resized: the parameter, or the exporter's way for an input that is fixed or varies."""
+        if self.resize is not None:
+            return self.resize
+        if self.graph.fixed_size is None:
+            if self._layout.name == "torchvision":
+                return "none"
+            if self._layout.name == "detectron2":
+                return "shortest_edge"
+        elif self._settings.preprocessing.resize == "shortest_edge":
+            return "stretch"
+        return self._settings.preprocessing.resize
+
     def _overridden(self, preprocessing: Preprocessing) -> Preprocessing:
         """The preprocessing with the parameters that are given.
 
@@ -398,7 +427,7 @@ class Onnx(Detector):
             ParameterError: a mean is outside of the pixels' range.
         """
         given = {}
-        names = ("resize", "interpolation", "padding", "channels", "pixel_range", "mean", "std")
+        names = ("interpolation", "padding", "channels", "pixel_range", "mean", "std")
         for name in names:
             value = getattr(self, name)
             if value is not None:
@@ -447,13 +476,7 @@ class Onnx(Detector):
 
     def _varying_size(self) -> tuple[int, int]:
         """Height and width of an input that varies; errors as in `_canvas`."""
-        size = self.size
-        if size is None:
-            size = self._settings.size
-        if size is None and self._layout.name.startswith("yolo"):
-            size = self._trained_size
-        if size is None and self._layout.name == "detectron2":
-            size = DETECTRON2_SIZE
+        size = self._given_size()
         if size is None:
             raise ParameterError(f"detector {self.name!r}: the graph's input varies: give its 'size' in pixels")
         if isinstance(size, int):
@@ -464,6 +487,15 @@ class Onnx(Detector):
             height = math.ceil(height / divisor) * divisor
             width = math.ceil(width / divisor) * divisor
         return height, width
+
+    def _given_size(self) -> int | tuple[int, int] | None:
+        """Size of an input that varies: the parameter, or what files, metadata or the layout say; None without."""
+        size = self.size or self._settings.size
+        if size is None and self._layout.name.startswith("yolo"):
+            return self._trained_size
+        if size is None and self._layout.name == "detectron2":
+            return DETECTRON2_SIZE
+        return size
 
     @property
     def _trained_size(self) -> int:
