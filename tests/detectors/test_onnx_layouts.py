@@ -349,6 +349,20 @@ def test_mmdeploy_is_normalised_as_rtmdet_once(tmp_path, place):
         assert_equal(detector.detect(image), rows[0, above, :4] / scale, rows[0, above, 4], labels[0, above])
 
 
+class Inverted(nn.Module):
+    """A box whose right side is left of its left one, as heads without exp() may give it."""
+
+    def forward(self, pixels):
+        rows = torch.tensor([[[40.0, 5, 10, 50, 0.9]]]) + 0 * pixels.mean()
+        return rows, torch.tensor([[1]])
+
+
+def test_an_inverted_box_is_an_empty_one_and_not_lost(tmp_path):
+    file = exported(Inverted(), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["input"], ["dets", "labels"])
+    (box,) = create(file).detect(np.zeros((HEIGHT, WIDTH, 3), np.uint8)).box
+    np.testing.assert_allclose(box, [40, 5, 40, 50], atol=1e-4)
+
+
 class Instances(nn.Module):
     """Detectron2's traced detections: corners, classes, scores, and the image's height and width."""
 

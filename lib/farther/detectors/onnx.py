@@ -618,6 +618,8 @@ class Onnx(Detector):
             boxes = placement.of_fractions(boxes)
         if self._layout.clips:
             boxes = placement.clipped(boxes)
+        # Heads without exp() may give sides below 0: such a box is an empty one, which matches nothing.
+        boxes = torch.cat([boxes[:, :2], torch.maximum(boxes[:, :2], boxes[:, 2:])], dim=1)
         graph_rows = candidates.rows[rows]
         return Detections(
             boxes,
