@@ -153,9 +153,13 @@ def weights_elsewhere(model):
     [
         (without_names, {}, "the graph does not name its classes: list them in its order"),
         (as_segmentation, {}, "a graph for 'segment', not for detection"),
-        (custom_operator, {}, "ONNX Runtime refuses the graph"),
+        (custom_operator, {}, r"operators that ONNX Runtime does not have: Mine \('mine'\). .*: export it for ONNX"),
         (weights_elsewhere, {}, "secret"),
-        (lambda model: None, {"classes": PETS}, "3 classes are named, but the graph scores 4"),
+        (
+            lambda model: None,
+            {"classes": PETS},
+            r"3 classes are named \(cat, dog, owl\), but the graph scores 4: its output is output0",
+        ),
         (lambda model: None, {"layout": "detr"}, r"the outputs are not of layout 'detr': output0 \(1, 8, "),
         (lambda model: None, {"features": "x"}, "features: the graph has no output 'x'"),
     ],

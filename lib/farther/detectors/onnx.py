@@ -1,11 +1,12 @@
-"""Detection graphs in ONNX, as Ultralytics, torchvision and transformers export them, run by ONNX Runtime."""
+"""Detection graphs in ONNX, as detectors' own packages export them, run by ONNX Runtime."""
 
 from __future__ import annotations
 
-import ast
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,100 +15,187 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from PIL import Image
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torchvision.ops import batched_nms, box_convert
+from torchvision.ops import batched_nms
 
 from farther.cores import count_cores
-from farther.detectors.base import BoxDetector, Count, Fraction, register
-from farther.detectors.networks.onnx_graph import Graph, Layout, shown
-from farther.detectors.networks.yolo import letterbox
+from farther.detectors.base import Count, Detector, Fraction, register
+from farther.detectors.networks.onnx_graph import Graph, external_files, shown
+from farther.detectors.networks.onnx_input import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    ONES,
+    ZEROS,
+    Canvas,
+    Channels,
+    Interpolation,
+    PixelRange,
+    Placement,
+    Preprocessing,
+    Resize,
+    place,
+)
+from farther.detectors.networks.onnx_layouts import (
+    STRIDE,
+    Candidates,
+    Layout,
+    LayoutName,
+    Reading,
+    RecognisedLayout,
+    recognise_layout,
+)
+from farther.detectors.networks.onnx_sidecar import Settings, read_sidecars, sidecars
 from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import inside, regular_file
 
-# isort: split
-from ultralytics.data.augment import LetterBox
-from ultralytics.utils.ops import scale_boxes
-
 Positive = Annotated[float, Field(gt=0)]
-#: Anchors that take part in the suppression, the best ones, as in Ultralytics.
+#: Candidates that take part in the suppression, the best ones, as in Ultralytics.
 CANDIDATES = 30_000
-#: Least and largest probability that becomes a logit: float32 tells none closer to 1 from it.
-LEAST, LARGEST = 2.0**-100, 1 - 2.0**-24
-#: Stride and size of Ultralytics' networks whose metadata do not say.
-STRIDE, SIZE = 32, 640
+#: Pixels of the longer side of YOLO's inputs that vary, where the metadata do not say.
+YOLO_SIZE = 640
+#: Shorter side of the input of Detectron2's graphs that varies.
+DETECTRON2_SIZE = 800
+#: Part of the names of the nodes of DEIMv2 whose backbone is DINOv3.
+DINOV3 = "dinov3"
 
 
 @plain_dataclass(frozen=True)
-class Found:
-    """N detections of one image, best first: boxes (N, 4) in pixels of the image, scores, labels, and their rows among
-    the A candidates; logits (N, K) and features (N, D) where the graph has them."""
+class PreparedImage:
+    """An image as the graph takes it.
+
+    Args:
+        pixels: float32 ndarray of shape (3, H', W').
+        placement: Where the image is in it.
+    """
+
+    pixels: np.ndarray
+    placement: Placement
+
+
+@plain_dataclass(frozen=True)
+class Detections:
+    """N detections of one image, best first.
+
+    Args:
+        boxes: float32 tensor of shape (N, 4), in pixels of the image.
+        scores: float32 tensor of shape (N,).
+        labels: int64 tensor of shape (N,).
+        rows: int64 tensor of shape (N,): their rows among the graph's candidates.
+        logits: float32 tensor of shape (N, K); None where the graph has none.
+    """
 
     boxes: Tensor
     scores: Tensor
     labels: Tensor
     rows: Tensor
-    logits: Tensor | None = None
+    logits: Tensor | None
 
 
 @register("onnx")
 @dataclass(config=STRICT, kw_only=True)
-class Onnx(BoxDetector):
+class Onnx(Detector):
     """A detection graph, one image at a time.
 
-    | layout | outputs | logits |
-    | --- | --- | --- |
-    | `yolo` | Ultralytics' raw head: (1, 4 + K, A), suppressed here as `predict` does | its scores' inverse sigmoid |
-    | `yolo_nms` | Ultralytics with suppression (`nms=True`) or without need of it: (1, N, 6) | none |
-    | `torchvision` | boxes (N, 4), labels (N,) with background 0, scores (N,) | none |
-    | `detr` | transformers: logits (1, Q, C), pred_boxes (1, Q, 4); a sigmoid, or with a column more than classes a
-      softmax with "no object" last | the graph's |
+    | layout | exported by | outputs | logits |
+    | --- | --- | --- | --- |
+    | `yolo` | Ultralytics | (1, 4 + K, A), suppressed here as `predict` does | inverse sigmoid of its scores |
+    | `yolo_nms` | Ultralytics with `nms=True`, or heads without need of it | (1, N, 6) | none |
+    | `yolov5` | YOLOv5, YOLOv7 with `--grid` | (1, A, 5 + K); score = objectness · class | of the class |
+    | `yolov7_nms` | YOLOv7 with `--grid --end2end --max-wh` | (N, 7) | none |
+    | `yolox` | YOLOX, with or without decoding | (1, A, 5 + K); score = objectness · class | of the class |
+    | `torchvision` | torchvision | boxes (N, 4), labels (N,) with background 0, scores (N,) | none |
+    | `detectron2` | Detectron2's tracing | boxes (N, 4), classes, scores, the image's size | none |
+    | `detr` | transformers | logits (1, Q, C), pred_boxes (1, Q, 4); a sigmoid, or with a column more
+      than classes a softmax with "no object" last | the graph's |
+    | `rfdetr` | RF-DETR | dets (1, Q, 4), labels (1, Q, C); a sigmoid, without a last column beyond
+      the classes | the graph's |
+    | `dfine` | D-FINE, DEIM, RT-DETR's own code | labels, boxes, scores (1, N); the input
+      orig_target_sizes | none |
+    | `mmdeploy` | MMDeploy | dets (1, N, 5), labels (1, N) | none |
 
-    The layout follows from names, shapes and metadata of the outputs. Classes and size come from Ultralytics' metadata;
-    other graphs say neither. Images are brought to the input's size: as Ultralytics does for its graphs (letterbox),
-    and stretched for `detr`; torchvision's graphs scale them themselves.
+    The layout follows from names, shapes and metadata of inputs and outputs. Images are prepared as
+    the exporter's own code does; sizes, mean and std of transformers' `preprocessor_config.json` and
+    MMDeploy's `pipeline.json` beside the graph are used, and a graph that begins with a normalisation,
+    or takes 8-bit pixels, is given pixels without. The parameters override each of these. A probability that
+    float32 rounds to 1 has the logit of 1 − 2⁻²⁴, 16.6.
 
-    A probability that float32 rounds to 1 has the logit of 1 − 2⁻²⁴, 16.6. The graph is data: operators that ONNX
-    Runtime does not have, and files of weights outside of its folder, are refused.
+    The graph is data: operators that ONNX Runtime does not have, and files of weights outside of its
+    folder, are refused.
 
     Args:
-        nms_iou: See `BoxDetector`; the default is that of `predict`. For `yolo` only.
+        score_threshold: Detections below this score are discarded. Keep it low: the operating
+            threshold is applied later.
+        max_detections: Largest number of detections per image; the best are kept.
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is
+            kept. None is that of the exporter's own code: 0.7 for `yolo`, 0.45 for `yolov5`, 0.65 for
+            `yolox`, and no suppression for the others.
         layout: See above; None recognises it.
         classes: Names of the classes, in the graph's order, without a background.
-        size: Pixels of the longer side (`yolo`), or of both sides (`detr`), for graphs whose input varies.
-        mean, std: Subtracted from, and divided by, after pixels were brought to 0 to 1; for `detr`. RT-DETR has none,
-            DETR those of ImageNet.
-        features: Name of an output with a vector per candidate (anchor or query), of shape (1, A, D) or (1, D, A).
+        size: Pixels of the input of graphs that take several: its longer side, or height and width;
+            for `detectron2` the shorter side.
+        resize: "letterbox" keeps the shape and pads both sides, "letterbox_corner" pads right and
+            below, "shortest_edge" keeps the shape without padding, "stretch" scales both sides,
+            "none" leaves the image. None is as the exporter's own code does.
+        interpolation: "opencv", "pillow" (antialiased) or "torch"; all bilinear.
+        padding: Value of padded pixels, between 0 and 255.
+        channels: "rgb" or "bgr".
+        pixel_range: Largest value of a pixel: 1 or 255.
+        mean, std: Subtracted from, and divided by, pixels between 0 and `pixel_range`, in the order
+            of `channels`.
+        features: Name of an output with a vector per candidate (anchor or query), of shape (1, A, D)
+            or (1, D, A).
 
     Raises:
         DataError: the file is damaged, or its outputs are of no layout; says what they are.
     """
 
-    nms_iou: Fraction = 0.7
-    layout: Layout | None = None
+    score_threshold: Fraction = 0.05
+    max_detections: Count = 100
+    nms_iou: Fraction | None = None
+    layout: LayoutName | None = None
     classes: tuple[str, ...] | None = None
-    size: Count | None = None
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    std: tuple[Positive, Positive, Positive] = (1.0, 1.0, 1.0)
+    size: Count | tuple[Count, Count] | None = None
+    resize: Resize | None = None
+    interpolation: Interpolation | None = None
+    padding: Annotated[int, Field(ge=0, le=255)] | None = None
+    channels: Channels | None = None
+    pixel_range: PixelRange | None = None
+    mean: tuple[float, float, float] | None = None
+    std: tuple[Positive, Positive, Positive] | None = None
     features: str | None = None
 
     @cached_property
     def network(self) -> onnxruntime.InferenceSession:
         """ONNX Runtime's session; see `Detector.network`."""
+        self._weight_files()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = count_cores(), 3
+        options.intra_op_num_threads = count_cores()
+        options.log_severity_level = 3
         try:
             return onnxruntime.InferenceSession(self.weights, options, providers=self._providers())
         except Exception as error:  # ONNX Runtime's own types
-            raise DataError(f"ONNX Runtime refuses the graph: {first_line(error)}", file=self.weights) from None
+            raise DataError(self._refusal(error), file=self.weights) from None
+
+    def _refusal(self, error: Exception) -> str:
+        """Message for a graph that ONNX Runtime does not open."""
+        unknown = self.graph.unknown_operators
+        if not unknown:
+            return f"ONNX Runtime refuses the graph: {first_line(error)}"
+        return (
+            f"the graph has operators that ONNX Runtime does not have: {', '.join(unknown)}. They are "
+            "of the program that it was exported for, such as TensorRT: export it for ONNX Runtime, "
+            "without NMS or with that of ONNX (MMDeploy: a configuration *_onnxruntime_*)"
+        )
 
     def _providers(self) -> list[str]:
-        wants_gpu = self.device != "cpu" and "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-        return ["CUDAExecutionProvider", "CPUExecutionProvider"] if wants_gpu else ["CPUExecutionProvider"]
+        available = onnxruntime.get_available_providers()
+        if self.device != "cpu" and "CUDAExecutionProvider" in available:
+            return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+        return ["CPUExecutionProvider"]
 
     def runs_on_cpu(self) -> bool:
         """See `Detector.runs_on_cpu`."""
@@ -118,83 +206,175 @@ class Onnx(BoxDetector):
         """The graph without weights that lie in other files."""
         file = regular_file(self.weights, "the checkpoint does not exist")
         try:
-            return onnx.load_model(file, load_external_data=False)
+            model = onnx.load_model(file, load_external_data=False)
         except Exception as error:  # protobuf's own types
-            raise DataError(f"not an ONNX graph, or a damaged one: {first_line(error)}", file=file) from None
+            problem = f"not an ONNX graph, or a damaged one: {first_line(error)}"
+            raise DataError(f"{problem}. Copy or export it again", file=file) from None
+        if not model.graph.node:
+            raise DataError("not an ONNX graph, or an empty one: it has no operators", file=file)
+        return model
 
     def content(self) -> tuple[Path, ...]:
-        """The graph, and the files beside it that hold its weights."""
-        named = {
-            entry.value
-            for tensor in self._model.graph.initializer
-            for entry in tensor.external_data
-            if entry.key == "location"
-        }
-        return (self.weights, *(regular_file(inside(self.weights.parent, name)) for name in sorted(named)))
+        """The graph, the files beside it that hold its weights, and its exporter's settings.
+
+        Raises:
+            DataError: a file of weights is absent.
+        """
+        beside = sidecars(self.weights, self._layout.name)
+        return (self.weights, *self._weight_files(), *beside)
+
+    def _weight_files(self) -> list[Path]:
+        """The files beside the graph that hold its weights.
+
+        Raises:
+            DataError: one is absent.
+        """
+        files = []
+        problem = f"does not exist, but {self.weights.name} has its weights there: copy it beside the graph"
+        for name in external_files(self._model):
+            file = inside(self.weights.parent, name)
+            files.append(regular_file(file, problem))
+        return files
+
+    def files(self) -> tuple[Path, ...]:
+        """See `Detector.files`."""
+        return self.content()
 
     @cached_property
     def graph(self) -> Graph:
-        """Its input and outputs; errors as in `Graph.of`."""
+        """Its inputs and outputs; errors as in `Graph.of`."""
         return Graph.of(self._model, self.weights)
 
     @cached_property
-    def _outputs(self) -> dict[str, str]:
-        """Names of the outputs by what they hold, and the layout; errors as in `Graph.named`."""
+    def _recognised(self) -> RecognisedLayout:
+        """The layout of the outputs; errors as in `recognise_layout`."""
         if self.features is not None and self.features not in self.graph.outputs:
-            raise ParameterError(
-                f"features: the graph has no output {self.features!r}, but {', '.join(self.graph.outputs)}"
-            )
-        return self.graph.named(self.layout, self.features)
+            outputs = ", ".join(self.graph.outputs)
+            raise ParameterError(f"features: the graph has no output {self.features!r}, but {outputs}")
+        try:
+            return recognise_layout(self.graph, self.layout, self.features)
+        except DataError:
+            sides = [side for port in self.graph.outputs.values() for side in port.shape[1:]]
+            if None not in sides and all(port.shape for port in self.graph.outputs.values()):
+                raise
+        return recognise_layout(self._measured, self.layout, self.features)
+
+    @cached_property
+    def _measured(self) -> Graph:
+        """The graph with the sides that its outputs have for a black image.
+
+        Raises:
+            DataError: ONNX Runtime refuses the graph, or the image.
+        """
+        size = self.size or YOLO_SIZE
+        height, width = (size, size) if isinstance(size, int) else size
+        fixed_height, fixed_width = self.graph.size
+        canvas = (fixed_height or height, fixed_width or width)
+        placement = Placement(canvas, canvas, (1.0, 1.0))
+        answer = self._run(PreparedImage(np.zeros((3, *canvas), dtype=np.float32), placement))
+        return self.graph.measured(canvas, {name: value.shape for name, value in answer.items()})
+
+    @property
+    def _layout(self) -> Layout:
+        return self._recognised.layout
+
+    @cached_property
+    def _settings(self) -> Settings:
+        """What the files beside the graph say; errors as in `read_sidecars`."""
+        return read_sidecars(self.weights, self._layout.name, self._layout.preprocessing)
 
     @cached_property
     def known_classes(self) -> tuple[str, ...]:
-        """The classes: the parameter, or those of Ultralytics' metadata.
+        """The classes: the parameter, or those of the metadata or of the files beside the graph.
 
         Raises:
-            ParameterError: neither has them.
+            ParameterError: none has them.
+            DataError: the graph is of another task than detection.
+        """
+        names = self._names()
+        if names is None:
+            raise ParameterError(
+                f"detector {self.name!r}: parameter 'classes': the graph does not name its classes: "
+                "list them in its order, without a background"
+            )
+        return names
+
+    def _names(self) -> tuple[str, ...] | None:
+        """Names of the classes; None where nothing gives them.
+
+        Raises:
             DataError: the graph is of another task than detection.
         """
         task = self.graph.metadata.get("task", "detect")
         if task != "detect":
             raise DataError(f"a graph for {shorten(task)}, not for detection", file=self.weights)
-        if self.classes is not None:
-            return self.classes
-        try:
-            names = ast.literal_eval(self.graph.metadata.get("names", "")[:1_000_000])
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            names = None
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            problem = "the graph does not name its classes: list them in its order, without a background"
-            raise ParameterError(f"detector {self.name!r}: parameter 'classes': {problem}")
-        return tuple(names[key] for key in sorted(names))
+        return self.classes or self.graph.names or self._settings.classes
 
-    @cached_property
-    def _trained_size(self) -> int:
-        """Pixels of the longer side by Ultralytics' metadata ("[640, 640]")."""
-        return max(map(int, re.findall(r"\d{1,5}", self.graph.metadata.get("imgsz", ""))), default=SIZE)
+    @property
+    def names_classes(self) -> bool:
+        """Whether the classes are known; errors as in `known_classes`."""
+        return self._names() is not None
+
+    @property
+    def lacks_size(self) -> bool:
+        """Whether the input varies, and nothing gives its size."""
+        if self.graph.fixed_size is not None or self._resize == "none":
+            return False
+        return self._given_size() is None
 
     @cached_property
     def columns(self) -> int | None:
-        """Columns of the logits: classes, and "no object" where there is one; None for graphs that give no logits."""
-        outputs = self._outputs
-        if outputs["layout"] not in ("yolo", "detr"):
+        """Columns of the logits: classes, and "no object" where there is one.
+
+        None for graphs that give no logits.
+
+        Raises:
+            DataError: the graph has another number of columns than classes are named.
+        """
+        layout = self._layout
+        if not layout.has_logits:
             return None
-        shape = self.graph.outputs[outputs.get("logits", outputs["main"])]
-        count = shape[-1] if outputs["layout"] == "detr" else None if shape[1] is None else shape[1] - 4
-        expected = (len(self.known_classes),) + ((len(self.known_classes) + 1,) if outputs["layout"] == "detr" else ())
+        roles = self._recognised.roles
+        name = roles.get("logits", roles["boxes"])
+        port = self.graph.outputs[name]
+        count = layout.columns(port)
+        if count is None:
+            port = self._measured.outputs[name]
+            count = layout.columns(port)
+        classes = len(self.known_classes)
+        expected = [classes]
+        if layout.name in ("detr", "rfdetr"):
+            expected.append(classes + 1)
         if count is not None and count not in expected:
-            problem = f"{len(self.known_classes)} classes are named, but the graph scores {count}"
-            raise DataError(problem, file=self.weights, field="classes")
-        return count or expected[0]
+            names = ", ".join(self.known_classes[:5])
+            raise DataError(
+                f"{classes} classes are named ({names}{', …' if classes > 5 else ''}), but the graph "
+                f"scores {count}: its output is {port}. List them with the parameter 'classes', in "
+                "the graph's order",
+                file=self.weights,
+                field="classes",
+            )
+        return classes if layout.name == "rfdetr" else count
+
+    @property
+    def _has_no_object(self) -> bool:
+        """Whether the last column of the logits is "no object", with a softmax."""
+        return self.columns is not None and self.columns > len(self.known_classes)
 
     @cached_property
     def _header(self) -> Header:
-        classes, columns = self.known_classes, self.columns
-        softmax = columns is not None and columns > len(classes)
+        classes = self.known_classes
+        if not self._has_no_object:
+            return Header(
+                classes=classes,
+                activation="sigmoid",
+                score_threshold=self.score_threshold,
+                detector=self.identity,
+            )
         return Header(
-            classes=(*classes, "no object") if softmax else classes,
-            background_index=len(classes) if softmax else None,
-            activation="softmax" if softmax else "sigmoid",
+            classes=(*classes, "no object"),
+            background_index=len(classes),
+            activation="softmax",
             score_threshold=self.score_threshold,
             detector=self.identity,
         )
@@ -203,135 +383,291 @@ class Onnx(BoxDetector):
         """See `Detector.header`."""
         return self._header
 
-    def prepare(self, image: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-        """The image as the graph takes it, float32 of shape (3, H, W), and its height and width before."""
-        layout, size = self._outputs["layout"], self.graph.size
-        if layout.startswith("yolo"):
-            stride = int(self.graph.metadata.get("stride", STRIDE))
-            if size is None:
-                pixels = letterbox(image, self.size or self._trained_size, stride).pixels
-            else:
-                pixels = LetterBox(size, auto=False, stride=stride)(image=image)
-            made = pixels.transpose(2, 0, 1).astype(np.float32) / 255
-            return np.ascontiguousarray(made), image.shape[:2]
-        if layout == "detr" and size is None:
-            if self.size is None:
-                raise ParameterError(f"detector {self.name!r}: the graph's input varies: give its 'size' in pixels")
-            size = (self.size, self.size)
-        scaled = (
-            image if size is None else np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR))
-        )
-        mean, std = (np.array(of, dtype=np.float32) for of in (self.mean, self.std))
-        made = (scaled.astype(np.float32) / 255 - mean) / std
-        return np.ascontiguousarray(made.transpose(2, 0, 1)), image.shape[:2]
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """How images become the input: the exporter's way, with what the graph and the parameters say.
+
+        Raises:
+            ParameterError: a mean is outside of the pixels' range.
+        """
+        preprocessing = self._settings.preprocessing
+        is_default = preprocessing == self._layout.preprocessing
+        if is_default and self._is_normalised_as_imagenet():
+            preprocessing = replace(preprocessing, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+        preprocessing = replace(preprocessing, resize=self._resize)
+        if self.graph.image.type == "uint8":
+            preprocessing = replace(preprocessing, pixel_range=255, mean=ZEROS, std=ONES)
+        elif self.graph.normalises is not None:
+            pixel_range = self.graph.normalises
+            preprocessing = replace(preprocessing, pixel_range=pixel_range, mean=ZEROS, std=ONES)
+        if "stride" in self.graph.metadata and preprocessing.divisor is not None:
+            stride = re.match(r"\d{1,4}", self.graph.metadata["stride"])
+            if stride is not None and int(stride[0]) > 0:
+                preprocessing = replace(preprocessing, divisor=int(stride[0]))
+        return self._overridden(preprocessing)
+
+    @property
+    def _resize(self) -> Resize:
+        """How images are resized: the parameter, or the exporter's way for an input that is fixed or varies."""
+        if self.resize is not None:
+            return self.resize
+        if self.graph.fixed_size is None:
+            if self._layout.name == "torchvision":
+                return "none"
+            if self._layout.name == "detectron2":
+                return "shortest_edge"
+        elif self._settings.preprocessing.resize == "shortest_edge":
+            return "stretch"
+        return self._settings.preprocessing.resize
+
+    def _overridden(self, preprocessing: Preprocessing) -> Preprocessing:
+        """The preprocessing with the parameters that are given.
+
+        Raises:
+            ParameterError: a mean is outside of the pixels' range.
+        """
+        given = {}
+        names = ("interpolation", "padding", "channels", "pixel_range", "mean", "std")
+        for name in names:
+            value = getattr(self, name)
+            if value is not None:
+                given[name] = value
+        if self.pixel_range not in (None, preprocessing.pixel_range):
+            # Mean and std of the exporter are of the other range.
+            factor = self.pixel_range / preprocessing.pixel_range
+            given.setdefault("mean", tuple(value * factor for value in preprocessing.mean))
+            given.setdefault("std", tuple(value * factor for value in preprocessing.std))
+        preprocessing = replace(preprocessing, **given)
+        largest = max(abs(value) for value in preprocessing.mean)
+        if self.mean is not None and largest > preprocessing.pixel_range + 2:
+            raise ParameterError(
+                f"detector {self.name!r}: parameter 'mean': {largest:g} is of pixels between 0 and "
+                "255, but the graph is given pixels between 0 and 1: add pixel_range: 255"
+            )
+        return preprocessing
+
+    def _is_normalised_as_imagenet(self) -> bool:
+        """Whether networks of this kind are given pixels with ImageNet's mean and std.
+
+        These are transformers' DETRs with "no object", and DEIMv2 on DINOv3. RT-DETR and D-FINE are
+        given pixels between 0 and 1.
+        """
+        if self._layout.name == "detr":
+            return self._has_no_object
+        if self._layout.name == "dfine":
+            return DINOV3 in self.graph.modules
+        return False
+
+    @cached_property
+    def _canvas(self) -> Canvas | None:
+        """Size of the input; None where images are left as they are.
+
+        Raises:
+            ParameterError: the input varies, and nothing gives its size.
+        """
+        if self.preprocessing.resize == "none":
+            return None
+        fixed = self.graph.fixed_size
+        if fixed is not None:
+            return Canvas(*fixed)
+        height, width = self._varying_size()
+        fixed_height, fixed_width = self.graph.size
+        return Canvas(fixed_height or height, fixed_width or width, varies=True)
+
+    def _varying_size(self) -> tuple[int, int]:
+        """Height and width of an input that varies; errors as in `_canvas`."""
+        size = self._given_size()
+        if size is None:
+            raise ParameterError(f"detector {self.name!r}: the graph's input varies: give its 'size' in pixels")
+        if isinstance(size, int):
+            size = (size, size)
+        height, width = size
+        divisor = self.preprocessing.divisor
+        if self.preprocessing.resize == "letterbox" and divisor is not None:
+            height = math.ceil(height / divisor) * divisor
+            width = math.ceil(width / divisor) * divisor
+        return height, width
+
+    def _given_size(self) -> int | tuple[int, int] | None:
+        """Size of an input that varies: the parameter, or what files, metadata or the layout say; None without."""
+        size = self.size or self._settings.size
+        if size is None and self._layout.name.startswith("yolo"):
+            return self._trained_size
+        if size is None and self._layout.name == "detectron2":
+            return DETECTRON2_SIZE
+        return size
+
+    @property
+    def _trained_size(self) -> int:
+        """Pixels of the longer side by Ultralytics' metadata ("[640, 640]")."""
+        sides = re.findall(r"\d{1,5}", self.graph.metadata.get("imgsz", ""))
+        return max((int(side) for side in sides), default=YOLO_SIZE)
+
+    def prepare(self, image: np.ndarray) -> PreparedImage:
+        """The image as the graph takes it."""
+        pixels, placement = place(image, self.preprocessing, self._canvas)
+        return PreparedImage(pixels, placement)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        names, found, vectors = self._outputs, [], []
-        for pixels, size in prepared:
-            answer = self._run(pixels)
-            one = LAYOUTS[names["layout"]](self, answer, pixels.shape[1:], size)
-            found.append(one)
-            if self.features is not None and (self.computed is None or "features" in self.computed):
-                of_image = answer[self.features][0]
-                rows = one.rows.numpy()
-                vectors.append(of_image[rows] if self._is_by_row(of_image, answer) else of_image[:, rows].T)
+        stored_columns = self.columns
+        detections_by_image = []
+        features = []
+        for image in prepared:
+            answer = self._run(image)
+            detections = self._detections(answer, image.placement)
+            detections_by_image.append(detections)
+            if self.features is not None and self._stores_features():
+                features.append(self._features_of(answer, detections.rows.numpy()))
+        counts = [len(detections.scores) for detections in detections_by_image]
+        boxes = torch.cat([detections.boxes for detections in detections_by_image])
+        scores = torch.cat([detections.scores for detections in detections_by_image])
+        labels = torch.cat([detections.labels for detections in detections_by_image])
         columns: dict[str, Any] = {
-            "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.scores) for one in found]),
-            "region_id": np.arange(sum(len(one.scores) for one in found)),
-            "box": torch.cat([one.boxes for one in found]).numpy(),
-            "score": torch.cat([one.scores for one in found]).numpy(),
-            "label": torch.cat([one.labels for one in found]).numpy().astype(np.int16),
+            "image_id": np.repeat(np.array(image_ids, dtype=object), counts),
+            "region_id": np.arange(sum(counts)),
+            "box": boxes.numpy(),
+            "score": scores.numpy(),
+            "label": labels.numpy().astype(np.int16),
         }
-        if self.columns is not None:
-            columns["logits"] = torch.cat([one.logits for one in found if one.logits is not None]).numpy()
-        if vectors:
-            columns["features"] = np.concatenate(vectors).astype(self.features_dtype)
+        if stored_columns is not None:
+            logits = [detections.logits for detections in detections_by_image if detections.logits is not None]
+            columns["logits"] = torch.cat(logits).numpy()
+        if features:
+            columns["features"] = np.concatenate(features).astype(self.features_dtype)
         return Regions(header=self._header, **columns)
 
-    def _run(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+    def _stores_features(self) -> bool:
+        return self.computed is None or "features" in self.computed
+
+    def _inputs(self, image: PreparedImage) -> dict[str, np.ndarray]:
+        """The inputs of the graph for one image."""
+        graph = self.graph
+        pixels = image.pixels
+        if graph.is_channels_last:
+            pixels = pixels.transpose(1, 2, 0)
+        if graph.image.type == "uint8":
+            pixels = np.rint(pixels)
+        pixels = np.ascontiguousarray(pixels, dtype=graph.image.type)
+        inputs = {graph.image.name: pixels if graph.is_list else pixels[None]}
+        if graph.sizes is not None:
+            height, width = image.placement.image
+            sizes = np.array([[width, height]], dtype=graph.sizes.type)
+            inputs[graph.sizes.name] = sizes
+        if graph.mask is not None:
+            sides = image.pixels.shape[1:]
+            inputs[graph.mask.name] = np.ones((1, *sides), dtype=graph.mask.type)
+        return inputs
+
+    def _run(self, image: PreparedImage) -> dict[str, np.ndarray]:
         """The outputs for one image, finite."""
+        network = self.network
+        inputs = self._inputs(image)
         try:
-            values = self.network.run(None, {self.graph.input: pixels if self.graph.is_list else pixels[None]})
+            values = network.run(None, inputs)
         except Exception as error:  # ONNX Runtime's own types
-            raise DataError(f"ONNX Runtime cannot run the graph: {first_line(error)}", file=self.weights) from None
+            sides = shown(image.pixels.shape)
+            advice = ""
+            if self.graph.fixed_size is None:
+                advice = (
+                    f". The input {self.graph.image} says that its sides vary, but {sides} was "
+                    "refused: give the parameter 'size' that it was exported with (or a multiple of "
+                    f"{STRIDE}), and 'resize: stretch' if it takes squares only"
+                )
+            raise DataError(
+                f"ONNX Runtime cannot run the graph: {first_line(error)}{advice}", file=self.weights
+            ) from None
         answer = dict(zip(self.graph.outputs, values, strict=True))
-        if not all(np.isfinite(value).all() for value in answer.values()):
-            raise DataError("the graph gives numbers that are not finite: its weights are damaged", file=self.weights)
+        for name, value in answer.items():
+            if not np.isfinite(value).all():
+                raise DataError(
+                    f"the output {name} has numbers that are not finite: the graph's weights are damaged",
+                    file=self.weights,
+                )
         return answer
 
-    def _is_by_row(self, vectors: np.ndarray, answer: Mapping[str, np.ndarray]) -> bool:
-        """Whether an output of vectors has one row, not one column, per candidate."""
-        main = answer[self._outputs["main"]][0]
-        candidates = main.shape[1] if self._outputs["layout"] == "yolo" else main.shape[0]
+    def _detections(self, answer: Mapping[str, np.ndarray], placement: Placement) -> Detections:
+        """Detections above the threshold, after NMS, the best first.
+
+        Raises:
+            DataError: a label is none of the classes, or the outputs are not as the layout says.
+        """
+        reading = Reading(
+            roles=self._recognised.roles,
+            classes=len(self.known_classes),
+            canvas=placement.canvas,
+            decodes="Exp" in self.graph.operators,
+        )
+        try:
+            candidates = self._layout.read(answer, reading)
+        except DataError as error:
+            raise error.within(self.weights) from None
+        except (IndexError, RuntimeError) as error:
+            shapes = {name: shown(value.shape) for name, value in answer.items()}
+            outputs = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise DataError(
+                f"the outputs {outputs} are not those of layout {self._layout.name!r} ({first_line(error)})",
+                file=self.weights,
+            ) from None
+        rows = self._selected(candidates)
+        self._check_labels(candidates.labels[rows])
+        boxes = candidates.boxes[rows]
+        if candidates.frame == "input":
+            boxes = placement.to_image(boxes)
+        elif candidates.frame == "fraction":
+            boxes = placement.of_fractions(boxes)
+        if self._layout.clips:
+            boxes = placement.clipped(boxes)
+        # Heads without exp() may give sides below 0: such a box is an empty one, which matches nothing.
+        boxes = torch.cat([boxes[:, :2], torch.maximum(boxes[:, :2], boxes[:, 2:])], dim=1)
+        graph_rows = candidates.rows[rows]
+        return Detections(
+            boxes,
+            candidates.scores[rows],
+            candidates.labels[rows],
+            graph_rows,
+            candidates.logits_of(graph_rows),
+        )
+
+    def _selected(self, candidates: Candidates) -> Tensor:
+        """Indices of the candidates above the threshold and after NMS, the best first."""
+        scores = candidates.scores
+        rows = torch.nonzero(scores > self.score_threshold)[:, 0]
+        order = torch.argsort(scores[rows], descending=True, stable=True)
+        rows = rows[order[:CANDIDATES]]
+        iou = self._layout.nms_iou if self.nms_iou is None else self.nms_iou
+        if iou is not None:
+            kept = batched_nms(candidates.boxes[rows], scores[rows], candidates.labels[rows], iou)
+            rows = rows[kept]
+        return rows[: self.max_detections]
+
+    def _check_labels(self, labels: Tensor) -> None:
+        """Refuses labels that are none of the classes."""
+        count = len(self.known_classes)
+        wrong = labels[(labels < 0) | (labels >= count)]
+        if len(wrong) > 0:
+            number = int(wrong[0])
+            raise DataError(
+                f"the graph gives class {number}, but {count} classes are named, 0 to {count - 1}: "
+                "list all of them with the parameter 'classes', in the graph's order",
+                file=self.weights,
+                field="classes",
+            )
+
+    def _features_of(self, answer: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """Vectors (N, D) of candidates.
+
+        Raises:
+            DataError: the output has not one vector per candidate.
+        """
+        vectors = answer[str(self.features)][0]
+        boxes = answer[self._recognised.roles["boxes"]]
+        if boxes.ndim == 3:
+            boxes = boxes[0]
+        candidates = boxes.shape[1] if self._layout.name == "yolo" else boxes.shape[0]
         if candidates not in vectors.shape:
             problem = f"{shown(vectors.shape)} has no side of the {candidates} candidates"
             raise DataError(problem, file=self.weights, field=str(self.features))
-        return vectors.shape[0] == candidates
-
-    def best(self, boxes: Tensor, scores: Tensor, labels: Tensor, rows: Tensor) -> Found:
-        """Detections above the threshold, the best first, at most `max_detections`."""
-        kept = torch.argsort(scores, descending=True, stable=True)
-        kept = kept[scores[kept] > self.score_threshold][: self.max_detections]
-        return Found(boxes[kept], scores[kept], labels[kept], rows[kept])
-
-
-def _of_yolo(adapter: Onnx, answer: Mapping[str, np.ndarray], shown: tuple[int, int], size: tuple[int, int]) -> Found:
-    """Ultralytics' raw head: centre, size and class probabilities of each anchor."""
-    decoded = torch.from_numpy(answer[adapter._outputs["main"]][0]).float().T
-    probabilities = decoded[:, 4:]
-    scores, labels = probabilities.max(dim=1)
-    rows = torch.nonzero(scores > adapter.score_threshold)[:, 0]
-    rows = rows[torch.argsort(scores[rows], descending=True, stable=True)[:CANDIDATES]]
-    boxes = box_convert(decoded[rows, :4], "cxcywh", "xyxy")
-    kept = batched_nms(boxes, scores[rows], labels[rows], adapter.nms_iou)[: adapter.max_detections]
-    rows = rows[kept]
-    given = scale_boxes(shown, boxes[kept], size)
-    clipped = probabilities[rows].double().clamp(LEAST, LARGEST)
-    return Found(given, scores[rows], labels[rows], rows, torch.logit(clipped).float())
-
-
-def _of_yolo_nms(
-    adapter: Onnx, answer: Mapping[str, np.ndarray], shown: tuple[int, int], size: tuple[int, int]
-) -> Found:
-    """Ultralytics with suppression: corners, score and class of each detection."""
-    found = torch.from_numpy(answer[adapter._outputs["main"]][0]).float()
-    given = scale_boxes(shown, found[:, :4].clone(), size)
-    return adapter.best(given, found[:, 4], found[:, 5].long(), torch.arange(len(found)))
-
-
-def _of_torchvision(
-    adapter: Onnx, answer: Mapping[str, np.ndarray], shown: tuple[int, int], size: tuple[int, int]
-) -> Found:
-    """torchvision's detectors: boxes in pixels of the input, labels from 1."""
-    names = adapter._outputs
-    boxes, scores = (torch.from_numpy(answer[names[name]]).float() for name in ("main", "scores"))
-    scale = torch.tensor([size[1] / shown[1], size[0] / shown[0]] * 2)
-    labels = torch.from_numpy(answer[names["labels"]]).long() - 1
-    return adapter.best(boxes * scale, scores, labels, torch.arange(len(boxes)))
-
-
-def _of_detr(adapter: Onnx, answer: Mapping[str, np.ndarray], shown: tuple[int, int], size: tuple[int, int]) -> Found:
-    """Detection transformers: logits, and boxes in fractions of the image, of each query."""
-    names = adapter._outputs
-    logits, boxes = (torch.from_numpy(answer[names[name]][0]).float() for name in ("logits", "main"))
-    classes = len(adapter.known_classes)
-    probabilities = logits.softmax(dim=1)[:, :classes] if logits.shape[1] > classes else logits.sigmoid()
-    given = box_convert(boxes, "cxcywh", "xyxy") * torch.tensor([size[1], size[0]] * 2)
-    if logits.shape[1] > classes:  # one class per query, as DETR's processor does
-        scores, labels = probabilities.max(dim=1)
-        rows = torch.arange(len(logits))
-    else:
-        scores, rows = probabilities.flatten(), torch.arange(len(logits)).repeat_interleave(classes)
-        labels = torch.arange(classes).repeat(len(logits))
-    found = adapter.best(given[rows], scores, labels, rows)
-    return Found(found.boxes, found.scores, found.labels, found.rows, logits[found.rows])
-
-
-#: Detections of an image by layout, from the outputs, the shape of the input, and that of the image.
-LAYOUTS: dict[str, Callable[..., Found]] = {
-    "torchvision": _of_torchvision,
-    "detr": _of_detr,
-    "yolo_nms": _of_yolo_nms,
-    "yolo": _of_yolo,
-}
+        if vectors.shape[0] == candidates:
+            return vectors[rows]
+        return vectors[:, rows].T

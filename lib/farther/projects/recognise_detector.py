@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
+import numpy as np
+
 from farther import detectors
 from farther.detectors import Detector
 from farther.detectors.networks.weights import read_weights
-from farther.errors import DataError, FartherError, ParameterError, shorten
+from farther.errors import DataError, FartherError, shorten
 from farther.extras import missing
 from farther.monitor.bundle import Bundle
 from farther.projects.proposals import Lookup
@@ -33,6 +35,8 @@ ENDINGS = {
     "RfDetrForInstanceSegmentation": "detr",
     "ForImageClassification": "transformers_classifier",
 }
+#: Shape of an image that tells whether a network runs.
+BLACK = (480, 640, 3)
 #: What is assumed of a file without names of classes.
 UNNAMED = "it names no classes: assumed to be the ID dataset's, in its order"
 COMPARED = f"{UNNAMED} (farther doctor compares)"
@@ -208,19 +212,40 @@ def _of_rfdetr(path: Path, dataset: Dataset) -> dict[str, Any] | None:
 
 
 def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """The entry of an ONNX graph, with the ID dataset's classes if it names none, and what was assumed.
+    """The entry of an ONNX graph, and what was assumed: the ID dataset's classes, and a size, where it says neither.
+
+    It detects objects in one image, so that a graph that cannot run is refused here.
 
     Raises:
         ModuleNotFoundError: ONNX Runtime is not installed.
-        DataError: it is of no layout that is known, or has another number of classes.
+        DataError: it is of no layout that is known, has another number of classes, or does not run.
     """
+    from farther.detectors.onnx import YOLO_SIZE, Onnx
+
+    params: dict[str, Any] = {}
+    assumed = []
+    detector = Onnx(weights=path)
+    if not detector.names_classes:
+        params["classes"] = dataset.categories
+        assumed.append(COMPARED)
+    if detector.lacks_size:
+        params["size"] = YOLO_SIZE
+        assumed.append(f"its input varies: images are given {YOLO_SIZE} pixels (parameter size)")
     entry: dict[str, Any] = {"adapter": "onnx", "weights": str(path)}
+    if params:
+        entry["params"] = params
     try:
-        _ = detectors.of_entry(entry).known_classes
-    except ParameterError:
-        entry["params"] = {"classes": dataset.categories}
-        return entry, COMPARED
-    return entry, ""
+        detectors.of_entry(entry).detect(np.zeros(BLACK, dtype=np.uint8))
+    except DataError as error:
+        if error.field != "classes" or "classes" not in params:
+            raise
+        problem = (
+            f"the graph names no classes, and they cannot be the ID dataset's: {error.problem}. Make the project with "
+            "another detector, then write {adapter: onnx, weights: …, params: {classes: […]}} into section "
+            "'detectors' of params.yaml"
+        )
+        raise DataError(problem, file=path) from None
+    return entry, "; ".join(assumed)
 
 
 #: Folders of one detector, by a file in them.
