@@ -18,9 +18,10 @@ from torchvision.models.detection.ssd import SSD
 from torchvision.models.detection.ssdlite import SSDLiteHead, _mobilenet_extractor
 
 from farther.detectors.networks.architectures import MOBILE, MOBILE_320
-from farther.detectors.networks.weights import numbered, other_shapes, refuse_misfit
+from farther.detectors.networks.weights import other_shapes, refuse_misfit
 from farther.errors import DataError
 from farther.tables.files import open_binary
+from farther.tables.header import numbered
 
 #: Names of the weights that Mask R-CNN and Keypoint R-CNN have besides those of their boxes.
 MASK_BRANCH = ("roi_heads.mask_head.", "roi_heads.mask_predictor.")
