@@ -86,22 +86,22 @@ def find_labels(root: Path, images: Sequence[str], folders: Iterable[str]) -> La
         folders: Folders of images that are read as a whole, within the root.
     """
     present = _text_files(root, images, folders)
-    found = LabelFiles()
+    label_files = LabelFiles()
     lacking: list[str] = []
     for image in images:
         expected = label_file_of(image)
         if expected in present:
-            found.by_image[image] = expected
+            label_files.by_image[image] = expected
         else:
             lacking.append(image)
-    unused = present - set(found.by_image.values())
-    found.other_names = _add_other_names(found.by_image, lacking, unused)
-    found.without = [image for image in lacking if image not in found.by_image]
-    unused -= set(found.by_image.values())
+    unused = present - set(label_files.by_image.values())
+    label_files.other_names = _add_other_names(label_files.by_image, lacking, unused)
+    label_files.without = [image for image in lacking if image not in label_files.by_image]
+    unused -= set(label_files.by_image.values())
     unused -= _have_images(root, unused)
-    found.unmatched = [name for name in sorted(unused) if is_label_file(root / name)]
-    found.beside = [name for name in _beside(found.without) if is_label_file(root / name)]
-    return found
+    label_files.unmatched = [name for name in sorted(unused) if is_label_file(root / name)]
+    label_files.beside = [name for name in _beside(label_files.without) if is_label_file(root / name)]
+    return label_files
 
 
 def is_label_file(path: Path) -> bool:
