@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import warnings
@@ -59,7 +60,7 @@ EXPORTED = {
 }
 
 
-def small(kind: type, **_: Any) -> torch.nn.Module:
+def small(kind: type) -> torch.nn.Module:
     """RetinaNet or FCOS with strides 8 to 32 and few channels."""
     pyramid = CompactPyramid((8, 8, 16, 16, 16), (1, 1, 1, 1), 32)
     sizes = ((8,), (16,), (32,)) if kind is FCOS else ((8, 12, 16), (16, 24, 32), (32, 48, 64))
@@ -88,8 +89,9 @@ def weights_of(kind: str, folder: Path, monkeypatch) -> str:
     """The checkpoint of an adapter's smallest network here."""
     if kind not in ("retinanet", "fcos"):
         return KINDS["faster_rcnn" if kind == "mask_rcnn" else kind].weights(folder)
-    network, anchors = (RetinaNet, 9) if kind == "retinanet" else (FCOS, 1)
-    monkeypatch.setitem(dense.BUILDERS, f"{kind}_resnet50_fpn", (lambda **_: small(network), anchors))
+    network = RetinaNet if kind == "retinanet" else FCOS
+    name = f"{kind}_resnet50_fpn"
+    monkeypatch.setitem(dense.BUILDERS, name, dataclasses.replace(dense.BUILDERS[name], build=lambda _: small(network)))
     torch.manual_seed(5)
     return one_stage(small(network), folder)
 

@@ -262,14 +262,9 @@ class DenseDetector(AnchorDetector):
             raise DataError(problem, file=self.weights, field=builder.last_layer)
         columns = rows // builder.rows
         check_columns(self.weights, self.classes, columns, optional_background=True)
-        build = getattr(detection, self.builder)
-        network = build(
-            weights=None,
-            weights_backbone=None,
-            num_classes=columns,
-            min_size=self.min_size,
-            max_size=self.max_size,
-        )
+        network: Any = builder.build(columns)
+        network.transform.min_size = (self.min_size,)
+        network.transform.max_size = self.max_size
         fill(network, self.weights, weights, f"{self.builder} with {columns} columns")
         epsilon = self.norm_epsilon
         if epsilon is None:

@@ -315,16 +315,16 @@ def _branch_of(weights: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 @cache
-def _without_memory(name: str, columns: int) -> nn.Module:
+def _without_memory(build: Callable[[int], nn.Module], columns: int) -> nn.Module:
     """A builder's network whose weights have shapes and no values."""
     with torch.device("meta"):
-        return BUILDERS[name].build(columns)
+        return build(columns)
 
 
 def _fit(name: str, columns: int, weights: Mapping[str, Tensor]) -> Fit:
     """How weights fit the network of a builder; counters of batches do not count, nor what the adapter leaves out."""
     branch = BUILDERS[name].branch
-    network = _without_memory(name, columns)
+    network = _without_memory(BUILDERS[name].build, columns)
     shapes = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     used = {}
     for key, tensor in weights.items():
