@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -14,6 +15,7 @@ from torch.nn import functional
 
 from farther import detectors
 from farther.errors import DataError, ParameterError
+from farther.projects.recognise_detector import _of_onnx
 
 PETS = ("cat", "dog", "owl")
 K = len(PETS)
@@ -573,3 +575,18 @@ def test_tensorrt_operators_missing_weights_and_cut_files_are_named(tmp_path):
     model.opset_import.add(domain="mmdeploy", version=1)
     file.write_bytes(model.SerializeToString())
     assert "operators that ONNX Runtime does not have: TRTBatchedNMS ('mmdeploy')" in refused(file)
+
+
+def test_init_takes_the_id_classes_and_a_size_where_the_graph_says_neither(tmp_path):
+    axes = {"dynamic_axes": {"images": {2: "h", 3: "w"}}}
+    pixels = torch.rand(1, 3, HEIGHT, WIDTH)
+    file = exported(Queries(K), pixels, tmp_path / "x.onnx", ["images"], ["pred_boxes", "logits"], **axes)
+    entry, assumed = _of_onnx(file, SimpleNamespace(categories=list(PETS)))
+    assert entry["params"] == {"classes": list(PETS), "size": 640}
+    assert "it names no classes" in assumed
+    assert "its input varies: images are given 640 pixels" in assumed
+    with pytest.raises(DataError, match="names no classes, and they cannot be the ID dataset's: 1 classes are named"):
+        _of_onnx(file, SimpleNamespace(categories=["cat"]))
+    named_by_metadata(file, names=str(list(PETS)))
+    entry, _ = _of_onnx(file, SimpleNamespace(categories=["cat"]))
+    assert entry["params"] == {"size": 640}

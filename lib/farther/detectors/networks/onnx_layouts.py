@@ -515,10 +515,16 @@ def _read_dfine(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidate
 
 
 def _read_mmdeploy(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidates:
-    """Corners and score, and labels; rows that are only there to fill the output have a score of 0."""
+    """Corners and score, and labels; rows that are only there to fill the output have a score of 0.
+
+    Boxes are cut off at the border of the input, as MMDetection does.
+    """
     values = _tensor(answer[reading.roles["boxes"]][0])
     labels = _tensor(answer[reading.roles["labels"]][0]).long()
-    return Candidates(values[:, :BOX], "input", values[:, 4], labels, torch.arange(len(values)))
+    height, width = reading.canvas
+    limits = torch.tensor([width, height, width, height], dtype=values.dtype)
+    boxes = torch.minimum(values[:, :BOX].clamp(min=0), limits)
+    return Candidates(boxes, "input", values[:, 4], labels, torch.arange(len(values)))
 
 
 def _without_box(port: Port) -> int | None:
