@@ -208,7 +208,7 @@ def make_network(kind, seed=0):
                 nn.init.normal_(module.bias, std=0.3)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
-        elif isinstance(module, nn.Conv2d):
+        elif isinstance(module, nn.Conv2d) and kind.startswith(("deimv2", "rf_detr", "lw_detr", "yolos")):
             nn.init.kaiming_uniform_(module.weight)
     for name, parameter in network.named_parameters():
         if name.endswith(("_token", "_tokens", "position_embeddings")):
