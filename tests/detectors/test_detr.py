@@ -189,6 +189,9 @@ KINDS |= {
 WITH_QUALITY = [kind for kind in KINDS if kind.startswith(("d_fine", "deimv2"))]
 LINEAR = [kind for kind in KINDS if kind not in WITH_QUALITY]
 
+#: Beginnings of the names of networks whose convolutions get weights that let scores depend on the image.
+SENSITIVE = ("rt_detr", "rf_detr", "lw_detr", "deimv2", "yolos")
+
 
 def make_blueprint(kind):
     config, processor = KINDS[kind]
@@ -208,7 +211,7 @@ def make_network(kind, seed=0):
                 nn.init.normal_(module.bias, std=0.3)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
-        elif isinstance(module, nn.Conv2d):
+        elif isinstance(module, nn.Conv2d) and kind.startswith(SENSITIVE):
             nn.init.kaiming_uniform_(module.weight)
     for name, parameter in network.named_parameters():
         if name.endswith(("_token", "_tokens", "position_embeddings")):
