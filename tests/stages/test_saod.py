@@ -64,7 +64,7 @@ def coco(file, folder, images, supercategory=None):
                 {"id": i, "name": name, "supercategory": groups.get(name, "")} for i, name in enumerate(names, 1)
             ],
             "annotations": [
-                {"id": n, "image_id": image, "category_id": names.index(name) + 1, "bbox": [3, 4, 20, 10]}
+                {"id": n, "image_id": image, "category_id": names.index(name) + 1, "bbox": [3 + n % 7, 4, 20, 10]}
                 for n, (image, name) in enumerate(objects, 1)
             ],
         },
