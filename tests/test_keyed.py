@@ -320,7 +320,7 @@ def test_a_damaged_record_is_refused_by_name(folder, text):
     record = record_path(folder)
     record.parent.mkdir(parents=True)
     record.write_text(text)
-    with pytest.raises(DataError, match=r"scores/run\.json: not a record of kept outputs: delete it, and what it"):
+    with pytest.raises(DataError, match=r"scores/run\.json: not a record of kept outputs: delete it, and its"):
         Keyed(folder)
 
 

@@ -271,7 +271,7 @@ def test_modules_and_classes_that_do_not_fit_are_refused_at_once():
         recording(Head(), logits=nn.Linear(2, 3))
     with pytest.raises(DataError, match=r"2 names, but module 'last' gives 3 logits; the background's column has"):
         recording(Head(), classes=("cat", "dog"), background_index=None)
-    with pytest.raises(DataError, match="a class is listed twice"):
+    with pytest.raises(DataError, match="the class 'cat' is listed twice"):
         recording(Head(), classes=("cat", "cat", "dog"))
 
 

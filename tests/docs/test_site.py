@@ -26,6 +26,7 @@ PACKAGES = ("tables", "datasets", "detectors", "methods", "curation", "similarit
 #: Modules of `farther.metrics` that only the others use.
 INTERNAL = {
     "closed_set.matched_detections",
+    "closed_set.mismatch",
     "matching",
     "matching.boxes",
     "ood.two_sides",

@@ -214,9 +214,9 @@ def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(who
     kept = run.held_out.above(run.detector.confidence_thresholds)
     assert [row["k"] for row in found.top_k] == [None, 10, 25, 50, 100, 300, 500]
     by_k = {row["k"]: row for row in found.top_k}
-    # More dummies only enlarge the number of detections.
-    assert by_k[300]["laece"] == pytest.approx(by_k[100]["laece"] / 3)
-    assert by_k[500]["laece"] == pytest.approx(by_k[100]["laece"] / 5)
+    # More dummies only enlarge the number of detections; classes have their own numbers of real ones.
+    assert by_k[300]["laece"] == pytest.approx(by_k[100]["laece"] / 3, rel=0.02)
+    assert by_k[500]["laece"] == pytest.approx(by_k[100]["laece"] / 5, rel=0.02)
     # The library matches at most 100 detections per image and class.
     for row in [by_k[k] for k in (None, 10, 25, 50, 100)]:
         k, chosen = row["k"], kept

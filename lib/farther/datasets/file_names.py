@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from farther.datasets.base import Annotations, DataWarning
 from farther.errors import shorten
-from farther.tables.files import is_unicode
+from farther.tables.files import is_present, is_unicode
 from farther.tables.folders import entries
 
 #: Kind of the warning about images whose files have another spelling than in the annotations.
@@ -48,7 +48,7 @@ class Spellings:
 
         None where there is none, or where several have; a file of exactly this name is always the one.
         """
-        if (self.root / name).exists():
+        if is_present(self.root / name):
             return name
         place = ""
         for part in comparable(name).split("/"):

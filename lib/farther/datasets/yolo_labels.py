@@ -11,7 +11,7 @@ from farther.datasets.base import Collector
 from farther.datasets.file_names import comparable
 from farther.datasets.records import Location
 from farther.errors import shorten
-from farther.tables.files import is_folder, open_binary
+from farther.tables.files import is_file, is_folder, open_binary
 from farther.tables.folders import entries, files_below
 
 #: Endings of image files.
@@ -106,7 +106,7 @@ def find_labels(root: Path, images: Sequence[str], folders: Iterable[str]) -> La
 
 def is_label_file(path: Path) -> bool:
     """Whether the first row of a text file is a class and at least four numbers, which no list of names is."""
-    if not path.is_file():
+    if not is_file(path):
         return False
     with open_binary(path) as file:
         words = file.read(ROW_BYTES).strip().partition(b"\n")[0].split()

@@ -13,6 +13,7 @@ from farther.detectors.imported.base import DetectionsSource, plain_path
 from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, shorten
 from farther.tables import Images
+from farther.tables.files import is_folder
 
 #: Width to which COCO pads the numbers of its images.
 COCO_DIGITS = 12
@@ -232,7 +233,7 @@ class BenchmarkImages:
         else:
             one, other = first.dataset, second.dataset
             kind = "dataset"
-        if source.path.is_dir():
+        if is_folder(source.path):
             return DataError(
                 f"{shown!r} may be {first} or {second}: give one folder of detections per {kind}, called {one} and "
                 f"{other}, in one folder",
