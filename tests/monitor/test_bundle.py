@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles
 from farther.monitor import Bundle, BundleSource, Chosen, Monitor, write_bundle
 from farther.monitor.bundle import header_digest
+from farther.monitor.bundle_source import _copied
 from farther.scoring.entries import read_entry
 from farther.tables import Header
 
@@ -162,3 +164,14 @@ def test_a_method_on_crops_is_refused_by_name(tmp_path):
     )
     with pytest.raises(ParameterError, match="mcm_on_crops cannot be bundled: its pass 'crop' runs a CLIP over crops"):
         source.pass_params()
+
+
+def test_weights_of_a_graph_keep_their_place_beside_it(tmp_path):
+    graph, weights = tmp_path / "model/x.onnx", tmp_path / "model/weights/x.data"
+    weights.parent.mkdir(parents=True)
+    graph.write_bytes(b"graph")
+    weights.write_bytes(b"weights")
+    adapter = SimpleNamespace(weights=graph, files=lambda: (graph, weights))
+    (tmp_path / "bundle").mkdir()
+    assert _copied(adapter, tmp_path / "bundle") == ("checkpoint/x.onnx", True)
+    assert (tmp_path / "bundle/checkpoint/weights/x.data").read_bytes() == b"weights"

@@ -140,6 +140,16 @@ def test_image_sets_of_voc_have_the_folder_of_their_kit_in_front(tmp_path, kit, 
     assert found.images == 1
 
 
+@pytest.mark.parametrize("folder", ["images", "JPEGImages"])
+def test_xml_files_beside_their_folder_of_images_are_read(tmp_path, folder):
+    picture(tmp_path / folder / "a.jpg")
+    box = "<bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    (tmp_path / "a.xml").write_text(f"<annotation><object><name>dog</name>{box}</object></annotation>")
+    dataset = recognise(tmp_path)
+    assert dataset.entry["layout"] == {"all": [".", folder]}
+    assert dataset.images == 1
+
+
 def test_folders_of_classes_are_labelled_images(tmp_path):
     picture(tmp_path / "train/cat/1.jpg")
     picture(tmp_path / "test/dog/1.jpg")
@@ -460,6 +470,15 @@ def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_pa
     assert (found.entry["adapter"], found.entry["params"]["architecture"]) == ("classifier", "mobilenet_v3_small")
     assert found.header.known_classes == ("cat", "dog")
     assert found.assumed.startswith("it names no classes")
+    # Names beside the file are those of its outputs.
+    (tmp_path / "other").mkdir()
+    torch.save(mobilenet_v3_small(num_classes=3).state_dict(), tmp_path / "other/mobile.pth")
+    with pytest.raises(
+        DataError, match=r"its 3 cannot be the 2 of the ID dataset: write the names .* into classes\.txt"
+    ):
+        recognise_detector(tmp_path / "other/mobile.pth", recognise(pets))
+    (tmp_path / "other/classes.txt").write_text("cat\ndog\nfox\n")
+    assert recognise_detector(tmp_path / "other/mobile.pth", recognise(pets)).header.classes == ("cat", "dog", "fox")
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = ViTConfig(
         **size, image_size=16, patch_size=8, id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1}

@@ -314,7 +314,13 @@ def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
         return name, False
     (folder / CHECKPOINT).mkdir(parents=True)
     for file in files:
-        shutil.copyfile(file, folder / CHECKPOINT / file.name)
+        place = Path(file.name)
+        if file.is_relative_to(adapter.weights.parent) and adapter.weights.is_file():
+            # An ONNX graph names the files of its weights by their place beside it.
+            place = file.relative_to(adapter.weights.parent)
+        copy = folder / CHECKPOINT / place
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
     return f"{CHECKPOINT}/{adapter.weights.name}" if adapter.weights.is_file() else CHECKPOINT, True
 
 

@@ -319,7 +319,9 @@ def _folder_of_images(root: Path, place: Path, stems: Set[str]) -> Path:
         stems: Their names without ending, in `comparable` form.
     """
     best, most = place, -1
-    for folder in (place, place.parent / "images", place.parent / "JPEGImages", place.parent, root):
+    around = [place, place / "images", place / "JPEGImages"]
+    around += [place.parent / "images", place.parent / "JPEGImages", place.parent, root]
+    for folder in around:
         if not is_folder(folder):
             continue
         names = [Path(entry.name) for entry in entries(folder) if entry.name.lower().endswith(ENDINGS)]

@@ -170,7 +170,7 @@ def _names(
     counts = [columns - 1, columns] if optional_background else [columns - 1]
     beside = path.parent / CLASSES
     if is_file(beside):
-        names = [line.strip() for line in read_text(beside).splitlines() if line.strip()]
+        names = _names_beside(beside)
         if names and names[0].strip("_").casefold() == "background":
             names = names[1:]
         if len(names) not in counts:
@@ -204,16 +204,28 @@ def _outputs(columns: int, *, optional_background: bool) -> str:
 def _of_classifier(path: Path, architecture: str, count: int, dataset: Dataset) -> RecognisedState:
     """A classifier of torchvision with a number of classes."""
     params: dict[str, Any] = {"architecture": architecture}
+    beside = path.parent / CLASSES
+    if is_file(beside):
+        names = _names_beside(beside)
+        if len(names) != count:
+            raise DataError(f"{len(names)} names, but {path.name} has {count} outputs", file=beside)
+        return RecognisedState("classifier", {**params, "classes": names})
     if count == IMAGENET:
         return RecognisedState("classifier", params)
     if count != len(dataset.categories):
         problem = (
-            f"a state dict names no classes, and its {count} cannot be the {len(dataset.categories)} of the ID "
-            "dataset: make the project with another detector, then write {adapter: classifier, weights: …, "
-            "params: {classes: […]}} into section 'detectors' of params.yaml"
+            f"a state dict names no classes, and its {count} cannot be the {len(dataset.categories)} of the ID dataset"
         )
-        raise DataError(problem, file=path)
+        advice = (
+            f"write the names of its classes into {CLASSES} beside the file, one per line, in the order of its outputs"
+        )
+        raise DataError(f"{problem}: {advice}", file=path)
     return RecognisedState("classifier", {**params, "classes": dataset.categories}, [UNNAMED])
+
+
+def _names_beside(file: Path) -> list[str]:
+    """The names in a file, one per line."""
+    return [line.strip() for line in read_text(file).splitlines() if line.strip()]
 
 
 def _architecture(state: Mapping[str, Any]) -> tuple[str, int] | None:
