@@ -208,7 +208,7 @@ class Record(Schema):
 
 
 def read_record(file: Path) -> Record:
-    """A record; an empty one where there is no file.
+    """A record; an empty one if the file does not exist.
 
     Raises:
         DataError: the file is damaged.

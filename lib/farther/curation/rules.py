@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -222,17 +222,27 @@ class Rules:
     def sorted_classes(self, dataset: str, vocabulary: str, categories: Categories) -> SortedClasses:
         """OODness of each category of a dataset; errors as for `by_category`."""
         decided = self.by_category(vocabulary, categories)
-        nearest = {name: self.similarity.nearest(name) for name in categories.names} if self.similarity else {}
-        found = {name: nearest.get(name) or ("", -1.0) for name in categories.names}
-        return SortedClasses(
-            dataset=[dataset] * len(categories.names),
-            category=list(categories.names),
-            oodness=[decided[name].precedence if name in decided else FARTHEST for name in categories.names],
-            rule=[str(decided.get(name, "")) for name in categories.names],
-            id_class=[decided[name].id_class if name in decided else found[name][0] for name in categories.names],
-            similarity=[found[name][1] for name in categories.names],
-            nearest=[found[name][0] for name in categories.names],
-        )
+        columns: dict[str, list[Any]] = {name: [] for name in SortedClasses.empty().names}
+        for category in categories.names:
+            nearest = None
+            if self.similarity is not None:
+                nearest = self.similarity.nearest(category)
+            id_class, similarity = nearest or ("", -1.0)
+            columns["nearest"].append(id_class)
+            columns["similarity"].append(similarity)
+
+            rule = decided.get(category)
+            if rule is None:
+                columns["oodness"].append(FARTHEST)
+                columns["rule"].append("")
+            else:
+                columns["oodness"].append(rule.precedence)
+                columns["rule"].append(str(rule))
+                id_class = rule.id_class
+            columns["id_class"].append(id_class)
+            columns["dataset"].append(dataset)
+            columns["category"].append(category)
+        return SortedClasses(**columns)
 
     def doubtful(self, vocabulary: str, categories: Categories, *, keeps_known: bool = False) -> list[str]:
         """One message per category without a rule that resembles a name of an ID class: a typo, or a missing rule.

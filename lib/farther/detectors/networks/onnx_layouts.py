@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -233,29 +234,12 @@ def _anchor_layout(graph: Graph, port: Port) -> LayoutName | None:
     return None
 
 
-def _recognise_yolo(outputs: Outputs) -> Roles:
+def _recognise_anchors(outputs: Outputs, layout: LayoutName) -> Roles:
+    """The only output, whose rows are anchors, if its sides are those of a layout or the user names the layout."""
     port = _single(outputs.ports, 3)
     if port is None:
         return {}
-    if outputs.is_named or _anchor_layout(outputs.graph, port) == "yolo":
-        return {"boxes": port.name}
-    return {}
-
-
-def _recognise_yolov5(outputs: Outputs) -> Roles:
-    port = _single(outputs.ports, 3)
-    if port is None:
-        return {}
-    if outputs.is_named or _anchor_layout(outputs.graph, port) == "yolov5":
-        return {"boxes": port.name}
-    return {}
-
-
-def _recognise_yolox(outputs: Outputs) -> Roles:
-    port = _single(outputs.ports, 3)
-    if port is None:
-        return {}
-    if outputs.is_named or _anchor_layout(outputs.graph, port) == "yolox":
+    if outputs.is_named or _anchor_layout(outputs.graph, port) == layout:
         return {"boxes": port.name}
     return {}
 
@@ -639,7 +623,7 @@ _LAYOUTS = (
     Layout(
         name="yolov5",
         exporter="YOLOv5 and YOLOv7 (--grid): (1, anchors, 5 + classes), three anchors per cell",
-        recognise=_recognise_yolov5,
+        recognise=partial(_recognise_anchors, layout="yolov5"),
         read=_read_yolov5,
         preprocessing=YOLOV5,
         nms_iou=0.45,
@@ -650,7 +634,7 @@ _LAYOUTS = (
     Layout(
         name="yolox",
         exporter="YOLOX: (1, anchors, 5 + classes), one anchor per cell",
-        recognise=_recognise_yolox,
+        recognise=partial(_recognise_anchors, layout="yolox"),
         read=_read_yolox,
         preprocessing=YOLOX,
         nms_iou=0.65,
@@ -660,7 +644,7 @@ _LAYOUTS = (
     Layout(
         name="yolo",
         exporter="Ultralytics: (1, 4 + classes, anchors)",
-        recognise=_recognise_yolo,
+        recognise=partial(_recognise_anchors, layout="yolo"),
         read=_read_yolo,
         preprocessing=ULTRALYTICS,
         nms_iou=0.7,
