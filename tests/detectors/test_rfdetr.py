@@ -18,6 +18,10 @@ from farther.detectors.networks.rfdetr_import import RENAMES, renamed_to_rfdetr,
 from farther.detectors.networks.square_resize import SquareResizeImageProcessor
 from farther.errors import DataError
 
+#: Scores were recorded on a processor with AVX-512. On others, two proposals that score alike may change places, which
+#: moves scores by 4e-5; another preprocessing moves them by more than 1e-3.
+PROCESSOR = 2e-4
+
 #: The best rows of `predict(image, threshold=0.3)` of rfdetr 1.11.2 with `weight` as its weights, and the image of
 #: `picture`: row of the class head, score, box. The last row means no class, and has no name there.
 PREDICTED = [
@@ -68,7 +72,7 @@ def test_detections_are_those_that_predict_of_rfdetr_gives(save):
     named = [row for row in PREDICTED if row[0] < len(CLASSES)]
     best = found[: len(named)]
     assert best.label.tolist() == [label for label, _, _ in named]
-    assert_allclose(best.score, [score for _, score, _ in named], atol=1e-5)
+    assert_allclose(best.score, [score for _, score, _ in named], atol=PROCESSOR)
     assert_allclose(best.box, [box for _, _, box in named], atol=0.01)
     assert found.classes == tuple(CLASSES) and found.activation == "sigmoid"
 
@@ -135,13 +139,13 @@ def test_lightnings_file_has_the_weights_under_another_name(name, save, state):
     prefix = "model._orig_mod." if name == "last.ckpt" else "model."
     lightning = {f"{prefix}{key}": tensor for key, tensor in state.items()}
     found = make_detector(save(name, model=None, state_dict=lightning), score_threshold=0.3).detect(picture())
-    assert_allclose(found.score[0], 0.587187, atol=1e-5)
+    assert_allclose(found.score[0], 0.587187, atol=PROCESSOR)
 
 
 def test_a_segmentation_network_is_read_for_its_boxes(save, state):
     masks = {"segmentation_head.bias": torch.zeros(1), "segmentation_head.blocks.0.norm.weight": torch.ones(HIDDEN)}
     path = save(model={**state, **masks}, model_config={**SETTINGS, "segmentation_head": True})
-    assert_allclose(make_detector(path, score_threshold=0.3).detect(picture()).score[0], 0.587187, atol=1e-5)
+    assert_allclose(make_detector(path, score_threshold=0.3).detect(picture()).score[0], 0.587187, atol=PROCESSOR)
 
 
 def test_until_version_1_5_settings_were_in_a_namespace_and_classes_counted_from_1(save):
