@@ -62,7 +62,6 @@ COMPLETED = {
     "benchmark review ": BENCHMARKS,
     "benchmark review voc --run ": RUNS,
     "benchmark duplicates ": BENCHMARKS,
-    "benchmark enrich ": BENCHMARKS,
     "benchmark negatives ": BENCHMARKS,
     "benchmark publish ": BENCHMARKS,
     "benchmark publish bdd out --split ": ["coco_farther"],

@@ -61,6 +61,7 @@ PARAMS: dict[str, Any] = {
         }
     },
     "derived": {"paste": {}, "corrupt": {}, "blank": {}},
+    "enrich": {},
     "demo": {},
     "cost": {},
     "embed": {"weights": "data/clip", "encoder": {"model": "local-dir:data/clip"}, "images": {}},

@@ -94,7 +94,7 @@ def test_the_version_is_that_of_the_package(capsys):
         ["compare"],
         ["benchmark", "review", "voc"],
         ["summary"],
-        ["benchmark", "enrich", "voc"],
+        ["benchmark", "duplicates", "voc"],
     ],
 )
 def test_outside_a_project_a_line_says_so_and_no_traceback(command, tmp_path, monkeypatch, capsys):

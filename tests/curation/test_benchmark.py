@@ -130,7 +130,11 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
         ({"rules": "data/benchmarks/none.yaml"}, ["none.yaml: the file does not exist"]),
         ({"splits": {"x": {**NEAR, "vocabulary": "lvis"}}}, ["no rules for the vocabulary 'lvis'"]),
         ({"splits": {"x": {**NEAR, "vocabulary": "lvis", "assigned": "as published"}}}, []),
-        ({"splits": {"x": ELSEWHERE}}, ["c.csv: the file does not exist; `farther benchmark enrich` writes it"]),
+        (
+            {"splits": {"x": ELSEWHERE}},
+            ["c.csv: the file does not exist: write it, or name .* data/candidates/pools/voc.csv"],
+        ),
+        ({"splits": {"x": {**NEAR, "candidates": "data/candidates/pools/voc.csv"}}}, []),
         ({"decisions": "here.csv"}, ["here.csv: decisions belong in data/decisions"]),
         ({"decisions": "data/decisions/../../here.csv"}, ["here.csv: decisions belong in data/decisions"]),
         ({"decisions": "data/decisions/none.csv"}, ["none.csv: the file does not exist: leave `decisions` out"]),

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,8 +15,17 @@ from tests.support.labelled import labelled, on_circle, write_embeddings, write_
 
 from farther.curation import Categories, LabelledImages, benchmark, curate, explain
 from farther.curation.candidates import CANDIDATES, listed, write_candidates
+from farther.curation.check import check_enrichment
 from farther.curation.decisions import HEADER
-from farther.curation.enrichment import Found, describe, enrichment, find, images_by_subset, present
+from farther.curation.enrichment import (
+    SearchResult,
+    describe,
+    enrichment,
+    find,
+    images_by_subset,
+    present,
+    subsets_searched,
+)
 from farther.errors import DataError, ParameterError
 from farther.tables.documents import read_json, write_json
 
@@ -62,7 +72,7 @@ def made(folder: Path, **splits: dict):
     return benchmark("b", {**written, "decisions": folder / "decisions.csv"})
 
 
-def search(folder: Path, tables: InMemory, looks=None, splits: dict | None = None, **params) -> Found:
+def search(folder: Path, tables: InMemory, looks=None, splits: dict | None = None, **params) -> SearchResult:
     pools = [{"dataset": "photos", "subset": "pool"}]
     bench = made(folder, **(splits or {}))
     return find(enrichment("b", {"pools": pools, **params}), bench, tables, present(bench, tables), looks)
@@ -74,7 +84,7 @@ def decide(folder: Path, *lines: str) -> None:
             file.write(f"2026-11-21T09:30:{number:02}Z,ann,photos,pool,{line}\n")
 
 
-def chosen(found: Found) -> list[tuple[str, str, str]]:
+def chosen(found: SearchResult) -> list[tuple[str, str, str]]:
     return list(found.candidates.select("image_id", "distance", "category").iter_rows())
 
 
@@ -116,7 +126,7 @@ def test_only_categories_with_new_candidates_are_described_the_rarest_first(fold
     tables.digests = {"o": "v1"}  # the benchmark has this file
     assert describe(search(folder, tables)).splitlines() == [
         "5 images in the pools, 5 qualify; excluded: 0 already in the benchmark, 1 duplicates",
-        "4 new candidates, 0 with earlier decisions",
+        "4 candidates; reviewers decided on 0 images and accepted 0",
         "  far     moon                             0 + 2",
         "  far     kite                         1,200 + 1",
         "  near    lynx                             0 + 1",
@@ -185,14 +195,84 @@ def test_near_duplicates_of_known_images_and_of_candidates_are_left_out(folder):
     assert set(found.candidates["neighbour"]) == {"t", ""}
 
 
-def test_images_with_decisions_stay_listed_and_those_let_in_make_their_category_less_rare(folder):
+def test_images_with_decisions_stay_listed_in_whatever_split_they_are(folder):
     decide(folder, "in,keep,,", "out,remove,cat,", "in2,near,,", "in2,undo,,")
     pool = {"in": ["Kite"], "out": ["Kite"], "in2": ["Lynx"], "new": ["Kite"], "moon": ["Moon"]}
-    found = search(folder, InMemory(val={"m": ["Moon"]}, pool=pool), splits=more(folder), distances=["far"])
-    assert chosen(found)[:3] == [("in", "far", ""), ("in2", "near", ""), ("out", "far", "")]
-    assert list(found.candidates[3:].select("image_id", "shown").iter_rows()) == [("new", 1), ("moon", 1)]
-    assert found.counts["decided"] == 3
-    assert "3 with earlier decisions" in describe(found)
+    result = search(folder, InMemory(val={"m": ["Moon"]}, pool=pool), splits=more(folder), distances=["far"])
+    assert chosen(result)[-2:] == [("in2", "near", ""), ("out", "far", "")]
+    assert sorted(chosen(result)[:-2]) == [("in", "far", "Kite"), ("moon", "far", "Moon"), ("new", "far", "Kite")]
+    assert result.counts["decided"] == 3
+    assert result.counts["accepted"] == 1
+    assert "3 candidates; reviewers decided on 3 images and accepted 1" in describe(result)
+
+
+TWENTY = {f"{name} {n}": [name] for name in ("Kite", "Moon") for n in range(10)}
+
+
+def test_accepting_a_candidate_changes_nothing_in_the_list(folder):
+    tables = InMemory(val={"v": ["Kite"]}, pool=TWENTY)
+    before = search(folder, tables, splits=more(folder), distances=["far"], most=6)
+    decide(folder, *(f"{name},keep,," for name in before.candidates["image_id"][1:4]))
+    after = search(folder, tables, splits=more(folder), distances=["far"], most=6)
+    assert_frame_equal(after.candidates, before.candidates)
+
+
+def test_a_refused_candidate_gives_its_place_to_another_image_and_stays_listed(folder):
+    tables = InMemory(val={"v": ["Kite"]}, pool=TWENTY)
+    before = search(folder, tables, splits=more(folder), distances=["far"], most=6)
+    refused, moved = before.candidates["image_id"][1:3]
+    decide(folder, f"{refused},remove,cat,", f"{moved},near,,")
+    after = search(folder, tables, splits=more(folder), distances=["far"], most=6)
+    assert after.candidates.height == 8
+    assert after.candidates["image_id"][-2:].to_list() == sorted([refused, moved])
+    kept = set(before.candidates["image_id"]) - {refused, moved}
+    assert kept < set(after.candidates["image_id"][:6])
+
+
+def test_an_image_that_reviewers_moved_makes_its_category_less_rare_where_it_went(folder):
+    decide(folder, "a,near,,")
+    tables = InMemory(val={}, pool={"a": ["Kite", "Lynx"], "b": ["Lynx"], "c": ["Otter"], "d": ["Kite"]})
+    # By the rules, `a` is near already, so this decision agrees with them.
+    agreed = search(folder, tables, splits=more(folder), distances=["near"])
+    assert dict(agreed.candidates.select("image_id", "shown").iter_rows())["c"] == 0
+    decide(folder, "d,near,,")
+    result = search(folder, tables, splits=more(folder), distances=["near"])
+    needs = {need["category"]: need["before"] for need in result.needs.to_dicts()}
+    assert needs == {"lynx": 0, "otter": 0}
+    decide(folder, "c,far,,")
+    result = search(folder, tables, splits=more(folder), distances=["near", "far"])
+    assert ("c", "near", "") in chosen(result)
+
+
+def test_a_search_of_a_large_pool_reads_it_in_one_pass(folder):
+    pool = {f"{number}": ["Kite", "Moon"] for number in range(3000)}
+    result = search(folder, InMemory(val={}, pool=pool), distances=["far"], most=1000, per_class=400)
+    assert result.counts["candidates"] == 800
+
+
+def test_the_subsets_of_pools_are_known_before_the_stage_runs():
+    entries = {"b": {"pools": [{"dataset": "photos", "subset": "pool"}, {"dataset": "photos", "subset": "other"}]}}
+    assert subsets_searched(entries) == {"photos": {"pool", "other"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "problem"),
+    [
+        ("voc", {"pools": [{"dataset": "photos", "subset": "pool"}]}, None),
+        ("vok", {"pools": [{"dataset": "photos", "subset": "pool"}]}, "unknown benchmark 'vok'.*'voc'"),
+        ("voc", {"pools": [{"dataset": "fotos", "subset": "pool"}]}, "unknown dataset 'fotos'.*photos"),
+        ("voc", {"pools": []}, "pools"),
+        ("voc", {"pools": [{"dataset": "photos", "subset": "pool"}], "file": "c.csv"}, "unknown parameter 'file'"),
+    ],
+)
+def test_what_the_stage_would_refuse_is_found_before_it_runs(name, params, problem):
+    findings = check_enrichment(name, params, ["voc"], ["photos", "id"])
+    if problem is None:
+        assert findings == []
+    else:
+        (finding,) = findings
+        assert finding.name == f"enrich.{name}"
+        assert re.search(problem, finding.text)
 
 
 def test_a_pool_that_the_benchmark_draws_from_and_unknown_categories_are_refused(folder):
@@ -353,7 +433,7 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
         listed(folder / "none.csv", "photos", "pool", ["x"])
 
 
-# ------------------------------------------------------------------------------------------- `farther benchmark enrich`
+# ------------------------------------------------------------------------------------------------- stage `enrich`
 
 
 def ingested(tables: Path, dataset: str, subset: str, shown: dict[str, list[str]]) -> None:
@@ -368,7 +448,7 @@ def run(folder: Path, *command: str | Path) -> str:
     return done.stdout
 
 
-def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder, commands):
+def test_candidates_are_listed_reviewed_and_let_in_by_two_stages(folder, commands):
     tables = folder / "artifacts" / "tables"
     ingested(tables, "id", "train", {"t": ["Cat"]})
     ingested(tables, "photos", "val", {"v": ["Kite"]})
@@ -378,15 +458,20 @@ def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder, c
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "distances": ["near"], "most": 2}
     params = {"benchmarks": {"b": {**written, "splits": splits}}, "enrich": {"b": enrich}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    said = run(folder, commands / "farther", "benchmark", "enrich", "b")
+    said = run(folder, commands / "python", ROOT / "stages" / "enrich.py", "b")
     assert "No embeddings of id train, photos val, photos pool: only identical files are excluded" in said
-    assert "2 new candidates" in said
-    first = (folder / "data/candidates/b.csv").read_text()
+    assert "2 candidates" in said
+    first = (folder / "data/candidates/pools/b.csv").read_text()
     assert len(list(csv.DictReader(first.splitlines()))) == 2
-    splits["more"] = {**splits["val_far"], "subset": "pool", "distance": "near", "candidates": "data/candidates/b.csv"}
+    splits["more"] = {
+        **splits["val_far"],
+        "subset": "pool",
+        "distance": "near",
+        "candidates": "data/candidates/pools/b.csv",
+    }
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    run(folder, commands / "farther", "benchmark", "enrich", "b")
-    assert (folder / "data/candidates/b.csv").read_text() == first
+    run(folder, commands / "python", ROOT / "stages" / "enrich.py", "b")
+    assert (folder / "data/candidates/pools/b.csv").read_text() == first
     name = next(csv.DictReader(first.splitlines()))["image_id"]
     decide(folder, f"{name},keep,,")
     run(folder, commands / "python", ROOT / "stages" / "curate.py")
@@ -395,7 +480,7 @@ def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder, c
     assert counts["photos: candidate: not reviewed yet"] == 1
 
 
-def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(folder, commands):
+def test_the_stage_leaves_out_what_embeddings_show_to_be_the_same_picture(folder, commands):
     tables = folder / "artifacts" / "tables"
     for dataset, subset, degrees in (
         ("id", "train", {"t": 0.0}),
@@ -407,9 +492,9 @@ def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(fold
         write_embeddings(folder / "artifacts" / "embeddings" / dataset / subset, list(degrees), vectors)
     splits = {"val_near": {"dataset": "photos", "subset": "val", "distance": "near"}}
     written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "splits": splits}
-    enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999, "file": "list.csv"}
+    enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999}
     (folder / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"b": written}, "enrich": {"b": enrich}}))
-    assert "2 duplicates" in run(folder, commands / "farther", "benchmark", "enrich", "b")
-    (row,) = csv.DictReader((folder / "list.csv").read_text().splitlines())
+    assert "2 duplicates" in run(folder, commands / "python", ROOT / "stages" / "enrich.py", "b")
+    (row,) = csv.DictReader((folder / "data/candidates/pools/b.csv").read_text().splitlines())
     assert row["image_id"] in ("a", "b")
     assert (row["neighbour"], float(row["similarity"])) == ("t", pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3))

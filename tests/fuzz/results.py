@@ -176,22 +176,22 @@ def derive() -> None:
 
 def candidates_files() -> None:
     project("curate")
-    enrich = {"pets": {"file": "candidates.csv", "pools": [{"dataset": "wild", "subset": "all"}]}}
+    enrich = {"pets": {"pools": [{"dataset": "wild", "subset": "all"}]}}
     benchmark = PARAMS["benchmarks"]["pets"]
-    splits = {name: {**split, "candidates": "candidates.csv"} for name, split in benchmark["splits"].items()}
+    splits = {name: {**split, "candidates": "data/candidates/c.csv"} for name, split in benchmark["splits"].items()}
     other = {"enrich": enrich, "benchmarks": {"pets": {**benchmark, "splits": splits}}}
     heads = "dataset,subset,image_id,distance,category,shown,neighbour,similarity\n"
     write({"params.yaml": yaml.safe_dump({**PARAMS, **other}, sort_keys=False)})
-    write({"candidates.csv": heads + "wild,all,all0,near,lynx,1,,\nwild,all,all1,far,kite,1,,\n"})
+    write({"data/candidates/c.csv": heads + "wild,all,all0,near,lynx,1,,\nwild,all,all1,far,kite,1,,\n"})
 
 
 @target(
-    "candidates", candidates_files, "artifacts/tables/**/*", "candidates.csv", "rules.yaml", "params.yaml", share=0.5
+    "candidates", candidates_files, "artifacts/tables/**/*", "data/candidates/c.csv", "rules.yaml", "params.yaml", share=0.5
 )
 def candidates() -> None:
     """Pools that candidates are chosen from, and the list of those that are used."""
     stage("curate")
-    run("enrich", "pets")
+    stage("enrich", "pets")
 
 
 def csv_files() -> None:

@@ -411,6 +411,7 @@ PARAMS: dict[str, Any] = {
         }
     },
     "derived": {"paste": {}, "corrupt": {}, "blank": {}},
+    "enrich": {},
     "detectors": {
         "theirs": {"adapter": "coco_results", "benchmark": "pets", "weights": "results.json", "params": {"classes": ["cat", "dog"], "score_tolerance": None}},
         "rows": {"adapter": "parquet", "benchmark": "pets", "weights": "rows", "params": {"classes": ["cat", "dog"], "score_tolerance": None}},

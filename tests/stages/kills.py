@@ -31,7 +31,8 @@ from farther.tables.writing import locked
 ROOT = Path(__file__).parents[2]
 #: Arguments of the commands of stages that are repeated, by the section that they are repeated over.
 ARGUMENTS = {
-    "datasets": ("voc", "coco"),
+    "datasets": ("voc", "coco", "openimages"),
+    "enrich": ("voc",),
     "derived": ("blank voc_blank", "paste voc_pasted", "corrupt voc_shifted"),
     "detectors": ("voc-faster_rcnn",),
 }
@@ -63,9 +64,10 @@ def params() -> dict:
     """The demo's parameters with one small benchmark."""
     made = yaml.safe_load((ROOT / "params.yaml").read_text())
     others = {name: {"train": 2, "val": 2, "test": 2} for name in ("bdd", "drawings")}
-    few = {"voc": {"train": 8, "val": 6, "test": 6}, "coco": 16, **others, "openimages": 2, "drawings_unknown": 2}
+    few = {"voc": {"train": 8, "val": 6, "test": 6}, "coco": 16, **others, "openimages": 8, "drawings_unknown": 2}
     made["demo"].update(few)
-    made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco")}
+    made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco", "openimages")}
+    made["enrich"] = {"voc": {"pools": [{"dataset": "openimages", "subset": "validation"}]}}
     names = {"paste": "voc_pasted", "corrupt": "voc_shifted", "blank": "voc_blank"}
     made["derived"] = {kind: {name: made["derived"][kind][name]} for kind, name in names.items()}
     for kind, name in names.items():

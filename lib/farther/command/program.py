@@ -18,7 +18,6 @@ from farther.command import (
     compare,
     doctor,
     duplicates,
-    enrich,
     explain,
     init,
     leaderboard,
@@ -64,7 +63,6 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
             "profile": profile.profile,
             "review": review.review,
             "duplicates": duplicates.duplicates,
-            "enrich": enrich.enrich,
             "negatives": negatives.negatives,
             "publish": publish.publish,
             "leaderboard": leaderboard.leaderboard,
@@ -83,6 +81,9 @@ FORMER = {
 #: Exit statuses.
 FINE, FINDINGS, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
+#: Subcommands that are stages now: each took the name of an entry, for which the stage is repeated.
+FORMER_STAGES = (("benchmark", "enrich"), ("enrich",))
+
 HELP = """What does an object detector do when it meets an object it was never taught?
 
 Run it in the folder that holds params.yaml.
@@ -94,6 +95,20 @@ missing; compare --check: a metric got worse; remote check: a damaged
 object); 2, wrong usage or unusable input. Colours are off if NO_COLOR is set
 or the output is not a terminal.
 """
+
+
+def _with_new_name(words: list[str]) -> list[str]:
+    """The words of a command, a subcommand that has another name now with that, which is said."""
+    for former in FORMER_STAGES:
+        stage = former[-1]
+        names = [word for word in words[len(former) :] if not word.startswith("-")]
+        if tuple(words[: len(former)]) == former and names:
+            say(f"`farther {' '.join(former)}` is now `farther repro {stage}@{names[0]}`", file=sys.stderr)
+            return ["repro", f"{stage}@{names[0]}"]
+    if words and words[0] in FORMER:
+        say(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
+        return [*FORMER[words[0]].split(), *words[1:]]
+    return words
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,9 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word != "--traceback"]  # allowed before and after the subcommand
-    if words and words[0] in FORMER:
-        say(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
-        words[:1] = FORMER[words[0]].split()
+    words = _with_new_name(words)
     try:
         _command()(words, prog_name="farther")
     except SystemExit as stopped:

@@ -19,6 +19,9 @@ from farther.errors import DataError
 from farther.tables.files import read_text
 from farther.tables.writing import write_aside
 
+#: Folder of the files that the stage `enrich` writes, one per benchmark; those that people write are elsewhere.
+FROM_POOLS = Path("data/candidates/pools")
+
 #: Columns of a frame of candidates: the image; its distance by the rules; the category it was chosen for, or ""
 #: for an image reviewed before; images with this category among the benchmark's splits of that distance and the
 #: candidates chosen before; the most similar ID image and its cosine, "" and null without embeddings.
@@ -65,7 +68,9 @@ def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] 
 
 def _read(path: Path) -> pl.DataFrame:
     """Line (`row`), and dataset, subset and image, of each candidate."""
-    text = read_text(path, "the file does not exist; `farther benchmark enrich` writes it, see docs/enrichment.md")
+    text = read_text(
+        path, "the file does not exist; the stage `enrich` writes candidates from pools, see docs/enrichment.md"
+    )
     names = list(CANDIDATES)[:3]
     try:
         frame = pl.read_csv(text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2)

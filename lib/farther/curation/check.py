@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from farther.curation.candidates import FROM_POOLS
 from farther.curation.decisions import HEADER, DecisionsFile
+from farther.curation.enrichment import enrichment
 from farther.curation.parameters import Benchmark, IdSplit, benchmark
 from farther.curation.rules import Rules
 from farther.errors import DataError, Finding, choose, refused
@@ -19,12 +21,31 @@ DECISIONS, RULES = Path("data/decisions"), Path("data/benchmarks")
 
 def check_benchmark(name: str, params: Mapping[str, Any], datasets: Iterable[str]) -> list[Finding]:
     """What is wrong with a benchmark: its parameters, datasets, rules, decisions and candidates; no image is opened."""
-    name = f"benchmarks.{name}"
-    if wrong := refused(name, lambda: benchmark(name.partition(".")[2], params)):
-        return wrong
-    made = benchmark(name.partition(".")[2], params)
-    checks = (_check_rules, _check_decisions, _check_candidates)
-    return refused(name, partial(_check_datasets, made, list(datasets)), *(partial(check, made) for check in checks))
+    place = f"benchmarks.{name}"
+    invalid = refused(place, partial(benchmark, name, params))
+    if invalid:
+        return invalid
+    made = benchmark(name, params)
+    return refused(
+        place,
+        partial(_check_datasets, made, list(datasets)),
+        partial(_check_rules, made),
+        partial(_check_decisions, made),
+        partial(_check_candidates, name, made),
+    )
+
+
+def check_enrichment(
+    name: str, params: Mapping[str, Any], benchmarks: Iterable[str], datasets: Iterable[str]
+) -> list[Finding]:
+    """What is wrong with an entry of the section `enrich`: its parameters, its benchmark, the datasets of its pools."""
+    place = f"enrich.{name}"
+    invalid = refused(place, partial(enrichment, name, params))
+    if invalid:
+        return invalid
+    pools = enrichment(name, params).pools
+    checks = [partial(choose, "dataset", pool.dataset, list(datasets)) for pool in pools]
+    return refused(place, partial(choose, "benchmark", name, list(benchmarks)), *checks)
 
 
 def _check_datasets(made: Benchmark, known: Iterable[str]) -> None:
@@ -63,7 +84,11 @@ def _check_decisions(made: Benchmark) -> None:
     DecisionsFile(path).read()
 
 
-def _check_candidates(made: Benchmark) -> None:
+def _check_candidates(name: str, made: Benchmark) -> None:
+    from_pools = FROM_POOLS / f"{name}.csv"
     for split in made.splits.values():
-        if split.candidates is not None and not split.candidates.is_file():
-            raise DataError("the file does not exist; `farther benchmark enrich` writes it", file=split.candidates)
+        path = split.candidates
+        if path is None or path == from_pools or path.is_file():
+            continue
+        problem = f"the file does not exist: write it, or name the list that stage `enrich` writes, {from_pools}"
+        raise DataError(problem, file=path)

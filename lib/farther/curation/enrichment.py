@@ -1,17 +1,16 @@
 """Finds candidates for a benchmark's OOD splits in larger pools of images; reviewers decide on them before use.
 
-FMIYC (Section 4.1, Appendix B) added images to its near and far splits: candidates without a labelled ID category and
-with a labelled near or far one, each reviewed by people. It does not specify their order; here categories with the
-fewest images in the splits come first.
+FMIYC (Section 4.1, Appendix B) added images to its near and far splits: candidates without a
+labelled ID category and with a labelled near or far one, each reviewed by people. It does not
+specify their order; here categories with the fewest images in the splits come first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import field, replace
 from typing import Annotated, Any, Protocol
 
 import polars as pl
@@ -23,16 +22,20 @@ from farther.curation.decisions import IMAGE, Decisions, DecisionsFile
 from farther.curation.parameters import Benchmark, Distance, OodSplit, RuledImages
 from farther.curation.rules import Rules
 from farther.curation.sources import LabelledImages, TablesFolder
-from farther.curation.splits import by_rules, id_split
+from farther.curation.splits import RuledSource, by_rules, id_split
 from farther.errors import ParameterError
 from farther.registry import STRICT, build
 from farther.tables.files import digest
 
-#: Default folder of the files of candidates.
-CANDIDATES = Path("data/candidates")
-
 #: Kinds of rules (None: no rule) of the categories that make an image a candidate for a distance.
-KINDS: Mapping[Distance, tuple[str | None, ...]] = {"near": ("near",), "far": (None,), "farther": ("near", None)}
+KINDS: Mapping[Distance, tuple[str | None, ...]] = {
+    "near": ("near",),
+    "far": (None,),
+    "farther": ("near", None),
+}
+
+#: Columns of a table of the categories that make an image a candidate.
+_WANTED = dict.fromkeys(("distance", "dataset", "subset", "category"), pl.String)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -42,12 +45,13 @@ class Enrichment:
     Args:
         pools: The images to search, as a benchmark's splits name theirs.
         distances: Distances to find candidates for; all of the benchmark's when empty.
-        categories: Candidates show one of these; when empty, any category that makes an image near or far.
-        per_class: Largest number of candidates per category.
-        most: Largest number of candidates per distance.
-        duplicate: Least cosine between the embeddings of an image and of an image of the benchmark's splits, of the ID
-            dataset or of an earlier candidate at which the image counts as a duplicate and is left out.
-        file: The file of candidates; `data/candidates/<benchmark>.csv` when None.
+        categories: Candidates show one of these; when empty, any category that makes an image near
+            or far.
+        per_class: Largest number of candidates per category that reviewers have not refused.
+        most: Largest number of candidates per distance that reviewers have not refused.
+        duplicate: Least cosine between the embeddings of an image and of an image of the
+            benchmark's splits, of the ID dataset or of an earlier candidate at which the image
+            counts as a duplicate and is left out.
     """
 
     pools: Annotated[list[RuledImages], Field(min_length=1)]
@@ -56,10 +60,9 @@ class Enrichment:
     per_class: PositiveInt = 50
     most: PositiveInt = 500
     duplicate: Annotated[float, Field(ge=-1, le=1)] = 0.98
-    file: Path | None = None
 
 
-class Looks(Protocol):
+class DuplicateIndex(Protocol):
     """Embeddings of images; see `farther.similarity.Lookalikes`."""
 
     def compare(self, dataset: str, subset: str, image_id: str) -> tuple[str, float, str] | None:
@@ -72,21 +75,22 @@ class Looks(Protocol):
         """Adds the image to those that must not be duplicated."""
 
 
-#: Number of images of a category (in lower case) in the splits of a distance, `before` a search and `new` ones.
-#: Accepted candidates count as `before`; splits that keep known objects do not count.
+#: Number of images of a category (in lower case) in the splits of a distance, `before` a search and
+#: `new` ones; splits that keep known objects do not count.
 NEEDS = pl.Schema({"distance": pl.String, "category": pl.String, "before": pl.Int64, "new": pl.Int64})
 
 
 @plain(frozen=True)
-class Found:
+class SearchResult:
     """Result of a search.
 
     Args:
-        candidates: Frame of `farther.curation.candidates.CANDIDATES`: images with decisions, sorted, then the new ones
-            in the order of choice.
-        counts: Numbers of images: in the `pool`; `qualified` by their labels; of these left out, as far as the search
-            got, because they are `present` in the benchmark, or as `copies` (near-duplicates included) of an image
-            there or of an earlier candidate; `decided` on before; `new` candidates.
+        candidates: Frame of `farther.curation.candidates.CANDIDATES`: the candidates in the order
+            of choice, then, sorted, other images that reviewers decided on.
+        counts: Numbers of images: in the `pool`; `qualified` by their labels; of these left out, as
+            far as the search got, because they are `present` in the benchmark, or as `copies`
+            (near-duplicates included) of an image there or of an earlier candidate; `decided` on by
+            reviewers, and of these `accepted`; `candidates` that are open or accepted.
         needs: Frame of `NEEDS`, one row per distance and category.
     """
 
@@ -101,26 +105,26 @@ def enrichment(name: str, params: Mapping[str, Any]) -> Enrichment:
     Raises:
         ParameterError: a parameter is unknown or has an invalid value.
     """
-    checked = build(Enrichment, f"enrich {name!r}", dict(params))
-    return replace(checked, file=checked.file or CANDIDATES / f"{name}.csv")
+    return build(Enrichment, f"enrich {name!r}", dict(params))
 
 
 def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledImages]:
-    """The images of a benchmark, except those from a file of candidates.
+    """The images of each split of a benchmark, except those from a file of candidates.
 
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.
         DataError: a table or a file is damaged.
     """
     splits = {name: split for name, split in benchmark.splits.items() if split.candidates is None}
-    whole, decisions = replace(benchmark, most={}, splits=splits), _decisions(benchmark)
+    whole = replace(benchmark, most={}, splits=splits)
+    decisions = _decisions(benchmark)
     rules = Rules(benchmark.rules, benchmark.protocol)
-    found = {name: id_split(whole, name, tables, rules) for name in benchmark.subsets}
+    images_by_split = {name: id_split(whole, name, tables, rules) for name in benchmark.subsets}
     for ruled in by_rules(whole, tables, rules).values():
         fates, _ = ruled.decided(decisions)
         for name, split in ruled.splits.items():
-            found[name] = ruled.source.select(fates.fate == split.distance)
-    return found
+            images_by_split[name] = ruled.source.select(fates.fate == split.distance)
+    return images_by_split
 
 
 def find(
@@ -128,167 +132,347 @@ def find(
     benchmark: Benchmark,
     tables: TablesFolder,
     splits: Mapping[str, LabelledImages],
-    looks: Looks | None = None,
-) -> Found:
+    duplicates: DuplicateIndex | None = None,
+) -> SearchResult:
     """Chooses candidates one at a time, each from the category with the fewest images so far.
 
-    An image qualifies when the benchmark's rules give it a wanted distance: no ID class and no overlap is labelled.
-    Images of a category are ordered by the digests of their names, which is arbitrary but reproducible. Images with
-    decisions stay listed whatever their fate, so that the decisions remain valid.
+    An image qualifies when the benchmark's rules give it a wanted distance: no ID class and no
+    overlap is labelled. Images of a category are ordered by the digests of their names, which is
+    arbitrary but reproducible.
+
+    Accepting a candidate does not change the choice. An image that reviewers refuse, or assign to
+    another distance, gives its place to another. All images with decisions are listed, so that the
+    decisions remain valid.
+
+    Args:
+        params: What to search, and for what.
+        benchmark: The benchmark.
+        tables: The ingested tables of its datasets and of the pools.
+        splits: Its images, as `present` gives them.
+        duplicates: Embeddings to find near-duplicates by; None to find equal files only.
 
     Raises:
-        ParameterError: a dataset, subset, vocabulary or category is unknown, the distances cannot be combined, or the
-            benchmark already draws from a pool.
+        ParameterError: a dataset, subset, vocabulary or category is unknown, the distances cannot
+            be combined, or the benchmark already draws from a pool.
         DataError: a table or a file is damaged.
     """
-    distances = params.distances or tuple(dict.fromkeys(split.distance for split in benchmark.splits.values()))
-    if len(set(distances)) > 1 and "farther" in distances:
-        problem = "'farther' includes near and far images, so it cannot be combined"
-        raise ParameterError(f"distances {', '.join(distances)}: {problem}")
-    rules, decisions = Rules(benchmark.rules, benchmark.protocol), _decisions(benchmark)
+    distances = _distances(params, benchmark)
+    rules = Rules(benchmark.rules, benchmark.protocol)
     pools = _as_splits(params, benchmark, distances[0])
     wanted = _wanted(params, distances, pools, tables, rules)
-    counts = dict.fromkeys(("pool", "qualified", "present", "copies", "decided", "new"), 0)
-    known = _KnownImages(splits, looks)
-    # Pasted objects do not count as images of their categories.
-    counted = {name: split for name, split in benchmark.splits.items() if name in splits and split.known == "remove"}
-    before = [_shown(splits[name]).select("name", distance=pl.lit(one.distance)) for name, one in counted.items()]
-    qualified, decided = [], []
+    decisions = _decisions(benchmark)
+    known = _KnownImages(splits, duplicates)
+    images_by_category = _images_by_category(benchmark, splits)
+
+    searched = []
     for ruled in by_rules(replace(benchmark, splits=pools), tables, rules).values():
-        images = ruled.fates.frame.select(*IMAGE, distance="fate", digest=ruled.source.images.frame["digest"])
-        shown = _shown(ruled.source)
-        counts["pool"] += images.height
-        touched = images.join(decisions.images(), on=IMAGE, how="semi", maintain_order="left")
-        decided.append(touched)
-        known.take(touched)
-        # Images that reviewers accepted count as images of the splits.
-        accepted = ruled.decided(decisions)[0].frame.filter(pl.col("decided_by") != "")
-        before.append(accepted.join(shown, on="image_id").select("name", distance="fate"))
-        open_images = images.join(decisions.images(), on=IMAGE, how="anti", maintain_order="left")
-        fitting = open_images.join(shown, on="image_id", maintain_order="left")
-        qualified.append(fitting.join(wanted, on=["distance", "dataset", "subset", "category"], how="semi"))
-    shown_before = Counter(pl.concat(before).iter_rows()) if before else Counter()
-    chosen, needs = [], []
+        pool = _Pool.of(ruled, decisions, wanted)
+        searched.append(pool)
+        known.take(pool.refused)
+        images_by_category.update(pool.reassigned.select("name", "distance").iter_rows())
+
+    candidates = []
+    needs = []
+    qualified = pl.concat([pool.qualified for pool in searched])
     for distance in distances:
-        images = pl.concat(qualified).filter(distance=distance)
-        counts["qualified"] += images.select(IMAGE).n_unique()
-        have = {name: shown_before[name, distance] for name in images["name"].unique().sort()}
-        shows = Counter(have)
-        chosen += _choose(params, images, shows, known)
-        needs += [
-            {"distance": distance, "category": name, "before": count, "new": shows[name] - count}
-            for name, count in have.items()
-        ]
-    nothing: dict[str, Any] = {"category": pl.lit(""), "shown": 0, "neighbour": pl.lit(""), "similarity": None}
-    earlier = pl.concat(decided).sort(IMAGE).select(*IMAGE, "distance", **nothing)
-    counts |= {"present": known.present, "copies": known.copies, "decided": earlier.height, "new": len(chosen)}
-    rows = [*earlier.iter_rows(named=True), *chosen]
-    return Found(pl.DataFrame(rows, schema=COLUMNS), counts, pl.DataFrame(needs, schema=NEEDS))
+        images = qualified.filter(distance=distance)
+        before = {}
+        for name in images["name"].unique().sort():
+            before[name] = images_by_category[name, distance]
+        counts = Counter(before)
+        candidates += _choose(params, images, counts, known)
+        for name, count in before.items():
+            new = counts[name] - count
+            needs.append({"distance": distance, "category": name, "before": count, "new": new})
+
+    chosen = pl.DataFrame(candidates, schema=COLUMNS)
+    decided = pl.concat([pool.decided for pool in searched])
+    others = decided.join(chosen, on=IMAGE, how="anti").sort(IMAGE)
+    not_chosen = {
+        "category": pl.lit(""),
+        "shown": pl.lit(0, pl.Int64),
+        "neighbour": pl.lit(""),
+        "similarity": pl.lit(None, pl.Float64),
+    }
+    listed = pl.concat([chosen, others.select(*IMAGE, "distance", **not_chosen)])
+    result_counts = {
+        "pool": sum(pool.size for pool in searched),
+        "qualified": qualified.select(IMAGE).n_unique(),
+        "present": known.present,
+        "copies": known.copies,
+        "decided": decided.height,
+        "accepted": decided.filter("accepted").height,
+        "candidates": chosen.height,
+    }
+    return SearchResult(listed, result_counts, pl.DataFrame(needs, schema=NEEDS))
+
+
+def subsets_searched(entries: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Subsets of each dataset that searches read: the pools in the section `enrich` of the parameters.
+
+    Raises:
+        ParameterError: as for `enrichment`.
+    """
+    subsets: dict[str, set[str]] = {}
+    for name, params in entries.items():
+        for pool in enrichment(name, params or {}).pools:
+            subsets.setdefault(pool.dataset, set()).add(pool.subset)
+    return subsets
 
 
 def images_by_subset(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> dict[tuple[str, str], set[str]]:
     """Dataset and subset → the images of OOD splits drawn from it."""
-    found: dict[tuple[str, str], set[str]] = {}
+    images: dict[tuple[str, str], set[str]] = {}
     for name, split in benchmark.splits.items():
         if name in splits:
-            found.setdefault(split.origin, set()).update(splits[name].images.image_id)
-    return found
+            images.setdefault(split.origin, set()).update(splits[name].images.image_id)
+    return images
 
 
-def describe(found: Found) -> str:
-    """Text about the result of a search, with one line per category with new candidates."""
-    counts = found.counts
+def describe(result: SearchResult) -> str:
+    """Text about the result of a search, with one line per category that has candidates."""
+    counts = result.counts
     lines = [
         f"{counts['pool']:,} images in the pools, {counts['qualified']:,} qualify; excluded: "
         f"{counts['present']:,} already in the benchmark, {counts['copies']:,} duplicates",
-        f"{counts['new']:,} new candidates, {counts['decided']:,} with earlier decisions",
+        f"{counts['candidates']:,} candidates; reviewers decided on {counts['decided']:,} images "
+        f"and accepted {counts['accepted']:,}",
     ]
-    rows = found.needs.filter(pl.col("new") > 0).sort("distance", "before", maintain_order=True).iter_rows()
-    return "\n".join(lines + [f"  {d:8}{category:28}{before:6,} + {new:,}" for d, category, before, new in rows])
+    with_candidates = result.needs.filter(pl.col("new") > 0)
+    for row in with_candidates.sort("distance", "before", maintain_order=True).to_dicts():
+        numbers = f"{row['before']:6,} + {row['new']:,}"
+        lines.append(f"  {row['distance']:8}{row['category']:28}{numbers}")
+    return "\n".join(lines)
+
+
+@plain(frozen=True)
+class _Pool:
+    """The images of one pool.
+
+    Args:
+        size: Number of its images.
+        decided: Images that reviewers have a line about: `IMAGE`, `distance` by the rules,
+            `accepted`: most reviewers agree with the rules.
+        refused: Of these, images that are no candidates any more: `IMAGE` and `digest`.
+        reassigned: Those that reviewers gave a distance that the rules do not: one row per image
+            and category that it shows: `name` of the category, `distance`.
+        qualified: One row per open or accepted image and category that makes it a candidate:
+            `IMAGE`, `distance`, `digest`, `category`, and `name`: the category in lower case.
+    """
+
+    size: int
+    decided: pl.DataFrame
+    refused: pl.DataFrame
+    reassigned: pl.DataFrame
+    qualified: pl.DataFrame
+
+    @classmethod
+    def of(cls, ruled: RuledSource, decisions: Decisions, wanted: pl.DataFrame) -> _Pool:
+        """The images of a source, sorted by what rules and reviewers say of them."""
+        images = ruled.fates.frame.select(*IMAGE, distance="fate", digest=ruled.source.images.frame["digest"])
+        fates, _ = ruled.decided(decisions)
+        by_reviewers = fates.frame.filter(pl.col("decided_by") != "")
+        by_reviewers = by_reviewers.select(*IMAGE, decision="fate")
+
+        touched = images.join(decisions.images(), on=IMAGE, how="semi", maintain_order="left")
+        touched = touched.join(by_reviewers, on=IMAGE, how="left", maintain_order="left")
+        agrees = pl.col("decision") == pl.col("distance")
+        differing = touched.filter(~agrees.fill_null(value=True))
+        shown = _shown(ruled.source)
+        reassigned = differing.filter(pl.col("decision") != "removed")
+
+        open_images = images.join(differing, on=IMAGE, how="anti", maintain_order="left")
+        named = open_images.join(shown, on="image_id", maintain_order="left")
+        return cls(
+            size=images.height,
+            decided=touched.select(*IMAGE, "distance", accepted=agrees.fill_null(value=False)),
+            refused=differing.select(*IMAGE, "digest"),
+            reassigned=reassigned.join(shown, on="image_id").select("name", distance="decision"),
+            qualified=named.join(wanted, on=list(_WANTED), how="semi", maintain_order="left"),
+        )
 
 
 class _KnownImages:
-    """Images that no candidate may duplicate, with counts of those refused as `present` or as `copies`."""
+    """Images that no candidate may duplicate.
 
-    def __init__(self, splits: Mapping[str, LabelledImages], looks: Looks | None):
-        self._names = {pair for s in splits.values() for pair in zip(s.images.dataset, s.images.image_id, strict=True)}
-        self._digests = {one for source in splits.values() for one in source.images.digest}
-        self._looks = looks
-        self.present = self.copies = 0
+    Attributes:
+        present: Number of images refused so far because the benchmark has them.
+        copies: Number of those refused as duplicates.
+    """
+
+    def __init__(self, splits: Mapping[str, LabelledImages], duplicates: DuplicateIndex | None):
+        self._names: set[tuple[str, str]] = set()
+        self._digests: set[str] = set()
+        for split in splits.values():
+            self._names.update(zip(split.images.dataset, split.images.image_id, strict=True))
+            self._digests.update(split.images.digest)
+        self._duplicates = duplicates
+        self.present = 0
+        self.copies = 0
 
     def take(self, images: pl.DataFrame) -> None:
         """Adds images: the columns of `IMAGE`, and `digest`."""
         self._digests.update(images["digest"])
-        if self._looks is not None:
-            for key in images.select(IMAGE).iter_rows():
-                self._looks.take(*key)
+        if self._duplicates is None:
+            return
+        for dataset, subset, image_id in images.select(IMAGE).iter_rows():
+            self._duplicates.take(dataset, subset, image_id)
 
-    def neighbour(self, image: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Most similar ID image and its cosine ("" and None without embeddings); None to refuse the image."""
-        if (image["dataset"], image["image_id"]) in self._names:
+    def neighbour(self, image: _Image) -> dict[str, Any] | None:
+        """Most similar ID image and its cosine ("" and None without embeddings).
+
+        Returns:
+            None to refuse the image.
+        """
+        if (image.dataset, image.image_id) in self._names:
             self.present += 1
             return None
-        looked = None if self._looks is None else self._looks.compare(*(image[name] for name in IMAGE))
-        name, cosine, repeats = looked or ("", None, "")
-        if repeats or image["digest"] in self._digests:
+        if image.digest in self._digests:
+            self.copies += 1
+            return None
+        compared = None
+        if self._duplicates is not None:
+            compared = self._duplicates.compare(image.dataset, image.subset, image.image_id)
+        if compared is None:
+            return {"neighbour": "", "similarity": None}
+        name, cosine, duplicated = compared
+        if duplicated:
             self.copies += 1
             return None
         return {"neighbour": name, "similarity": cosine}
 
 
+@plain
+class _Image:
+    """An image that qualifies.
+
+    Args:
+        dataset, subset, image_id, distance, digest: The image.
+        name: The categories that make it a candidate, in lower case.
+        category: The same as the dataset writes them.
+        is_considered: Whether it was chosen or refused.
+    """
+
+    dataset: str
+    subset: str
+    image_id: str
+    distance: str
+    digest: str
+    name: list[str]
+    category: list[str]
+    is_considered: bool = field(default=False)
+
+    @property
+    def key(self) -> dict[str, str]:
+        """Its columns of `IMAGE`."""
+        return {"dataset": self.dataset, "subset": self.subset, "image_id": self.image_id}
+
+
 def _choose(
-    params: Enrichment, qualified: pl.DataFrame, shows: Counter[str], known: _KnownImages
+    params: Enrichment, qualified: pl.DataFrame, counts: Counter[str], known: _KnownImages
 ) -> list[dict[str, Any]]:
     """Candidates of one distance, chosen one at a time until there are enough or none is left.
 
     Args:
         params: Largest numbers of them.
-        qualified: One row per image and category that it shows: `IMAGE`, `distance`, `digest`, `category`, `name` (in
-            lower case).
-        shows: Number of images by category, in lower case; candidates are added.
+        qualified: See `_Pool`.
+        counts: Number of images by category, in lower case; candidates are added.
         known: Images that no candidate may duplicate; candidates are added.
     """
-    images = qualified.sort("name").group_by(*IMAGE, "distance", "digest", maintain_order=True).agg("name", "category")
-    queues: dict[str, list[dict[str, Any]]] = {name: [] for name in shows}  # the first to choose is last
-    for image in sorted(images.to_dicts(), key=lambda one: digest(*(one[name] for name in IMAGE)), reverse=True):
-        for name in image["name"]:
-            queues[name].append(image)
-    chosen, chosen_for, looked_at = list[dict[str, Any]](), Counter[str](), set[int]()
-    while len(chosen) < params.most:
-        waiting = [name for name in queues if queues[name] and chosen_for[name] < params.per_class]
+    queues = _queues(qualified)
+    candidates: list[dict[str, Any]] = []
+    candidates_by_category = Counter[str]()
+    while len(candidates) < params.most:
+        waiting = []
+        for name, queue in queues.items():
+            if queue and candidates_by_category[name] < params.per_class:
+                waiting.append(name)
         if not waiting:
             break
-        name = min(waiting, key=lambda name: (shows[name], name))
-        image = queues[name].pop()
-        if id(image) in looked_at:
+        rarest = min(waiting, key=lambda name: (counts[name], name))
+        image = queues[rarest].popleft()
+        if image.is_considered:
             continue
-        looked_at.add(id(image))
+        image.is_considered = True
         neighbour = known.neighbour(image)
-        if neighbour is not None:
-            category = image["category"][image["name"].index(name)]
-            row = {"distance": image["distance"], "category": category, "shown": shows[name], **neighbour}
-            chosen.append({column: image[column] for column in IMAGE} | row)
-            chosen_for[name] += 1
-            shows.update(image["name"])
-            known.take(pl.DataFrame([{column: image[column] for column in (*IMAGE, "digest")}]))
-    return chosen
+        if neighbour is None:
+            continue
+        category = image.category[image.name.index(rarest)]
+        choice = {"distance": image.distance, "category": category, "shown": counts[rarest]}
+        candidates.append({**image.key, **choice, **neighbour})
+        candidates_by_category[rarest] += 1
+        counts.update(image.name)
+        known.take(pl.DataFrame([{**image.key, "digest": image.digest}]))
+    return candidates
+
+
+def _queues(qualified: pl.DataFrame) -> dict[str, deque[_Image]]:
+    """The images of each category, in the order of the digests of their names.
+
+    Args:
+        qualified: See `_Pool`.
+    """
+    by_image = qualified.sort("name").group_by(*IMAGE, "distance", "digest", maintain_order=True)
+    images = [_Image(**row) for row in by_image.agg("name", "category").iter_rows(named=True)]
+    images.sort(key=lambda image: digest(*image.key.values()))
+    queues: dict[str, deque[_Image]] = {}
+    for name in qualified["name"].unique().sort():
+        queues[name] = deque()
+    for image in images:
+        for name in image.name:
+            queues[name].append(image)
+    return queues
+
+
+def _distances(params: Enrichment, benchmark: Benchmark) -> tuple[Distance, ...]:
+    """The distances to find candidates for; ParameterError if they cannot be combined."""
+    distances = params.distances
+    if not distances:
+        distances = tuple(dict.fromkeys(split.distance for split in benchmark.splits.values()))
+    if len(set(distances)) > 1 and "farther" in distances:
+        problem = "'farther' includes near and far images, so it cannot be combined"
+        raise ParameterError(f"distances {', '.join(distances)}: {problem}")
+    return distances
+
+
+def _images_by_category(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> Counter[tuple[str, Distance]]:
+    """Number of images of the benchmark's splits by category (in lower case) and distance."""
+    counts = Counter[tuple[str, Distance]]()
+    for name, split in benchmark.splits.items():
+        # Pasted objects do not count as images of their categories.
+        if name in splits and split.known == "remove":
+            counts.update((category, split.distance) for category in _shown(splits[name])["name"])
+    return counts
 
 
 def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, OodSplit]:
-    """The pools as splits to apply rules to; ParameterError if a split already draws from a pool."""
-    drawn = {one.origin: name for name, one in benchmark.splits.items() if one.candidates is None}
+    """The pools as splits to apply rules to; ParameterError if a split already draws from one."""
+    split_by_origin = {}
+    for name, split in benchmark.splits.items():
+        if split.candidates is None:
+            split_by_origin[split.origin] = name
     splits = {}
     for pool in params.pools:
         name = " ".join(pool.origin)
-        if pool.origin in drawn:
-            problem = f"split {drawn[pool.origin]!r} already draws from all of {name}: choose another pool"
+        if pool.origin in split_by_origin:
+            drawing = split_by_origin[pool.origin]
+            problem = f"split {drawing!r} already draws from all of {name}: choose another pool"
             raise ParameterError(problem)
-        splits[name] = OodSplit(dataset=pool.dataset, subset=pool.subset, vocabulary=pool.vocabulary, distance=distance)
+        splits[name] = OodSplit(
+            dataset=pool.dataset,
+            subset=pool.subset,
+            vocabulary=pool.vocabulary,
+            distance=distance,
+        )
     return splits
 
 
 def _wanted(
-    params: Enrichment, distances: Sequence[Distance], pools: Mapping[str, OodSplit], tables: TablesFolder, rules: Rules
+    params: Enrichment,
+    distances: Sequence[Distance],
+    pools: Mapping[str, OodSplit],
+    tables: TablesFolder,
+    rules: Rules,
 ) -> pl.DataFrame:
     """Categories that make an image a candidate: distance, dataset, subset, category."""
     rows = []
@@ -296,24 +480,37 @@ def _wanted(
         categories = tables.categories(split.dataset)
         deciding = rules.by_category(split.names, categories)
         for name in categories.names:
-            kind = rule.kind if (rule := deciding.get(name)) else None
-            source = {"dataset": split.dataset, "subset": split.subset, "category": name}
-            rows += [{"distance": distance, **source} for distance in distances if kind in KINDS[distance]]
-    wanted = pl.DataFrame(rows, schema=dict.fromkeys(("distance", "dataset", "subset", "category"), pl.String))
+            kind = None
+            if name in deciding:
+                kind = deciding[name].kind
+            rows.extend(
+                (distance, split.dataset, split.subset, name) for distance in distances if kind in KINDS[distance]
+            )
+    wanted = pl.DataFrame(rows, schema=_WANTED, orient="row")
+    if not params.categories:
+        return wanted
     known = set(wanted["category"])
     for name in params.categories:
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
-            raise ParameterError(f"category {name!r} makes no image of the pools a candidate. Known: {names}")
-    return wanted.filter(pl.col("category").is_in(params.categories)) if params.categories else wanted
+            problem = f"category {name!r} makes no image of the pools a candidate. Known: {names}"
+            raise ParameterError(problem)
+    return wanted.filter(pl.col("category").is_in(params.categories))
 
 
 def _shown(source: LabelledImages) -> pl.DataFrame:
-    """Categories of each image's single objects: `image_id`, `name` (in lower case) and `category`, each name once."""
+    """Categories of each image's single objects, each name once.
+
+    Returns:
+        `image_id`, `name` (in lower case) and `category`.
+    """
     single = source.objects.frame.filter(~pl.col("is_crowd"))
     named = single.select("image_id", "category", name=pl.col("category").str.to_lowercase())
-    return named.group_by("image_id", "name", maintain_order=True).agg(pl.col("category").max())
+    by_name = named.group_by("image_id", "name", maintain_order=True)
+    return by_name.agg(pl.col("category").max())
 
 
 def _decisions(benchmark: Benchmark) -> Decisions:
-    return Decisions() if benchmark.decisions is None else DecisionsFile(benchmark.decisions).read()
+    if benchmark.decisions is None:
+        return Decisions()
+    return DecisionsFile(benchmark.decisions).read()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from farther.curation.candidates import FROM_POOLS
 from farther.curation.class_similarity import ClassesBy
 from farther.errors import FartherError
 from farther.registry import parameters
@@ -107,6 +108,8 @@ def named_files(part: Any, *keys: str) -> Iterator[NamedFile]:
     """
     waiting = []
     for place, text in texts_of(part, keys):
+        if Path(text).is_relative_to(FROM_POOLS):  # an output of the stage `enrich`, on which `curate` depends
+            continue
         if _is_dependency(place):
             if place[0] == "detectors":
                 waiting += _described_beside(text)

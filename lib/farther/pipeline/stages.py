@@ -74,8 +74,9 @@ STAGES = (
         kinds=("paste", "corrupt", "blank"),
         kept_by_git=("counts/",),
     ),
-    Stage(name="curate", module="farther.pipeline.curate", kept_by_git=("counts/",)),
     Stage(name="embed", module="farther.pipeline.embed", uses_gpu=True, needs_clip=True),
+    Stage(name="enrich", module="farther.pipeline.enrich", section="enrich"),
+    Stage(name="curate", module="farther.pipeline.curate", kept_by_git=("counts/",)),
     Stage(
         name="stratify",
         module="farther.pipeline.stratify",

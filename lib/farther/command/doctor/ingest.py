@@ -10,6 +10,7 @@ from typing import Any
 from farther import datasets
 from farther.command.doctor.inspection import ARTIFACTS, Inspection
 from farther.curation import subsets_used
+from farther.curation.enrichment import subsets_searched
 from farther.datasets.check import check_dataset
 from farther.datasets.presence import Checked
 from farther.errors import Finding, refused
@@ -22,6 +23,8 @@ def check(project: Inspection) -> Iterator[Finding]:
     Also what the stage warned about when it ran last.
     """
     used = subsets_used(project.section("benchmarks"))
+    for dataset, subsets in subsets_searched(project.section("enrich")).items():
+        used.setdefault(dataset, set()).update(subsets)
     sources = project.section("sources").get("datasets") or {}
     for name, params in project.section("datasets").items():
         subsets = used.get(name, set())
