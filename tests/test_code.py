@@ -393,6 +393,7 @@ def named(tmp_path, monkeypatch) -> Path:
         "boxes/a.json": "[]",
         "boxes/inner/b.json": "[]",
         "negatives.txt": "object",
+        "data/candidates/pools/pets.csv": "dataset",
         "weights/detr.pt": "1",
         "weights/config.json": "{}",
         "weights/other.pt": "1",
@@ -417,7 +418,10 @@ PARAMS = {
         "pets": {
             "rules": "data/benchmarks/pets.yaml",
             "decisions": "mine/decisions.csv",
-            "splits": {"near": {"dataset": "d", "subset": "train", "candidates": "mine/candidates.csv"}},
+            "splits": {
+                "near": {"dataset": "d", "subset": "train", "candidates": "mine/candidates.csv"},
+                "added": {"dataset": "d", "subset": "train", "candidates": "data/candidates/pools/pets.csv"},
+            },
         },
     },
     "stratify": {"reference": "train", "wordnet": {"folder": "data/similarity/wordnet"}},
@@ -463,6 +467,7 @@ def changed_digests(edit) -> set[tuple[str, ...]]:
         ("data/similarity/wordnet/data.noun", {"derived.blank.b", "stratify"}),
         ("mine/decisions.csv", {"benchmarks"}),
         ("mine/candidates.csv", {"benchmarks"}),
+        ("data/candidates/pools/pets.csv", set()),  # a stage writes it, on which `curate` depends
         ("mine/ann.json", {"detectors.results"}),
         ("mine/layer.safetensors", {"detectors.results"}),
         ("mine/config/config.json", {"detectors.detr"}),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -56,11 +58,27 @@ def _lay(folder: Path) -> None:
     _lay_voc(folder / "drawn", folder / "VOCdevkit")
     for name, place in (("bdd", "bdd100k"), ("coco", "coco"), ("openimages", "openimages")):
         generate(name, folder / place, WORLD)
+    _lay_training_sets(folder)
     (folder / "checkpoints").mkdir()
     for id_name, classes in (("voc", 20), ("bdd", 10)):
         _detectron2(folder / "checkpoints", id_name, classes)
         _ultralytics(folder / "checkpoints" / f"{id_name}-yolov8n.pt", ROOT / f"data/demo/{id_name}-yolov8.safetensors")
         _lightning(folder / "checkpoints", id_name)
+
+
+def _lay_training_sets(folder: Path) -> None:
+    """Other images as the training sets of COCO and OpenImages, from which candidates are drawn."""
+    others = replace(WORLD, seed=WORLD.seed + 1)
+    coco = folder / "drawn/coco-train"
+    generate("coco", coco, others)
+    shutil.copytree(coco / "val2017", folder / "coco/train2017")
+    annotations = "annotations/instances_{}2017.json"
+    shutil.copy(coco / annotations.format("val"), folder / "coco" / annotations.format("train"))
+    openimages = folder / "drawn/openimages-train"
+    generate("openimages", openimages, others)
+    shutil.copytree(openimages / "validation", folder / "openimages/train")
+    boxes = "{}-annotations-bbox.csv"
+    shutil.copy(openimages / boxes.format("validation"), folder / "openimages" / boxes.format("train"))
 
 
 def _lay_voc(drawn: Path, devkit: Path) -> None:
@@ -222,10 +240,30 @@ def _run_everything(folder: Path, data: Path) -> None:
         _stage("code_digests")
         for name in params["datasets"]:
             _stage("ingest", name)
-        for stage in ("curate", "embed", "stratify"):
+        _stage("embed")
+        for name in params["enrich"]:
+            _stage("enrich", name)
+        _accept_some()
+        for stage in ("curate", "stratify"):
             _stage(stage)
         for run in params["detectors"]:
             _stage("infer", run)
             for stage in OF_RUN:
                 _stage(stage, run)
         _stage("report")
+
+
+def _accept_some() -> None:
+    """A reviewer accepts the first candidates of each distance and pool, except those for VOC's far splits."""
+    for name in ("voc", "bdd"):
+        with Path(f"data/candidates/pools/{name}.csv").open(encoding="utf-8", newline="") as file:
+            candidates = list(csv.DictReader(file))
+        accepted: dict[tuple[str, str], int] = {}
+        with Path(f"data/decisions/fmiyc-rebuilt-{name}.csv").open("a", encoding="utf-8") as file:
+            for number, row in enumerate(candidates):
+                key = row["dataset"], row["distance"]
+                if row["distance"] == "far" or accepted.get(key, 0) == 2:
+                    continue
+                accepted[key] = accepted.get(key, 0) + 1
+                image = f"{row['dataset']},{row['subset']},{row['image_id']}"
+                file.write(f"2026-11-21T09:30:{number:02}Z,ann,{image},keep,,\n")

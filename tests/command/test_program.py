@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farther.command import main, output
+from farther.command import main, output, program
 from farther.command.program import FORMER, GROUPS, SUBCOMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,16 @@ def test_without_a_subcommand_it_lists_ten_in_the_order_of_the_work_and_the_grou
     more = printed.split("\nMore:\n")[1]
     assert all(name in more for group, (_, commands) in GROUPS.items() for name in (group, *commands))
     assert max(map(len, printed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("former", ["enrich voc", "benchmark enrich voc", "benchmark enrich --params params.yaml voc"])
+def test_a_subcommand_that_became_a_stage_says_so_and_runs_it(former, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(program, "_command", lambda: lambda words, prog_name: ran.extend(words))
+    main(former.split())
+    assert ran == ["repro", "enrich@voc"]
+    name = former.partition(" voc")[0].partition(" --")[0]
+    assert capsys.readouterr().err == f"`farther {name}` is now `farther repro enrich@voc`\n"
 
 
 @pytest.mark.parametrize("former", FORMER)

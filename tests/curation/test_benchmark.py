@@ -101,7 +101,7 @@ def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
     blank = {"dataset": "voc_blank", "subset": "blank"}
     splits = {"coco_near": {**NEAR, "pairs": {"of": "test"}}}
     found = benchmark("voc", params(splits=splits, shifted={"c3": C3, "c5": {**C3, "severity": 5}}, pseudo_ood=blank))
-    assert found.roles == {
+    assert found.roles() == {
         "test": ["coco_near"],
         "distance": {"coco_near": "near"},
         "shifted": {"c3": 3, "c5": 5},
@@ -110,7 +110,15 @@ def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
     }
     assert list(found.derived_splits) == ["c3", "c5", "pseudo_ood"]
     assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {"blank"}
-    assert benchmark("voc", params()).roles == {**found.roles, "shifted": {}, "pseudo_ood": None, "pairs": {}}
+    assert benchmark("voc", params()).roles() == {**found.roles(), "shifted": {}, "pseudo_ood": None, "pairs": {}}
+
+
+def test_splits_without_images_are_not_tested():
+    splits = {"a": {**NEAR, "pairs": {"of": "test"}}, "b": {**NEAR, "distance": "far"}}
+    roles = benchmark("voc", params(splits=splits)).roles(empty=["a"])
+    assert roles["test"] == ["b"]
+    assert roles["distance"] == {"b": "far"}
+    assert roles["pairs"] == {}
 
 
 SMALL_RULES = "{id_classes: {cat: {voc: [cat]}}, protocols: {paper: {overlap: {coco: {}}}}}"

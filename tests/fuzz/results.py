@@ -186,7 +186,13 @@ def candidates_files() -> None:
 
 
 @target(
-    "candidates", candidates_files, "artifacts/tables/**/*", "data/candidates/c.csv", "rules.yaml", "params.yaml", share=0.5
+    "candidates",
+    candidates_files,
+    "artifacts/tables/**/*",
+    "data/candidates/c.csv",
+    "rules.yaml",
+    "params.yaml",
+    share=0.5,
 )
 def candidates() -> None:
     """Pools that candidates are chosen from, and the list of those that are used."""

@@ -226,7 +226,7 @@ class Project:
         fit_run(entries, RunRegions(regions, operating=0.5), fitted, code)
         score_run(regions, self.artifacts / "passes/pets-net", fitted, scores, lambda method: "")
         settings = EvaluationSettings(replicates=20)
-        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles), settings)
+        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles()), settings)
         evaluate_run(inputs, TauSettings(), EvaluationCode(""))
         write_choice(inputs, Budget(max_false_alarms=50, max_misclassified=0.1))
 

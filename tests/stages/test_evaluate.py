@@ -71,7 +71,7 @@ def made(tmp_path_factory, stage):
             features=rng.normal(size=(50, 3)),
             classes=CLASSES,
         ).write(tmp_path / "artifacts/regions/demo" / split)
-    roles = benchmark("voc", PARAMS["benchmarks"]["voc"]).roles
+    roles = benchmark("voc", PARAMS["benchmarks"]["voc"]).roles()
     (splits / "roles.json").write_text(json.dumps(roles))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
     assert stage(tmp_path, "code_digests").returncode == 0

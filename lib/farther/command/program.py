@@ -100,15 +100,22 @@ or the output is not a terminal.
 def _with_new_name(words: list[str]) -> list[str]:
     """The words of a command, a subcommand that has another name now with that, which is said."""
     for former in FORMER_STAGES:
-        stage = former[-1]
-        names = [word for word in words[len(former) :] if not word.startswith("-")]
-        if tuple(words[: len(former)]) == former and names:
-            say(f"`farther {' '.join(former)}` is now `farther repro {stage}@{names[0]}`", file=sys.stderr)
-            return ["repro", f"{stage}@{names[0]}"]
+        if tuple(words[: len(former)]) == former:
+            return _as_stage(former, words[len(former) :])
     if words and words[0] in FORMER:
         say(f"`farther {words[0]}` is now `farther {FORMER[words[0]]}`", file=sys.stderr)
         return [*FORMER[words[0]].split(), *words[1:]]
     return words
+
+
+def _as_stage(former: tuple[str, ...], arguments: list[str]) -> list[str]:
+    """The words of the command that runs a stage, in the place of a former subcommand; help without a name."""
+    names = [argument for argument in arguments if not argument.startswith("-")]
+    stage = f"{former[-1]}@{names[-1] if names else 'BENCHMARK'}"
+    say(f"`farther {' '.join(former)}` is now `farther repro {stage}`", file=sys.stderr)
+    if not names or "--help" in arguments:
+        return ["repro", "--help"]
+    return ["repro", stage]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

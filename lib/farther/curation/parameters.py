@@ -258,21 +258,27 @@ class Benchmark:
             begin += one.part if isinstance(one, PartOfSubset) and one.of == split.of else 0.0
         return begin, begin + split.part
 
-    @property
-    def roles(self) -> dict[str, Any]:
+    def roles(self, empty: Collection[str] = ()) -> dict[str, Any]:
         """Role of each split besides the ID splits.
 
-        `test`: names of the OOD splits that results are reported on; `distance`: of each of them; `shifted`: severity
-        by name; `pseudo_ood`: its name or None; `pairs`: the parameter of each OOD test split that has it.
+        Args:
+            empty: Names of splits without images, on which nothing is tested.
+
+        Returns:
+            `test`: names of the OOD splits that results are reported on; `distance`: of each of them; `shifted`:
+            severity by name; `pseudo_ood`: its name or None; `pairs`: the parameter of each OOD test split that has it.
         """
-        distance = {name: self.splits[name].distance for name in self.test_splits}
-        shifted = {name: split.severity for name, split in self.shifted.items()}
+        tested = [name for name in self.test_splits if name not in empty]
+        pairs = {}
+        for name in tested:
+            if self.splits[name].pairs is not None:
+                pairs[name] = asdict(self.splits[name].pairs)
         return {
-            "test": self.test_splits,
-            "distance": distance,
-            "shifted": shifted,
+            "test": tested,
+            "distance": {name: self.splits[name].distance for name in tested},
+            "shifted": {name: split.severity for name, split in self.shifted.items()},
             "pseudo_ood": PSEUDO_OOD if self.pseudo_ood else None,
-            "pairs": {name: asdict(pairs) for name in self.test_splits if (pairs := self.splits[name].pairs)},
+            "pairs": pairs,
         }
 
     @property

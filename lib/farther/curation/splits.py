@@ -21,7 +21,7 @@ from farther.curation.parameters import Benchmark, IdSplit, OodSplit, PartOfSubs
 from farther.curation.rules import Rule, Rules
 from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
-from farther.errors import DataError, ParameterError
+from farther.errors import LISTED, DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
 from farther.tables.documents import write_json
 from farther.tables.files import digest, is_present
@@ -151,7 +151,9 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
             if len(splits[name].images) < len(eligible.images):
                 decided = without_undrawn(decided, split.distance, splits[name].images.image_id.tolist())
         fates.append(decided)
-    warnings += [f"split {name!r} has no image" for name, split in splits.items() if not len(split.images)]
+    warnings += [
+        f"split {name!r} has no image, and is not tested" for name, split in splits.items() if not len(split.images)
+    ]
     warnings += [*_in_common(splits, benchmark), *_without_boxes(splits, benchmark)]
     joined = Fates.concatenate(fates) if fates else Fates.empty()
     classes, pairs = _sorted_classes(benchmark, tables, rules), None
@@ -335,7 +337,9 @@ def _of_vocabulary(rules: Rules, split: OodSplit, categories: Categories) -> lis
             count = f"{len(absent)} rules name categories" if len(absent) > 1 else "1 rule names a category"
             found = [f"{rules.path}: {count} that {dataset} does not have: {'; '.join(map(str, absent))}"]
     elif unnamed := rules.unnamed(names, categories):  # the names of another dataset, of which this may have a few only
-        listing = ", ".join(map(repr, unnamed))
+        listing = ", ".join(map(repr, unnamed[:LISTED]))
+        if len(unnamed) > LISTED:
+            listing = f"{listing} and {len(unnamed) - LISTED} more"
         found = [f"{dataset}: vocabulary {names!r} does not have {listing}: counted as unknown"]
     return [*found, *rules.doubtful(names, categories, keeps_known=split.known != "remove")]
 

@@ -76,6 +76,7 @@ class RunFiles:
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
         self.choice = inside(self.root / "choices", f"{run}.json")
         self.recovered = inside(self.root / "recovered", f"{run}/results.json")
+        self.roles_file = inside(self.root / "splits", f"{benchmark}/roles.json")
 
     @property
     def roles(self) -> Roles:
@@ -84,7 +85,7 @@ class RunFiles:
         Raises:
             DataError: `curate` did not write it.
         """
-        return read_typed(Roles, inside(self.root / "splits", f"{self.benchmark}/roles.json"))
+        return read_typed(Roles, self.roles_file)
 
     def images(self, split: str) -> Path:
         """The table of the split's images."""

@@ -199,6 +199,9 @@ class Method(ABC):
             DataError: a column is missing, the regions come from another kind of detector than it was fitted on, or a
                 score is NaN.
         """
+        self._check_fitted()
+        if count_rows(regions) == 0:  # a split without images: its regions have none of a detector's columns
+            return np.zeros(0)
         self._check(regions)
         scores = [np.zeros(0)]
         for block in self._blocks(regions, self.values_at_once):
@@ -326,7 +329,6 @@ class Method(ABC):
             raise FitError(f"{self.name} is not fitted: call fit(regions) first, or load a fitted state")
 
     def _check(self, regions: RegionsLike) -> None:
-        self._check_fitted()
         if absent := self.missing(regions):
             problem = f"{self.name} needs it, and these regions do not have it"
             raise DataError(problem, file=getattr(regions, "path", None), field=absent[0])

@@ -24,7 +24,8 @@ def main() -> None:
         curation = curate(made, tables)
         with write_aside(Path(OUTPUT) / name) as aside:
             curation.write(aside)
-            write_json(aside / "roles.json", {**made.roles, "similar": curation.similar})
+            empty = [split for split, images in curation.splits.items() if not len(images.images)]
+            write_json(aside / "roles.json", {**made.roles(empty), "similar": curation.similar})
         write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
         say(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
         for warning in curation.warnings:

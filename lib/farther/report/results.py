@@ -340,6 +340,9 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         raise ParameterError(f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}")
     files = RunFiles(name, benchmark, artifacts)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
+    if files.roles_file.exists():
+        tested = files.roles.test  # without the splits that have no image
+        splits = tuple(split for split in splits if split.name in tested)
     wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
     found = {place: _numbers(file) for place, file in wanted.items() if file.exists()}
     run = Run(

@@ -11,22 +11,37 @@ from farther.command.project import Project
 
 
 def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
-    """Images of each split: counted where `curate` ran, else as many as its subset has; None if unknown."""
+    """Images of each split: counted where `curate` ran, else the most that it can have; None if unknown.
+
+    A split can have as many images as its subset, or as its `most`, or as there are candidates for it.
+    """
     from farther.tables.parquet import count_rows
 
     checked = project.benchmark(benchmark)
     sources = checked.id_sources
     sources |= {name: (split.dataset, split.subset) for name, split in checked.splits.items()}
+    is_curated = made_with(project, "curate", f"benchmarks.{benchmark}")
     counts: dict[str, int | None] = {}
     for name, (dataset, subset) in sources.items():
         table = project.artifacts / "splits" / benchmark / name / "images.parquet"
-        known = subset_images(project, dataset, subset)
-        most = checked.most.get(name)
-        if table.is_file() and made_with(project, "curate", f"benchmarks.{benchmark}"):
+        if table.is_file() and is_curated:
             counts[name] = count_rows(table)
-        else:
-            counts[name] = known if most is None else min(most, most if known is None else known)
+            continue
+        limits = [subset_images(project, dataset, subset), checked.most.get(name)]
+        if name in checked.splits and checked.splits[name].candidates is not None:
+            limits.append(_most_candidates(project, benchmark))
+        counts[name] = min([limit for limit in limits if limit is not None], default=None)
     return counts
+
+
+def _most_candidates(project: Project, benchmark: str) -> int | None:
+    """The most candidates per distance that `enrich` lists; None where the project has no such entry."""
+    from farther.curation.enrichment import enrichment
+
+    entry = project.section("enrich").get(benchmark)
+    if entry is None:
+        return None
+    return enrichment(benchmark, entry).most
 
 
 def subset_images(project: Project, dataset: str, subset: str) -> int | None:
