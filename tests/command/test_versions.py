@@ -32,6 +32,12 @@ def test_results_of_the_installed_versions_are_not_mentioned(artifacts):
     assert list(versions(artifacts)) == []
 
 
+def test_files_of_other_programs_beside_the_records_are_not_read(artifacts):
+    for name in (".gitignore", ".DS_Store"):
+        (artifacts / "records/scores" / name).write_text("/voc-vos.json\n")
+    assert list(versions(artifacts)) == []
+
+
 def test_results_of_another_version_are_named_with_both_versions(artifacts, monkeypatch):
     use(monkeypatch, numpy="2.4.1", torch="2.9")
     (finding,) = versions(artifacts)

@@ -1,6 +1,7 @@
 """Scores that other programs computed, as a method: each row belongs to one image, and every region has a score."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -55,7 +56,7 @@ def run(tmp_path, monkeypatch):
         regions_of(names).write(tmp_path / "regions" / split)
     monkeypatch.chdir(tmp_path)
     splits = tmp_path / "splits/b"
-    return RunRegions(tmp_path / "regions", settings=FitSettings(), test_splits=("test", "near"), splits=splits)
+    return RunRegions(tmp_path / "regions", settings=FitSettings(), test_splits=("near",), splits=splits)
 
 
 WHOLE = """image,score
@@ -87,6 +88,30 @@ def test_the_same_name_in_two_datasets_has_the_score_of_its_own_folder(run, tmp_
 def test_uncertainties_are_turned_round(run, tmp_path):
     _, scores = scored(run, tmp_path, higher="ood")
     assert scores["near"] == [-0.2, -0.1]
+
+
+@pytest.mark.parametrize(
+    ("near", "params", "remark"),
+    [
+        ((0.2, 0.1), {}, None),
+        # Of the four pairs of one image of `val` (0.9, 0.8) and one of `near`, one is in order.
+        ((0.95, 0.85), {}, "AUROC of split 'val' against near is 0.250, below 0.5: .* OOD\\? Then write `higher: ood`"),
+        ((0.95, 0.85), {"higher": "ood"}, None),
+        ((0.2, 0.1), {"higher": "ood"}, "is 0.000, below 0.5: .* ID\\? Then write `higher: id`"),
+        ((0.9, 0.8), {}, None),  # an AUROC of 0.5
+    ],
+)
+def test_scores_that_seem_to_have_the_other_sign_are_remarked_on(run, tmp_path, near, params, remark):
+    content = WHOLE.replace("ood/0001.jpg,0.2", f"ood/0001.jpg,{near[0]}")
+    content = content.replace("ood/0007.jpg,0.1", f"ood/0007.jpg,{near[1]}")
+    done, scores = scored(run, tmp_path, content, **params)
+    if remark is None:
+        assert done.fit.remarks == {}
+    else:
+        (text,) = done.fit.remarks["theirs"]
+        assert re.search(remark, text)
+    # Nothing is turned round.
+    assert np.abs(scores["near"]).tolist() == list(near)
 
 
 def test_a_name_that_may_be_of_two_images_is_refused_and_the_column_split_tells_them_apart(run, tmp_path):

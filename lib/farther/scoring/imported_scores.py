@@ -14,6 +14,7 @@ from farther.detectors.imported.base import DetectionsSource
 from farther.detectors.imported.images import BenchmarkImages, Scopes
 from farther.errors import DataError, ParameterError, choose, shorten
 from farther.methods.imported import ImportedScores, SplitScores
+from farther.metrics.ood import auroc
 from farther.tables import Images
 from farther.tables.files import open_binary, regular_file
 from farther.tables.parquet import read_parquet
@@ -27,6 +28,9 @@ SPLIT = "split"
 #: Arrays of a file that OpenOOD saves, and the label of an image that is out of distribution.
 CONFIDENCE, LABEL = "conf", "label"
 OOD_LABEL = -1
+
+#: AUROC below which the scores may have the other sign.
+WRONG_SIGN = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,18 @@ class ScoreRows:
     box: np.ndarray | None
 
 
-def learn_imported(method: ImportedScores, images_by_split: Mapping[str, Images]) -> None:
+def learn_imported(
+    method: ImportedScores, images_by_split: Mapping[str, Images], id_split: str, ood_splits: Sequence[str]
+) -> None:
     """Gives a method the scores of its files, by split and image.
+
+    Scores whose sign seems to be the wrong one are remarked on; nothing is turned round.
 
     Args:
         method: It names the files; it was fitted.
         images_by_split: The images of all splits of the benchmark.
+        id_split: The ID validation split, and
+        ood_splits: the OOD splits, by whose scores the sign is checked.
 
     Raises:
         ParameterError: a split is unknown, or an `.npz` file comes without its list.
@@ -72,11 +82,10 @@ def learn_imported(method: ImportedScores, images_by_split: Mapping[str, Images]
             count = len(unplaced)
             remarks.append(f"{count:,} images of {rows.path.name} are in no split, such as {shorten(unplaced[0])}")
     scores_by_split = {split: _joined(scores) for split, scores in parts.items()}
-    if not method.whole_images_:
-        method.learn_scores(scores_by_split, tuple(remarks))
-        return
-    for split, scores in scores_by_split.items():
-        _refuse_repeated(method, split, scores)
+    if method.whole_images_:
+        for split, scores in scores_by_split.items():
+            _refuse_repeated(method, split, scores)
+    remarks.extend(_remarks_on_sign(method, scores_by_split, id_split, ood_splits))
     method.learn_scores(scores_by_split, tuple(remarks))
 
 
@@ -230,6 +239,27 @@ def _joined(parts: Sequence[SplitScores]) -> SplitScores:
         np.concatenate([part.score for part in parts]),
         np.concatenate(boxes) if len(boxes) == len(parts) else None,
     )
+
+
+def _remarks_on_sign(
+    method: ImportedScores, scores_by_split: Mapping[str, SplitScores], id_split: str, ood_splits: Sequence[str]
+) -> list[str]:
+    """A remark where OOD scores are more like ID than those of the ID validation split: AUROC below 0.5."""
+    unknown = [scores_by_split[split].score for split in ood_splits if split in scores_by_split]
+    if id_split not in scores_by_split or not unknown:
+        return []
+    id_scores = scores_by_split[id_split].score
+    ood_scores = np.concatenate(unknown)
+    if method.higher == "ood":
+        id_scores, ood_scores = -id_scores, -ood_scores
+    value = auroc(id_scores, ood_scores)
+    if not value < WRONG_SIGN:
+        return []
+    other = "id" if method.higher == "ood" else "ood"
+    return [
+        f"AUROC of split {id_split!r} against {', '.join(ood_splits)} is {value:.3f}, below {WRONG_SIGN}: "
+        f"are its higher scores {other.upper()}? Then write `higher: {other}`"
+    ]
 
 
 def _refuse_repeated(method: ImportedScores, split: str, scores: SplitScores) -> None:

@@ -163,7 +163,7 @@ class RunRegions:
         if method.wants_split is not None:
             method.learn_split(self.calibration, self.above(method.wants_split))
         if isinstance(method, ImportedScores):
-            learn_imported(method, self.images_by_split)
+            learn_imported(method, self.images_by_split, self.settings.calibration_split, self.test_splits)
 
     @property
     def images_by_split(self) -> dict[str, Images]:
