@@ -342,7 +342,7 @@ class _KnownImages:
         return {"neighbour": name, "similarity": cosine}
 
 
-@plain
+@plain(slots=True)
 class _Image:
     """An image that qualifies.
 
