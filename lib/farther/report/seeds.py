@@ -14,7 +14,7 @@ from farther.report.listing import ABSENT
 from farther.report.results import Run, with_best
 
 #: Metrics of `detector.json` that are averaged.
-DETECTOR = ("map50", "map", "accuracy", "nll", "ece", "threshold")
+DETECTOR = ("map50", "map", "accuracy", "accuracy_top5", "nll", "ece", "threshold")
 
 
 def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> list[Run]:

@@ -93,7 +93,11 @@ def _quality(run: Run) -> Listing:
     row: dict[str, Any] = {}
     kinds = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
     if run.whole_images:
-        kinds = (("Accuracy (%)", "accuracy", "accuracy"), ("ECE (%)", "ece", "ece"))
+        kinds = (
+            ("Accuracy (%)", "accuracy", "accuracy"),
+            ("Top-5 accuracy (%)", "accuracy_top5", "accuracy_top5"),
+            ("ECE (%)", "ece", "ece"),
+        )
     found = run.evaluation and (run.evaluation.classifier if run.whole_images else run.evaluation.closed_set)
     intervals = found.intervals if found else {}
     for title, name, detail in kinds:
