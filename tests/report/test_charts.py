@@ -149,7 +149,9 @@ def test_known_classes_have_a_confusion_of_their_own(make_run):
     run = make_run({}, {"closed_set": {"per_class": {"cat": {}, "dog": {}}}, "wilderness": {"confusion": confused}})
     cells = [tuple(row.values()) for row in rows(charts.confusion_of_known(run, shown=5))]
     assert cells == [("dog", "dog", 12), ("cat", "cat", 9), ("cat", "dog", 1)]
-    assert charts.confusion_of_known(run, shown=1).title == "Known objects detected as known classes (1 of 2 categories)"
+    assert (
+        charts.confusion_of_known(run, shown=1).title == "Known objects detected as known classes (1 of 2 categories)"
+    )
 
 
 def test_only_unknown_categories_are_confused(make_run):
