@@ -240,6 +240,29 @@ def test_openood_puts_the_printed_value_beside_the_benchmark_that_it_is_of(nine_
     ]
 
 
+@pytest.mark.parametrize(
+    ("network", "method", "row"),
+    [
+        ("resnet18", "msp", "msp"),
+        ("resnet18", "gram_resnet", "gram"),  # an entry of another name
+        ("resnet18", "energy_of_dropout", None),  # of a pass: another score
+        ("resnet18", "temperature_fitted", None),  # the paper searches T
+        ("resnet18", "scale", None),
+        ("MixUp", "msp", "mixup"),  # a network that was trained so: not the printed MSP
+        ("MixUp", "knn", None),
+        ("vos", "energy", "vos"),
+    ],
+)
+def test_openood_puts_a_printed_value_beside_the_same_score_of_the_same_training_only(network, method, row):
+    entries = {
+        "gram_resnet": {"method": "gram", "layer": ["layer1"]},
+        "energy_of_dropout": {"method": "energy", "pass": "dropout"},
+        "temperature_fitted": {"method": "temperature_scaling"},
+        "msp": None,
+    }
+    assert openood.PrintedTable(Sources([], {"methods": entries}, ROOT)).row_of(network, method) == row
+
+
 def test_openood_has_rows_of_their_own_for_each_network(sources):
     run = sources.runs[0]
     other = replace(run, name="pets-mixup", title="mixup")

@@ -163,7 +163,7 @@ def test_temperature_scaling_is_fitted_and_searched_by_name(project):
     root, _, run = project
     fitted = root / "artifacts/fitted" / run
     assert "choice" not in read_json(fitted / "temperature_scaling/method.json")
-    search = read_json(fitted / "temperature_scaling_search/method.json")["choice"]
+    search = read_json(fitted / "temperature_searched/method.json")["choice"]
     assert [trial["params"]["temperature"] for trial in search["trials"]] == [0.1, 1.0, 10.0, 100.0, 1000.0]
     assert search["ood_split"] == "validation"
 

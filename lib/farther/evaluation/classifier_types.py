@@ -15,8 +15,9 @@ UNKNOWN = ""
 def classifier_type(header: Header, *, has_logits: bool) -> str:
     """The kind of a detector's classifier (Dhamija et al., 2020, Section 2).
 
-    A softmax over the known classes has a background class or not. Sigmoids and similarities to prompts are one vs. rest;
-    with an objectness before them, as in YOLOv2 to YOLOv7 and YOLOX, objectness-based.
+    A softmax over the known classes has a background class or not. Sigmoids and similarities to
+    prompts are one vs. rest; with an objectness before them, as in YOLOv2 to YOLOv7 and YOLOX, they
+    are objectness-based.
 
     Args:
         header: Of the detector's regions.

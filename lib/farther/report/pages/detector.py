@@ -95,7 +95,7 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
 def _quality(run: Run) -> Listing:
     """Quality of a detector on the ID test set: a table of one row."""
     row: dict[str, Any] = {}
-    kinds = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
+    kinds: tuple[tuple[str, str, str], ...] = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
     if run.whole_images:
         kinds = (
             ("Accuracy (%)", "accuracy", "accuracy"),

@@ -35,6 +35,12 @@ PRINTED_COLUMNS = {
 #: Why `openood_v1.csv` has no value → what the paper prints.
 PRINTED_MISSING = {"not applicable": "N/A", "not run": "not run"}
 
+#: Trainings of the paper whose score another method gives here → that method.
+SCORE_OF_TRAINING = {
+    **dict.fromkeys(("mixup", "cutmix", "pixmix", "logitnorm", "oe", "mcd", "udg"), "msp"),
+    "vos": "energy",
+}
+
 #: Near and far value of a method on a benchmark; None where there is none.
 Pair = tuple[float | None, float | None]
 
@@ -59,7 +65,11 @@ class Column:
 class PrintedTable:
     """Table 1 as printed.
 
+    Args:
+        sources: What the tables are made from.
+
     Attributes:
+        entries: Section `methods` of params.yaml.
         values: ID dataset, distance and method → AUROC, None where there is none.
         missing: The same → why there is none, "" where there is one.
         methods: One row per method, in the paper's order.
@@ -76,6 +86,7 @@ class PrintedTable:
         texts = ("method", "title", "section", "training")
         numbers = ("osr_mean", "near_mean", "far_mean", "accuracy", "seconds")
         self.methods = sources.printed("openood_v1_methods.csv", texts, numbers).to_dicts()
+        self.entries: Mapping[str, Mapping[str, Any] | None] = sources.params.get("methods", {})
 
     def title(self, method: str) -> str:
         """The paper's title of a method; the method's name where the paper does not have it."""
@@ -83,6 +94,26 @@ class PrintedTable:
             if row["method"] == method:
                 return str(row["title"])
         return method
+
+    def row_of(self, network: str, method: str) -> str | None:
+        """The paper's row of a method of params.yaml on a network; None where it has none.
+
+        A network that is called as a training of the paper, such as "mixup", has the row of that
+        training, for the score that the paper takes of it.
+        """
+        training = network.casefold().replace("-", "").replace("_", "")
+        if training in SCORE_OF_TRAINING:
+            if method in (training, SCORE_OF_TRAINING[training]):
+                return training
+            return None
+        names = [row["method"] for row in self.methods]
+        if method in names:
+            return method
+        entry = self.entries.get(method) or {}
+        is_plain = not {"pass", "search", "oracle"} & set(entry)
+        if is_plain and entry.get("method") in names:
+            return str(entry["method"])
+        return None
 
     def cell(self, id_dataset: str, method: str) -> str:
         """What the paper prints for a method on a benchmark, "" where it has no such cell."""
@@ -164,7 +195,7 @@ def _columns(sources: Sources) -> list[Column]:
         column = columns.setdefault((kind, title), Column(title, kind))
         column.networks.setdefault(network, []).append(run)
         counterpart = sources.published.get(run.name)
-        if group in sources.published:
+        if group is not None and group in sources.published:
             counterpart = sources.published[group]
         if counterpart is not None and counterpart.id in PRINTED_COLUMNS:
             column.printed_id[network] = counterpart.id
@@ -244,7 +275,9 @@ def _rows_of_methods(
             row[_head(column)] = _cell(pair, column.kind)
             if metric == "auroc" and network in column.printed_id:
                 id_dataset = column.printed_id[network]
-                row[_printed_head(id_dataset)] = printed.cell(id_dataset, method)
+                printed_row = printed.row_of(network, method)
+                if printed_row is not None:
+                    row[_printed_head(id_dataset)] = printed.cell(id_dataset, printed_row)
         for kind, head in MEANS.items():
             near, far = zip(*pairs_of_kind[kind], strict=True) if pairs_of_kind[kind] else ((), ())
             row[head] = _cell((_mean(near), _mean(far)), kind)
