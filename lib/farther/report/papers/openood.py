@@ -202,6 +202,11 @@ def _columns(sources: Sources) -> list[Column]:
     return sorted(columns.values(), key=lambda column: KINDS.index(column.kind))
 
 
+def divided_benchmarks(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the benchmarks of params.yaml that are for open-set recognition: divisions of a dataset's classes."""
+    return [name for name, params in benchmarks.items() if _kind(params) == OSR]
+
+
 def _kind(benchmark: Mapping[str, Any]) -> str:
     """The kind of a benchmark of params.yaml."""
     if benchmark.get("kind"):
