@@ -289,6 +289,24 @@ class Benchmark:
         return [name for name, split in self.splits.items() if split.use == "test"]
 
 
+def _rest_problems(checked: Benchmark, name: str) -> Iterator[str]:
+    """What does not fit an OOD split that draws what another one leaves."""
+    split = checked.splits[name]
+    names = list(checked.splits)
+    earlier = names[: names.index(name)]
+    if split.rest_of not in earlier:
+        known = ", ".join(earlier) or "none"
+        yield f"split {name!r}: rest_of: no OOD split before it is called {split.rest_of!r}. Known: {known}"
+        return
+    other = checked.splits[split.rest_of]
+    place = f"split {name!r}: rest_of: split {split.rest_of!r}"
+    if (other.origin, other.distance) != (split.origin, split.distance):
+        images = f"{other.distance} images of {' '.join(other.origin)}"
+        yield f"{place} takes {images}; write the same dataset, subset, distance"
+    elif split.rest_of not in checked.most:
+        yield f"{place} leaves no image; write its number of images in `most`"
+
+
 def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
     """The benchmark called `name`, its parameters checked.
 
@@ -349,21 +367,3 @@ def _problems(checked: Benchmark) -> Iterator[str]:
             other = taken.setdefault((*made.origin, distance), name)
             if other != name:
                 yield f"splits {other!r} and {name!r} both take {distance} images of {' '.join(made.origin)}"
-
-
-def _rest_problems(checked: Benchmark, name: str) -> Iterator[str]:
-    """What does not fit an OOD split that draws what another one leaves."""
-    split = checked.splits[name]
-    names = list(checked.splits)
-    earlier = names[: names.index(name)]
-    if split.rest_of not in earlier:
-        known = ", ".join(earlier) or "none"
-        yield f"split {name!r}: rest_of: no OOD split before it is called {split.rest_of!r}. Known: {known}"
-        return
-    other = checked.splits[split.rest_of]
-    place = f"split {name!r}: rest_of: split {split.rest_of!r}"
-    if (other.origin, other.distance) != (split.origin, split.distance):
-        images = f"{other.distance} images of {' '.join(other.origin)}"
-        yield f"{place} takes {images}; write the same dataset, subset, distance"
-    elif split.rest_of not in checked.most:
-        yield f"{place} leaves no image; write its number of images in `most`"
