@@ -188,6 +188,58 @@ def test_near_is_harder_than_far_for_most_methods_on_each_benchmark():
         assert sum(harder) > len(harder) / 2
 
 
+# OpenOOD's Table 1: its counts, and its means, which are printed too.
+
+#: Number of columns of each benchmark: one, or near and far.
+CELLS_V1 = dict.fromkeys(("mvtec-ad", "mnist-6-4", "cifar-6-4", "cifar-50-50", "tin-20-180"), 1)
+CELLS_V1 |= dict.fromkeys(("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1"), 2)
+
+#: Printed means that are not those of the printed values, to a unit of the last digit: method → means.
+OTHER_MEANS = {
+    "odin": {"osr_mean"},
+    "mahalanobis": {"osr_mean"},
+    "dice": {"far_mean"},
+    "opengan": {"near_mean", "far_mean"},
+    "vos": {"far_mean"},
+    "mc_dropout": {"near_mean"},
+}
+
+
+def test_each_of_the_34_methods_has_a_cell_on_each_benchmark_of_openood_version_1():
+    cells = openood("openood_v1")
+    methods = [row["method"] for row in openood("openood_v1_methods")]
+    assert len(methods) == len(set(methods)) == 34
+    count = Counter((row["id"], row["method"]) for row in cells)
+    assert count == {(name, method): n for name, n in CELLS_V1.items() for method in methods}
+    for row in cells:
+        assert bool(row["auroc"]) != bool(row["missing"])
+        assert not row["auroc"] or 0 <= float(row["auroc"]) <= 1
+    # Anomaly detection, post-hoc, training, extra data, uncertainty and augmentation: methods times cells.
+    printed = (1 + 3 * 11) + 13 * 12 + 8 * 6 + 3 * 4 + 3 * 10 + 3 * 10
+    assert sum(bool(row["auroc"]) for row in cells) == printed
+
+
+def test_printed_means_of_openood_version_1_are_those_of_the_values_but_for_six_methods():
+    values = {}
+    for row in openood("openood_v1"):
+        if row["auroc"]:
+            values[row["method"], row["id"], row["ood"]] = float(row["auroc"])
+    columns = {
+        "osr_mean": [(name, "near") for name in ("mnist-6-4", "cifar-6-4", "cifar-50-50", "tin-20-180")],
+        "near_mean": [(name, "near") for name in ("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1")],
+        "far_mean": [(name, "far") for name in ("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1")],
+    }
+    differ = {}
+    for row in openood("openood_v1_methods"):
+        for mean, places in columns.items():
+            method = row["method"]
+            present = [values[method, *place] for place in places if (method, *place) in values]
+            assert bool(row[mean]) == bool(present)
+            if present and abs(sum(present) / len(present) - float(row[mean])) > 0.001:
+                differ.setdefault(method, set()).add(mean)
+    assert differ == OTHER_MEANS
+
+
 # The Overlooked Elephant: its counts, and what the tables say of each other.
 
 

@@ -52,6 +52,18 @@ def params(**changes):
         ),
         ({"subsets": {"train": {"of": "all", "part": 0.5, "together": "a"}}}, "together: expected one group .*found 0"),
         ({"subsets": {"test": {"dataset": "x"}}}, "parameter 'subsets.test.subset' is missing"),
+        (
+            {"splits": {"x": {**NEAR, "rest_of": "y"}, "y": NEAR}, "most": {"y": 5}},
+            "split 'x': rest_of: no OOD split before it is called 'y'. Known: none",
+        ),
+        (
+            {"splits": {"y": NEAR, "x": {**NEAR, "distance": "far", "rest_of": "y"}}, "most": {"y": 5}},
+            "split 'x': rest_of: split 'y' takes near images of coco val; write the same dataset, subset, distance",
+        ),
+        (
+            {"splits": {"y": NEAR, "x": {**NEAR, "rest_of": "y"}}},
+            "split 'x': rest_of: split 'y' leaves no image; write its number of images in `most`",
+        ),
         ({"splits": {"x": {**NEAR, "candidates": "c" * 300}}}, "'splits.x.candidates': the path is too long:"),
         ({"decisions": "a/" * 2000}, "'decisions': the path is too long:"),
         (

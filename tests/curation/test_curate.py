@@ -515,6 +515,22 @@ def test_parts_follow_each_other_within_their_own_subset(rules):
     assert shares == {"train": (0, 0.5), "val": (0, 0.25), "test": (0.5, 0.75), "late": (0.25, 1), "whole": (0, 1)}
 
 
+def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other_leaves(rules):
+    shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
+    far = {"dataset": "photos", "subset": "val", "distance": "far"}
+    splits = {"photos_far": far, "validation": {**far, "use": "validation", "rest_of": "photos_far"}}
+    taken = made(rules, shown, most={"photos_far": 2}, splits=splits)
+    halves = [set(taken.splits[name].images.image_id) for name in ("photos_far", "validation")]
+    assert [len(half) for half in halves] == [2, 3]
+    assert halves[0] | halves[1] == {name for name in shown if name.startswith("Kite")}
+    assert set(taken.fates.frame.filter(fate="far")["image_id"]) == halves[0] | halves[1]
+    fewer = made(rules, shown, most={"photos_far": 2, "validation": 1}, splits=splits)
+    assert len(fewer.splits["validation"].images) == 1
+    assert set(fewer.splits["validation"].images.image_id) < halves[1]
+    undrawn = halves[1] - set(fewer.splits["validation"].images.image_id)
+    assert {name for name in undrawn if reasons(fewer)[name] == "not among the images that `most` draws"} == undrawn
+
+
 def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
     shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
     whole = made(rules, shown)

@@ -507,7 +507,9 @@ def test_outputs_of_no_layout_are_listed_with_the_layouts(tmp_path):
         assert f"{layout}: " in message
     file = exported(Given((1, 500, K + 5)), pixels, tmp_path / "x.onnx", ["images"], ["a"])
     assert "a (1, 500, 8). If one of these is meant, name it with layout" in refused(file)
-    assert len(create(file, layout="yolov5").detect(IMAGES[:1]).score) >= 0
+    detector = create(file, layout="yolov5")
+    assert len(detector.detect(IMAGES[:1]).score) >= 0
+    assert detector.header().detector["objectness"] is True
     assert "it is not a graph of YOLOX without decoding" in refused(file, layout="yolox")
     heads = [(1, 3, 8, 12, 8), (1, 3, 4, 6, 8), (1, 3, 2, 3, 8)]
     file = exported(Given(*heads), pixels, tmp_path / "x.onnx", ["images"], ["a", "b", "c"])

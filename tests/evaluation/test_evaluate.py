@@ -105,6 +105,7 @@ def test_metrics_of_a_case_worked_by_hand(files):
     # Of the images o1, o2, o3 only the first shows a detection.
     silent = {name: json.loads((files.metrics / name / "detector.json").read_text()) for name in ("test", "far")}
     assert silent == {"test": {"no_detection": 0}, "far": {"no_detection": pytest.approx(2 / 3)}}
+    assert report.classifier_type == "multi-class without background"
     assert report.methods["msp"].id_regions_kept == 1
     assert report.methods["msp"].splits["far"].by_category["bear"].values["fn_missed"] == 1
     stored = json.loads(files.evaluation.read_text())

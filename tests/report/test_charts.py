@@ -144,6 +144,16 @@ def test_correlations_are_over_all_rows_of_the_tables(make_run):
     assert charts.correlations(make_run({}).values) is None
 
 
+def test_known_classes_have_a_confusion_of_their_own(make_run):
+    confused = {"cat": {"cat": 9, "dog": 1}, "dog": {"dog": 12}, "Lynx": {"cat": 20}}
+    run = make_run({}, {"closed_set": {"per_class": {"cat": {}, "dog": {}}}, "wilderness": {"confusion": confused}})
+    cells = [tuple(row.values()) for row in rows(charts.confusion_of_known(run, shown=5))]
+    assert cells == [("dog", "dog", 12), ("cat", "cat", 9), ("cat", "dog", 1)]
+    assert (
+        charts.confusion_of_known(run, shown=1).title == "Known objects detected as known classes (1 of 2 categories)"
+    )
+
+
 def test_only_unknown_categories_are_confused(make_run):
     confused = {"cat": {"cat": 9}, "Lynx": {"cat": 2, "dog": 1}, "Kite": {"dog": 1}}
     run = make_run({}, {"closed_set": {"per_class": {"cat": {}, "dog": {}}}, "wilderness": {"confusion": confused}})
@@ -153,4 +163,5 @@ def test_only_unknown_categories_are_confused(make_run):
         ("Kite", "dog", 1),
     ]
     assert charts.confusion(run, shown=1).title.endswith("(1 of 2 categories)")
+    assert charts.confusion_of_known(make_run({}), shown=5) is None
     assert charts.confusion(make_run({}), shown=5) is None

@@ -86,6 +86,13 @@ def test_means_over_the_splits_of_a_distance_are_beside_those_of_openood(make_ru
     assert "LaRD" not in table.caption
 
 
+def test_means_over_the_near_splits_are_beside_those_of_openood_version_1(make_run):
+    counterpart = Counterpart(detector="resnet18", id="cifar10-v1", comparable=True)
+    (table,) = ALL.beside(make_run({"msp": {"auroc": 0.75}}), counterpart)
+    assert texts(table) == [["near, mean over its splits", "MSP", "75.0", "86.9", "-11.9"]]
+    assert "Table 1 of version 1" in table.caption
+
+
 def test_full_spectrum_means_are_averaged_over_seeds_beside_published_ones(make_run):
     means = ({"near": {"splits": [], "values": {"full_spectrum_auroc": value}}} for value in (0.5, 0.75))
     seeds = [make_run({"msp": {"auroc": 0.75}}, {"methods": {"msp": {"means": of}}}) for of in means]

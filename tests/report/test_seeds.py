@@ -56,6 +56,20 @@ def test_seeds_of_different_benchmarks_are_refused(seeds):
         merged(seeds, {"net": ["net-1", "net-2"]})
 
 
+def test_divisions_of_one_dataset_have_a_mean_though_each_is_a_benchmark(seeds):
+    runs = [replace(seeds[0], benchmark="pets-1"), replace(seeds[1], benchmark="pets-2")]
+    net = merged(runs, {"net": ["net-1", "net-2"]}, divisions=["pets-1", "pets-2"])[0]
+    assert net.values.filter(method="msp", metric="auroc")["value"].item() == pytest.approx(0.85)
+    assert net.full_title == "net (2 divisions)"
+
+
+def test_a_name_with_one_run_there_has_its_values_and_intervals(seeds):
+    (net,) = merged(seeds[:1], {"net": ["net-1", "net-2"]})
+    assert (net.name, net.title) == ("net", "net")
+    assert set(net.values["run"]) == {"net"}
+    assert net.values.filter(method="msp", metric="auroc")["text"].item() == "80.0"
+
+
 def test_a_classifier_has_no_table_of_unknown_objects(seeds, make_run):
     assert [table.name for table in benchmark_tables("pets", seeds)] == ["pets-ood"]
     assert [table.name for table in benchmark_tables("pets", [make_run({"msp": {"auroc": 0.5}})])] == [

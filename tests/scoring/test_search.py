@@ -96,3 +96,20 @@ def test_the_layer_of_a_method_is_chosen_on_the_validation_split(run, make):
         found = search({name: {"layer": ["blurred", "sharp", "absent"], **params}}, run, "ood_val")
         assert found.best.params["layer"] == "sharp"
         assert "latent.absent" in found.trials[2].reason
+
+
+def test_oodl_takes_the_features_where_they_are_better_than_every_layer_and_the_best_nu_of_them(run):
+    for split in ("train", "val", "ood_val"):
+        regions = Regions.read(run.folder / split)
+        noise = np.random.default_rng(0).normal(size=(len(regions), 6))
+        Regions(header=regions.header, **regions.columns(), **{"latent.blurred": noise}).write(run.folder / split)
+    grid = {"layer": ["blurred", None], "nu": [0.01, 0.5], "kernel": ["rbf", "nystroem"], "gamma": [0.05]}
+    found = search({"oodl": grid}, run, "ood_val")
+    assert [trial.params["nu"] for trial in found.trials] == [0.01, 0.01, 0.5, 0.5] * 2
+    assert found.best.params["layer"] is None
+    for trial in found.trials:
+        method = methods.create("oodl", **trial.params).fit(Regions.read(run.folder / "train"))
+        id_scores, ood_scores = (method.score(Regions.read(run.folder / split)) for split in ("val", "ood_val"))
+        wins = (id_scores[:, None] > ood_scores) + (id_scores[:, None] == ood_scores) / 2
+        assert trial.value == pytest.approx(wins.mean())
+    assert found.best.value == max(trial.value for trial in found.trials)

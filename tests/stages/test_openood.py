@@ -14,6 +14,7 @@ from scipy.special import softmax
 from sklearn.metrics import roc_auc_score
 from tests.stages.in_process import OF_RUN, run
 
+from farther import detectors
 from farther.command import main
 from farther.command.profile import placed
 from farther.curation import Fates
@@ -72,9 +73,9 @@ def write_data(params: dict, classes: int) -> None:
             write_list(file, root / values["images"], counts.get(subset, OTHERS), classes)
 
 
-def write_checkpoint(entry: dict, names: list[str]) -> None:
+def write_checkpoint(entry: dict, path: Path, names: list[str], *, seed: int) -> None:
     """Random weights of a narrow network in OpenOOD's layout; instead of ImageNet's networks one for small images."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     network = OpenOODResNet((8, 8, 8, 32), (2, 2, 2, 2), len(names))
     network.fc.bias.data[:8] += 1  # the classes of the images: some are classified correctly
     params = entry["params"]
@@ -82,7 +83,6 @@ def write_checkpoint(entry: dict, names: list[str]) -> None:
         params |= {"architecture": "openood_resnet", "classes": names, "resize": 32, "crop": 32}
         params |= {"mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2]}
         params.pop("preset", None)
-    path = Path(entry["weights"])
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save({key.replace("downsample", "shortcut"): value for key, value in network.state_dict().items()}, path)
 
@@ -111,7 +111,11 @@ def project(request, tmp_path_factory, digests):
     params["evaluate"] |= {"replicates": 0, "kept": [0.95], "confidences": [0.5]}
     params["report"] |= {"examples": 0}
     write_data(params, classes)
-    write_checkpoint(params["detectors"][detector], params["datasets"][id_name]["categories"])
+    names = params["datasets"][id_name]["categories"]
+    entry = params["detectors"][detector]
+    ensemble = entry["passes"].get("ensemble", {"members": []})
+    for number, weights in enumerate((entry["weights"], *ensemble["members"])):
+        write_checkpoint(entry, Path(weights), names, seed=number)
     (root / "data").symlink_to(ROOT / "data")
     (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     (root / "artifacts").mkdir()
@@ -153,6 +157,34 @@ def test_parameters_are_chosen_on_the_validation_split_from_openood_s_grids(proj
     text = json.dumps(chosen)
     assert '"ood_split": "validation"' in text
     assert text.count('"percentile"') >= 7
+
+
+def test_temperature_scaling_is_fitted_and_searched_by_name(project):
+    root, _, run = project
+    fitted = root / "artifacts/fitted" / run
+    assert "choice" not in read_json(fitted / "temperature_scaling/method.json")
+    search = read_json(fitted / "temperature_searched/method.json")["choice"]
+    assert [trial["params"]["temperature"] for trial in search["trials"]] == [0.1, 1.0, 10.0, 100.0, 1000.0]
+    assert search["ood_split"] == "validation"
+
+
+def test_the_deep_ensemble_scores_by_the_mean_logits_of_the_three_seeds(project):
+    root, name, run = project
+    if name == "openood-imagenet1k":
+        return  # one checkpoint
+    params = parse((root / "params.yaml").read_text())
+    id_name = BENCHMARKS[name][0]
+    images = Images.read(root / "artifacts/splits" / id_name / "test/images.parquet")
+    folder = Path(params["datasets"][id_name]["root"])
+    pixels = [np.asarray(Image.open(folder / file).convert("RGB")) for file in images.file]
+    entry = params["detectors"][run]
+    logits = []
+    for weights in (entry["weights"], *entry["passes"]["ensemble"]["members"]):
+        detector = detectors.create(entry["adapter"], weights=Path(weights), **entry["params"])
+        logits.append(detector.detect(pixels).logits)
+    regions = Regions.read(root / "artifacts/passes" / run / "ensemble/test")
+    assert regions.image_id.tolist() == images.image_id.tolist()
+    np.testing.assert_allclose(regions.logits, np.mean(logits, axis=0), atol=1e-4)
 
 
 def test_every_method_that_openood_publishes_is_measured_on_each_test_split(project):

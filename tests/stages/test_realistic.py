@@ -120,6 +120,26 @@ def test_the_interdataset_benchmark_leaves_out_shared_classes_only(splits):
     assert sorted(files(splits, "interdataset", "imagenet_far")) == ["barracks", "dog"]
 
 
+def test_parameters_are_chosen_on_images_that_no_result_is_reported_on(splits):
+    assert sorted(files(splits, "t40", "validation")) == ["barracks", "dog"]
+    validation = Images.read(splits / "t40/validation/images.parquet").file.tolist()
+    tested = Images.read(splits / "t40/imagenet_far/images.parquet").file.tolist()
+    assert {Path(file).parts[0] for file in validation} == {"val"}
+    assert {Path(file).parts[0] for file in tested} == {"train"}
+
+
+@pytest.mark.parametrize("profile", ["realistic-wordnet", "realistic-facets"])
+def test_the_layers_that_oodl_chooses_from_are_stored(profile):
+    params = yaml.safe_load((ROOT / f"profiles/{profile}.yaml").read_text())
+    choice = params["methods"]["oodl"]["search"]
+    layers = choice["grids"]["oodl"]["layer"]
+    for name, detector in params["detectors"].items():
+        stored = [*detector["params"]["latents"], "latent", None]  # the default latent, and the features
+        assert layers == stored, name
+        split = params["benchmarks"][detector["benchmark"]]["splits"][choice["ood_split"]]
+        assert split["use"] == "validation"
+
+
 def test_without_labels_of_people_there_is_no_t1(data):
     with pytest.raises(DataError) as error:
         curated("realistic-facets", data)

@@ -94,6 +94,8 @@ class OodSplit(RuledImages):
         pairs: Images that the unknown objects were added to; see `farther.metrics.open_set.image_pairs`.
         assigned: `by rules`; or `as published` for a subset that is a curated split already: only reviewers' decisions
             change it.
+        rest_of: An OOD split of the same images whose `most` leaves some out: this split draws from those, so the two
+            share none. Validation and test halves of a dataset without such subsets are made so.
     """
 
     distance: Distance
@@ -103,6 +105,7 @@ class OodSplit(RuledImages):
     admit: Literal["reviewed", "all"] | None = None
     assigned: Literal["by rules", "as published"] = "by rules"
     pairs: ImagePairs | None = None
+    rest_of: str | None = None
 
     @property
     def needs_review(self) -> bool:
@@ -292,6 +295,24 @@ class Benchmark:
         return [name for name, split in self.splits.items() if split.use == "test"]
 
 
+def _rest_problems(checked: Benchmark, name: str) -> Iterator[str]:
+    """What does not fit an OOD split that draws what another one leaves."""
+    split = checked.splits[name]
+    names = list(checked.splits)
+    earlier = names[: names.index(name)]
+    if split.rest_of not in earlier:
+        known = ", ".join(earlier) or "none"
+        yield f"split {name!r}: rest_of: no OOD split before it is called {split.rest_of!r}. Known: {known}"
+        return
+    other = checked.splits[split.rest_of]
+    place = f"split {name!r}: rest_of: split {split.rest_of!r}"
+    if (other.origin, other.distance) != (split.origin, split.distance):
+        images = f"{other.distance} images of {' '.join(other.origin)}"
+        yield f"{place} takes {images}; write the same dataset, subset, distance"
+    elif split.rest_of not in checked.most:
+        yield f"{place} leaves no image; write its number of images in `most`"
+
+
 def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
     """The benchmark called `name`, its parameters checked.
 
@@ -344,6 +365,9 @@ def _problems(checked: Benchmark) -> Iterator[str]:
         known = [other for other in (*checked.subsets, *checked.splits) if other != name]
         if made.pairs is not None and made.pairs.of not in known:
             yield f"split {name!r}: pairs: of: no other split is called {made.pairs.of!r}. Known: {', '.join(known)}"
+        if made.rest_of is not None:
+            yield from _rest_problems(checked, name)
+            continue
         takes_all = made.distance == "farther" or made.assigned == "as published"
         for distance in ("near", "far") if takes_all else (made.distance,):
             other = taken.setdefault((*made.origin, distance), name)

@@ -145,11 +145,16 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
     for ruled in sources.values():
         decided, undecided = ruled.decided(decisions)
         warnings += [*ruled.warnings, *undecided]
+        drawn_by_distance: dict[str, list[str]] = {}
         for name, split in ruled.splits.items():
             eligible = ruled.source.select(decided.fate == split.distance)
+            drawn = drawn_by_distance.setdefault(split.distance, [])
+            if split.rest_of is not None:
+                eligible = eligible.select(~eligible.images.frame["image_id"].is_in(drawn).to_numpy())
             splits[name] = eligible.at_most(benchmark.most.get(name))
-            if len(splits[name].images) < len(eligible.images):
-                decided = without_undrawn(decided, split.distance, splits[name].images.image_id.tolist())
+            drawn += splits[name].images.image_id.tolist()
+        for distance, drawn in drawn_by_distance.items():
+            decided = without_undrawn(decided, distance, drawn)
         fates.append(decided)
     warnings += [
         f"split {name!r} has no image, and is not tested" for name, split in splits.items() if not len(split.images)

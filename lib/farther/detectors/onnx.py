@@ -364,19 +364,22 @@ class Onnx(Detector):
     @cached_property
     def _header(self) -> Header:
         classes = self.known_classes
+        identity = self.identity
+        if self._layout.has_objectness:
+            identity = {**identity, "objectness": True}
         if not self._has_no_object:
             return Header(
                 classes=classes,
                 activation="sigmoid",
                 score_threshold=self.score_threshold,
-                detector=self.identity,
+                detector=identity,
             )
         return Header(
             classes=(*classes, "no object"),
             background_index=len(classes),
             activation="softmax",
             score_threshold=self.score_threshold,
-            detector=self.identity,
+            detector=identity,
         )
 
     def header(self) -> Header:

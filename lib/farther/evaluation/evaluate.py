@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 
 from farther.evaluation import intervals
 from farther.evaluation.classes import evaluate_classes
+from farther.evaluation.classifier_types import classifier_type
 from farther.evaluation.gains import gains
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_results import KeptResults
@@ -66,13 +67,15 @@ def evaluate_run(inputs: RunInputs, tau: TauSettings, code: EvaluationCode) -> t
     fitted = FittedRun.read(files)
     kept = KeptResults(inputs, fitted, tau, code.metrics, code.user_defined)
     detector, evaluated = kept.update()
+    folder = inputs.id_split.folder
     evaluation = Evaluation(
         run=files.run,
         benchmark=files.benchmark,
         settings=inputs.settings,
         threshold=inputs.threshold,
         threshold_rule=stored_threshold(files.threshold).rule,
-        detector=inputs.id_split.folder.header.detector,
+        detector=folder.header.detector,
+        classifier_type=classifier_type(folder.header, has_logits=folder.has("logits")),
         **vars(detector),
         bootstrap=_bootstrap(inputs),
         methods=_with_comparisons(evaluated, inputs),

@@ -400,6 +400,7 @@ class Evaluation(DetectorResults):
         settings: How it was evaluated.
         threshold, threshold_rule: t*, and the rule that chose it.
         detector: Origin of its regions: name, parameters, digest of the checkpoint.
+        classifier_type: See `farther.evaluation.classifier_types`; "" where it is not known.
         bootstrap: What the replicates of each split draw; {} without replicates.
         methods: Results of each method that applies.
         not_applicable: Method → why it does not apply to the detector.
@@ -413,6 +414,7 @@ class Evaluation(DetectorResults):
     threshold: float
     threshold_rule: str | float | None
     detector: dict[str, Any]
+    classifier_type: str = ""
     bootstrap: dict[str, DrawnImages]
     methods: dict[str, MethodResults]
     not_applicable: dict[str, str]

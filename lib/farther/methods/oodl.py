@@ -40,7 +40,8 @@ class OODL(Method):
         seed: Seed of the draws.
         layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
             "latent" is the column of that name. The paper tries the layers on OOD data and takes the one with the
-            smallest detection error; `search` with `layer` in its grid does so by AUROC, on a validation split.
+            smallest detection error; `search` with `layer` and `nu` in its grid does so by AUROC, on a validation
+            split, as the profiles realistic-* do.
 
     Attributes:
         mean_: Mean of the features, ndarray of shape (D,).

@@ -1,8 +1,8 @@
-"""Several training seeds of one detector as one row: mean ± standard deviation."""
+"""Several training seeds of one detector, or divisions of one benchmark, as one row: mean ± standard deviation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,18 +14,20 @@ from farther.report.listing import ABSENT
 from farther.report.results import Run, with_best
 
 #: Metrics of `detector.json` that are averaged.
-DETECTOR = ("map50", "map", "accuracy", "nll", "ece", "threshold")
+DETECTOR = ("map50", "map", "accuracy", "accuracy_top5", "nll", "ece", "threshold")
 
 
-def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> list[Run]:
+def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: Collection[str] = ()) -> list[Run]:
     """The runs, with those of several seeds in one, in the place of the first of them.
 
     Args:
         runs: All runs of a benchmark.
         seeds: Name → the runs that differ in their training seed only; see `ReportSettings`.
+        divisions: Benchmarks that divide the classes of their ID dataset; runs on several of them may be in one name.
 
     Returns:
-        Runs whose values are means, and whose texts are mean ± sample standard deviation, in per cent.
+        Runs whose values are means, and whose texts are mean ± sample standard deviation, in per cent. A name of which
+        one run is there has this run's values.
 
     Raises:
         ParameterError: the runs of one name are on different benchmarks.
@@ -34,7 +36,16 @@ def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> list[Run]
     parts: dict[str, list[Run]] = {}
     for run in runs:
         parts.setdefault(of.get(run.name, run.name), []).append(run)
-    return [_mean(title, part) if title in seeds else part[0] for title, part in parts.items()]
+    together = []
+    for title, part in parts.items():
+        if title not in seeds:
+            together.append(part[0])
+        elif len(part) == 1:
+            values = part[0].values.with_columns(run=pl.lit(title))
+            together.append(replace(part[0], name=title, title=title, values=values))
+        else:
+            together.append(_mean(title, part, divisions))
+    return together
 
 
 def statistics(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -60,9 +71,16 @@ def statistics(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> dict[
     return found
 
 
-def _mean(title: str, runs: Sequence[Run]) -> Run:
-    if len({run.benchmark for run in runs}) > 1:
-        raise ParameterError(f"report.seeds.{title}: {', '.join(run.name for run in runs)} are on different benchmarks")
+def _mean(title: str, runs: Sequence[Run], divisions: Collection[str]) -> Run:
+    benchmarks = {run.benchmark for run in runs}
+    if len(benchmarks) > 1 and not benchmarks <= set(divisions):
+        names = ", ".join(run.name for run in runs)
+        raise ParameterError(
+            f"report.seeds.{title}: {names} are on different benchmarks that do not divide one dataset's classes"
+        )
+    known_title = runs[0].known_title
+    if len(benchmarks) > 1:
+        known_title = f"{len(benchmarks)} divisions"
     together = _together(runs)
     complete = pl.col("count") == len(runs)
     text = pl.format("{} ± {}", *((100 * pl.col(name)).round(1).cast(pl.String) for name in ("value", "sd")))
@@ -79,7 +97,12 @@ def _mean(title: str, runs: Sequence[Run]) -> Run:
     measured = {metric: [run.detector.get(metric) for run in runs] for metric in DETECTOR}
     detector = {metric: _mean_sd(of)["mean"] for metric, of in measured.items() if None not in of}
     return replace(
-        runs[0], name=title, title=title, values=with_best(values.select(runs[0].values.columns)), detector=detector
+        runs[0],
+        name=title,
+        title=title,
+        known_title=known_title,
+        values=with_best(values.select(runs[0].values.columns)),
+        detector=detector,
     )
 
 

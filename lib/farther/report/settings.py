@@ -49,7 +49,8 @@ class ReportSettings:
         categories: Categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
         published: Run, or name of `seeds` → the published detector that it is compared with.
-        seeds: Name → runs that differ in their training seed only: one row, mean ± standard deviation, in the tables of
+        seeds: Name → runs that differ in their training seed only, or in the division of the classes of one dataset
+            (open-set recognition): one row, mean ± standard deviation, in the tables of
             their benchmark and in `artifacts/seeds.json`.
     """
 

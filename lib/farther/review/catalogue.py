@@ -102,8 +102,11 @@ class Catalogue:
         return self.frame.filter(**key._asdict())["image"].item()
 
     def with_split(self, images: pl.DataFrame) -> pl.DataFrame:
-        """Images of the catalogue with the `split` of their `fate`, "" for none."""
-        rows = [(*split.origin, split.distance, name) for name, split in self.benchmark.splits.items()]
+        """Images of the catalogue with the `split` of their `fate`, "" for none; of a `rest_of`, the other split."""
+        rows = []
+        for name, split in self.benchmark.splits.items():
+            if split.rest_of is None:
+                rows.append((*split.origin, split.distance, name))
         columns = ["dataset", "subset", "fate"]
         splits = pl.DataFrame(rows, schema=[*columns, "split"], orient="row")
         return images.join(splits, on=columns, how="left", maintain_order="left").with_columns(

@@ -124,6 +124,7 @@ class Layout:
         nms_iou: Of its exporter's own code; None for layouts without duplicates.
         columns: Number of classes in the shape of the logits, or boxes; None for one that varies.
         has_logits: Whether it gives logits.
+        has_objectness: Whether scores are an objectness times the probability of the class.
         clips: Whether the exporter's own code cuts boxes off at the image's border.
     """
 
@@ -135,6 +136,7 @@ class Layout:
     nms_iou: float | None = None
     columns: Callable[[Port], int | None] = lambda port: None
     has_logits: bool = False
+    has_objectness: bool = False
     clips: bool = False
 
 
@@ -629,6 +631,7 @@ _LAYOUTS = (
         nms_iou=0.45,
         columns=_without_objectness,
         has_logits=True,
+        has_objectness=True,
         clips=True,
     ),
     Layout(
@@ -640,6 +643,7 @@ _LAYOUTS = (
         nms_iou=0.65,
         columns=_without_objectness,
         has_logits=True,
+        has_objectness=True,
     ),
     Layout(
         name="yolo",

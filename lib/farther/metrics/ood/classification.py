@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from farther.tables import Objects, Regions
 #: Bins of the expected calibration error, as Guo et al. (2017) take them.
 BINS = 15
 
+#: Classes that count as guesses of top-5 accuracy.
+GUESSES = 5
+
 
 @dataclass(frozen=True)
 class Classified:
@@ -27,12 +31,15 @@ class Classified:
         confidence: Of that class, float64.
         nll: −ln of the largest softmax probability among the image's labels, float64; NaN where the classifier's
             confidences are not a softmax.
+        is_in_top5: 1 where a label of the image is among the five classes with the highest logits, else 0, float64; NaN
+            where the classifier has five classes or fewer, since every label would be.
     """
 
     images: np.ndarray
     is_correct: np.ndarray
     confidence: np.ndarray
     nll: np.ndarray
+    is_in_top5: np.ndarray
 
     @classmethod
     def of(cls, objects: Objects, regions: Regions) -> Classified:
@@ -65,20 +72,47 @@ class Classified:
             nll = total - logits[np.arange(len(row)), found["of"].to_numpy()]
         else:
             nll = np.full(len(row), np.nan)
+        in_top5 = _is_in_top5(logits[:, sorted(place.values())], _positions(found["of"].to_numpy(), place))
         by_image = (
             found.with_columns(
+                in_top5=pl.Series(in_top5),
                 correct=pl.Series(regions.label[row] == found["of"].to_numpy()),
                 confidence=pl.Series(regions.score[row].astype(np.float64)),
                 nll=pl.Series(nll),
             )
             .group_by("image_id")
-            .agg(pl.col("correct").any(), pl.col("confidence").first(), pl.col("nll").min())
+            .agg(pl.col("correct").any(), pl.col("confidence").first(), pl.col("nll").min(), pl.col("in_top5").max())
             .sort("image_id")
         )
         return cls(
             by_image["image_id"].to_numpy().astype(object),
-            *(by_image[name].to_numpy() for name in ("correct", "confidence", "nll")),
+            *(by_image[name].to_numpy() for name in ("correct", "confidence", "nll", "in_top5")),
         )
+
+
+def _positions(columns_of_labels: np.ndarray, column_by_class: Mapping[str, int]) -> np.ndarray:
+    """Positions of columns of logits among those of the classes, which leave out a background column."""
+    return np.searchsorted(sorted(column_by_class.values()), columns_of_labels)
+
+
+def _is_in_top5(logits: np.ndarray, true_class: np.ndarray) -> np.ndarray:
+    """Whether each row's true class is among the five highest logits; of equal logits the first is the higher one.
+
+    Args:
+        logits: Of the classes, ndarray of shape (N, K).
+        true_class: Column of each row's true class, ndarray of shape (N,).
+
+    Returns:
+        ndarray of shape (N,): 1 or 0; NaN where K is at most five.
+    """
+    count, classes = logits.shape
+    if classes <= GUESSES:
+        return np.full(count, np.nan)
+    own = logits[np.arange(count), true_class][:, None]
+    is_higher = logits > own
+    is_first_of_equals = (logits == own) & (np.arange(classes) < true_class[:, None])
+    rank = (is_higher | is_first_of_equals).sum(axis=1)
+    return (rank < GUESSES).astype(np.float64)
 
 
 def metrics(classified: Classified, weights: ImageWeights | None = None, bins: int = BINS) -> dict[str, np.ndarray]:
@@ -93,14 +127,18 @@ def metrics(classified: Classified, weights: ImageWeights | None = None, bins: i
         ndarrays of shape (B,), or (1,) without weights; NaN where no image is labelled.
 
         accuracy: Share of images whose class with the highest confidence is right.
+        accuracy_top5: Share of images with a label among the five classes of the highest logits; NaN where the
+            classifier has five classes or fewer.
         nll: Mean of −ln of the softmax probability of the label; NaN where the confidences are not a softmax.
         ece: Expected calibration error: mean over images of |accuracy − mean confidence| of the image's bin (Naeini et
             al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
 
     >>> found = metrics(Classified(np.array(["a", "b"], dtype=object), np.array([True, False]),
-    ...                            np.array([0.9, 0.6]), np.array([0.1, 1.0])))
+    ...                            np.array([0.9, 0.6]), np.array([0.1, 1.0]), np.array([1.0, 1.0])))
     >>> found["accuracy"].item(), round(found["nll"].item(), 3), round(found["ece"].item(), 3)
     (0.5, 0.55, 0.35)
+    >>> found["accuracy_top5"].item()
+    1.0
     """
     count = len(classified.images)
     of_images, column = columns(weights, count)
@@ -116,6 +154,7 @@ def metrics(classified: Classified, weights: ImageWeights | None = None, bins: i
     np.add.at(gaps, (column, number), classified.is_correct - classified.confidence)
     return {
         "accuracy": ratio(summed(classified.is_correct.astype(np.float64)), total),
+        "accuracy_top5": ratio(summed(classified.is_in_top5), total),
         "nll": ratio(summed(classified.nll), total),
         "ece": ratio(np.abs(of_images @ gaps).sum(axis=1), total),
     }

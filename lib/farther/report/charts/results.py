@@ -169,30 +169,44 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     )
 
 
+def confusion_of_known(run: Run, shown: int) -> vl.Chart | None:
+    """Known class × known class that detections assign to it; None where there are no such detections.
+
+    The left part of Dhamija et al., 2020, Figure 4; see `confusion`, which is the right one.
+    """
+    return _confusion(run, shown, "Known objects detected as known classes", of_known=True)
+
+
 def confusion(run: Run, shown: int) -> vl.Chart | None:
     """Unknown category × known class that detections assign to it; None where there are no such detections.
 
     Detections count that reach, for their class, the confidence at which `diagnosis_recall` of the known objects is
     found (Dhamija et al., 2020, Figure 4).
     """
+    return _confusion(run, shown, "Unknown objects detected as known classes", of_known=False)
+
+
+def _confusion(run: Run, shown: int, title: str, *, of_known: bool) -> vl.Chart | None:
+    """The confusion of the known, or of the unknown categories; the `shown` most frequent ones."""
     if run.evaluation is None:
         return None
     known = list(run.evaluation.closed_set.per_class)
-    counts = [
-        {"category": category, "class": taken, "detections": count}
-        for category, by_class in run.evaluation.wilderness.confusion.items()
-        for taken, count in by_class.items()
-    ]
-    types = {"category": pl.String, "class": pl.String, "detections": pl.Int64}
-    cells = pl.DataFrame(counts, schema=types).filter(~pl.col("category").is_in(known))
+    counts = []
+    for category, by_class in run.evaluation.wilderness.confusion.items():
+        if (category in known) != of_known:
+            continue
+        for taken, count in by_class.items():
+            counts.append({"category": category, "class": taken, "detections": count})
+    cells = pl.DataFrame(counts, schema={"category": pl.String, "class": pl.String, "detections": pl.Int64})
     if cells.is_empty():
         return None
     total = cells.group_by("category").agg(pl.col("detections").sum())
     ranked = total.sort("detections", "category", descending=[True, False])["category"].head(shown)
     cells = ranked.to_frame().join(cells, on="category", maintain_order="left_right")
-    part = "" if len(ranked) == len(total) else f" ({len(ranked)} of {len(total)} categories)"
+    if len(ranked) < len(total):
+        title += f" ({len(ranked)} of {len(total)} categories)"
     return vl.heat_map(
-        f"Unknown objects detected as known classes{part}",
+        title,
         f"Detections by category: {vl.said('{category} as {class} {detections}', cells)}.",
         cells,
         "detections",

@@ -75,13 +75,14 @@ def classifiers(runs: Sequence[Run]) -> Listing:
                     "Benchmark": run.benchmark_title,
                     "Images": run.id_images or None,
                     "Accuracy (%)": percent(values["accuracy"], within.get("accuracy")),
+                    "Top-5 accuracy (%)": percent(values.get("accuracy_top5"), within.get("accuracy_top5")),
                     "NLL": _nll(values["nll"], within.get("nll")),
                     "ECE (%)": percent(values["ece"], within.get("ece")),
                     **{f"Accuracy: {name} (%)": of["accuracy"] for name, of in found.shifted.items()},
                 }
             )
     caption = "Classifiers on the ID test split, with 95% intervals; and their accuracy on shifted ID images."
-    return Listing.of(caption, rows, ["Accuracy (%)", "NLL", "ECE (%)"])
+    return Listing.of(caption, rows, ["Accuracy (%)", "Top-5 accuracy (%)", "NLL", "ECE (%)"])
 
 
 def _nll(value: float | None, interval: Sequence[float] | None) -> str:

@@ -48,6 +48,9 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
         "outcomes": charts.outcomes(run, method),
         "confusion": charts.confusion(run, results.settings.categories),
     }
+    of_known = None
+    if of_objects["confusion"]:
+        of_known = charts.confusion_of_known(run, results.settings.categories)
     absent = {
         "examples": not count,
         "error-budget": not error_budget.of_known(run),
@@ -62,6 +65,7 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
         "parts": list(metric_groups.parts(run, method)),
         "outcome_keys": charts.OUTCOME_KEYS,
         **of_objects,
+        "confusion_of_known": of_known,
         "recall": f"{100 * (run.evaluation.wilderness.diagnosis_recall if run.evaluation else 0):g}",
         "budget_known": error_budget.known(run),
         "budget_unknown": error_budget.unknown(run, method),
@@ -91,9 +95,13 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
 def _quality(run: Run) -> Listing:
     """Quality of a detector on the ID test set: a table of one row."""
     row: dict[str, Any] = {}
-    kinds = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
+    kinds: tuple[tuple[str, str, str], ...] = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
     if run.whole_images:
-        kinds = (("Accuracy (%)", "accuracy", "accuracy"), ("ECE (%)", "ece", "ece"))
+        kinds = (
+            ("Accuracy (%)", "accuracy", "accuracy"),
+            ("Top-5 accuracy (%)", "accuracy_top5", "accuracy_top5"),
+            ("ECE (%)", "ece", "ece"),
+        )
     found = run.evaluation and (run.evaluation.classifier if run.whole_images else run.evaluation.closed_set)
     intervals = found.intervals if found else {}
     for title, name, detail in kinds:

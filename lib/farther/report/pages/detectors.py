@@ -10,7 +10,7 @@ from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import error_budget
 from farther.report.charts.results import outcomes_by_split
 from farther.report.kinds import POST_HOC
-from farther.report.listing import Listing, percent
+from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import DISTANCES, SHOWN, Run, heading
 from farther.report.site import Site
 
@@ -73,6 +73,7 @@ def _runs(runs: Sequence[Run]) -> Listing:
                 "Detector": run.full_title,
                 "Run": run.name,
                 "Adapter": run.adapter,
+                "Classifier": _classifier(run),
                 "Weights": run.weights,
                 "mAP50 (%)": None if run.whole_images else run.detector.get("map50"),
                 **({"Accuracy (%)": run.detector.get("accuracy")} if any(one.whole_images for one in runs) else {}),
@@ -82,6 +83,13 @@ def _runs(runs: Sequence[Run]) -> Listing:
             for run in runs
         ),
     )
+
+
+def _classifier(run: Run) -> str:
+    """The kind of its classifier (Dhamija et al., 2020, Section 2); see `farther.evaluation.classifier_types`."""
+    if run.evaluation is None or not run.evaluation.classifier_type:
+        return ABSENT
+    return run.evaluation.classifier_type
 
 
 def _quality(runs: Sequence[Run]) -> Iterator[Listing]:
@@ -94,6 +102,7 @@ def _quality(runs: Sequence[Run]) -> Iterator[Listing]:
                 {
                     "Detector": run.full_title,
                     "Adapter": run.adapter,
+                    "Classifier": _classifier(run),
                     **_columns(run),
                 }
                 for run in runs

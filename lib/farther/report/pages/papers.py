@@ -16,7 +16,8 @@ PAPERS: tuple[Paper, ...] = (fmiyc.PAPER, saod.PAPER, elephant.PAPER, realistic.
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the pages."""
-    sources = Sources(results.evaluated, results.params, results.root, results.settings.published)
+    settings = results.settings
+    sources = Sources(results.evaluated, results.params, results.root, settings.published, settings.seeds)
     found = {paper.name: paper.tables(sources) for paper in PAPERS}
     shown = {name: [table for table in of if table.is_shown] for name, of in found.items()}
     site.write("papers.html", papers=PAPERS, tables=shown)

@@ -7,6 +7,7 @@ from typing import Any
 from farther.errors import ParameterError
 from farther.report import seeds
 from farther.report.all_results import AllResults
+from farther.report.papers.openood import divided_benchmarks
 from farther.report.papers.published import Published
 from farther.report.papers.table import PRINTED
 from farther.report.site import Site
@@ -20,7 +21,8 @@ def write(site: Site, results: AllResults) -> None:
     """
     printed, settings = Published.read(results.root / PRINTED), results.settings
     parts = {title: [run for run in results.evaluated if run.name in of] for title, of in settings.seeds.items()}
-    means = seeds.merged([run for part in parts.values() for run in part], settings.seeds)
+    divisions = divided_benchmarks(results.params["benchmarks"])
+    means = seeds.merged([run for part in parts.values() for run in part], settings.seeds, divisions)
     found: dict[str, Any] = {}
     for run in [*results.evaluated, *means]:
         counterpart = settings.published.get(run.name)

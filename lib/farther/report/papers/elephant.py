@@ -123,6 +123,8 @@ PAPER = Paper(
     {
         "rows Mask R-CNN, RetinaNet and YOLOv2": "detectors are those of params.yaml; their printed values: page "
         "Published",
+        "Section 2": "the column Classifier of the page Detectors says how each detector rejects what is no object",
+        "Figure 4": "the page of each detector has the confusion of known and of unknown objects",
         "row Dropout Sampling": "a run of the adapter `repeated`, where params.yaml has one: see docs/wilderness.md",
     },
 )

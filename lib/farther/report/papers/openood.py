@@ -2,67 +2,351 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from farther.report.listing import Listing
+from farther import methods
+from farther.report.listing import ABSENT, Listing, percent
 from farther.report.papers.table import Paper, PaperTable, Sources, together
 from farther.report.results import DISTANCES, IMAGES, Run, title_of
+
+#: Kinds of benchmarks, in the order of the table's columns.
+AD, OSR, OOD = "ad", "osr", "ood"
+KINDS = (AD, OSR, OOD)
+
+#: Headings of the kinds, and of the means over their columns.
+KIND_TITLES = {AD: "AD", OSR: "OSR", OOD: "OOD detection"}
+MEANS = {OSR: "OSR avg.", OOD: "Avg."}
+
+#: ID dataset in `openood_v1.csv` → kind and heading in the paper.
+PRINTED_COLUMNS = {
+    "mvtec-ad": (AD, "MVTec"),
+    "mnist-6-4": (OSR, "M-6"),
+    "cifar-6-4": (OSR, "C-6"),
+    "cifar-50-50": (OSR, "C-50"),
+    "tin-20-180": (OSR, "T-20"),
+    "mnist-v1": (OOD, "MNIST"),
+    "cifar10-v1": (OOD, "CIFAR-10"),
+    "cifar100-v1": (OOD, "CIFAR-100"),
+    "imagenet-v1": (OOD, "ImageNet"),
+}
+
+#: Why `openood_v1.csv` has no value → what the paper prints.
+PRINTED_MISSING = {"not applicable": "N/A", "not run": "not run"}
+
+#: Trainings of the paper whose score another method gives here → that method.
+SCORE_OF_TRAINING = {
+    **dict.fromkeys(("mixup", "cutmix", "pixmix", "logitnorm", "oe", "mcd", "udg"), "msp"),
+    "vos": "energy",
+}
+
+#: Near and far value of a method on a benchmark; None where there is none.
+Pair = tuple[float | None, float | None]
+
+
+@dataclass
+class Column:
+    """A column of the table: a benchmark, or several in one, with the networks that were tested on it.
+
+    Args:
+        title: Its heading.
+        kind: One of `KINDS`.
+        networks: Title of each network → its runs: several where these are seeds, divisions of classes, or categories.
+        printed_id: Title of each network → ID dataset of its published counterpart in `openood_v1.csv`.
+    """
+
+    title: str
+    kind: str
+    networks: dict[str, list[Run]] = field(default_factory=dict)
+    printed_id: dict[str, str] = field(default_factory=dict)
+
+
+class PrintedTable:
+    """Table 1 as printed.
+
+    Args:
+        sources: What the tables are made from.
+
+    Attributes:
+        entries: Section `methods` of params.yaml.
+        values: ID dataset, distance and method → AUROC, None where there is none.
+        missing: The same → why there is none, "" where there is one.
+        methods: One row per method, in the paper's order.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self.values: dict[tuple[str, str, str], float | None] = {}
+        self.missing: dict[tuple[str, str, str], str] = {}
+        cells = sources.printed("openood_v1.csv", ("detector", "id", "ood", "method", "missing"), ("auroc",))
+        for row in cells.iter_rows(named=True):
+            place = (row["id"], row["ood"], row["method"])
+            self.values[place] = row["auroc"]
+            self.missing[place] = row["missing"]
+        texts = ("method", "title", "section", "training")
+        numbers = ("osr_mean", "near_mean", "far_mean", "accuracy", "seconds")
+        self.methods = sources.printed("openood_v1_methods.csv", texts, numbers).to_dicts()
+        self.entries: Mapping[str, Mapping[str, Any] | None] = sources.params.get("methods", {})
+
+    def title(self, method: str) -> str:
+        """The paper's title of a method; the method's name where the paper does not have it."""
+        for row in self.methods:
+            if row["method"] == method:
+                return str(row["title"])
+        return method
+
+    def row_of(self, network: str, method: str) -> str | None:
+        """The paper's row of a method of params.yaml on a network; None where it has none.
+
+        A network that is called as a training of the paper, such as "mixup", has the row of that
+        training, for the score that the paper takes of it.
+        """
+        training = network.casefold().replace("-", "").replace("_", "")
+        if training in SCORE_OF_TRAINING:
+            if method in (training, SCORE_OF_TRAINING[training]):
+                return training
+            return None
+        names = [row["method"] for row in self.methods]
+        if method in names:
+            return method
+        entry = self.entries.get(method) or {}
+        is_plain = not {"pass", "search", "oracle"} & set(entry)
+        if is_plain and entry.get("method") in names:
+            return str(entry["method"])
+        return None
+
+    def cell(self, id_dataset: str, method: str) -> str:
+        """What the paper prints for a method on a benchmark, "" where it has no such cell."""
+        places = [(id_dataset, distance, method) for distance in ("near", "far")]
+        places = [place for place in places if place in self.values]
+        if not places:
+            return ""
+        values = [self.values[place] for place in places]
+        if values == [None] * len(values):
+            return PRINTED_MISSING.get(self.missing[places[0]], ABSENT)
+        return together(values)
+
+    def listing(self) -> Listing:
+        """The whole table."""
+        rows = []
+        for method in self.methods:
+            name = method["method"]
+            row = {"Section": method["section"], "Method": method["title"], "Training": method["training"]}
+            for id_dataset, (kind, heading) in PRINTED_COLUMNS.items():
+                if id_dataset == "mnist-v1":
+                    row[MEANS[OSR]] = percent(method["osr_mean"])
+                row[f"{KIND_TITLES[kind]}: {heading}"] = self.cell(id_dataset, name)
+            row[MEANS[OOD]] = together([method["near_mean"], method["far_mean"]])
+            row["Acc. on CIFAR-100"] = percent(method["accuracy"])
+            row["Time (s)"] = ABSENT if method["seconds"] is None else f"{method['seconds']:,.0f}"
+            rows.append(row)
+        numbers = [] if not rows else list(rows[0])[3:]
+        return Listing.of("Table 1 as printed: AUROC in per cent, near / far for OOD detection.", rows, numbers)
 
 
 def tables(sources: Sources) -> list[PaperTable]:
     """Table 1 of version 1, and the full-spectrum table of version 1.5."""
+    columns = _columns(sources)
+    printed = PrintedTable(sources)
+    first = _table(columns, "auroc", printed)
+    listings = [first]
+    if len(first) > 0:
+        listings.append(printed.listing())
     return [
         PaperTable(
             "Table 1",
-            "OOD detection, near-OOD / far-OOD",
-            [_table(sources.runs, "auroc")],
-            "AUROC, mean over the near and over the far (or farther) splits of each run. Classifiers first.",
+            "Anomaly detection, open-set recognition and OOD detection",
+            listings,
+            "AUROC. OOD detection: mean over the near / over the far (or farther) splits. Open-set recognition: mean "
+            "over the divisions of classes that report.seeds joins. Anomaly detection: mean over the categories. "
+            "Classifiers first. A network that was trained for a method has rows of its own.",
         ),
         PaperTable(
             "Version 1.5, full spectrum",
             "The same where shifted ID images count as in-distribution",
-            [_table(sources.runs, "full_spectrum_auroc")],
+            [_table(columns, "full_spectrum_auroc", printed)],
         ),
         PaperTable(
             "Version 1.5, FPR@95",
             "The same with the share of ID rejected when 95% of OOD are",
-            [_table(sources.runs, "fpr95_ood_positive")],
+            [_table(columns, "fpr95_ood_positive", printed)],
         ),
     ]
 
 
-def _table(runs: Sequence[Run], metric: str) -> Listing:
-    ordered = sorted(runs, key=lambda run: not run.whole_images)
-    rows, heads = [], [run.full_title for run in ordered]
-    for method in dict.fromkeys(method for run in ordered for method in run.methods):
-        pairs = [_near_far(run, method, metric) for run in ordered]
-        if any(any(value is not None for value in pair) for pair in pairs):
-            cells = {head: together(pair) for head, pair in zip(heads, pairs, strict=True)}
-            means = [_mean([pair[side] for pair in pairs]) for side in (0, 1)]
-            rows.append({"Method": title_of(method), **cells, "Avg.": together(means)})
-    if rows:
-        rows.append({"Method": IMAGES, **{run.full_title: run.image_counts(with_known=True) for run in ordered}})
-    if rows and metric == "auroc":
-        quality = {
-            run.full_title: together([run.detector.get("accuracy" if run.whole_images else "map50")]) for run in ordered
-        }
-        rows.append({"Method": "Accuracy or mAP50", **quality})
-    return Listing.of("In per cent. Avg.: mean over the runs that the method applies to.", rows, [*heads, "Avg."])
+def _columns(sources: Sources) -> list[Column]:
+    """The columns, in the order of `KINDS`; within a kind classifiers first, then in the order of params.yaml."""
+    group_of = {name: group for group, names in sources.seeds.items() for name in names}
+    columns: dict[tuple[str, str], Column] = {}
+    for run in sorted(sources.runs, key=lambda run: not run.whole_images):
+        kind = _kind(sources.params["benchmarks"][run.benchmark])
+        group = group_of.get(run.name)
+        title = run.benchmark_title
+        network = run.title
+        if run.title == run.name:  # named as its benchmark is: the title says nothing of the network
+            network = ""
+        if kind == AD:
+            title = "all categories"
+        elif kind == OSR and group is not None:
+            title = group
+            network = ""
+        elif group is not None:
+            network = group.removeprefix(f"{run.benchmark}-")
+        column = columns.setdefault((kind, title), Column(title, kind))
+        column.networks.setdefault(network, []).append(run)
+        counterpart = sources.published.get(run.name)
+        if group is not None and group in sources.published:
+            counterpart = sources.published[group]
+        if counterpart is not None and counterpart.id in PRINTED_COLUMNS:
+            column.printed_id[network] = counterpart.id
+    return sorted(columns.values(), key=lambda column: KINDS.index(column.kind))
 
 
-def _near_far(run: Run, method: str, metric: str) -> list[float | None]:
-    """The means over near splits and over the others."""
+def divided_benchmarks(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of the benchmarks of params.yaml that are for open-set recognition: divisions of a dataset's classes."""
+    return [name for name, params in benchmarks.items() if _kind(params) == OSR]
+
+
+def _kind(benchmark: Mapping[str, Any]) -> str:
+    """The kind of a benchmark of params.yaml."""
+    if benchmark.get("kind"):
+        return str(benchmark["kind"])
+    if benchmark.get("division"):
+        return OSR
+    return OOD
+
+
+def _table(columns: Sequence[Column], metric: str, printed: PrintedTable) -> Listing:
+    """One row per network and method that has any value, then accuracy and images of each network."""
+    heads = _heads(columns, metric)
+    networks: dict[str, list[str]] = {}
+    for column in columns:
+        for network, runs in column.networks.items():
+            known = networks.setdefault(network, [])
+            for run in runs:
+                known += [method for method in run.methods if method not in known]
+    rows: list[dict[str, str]] = []
+    for network, names in networks.items():
+        of_network = _rows_of_methods(columns, network, names, metric, printed)
+        if of_network:
+            rows += of_network
+            rows += _rows_of_network(columns, network, with_quality=metric == "auroc")
+    if not any(row["Network"] for row in rows):
+        for row in rows:
+            del row["Network"]
+    ordered = [{head: row[head] for head in heads if head in row} for row in rows]
+    caption = "In per cent. Avg.: mean over the columns that the method applies to."
+    return Listing.of(caption, ordered, heads[2:])
+
+
+def _heads(columns: Sequence[Column], metric: str) -> list[str]:
+    """All headings, in their order."""
+    heads = ["Network", "Method"]
+    for kind in KINDS:
+        of_kind = [column for column in columns if column.kind == kind]
+        for column in of_kind:
+            heads.append(_head(column))
+            if metric == "auroc":
+                heads += [_printed_head(id_dataset) for id_dataset in dict.fromkeys(column.printed_id.values())]
+        if of_kind and kind in MEANS:
+            heads.append(MEANS[kind])
+    return heads
+
+
+def _head(column: Column) -> str:
+    if column.kind == OOD:
+        return column.title
+    return f"{KIND_TITLES[column.kind]}: {column.title}"
+
+
+def _printed_head(id_dataset: str) -> str:
+    return f"{PRINTED_COLUMNS[id_dataset][1]}, as printed"
+
+
+def _rows_of_methods(
+    columns: Sequence[Column], network: str, names: Sequence[str], metric: str, printed: PrintedTable
+) -> list[dict[str, str]]:
+    """The rows of a network's methods that have any value of the metric."""
+    rows = []
+    for method in names:
+        title = title_of(method)
+        if method not in methods.names():
+            title = printed.title(method)
+        row = {"Network": network, "Method": title}
+        pairs_of_kind: dict[str, list[Pair]] = {kind: [] for kind in KINDS}
+        for column in columns:
+            pair = _pair(column.networks.get(network, ()), method, metric)
+            pairs_of_kind[column.kind].append(pair)
+            row[_head(column)] = _cell(pair, column.kind)
+            if metric == "auroc" and network in column.printed_id:
+                id_dataset = column.printed_id[network]
+                printed_row = printed.row_of(network, method)
+                if printed_row is not None:
+                    row[_printed_head(id_dataset)] = printed.cell(id_dataset, printed_row)
+        for kind, head in MEANS.items():
+            near, far = zip(*pairs_of_kind[kind], strict=True) if pairs_of_kind[kind] else ((), ())
+            row[head] = _cell((_mean(near), _mean(far)), kind)
+        if any(value is not None for pairs in pairs_of_kind.values() for pair in pairs for value in pair):
+            rows.append(row)
+    return rows
+
+
+def _rows_of_network(columns: Sequence[Column], network: str, *, with_quality: bool) -> list[dict[str, str]]:
+    """The rows with the images that a network saw, and with its accuracy or mAP."""
+    images = {"Network": network, "Method": IMAGES}
+    quality = {"Network": network, "Method": "Accuracy or mAP50"}
+    for column in columns:
+        runs = column.networks.get(network, ())
+        counts = sorted({run.image_counts(with_known=True) for run in runs})
+        if len(counts) == 1:
+            images[_head(column)] = counts[0]
+        elif counts:
+            images[_head(column)] = f"{len(runs)} benchmarks, see page Splits"
+        values = [run.detector.get("accuracy" if run.whole_images else "map50") for run in runs]
+        quality[_head(column)] = percent(_complete_mean(values))
+    if with_quality:
+        return [images, quality]
+    return [images]
+
+
+def _pair(runs: Sequence[Run], method: str, metric: str) -> Pair:
+    """Means over runs of a method's near and far value; None where a run has none."""
+    pairs = [_near_far(run, method, metric) for run in runs]
+    near = _complete_mean([pair[0] for pair in pairs])
+    far = _complete_mean([pair[1] for pair in pairs])
+    return near, far
+
+
+def _near_far(run: Run, method: str, metric: str) -> Pair:
+    """The means over near splits, and over the far splits, or the farther ones where there is no far split."""
     means = run.means(method)
-    near, far = (
-        next((means[name].values.get(metric) for name in names if name in means), None)
-        for names in (DISTANCES[:1], DISTANCES[1:])
-    )
-    return [near, far]
+    near = means.get(DISTANCES[0])
+    others = [means[distance] for distance in DISTANCES[1:] if distance in means]
+    near_value = None if near is None else near.values.get(metric)
+    far_value = None if not others else others[0].values.get(metric)
+    return near_value, far_value
+
+
+def _cell(pair: Pair, kind: str) -> str:
+    """Near / far for OOD detection; otherwise one value, the mean of those that there are."""
+    if kind == OOD:
+        return together(pair)
+    return percent(_mean(pair))
+
+
+def _complete_mean(values: Sequence[float | None]) -> float | None:
+    """The mean, None where a value is None or there are none."""
+    if any(value is None for value in values):
+        return None
+    return _mean(values)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return sum(given) / len(given) if given else None
+    """The mean of the values that are not None, None where there are none."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
+        return None
+    return sum(numbers) / len(numbers)
 
 
 PAPER = Paper(
@@ -71,9 +355,12 @@ PAPER = Paper(
     "Yang et al., 2022: OpenOOD: Benchmarking Generalized Out-of-Distribution Detection. arXiv:2210.07242",
     tables,
     {
-        "columns AD and OSR": "anomaly detection, and unknown classes of the ID dataset, are other benchmarks",
-        "rows of methods that train a network": "a trained network is a run here: each has a column",
+        "columns without a run": "the profiles openood-v1-… have the nine benchmarks, one project each or several in "
+        "one",
+        "rows of methods that train a network": "a trained network is a run here, with rows of its own; scores made "
+        "elsewhere are a method `imported`",
         "times": "times are of one machine; the page Cost has those of this one",
-        "Acc. of each method": "post-hoc methods do not change the network: the last row has the accuracy of each run",
+        "Acc. of each method": "post-hoc methods do not change the network: a row per network has its accuracy",
+        "FPR@95 and AUPR-In of version 1": "metrics fpr95 and aupr_in of the page of each run",
     },
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from farther.evaluation.results import ClassifierResults
 from farther.report.listing import Listing
-from farther.report.papers.table import Paper, PaperTable, Sources, together
+from farther.report.papers.table import Paper, PaperTable, Sources, per_run, together
 from farther.report.results import Run
 
 #: Parts of a cell, and its heading.
@@ -29,6 +30,7 @@ COUNTED = {"0": "OODness 1 to 3 (ID test images)", "1": "T1: OODness 2 and 3", "
 
 def tables(sources: Sources) -> list[PaperTable]:
     """Tables VI and VII."""
+    quality = per_run("The classifier on the ID test split.", _classifiers(sources.runs), _quality)
     detection = [_detection(run) for run in sources.runs]
     errors = [_errors(run) for run in sources.runs]
     if any(detection):
@@ -36,9 +38,29 @@ def tables(sources: Sources) -> list[PaperTable]:
     if any(errors):
         errors.append(_printed(sources, "VII"))
     return [
+        PaperTable(
+            "Section V",
+            "Accuracy",
+            [quality],
+            "The paper names top-5 accuracy as the usual metric of Places365, and prints no value.",
+        ),
         PaperTable("Table VI", "OOD detection", detection, f"Each cell: {CELL}."),
         PaperTable("Table VII", "Misclassification detection", errors, f"Each cell: {CELL}."),
     ]
+
+
+def _classifiers(runs: Sequence[Run]) -> Iterator[tuple[Run, ClassifierResults]]:
+    """The runs of classifiers, and the quality of each on the ID test split."""
+    for run in runs:
+        if run.evaluation and run.evaluation.classifier:
+            yield run, run.evaluation.classifier
+
+
+def _quality(run: Run, quality: ClassifierResults) -> Iterator[dict[str, float | None]]:
+    yield {
+        "Accuracy (%)": quality.values["accuracy"],
+        "Top-5 accuracy (%)": quality.values.get("accuracy_top5"),
+    }
 
 
 def _detection(run: Run) -> Listing:

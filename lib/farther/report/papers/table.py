@@ -48,13 +48,15 @@ class Sources:
         runs: The evaluated runs.
         params: All of params.yaml.
         root: The project's folder.
-        published: Run → the published detector that it is compared with.
+        published: Run, or name of `seeds` → the published detector that it is compared with.
+        seeds: Name → runs that are shown as one, see `farther.report.settings.ReportSettings`.
     """
 
     runs: Sequence[Run]
     params: Mapping[str, Any]
     root: Path
     published: Mapping[str, Counterpart] = field(default_factory=dict)
+    seeds: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def detectors(self) -> list[Run]:
