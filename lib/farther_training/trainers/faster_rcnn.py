@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch import Tensor
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.roi_heads import fastrcnn_loss
 
@@ -34,10 +33,12 @@ from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.box_losses import variance_loss
-from farther_training.recipe import Count, FasterRCNNRecipe, Recipe, VirtualOutliers
-from farther_training.run import Run, TrainingError, evaluate_on, make_optimizer
+from farther_training.ranges import Count
+from farther_training.recipe import FasterRCNNRecipe, Recipe
+from farther_training.run import Run, evaluate_on, make_optimizer
 from farther_training.samples import Sample, Samples
 from farther_training.trainers import Job, Task, Trained, count_parameters, register
+from farther_training.virtual_outliers import OutlierQueue, check_filled, outlier_loss
 
 
 @register("faster_rcnn")
@@ -128,8 +129,12 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
         if self.step < self.queue.params.start * self.steps or not len(self.queue.full):
             return {}
         head: EnergyHead = self.network.get_submodule(ENERGY_HEAD)
-        classify = self.network.roi_heads.box_predictor.cls_score
-        return {"loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known])}
+        last = self.network.roi_heads.box_predictor.cls_score
+
+        def classify(features: Tensor) -> Tensor:
+            return last(features)[:, 1:]
+
+        return {"loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known, 1:])}
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -143,13 +148,6 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
         """See `State.load_extra_state`."""
         if self.queue is not None:
             self.queue.load_state_dict(state)
-
-    def check_queue(self) -> None:
-        """Checks that virtual outliers were learned at all."""
-        if self.queue is not None and not len(self.queue.full):
-            most = int(self.queue.seen.max())
-            problem = f"no class ever filled its queue of {self.queue.params.queue} features: at most {most} were seen"
-            raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")
 
 
 def train(
@@ -178,7 +176,8 @@ def train(
         network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features).to(task.device))
     run = FasterRCNNRun(network, recipe, task, identity, extra_losses)
     averaged = run.go()
-    run.check_queue()
+    if run.queue is not None:
+        check_filled(run.queue)
     return averaged
 
 
@@ -256,70 +255,3 @@ def initial_weights(path: Path | None, blueprint: FasterRCNNBlueprint) -> dict[s
         )
         raise DataError(problem, file=path)
     return {n: t for n, t in network.state_dict().items() if n not in loaded.missing_keys}
-
-
-#: Added to the covariance's diagonal to make it invertible.
-RIDGE = 1e-4
-
-
-class OutlierQueue(nn.Module):
-    """The newest features (of dimension D) of each of C known classes, and virtual outliers drawn from them."""
-
-    features: Tensor
-    seen: Tensor
-
-    def __init__(self, params: VirtualOutliers, classes: int, dimensions: int):
-        super().__init__()
-        self.params = params
-        self.register_buffer("features", torch.zeros(classes, params.queue, dimensions))
-        self.register_buffer("seen", torch.zeros(classes, dtype=torch.int64))
-
-    @torch.no_grad()
-    def push(self, features: Tensor, classes: Tensor) -> None:
-        """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
-        for known in classes.unique().tolist():
-            new = features[classes == known][-self.params.queue :]
-            places = (self.seen[known] + torch.arange(len(new), device=new.device)) % self.params.queue
-            self.features[known, places] = new.float()
-            self.seen[known] += len(new)
-
-    @property
-    def full(self) -> Tensor:
-        """Classes with a full queue; only these have outliers."""
-        return torch.where(self.seen >= self.params.queue)[0]
-
-    @torch.no_grad()
-    def outliers(self) -> Tensor:
-        """Virtual outliers: the least likely of many points drawn from each class's Gaussian.
-
-        The Gaussians share one covariance (Du et al. 2022, Section 3.1). The density of a point mean + L z, with z
-        standard normal and L Lᵀ the covariance, falls with the length of z alone, and length and direction are
-        independent. So the lengths of all candidates are drawn, and directions for the longest only: the same
-        distribution as drawing every candidate.
-        """
-        queues = self.features[self.full]
-        means = queues.mean(dim=1)
-        centred = (queues - means[:, None]).flatten(0, 1)
-        dimensions = centred.shape[1]
-        covariance = centred.T @ centred / len(centred)
-        covariance.diagonal().add_(RIDGE)
-        factor = torch.linalg.cholesky(covariance)
-        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D / 2.
-        shape = torch.full((len(means), self.params.candidates), dimensions / 2, device=means.device)
-        lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.params.kept, dim=1).values
-        directions = normalize(torch.randn(*lengths.shape, dimensions, device=means.device), dim=-1)
-        return (means[:, None] + (lengths[..., None] * directions) @ factor.T).flatten(0, 1)
-
-
-def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
-
-    Args:
-        classify: Maps features, shape (M, D), to logits, shape (M, 1 + C), the background first.
-        logits: Logits of the known objects of this batch, shape (N, 1 + C).
-    """
-    virtual = classify(queue.outliers())
-    found = head(torch.cat([virtual, logits])[:, 1:])
-    known = torch.ones(len(found), dtype=torch.int64, device=found.device)
-    known[: len(virtual)] = 0
-    return queue.params.weight * cross_entropy(found, known)
