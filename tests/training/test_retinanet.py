@@ -93,16 +93,16 @@ def test_frozen_layers_need_weights(tmp_path, samples):
 
 
 def test_an_unknown_architecture_is_named(tmp_path, samples):
-    with pytest.raises(ParameterError, match="unknown architecture 'tiny'. Known: resnet50_fpn, small"):
+    with pytest.raises(ParameterError, match=r"unknown architecture 'tiny'. Known: resnet50_fpn, small"):
         job(tmp_path, architecture="tiny").learn(task(tmp_path, samples))
 
 
 def test_a_checkpoint_says_what_parameters_must_not(tmp_path, samples):
     learner = job(tmp_path, recipe=recipe(epochs=1))
     learner.learn(task(tmp_path / "work", samples))
-    with pytest.raises(ParameterError, match="parameter 'classes': the checkpoint .* says so itself; remove the param"):
+    with pytest.raises(ParameterError, match=r"parameter .classes.: the checkpoint .* says so itself; remove"):
         RetinaNet(weights=learner.weights, classes=CLASSES)
     with pytest.raises(ParameterError, match="parameter 'classes': a state dict does not name its classes: list them"):
         RetinaNet(weights=tmp_path / "net.pth")
-    with pytest.raises(DataError, match="the file does not exist|does not exist"):
+    with pytest.raises(DataError, match=r"the file does not exist|does not exist"):
         RetinaNet(weights=tmp_path / "other.safetensors").header()
