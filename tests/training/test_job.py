@@ -250,3 +250,13 @@ def test_the_stage_reads_its_section(ingested, tmp_path, monkeypatch, capsys):
 
 def test_trainers_are_found_by_themselves():
     assert isinstance(trainers.registry, Registry) and trainers.names() == KINDS
+
+
+def test_a_recipe_that_names_a_folder_is_in_the_card(ingested, tmp_path):
+    """Pictures of the test images' folder serve as those that PixMix mixes in."""
+    how = {**TINY["classifier"]["recipe"], "epochs": 1, "pixmix": {"folder": str(ingested[1] / "test")}}
+    run("classifier", tmp_path, ingested, recipe=how)
+    card = json.loads((tmp_path / "out/demo.json").read_text())
+    assert card["recipe"]["pixmix"]["folder"] == str(ingested[1] / "test")
+    assert card["recipe"]["pixmix"]["most"] == 4
+    assert "trained with PixMix" in (tmp_path / "out/demo.md").read_text()
