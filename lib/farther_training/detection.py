@@ -87,17 +87,17 @@ def fitting_weights(
             problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"
             raise ParameterError(f"training {architecture!r}: parameter 'initial_weights': {problem}")
         return None
-    expected = network.state_dict()
-    found = floats(read_weights(path))
-    if not any(name.startswith("backbone.") for name in found):
-        found = {BODY + name: tensor for name, tensor in found.items()}
-    fitting = {n: t for n, t in found.items() if n not in expected or t.shape == expected[n].shape}
-    loaded = network.load_state_dict(fitting, strict=False)
-    missing = [name for name in loaded.missing_keys if name.startswith(BODY)]
-    if missing:
-        problem = f"does not contain the backbone of {architecture!r}: {missing[0]} is missing or has another shape"
-        raise DataError(problem, file=path)
-    return {n: t for n, t in network.state_dict().items() if n not in loaded.missing_keys}
+    weights = floats(read_weights(path))
+    if not any(name.startswith("backbone.") for name in weights):
+        weights = {BODY + name: tensor for name, tensor in weights.items()}
+    own = network.state_dict()
+    fitting = {name: tensor for name, tensor in weights.items() if name not in own or tensor.shape == own[name].shape}
+    missing = set(network.load_state_dict(fitting, strict=False).missing_keys)
+    for name in own:
+        if name in missing and name.startswith(BODY):
+            problem = f"does not contain the backbone of {architecture!r}: {name} is missing or has another shape"
+            raise DataError(problem, file=path)
+    return {name: tensor for name, tensor in network.state_dict().items() if name not in missing}
 
 
 def bytes_of(weights: Mapping[str, Tensor] | None) -> list[bytes]:

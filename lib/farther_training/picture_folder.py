@@ -33,10 +33,10 @@ class PictureFolder:
         Raises:
             DataError: there is none.
         """
-        found = [path for path in listed(self.folder, "**/*") if path.suffix.lower() in ENDINGS]
-        if not found:
+        pictures = [path for path in listed(self.folder, "**/*") if path.suffix.lower() in ENDINGS]
+        if not pictures:
             raise DataError(f"no images here; known extensions: {', '.join(ENDINGS)}", file=self.folder)
-        return found
+        return pictures
 
     def content(self) -> str:
         """Digest of all files."""
@@ -44,4 +44,5 @@ class PictureFolder:
 
     def images(self, count: int, random: np.random.Generator) -> list[np.ndarray]:
         """Random images, uint8 (H, W, 3) each; DataError if one cannot be read."""
-        return [load(self.files[row]) for row in random.integers(len(self.files), size=count)]
+        rows = random.integers(len(self.files), size=count)
+        return [load(self.files[row]) for row in rows]

@@ -81,8 +81,8 @@ class RetinaNetRun(DetectorRun[RetinaNet, RetinaNetRecipe]):
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
         """See `losses`."""
-        found = losses(self.network, batch, self.recipe)
-        return {"loss": torch.stack(list(found.values())).sum(), **found}
+        parts = losses(self.network, batch, self.recipe)
+        return {"loss": torch.stack(list(parts.values())).sum(), **parts}
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -120,8 +120,8 @@ def losses(network: RetinaNet, batch: list[Sample], recipe: Recipe) -> dict[str,
         levels = list(network.backbone(images.tensors).values())
         outputs = {name: output.float() for name, output in network.head(levels).items()}
     anchors = network.anchor_generator(images, levels)
-    found = network.compute_loss(targets, outputs, anchors)
-    return {"loss_classifier": found["classification"], "loss_boxes": found["bbox_regression"]}
+    parts = network.compute_loss(targets, outputs, anchors)
+    return {"loss_classifier": parts["classification"], "loss_boxes": parts["bbox_regression"]}
 
 
 def evaluate(network: RetinaNet, samples: Samples, recipe: Recipe) -> dict[str, Any]:
@@ -132,16 +132,21 @@ def evaluate(network: RetinaNet, samples: Samples, recipe: Recipe) -> dict[str, 
     @torch.inference_mode()
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
         with autocast(device, "float32"):  # torchvision decodes boxes in the precision of the layers
-            found = network([as_floats(image, device) for image in images])
-        best = [{name: values[:MOST_DETECTIONS] for name, values in one.items()} for one in found]
-        counts = [len(one["scores"]) for one in best]
+            detections_by_image = network([as_floats(image, device) for image in images])
+        boxes, scores, labels, image_ids = [], [], [], []
+        for image_id, detections in zip(names, detections_by_image, strict=True):
+            count = min(MOST_DETECTIONS, len(detections["scores"]))  # the best come first
+            boxes.append(detections["boxes"][:count])
+            scores.append(detections["scores"][:count])
+            labels.append(detections["labels"][:count])
+            image_ids += [image_id] * count
         return Regions(
             header=header,
-            image_id=np.repeat(np.array(names, dtype=object), counts),
-            region_id=np.arange(sum(counts)),
-            box=to_numpy(torch.cat([one["boxes"] for one in best])),
-            score=to_numpy(torch.cat([one["scores"] for one in best])),
-            label=to_numpy(torch.cat([one["labels"] for one in best])).astype(np.int16),
+            image_id=image_ids,
+            region_id=np.arange(len(image_ids)),
+            box=to_numpy(torch.cat(boxes)),
+            score=to_numpy(torch.cat(scores)),
+            label=to_numpy(torch.cat(labels)).astype(np.int16),
         )
 
     return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
