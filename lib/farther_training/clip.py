@@ -37,7 +37,8 @@ from farther_training.clip_pictures import (
     vocabulary,
     words,
 )
-from farther_training.recipe import Count, Fraction, Recipe
+from farther_training.ranges import Count, Fraction
+from farther_training.recipe import Recipe
 from farther_training.run import State, make_optimizer, write_log
 
 #: Prompt of a name.

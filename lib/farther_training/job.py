@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -100,11 +100,19 @@ def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained)
         "left_out": training.left_out,
         "data_digest": training.digest(),
         "initial_weights": trained.origin,
-        "recipe": asdict(job.recipe),
+        "recipe": asdict(job.recipe, dict_factory=_with_paths_as_text),
         "torch": torch.__version__,
         **{package: version(package) for package in trained.packages},
         "metrics": {getattr(job, subset): _metrics(trained.evaluate(samples[subset])) for subset in SUBSETS[1:]},
     }
+
+
+def _with_paths_as_text(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Names and values as a dict that JSON can hold: of a recipe that names folders."""
+    plain = {}
+    for name, value in values:
+        plain[name] = str(value) if isinstance(value, Path) else value
+    return plain
 
 
 def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:

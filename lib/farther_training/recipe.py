@@ -10,12 +10,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.registry import STRICT
+from farther_training.confidence_branch import ConfidenceBranch
+from farther_training.g_odin import GOdin
 from farther_training.logit_norm import LogitNorm
+from farther_training.mixing import CutMix, Mixup
 from farther_training.outlier_exposure import OutlierExposure
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+from farther_training.pixmix import PixMix
+from farther_training.ranges import Count, Fraction, Positive
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -55,6 +56,9 @@ class Recipe:
         weight_decay: Weight decay of matrices and kernels; biases and normalisations have none.
         warmup_steps: Steps in which the learning rate increases linearly.
         final_learning_rate: Final learning rate of the cosine, as a fraction of `learning_rate`.
+        decay_epochs: Epochs after which the learning rate is multiplied by `decay`, in place of the cosine; the cosine
+            where there are none.
+        decay: See `decay_epochs`.
         clip_norm: Largest norm of the gradients; None does not clip.
         average: Decay per step of the moving average of the weights, which is evaluated and kept; 0 for no average.
         precision: Precision of the network; losses are computed in float32.
@@ -74,6 +78,8 @@ class Recipe:
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     warmup_steps: Annotated[int, Field(ge=0)] = 1000
     final_learning_rate: Fraction = 0.0
+    decay_epochs: tuple[Count, ...] = ()
+    decay: Fraction = 0.1
     clip_norm: Positive | None = None
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -84,13 +90,78 @@ class Recipe:
     evaluate_epochs: Count = 1
     augmentation: Augmentation = Field(default_factory=Augmentation)
 
+    def __post_init__(self) -> None:
+        if list(self.decay_epochs) != sorted(set(self.decay_epochs)):
+            raise ValueError(f"decay_epochs must increase, found {list(self.decay_epochs)}")
+        if self.decay_epochs and self.decay_epochs[-1] >= self.epochs:
+            problem = f"decay_epochs = {list(self.decay_epochs)} must be before the last of {self.epochs} epochs"
+            raise ValueError(problem)
+
     def learning_rate_at(self, step: int, steps: int) -> float:
-        """Learning rate of a step (from 0) of `steps`: linear warm-up, then half a cosine (arXiv:1608.03983)."""
+        """Learning rate of a step (from 0) of `steps`.
+
+        A linear warm-up, then half a cosine (arXiv:1608.03983), or the decays after `decay_epochs`.
+        """
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
+        if self.decay_epochs:
+            epochs_done = step * self.epochs // steps
+            decays = sum(epoch <= epochs_done for epoch in self.decay_epochs)
+            return self.learning_rate * self.decay**decays
         progress = (step - self.warmup_steps) / max(1, steps - self.warmup_steps)
         wave = (1 + math.cos(math.pi * progress)) / 2
         return self.learning_rate * (self.final_learning_rate + (1 - self.final_learning_rate) * wave)
+
+
+@dataclass(config=STRICT, kw_only=True)
+class MultiScale:
+    """Random sizes and crops of training images, in the place of one size: the augmentation of Deformable DETR.
+
+    Either the image is resized, or (with probability `crop_probability`) it is resized, cropped and resized again. The
+    defaults are SAOD's (Oksuz et al. 2023, arXiv:2307.00934, Appendix B), which names Deformable DETR's (Zhu et al.
+    2021, arXiv:2010.04159).
+
+    Args:
+        shorter: Range of the shorter side in pixels, …
+        longest: … unless the longer one would then have more than this.
+        crop_probability: Of the second alternative.
+        shorter_before: Range of the shorter side before the crop, …
+        longest_before: … unless the longer one would then have more than this.
+        crop: Range of height and of width of the crop, each drawn by itself; the image's where that is smaller.
+    """
+
+    shorter: tuple[Count, Count] = (480, 800)
+    longest: Count = 1333
+    crop_probability: Fraction = 0.5
+    shorter_before: tuple[Count, Count] = (400, 600)
+    longest_before: Count = 4200
+    crop: tuple[Count, Count] = (384, 600)
+
+    def __post_init__(self) -> None:
+        for name in ("shorter", "shorter_before", "crop"):
+            lowest, highest = getattr(self, name)
+            if lowest > highest:
+                raise ValueError(f"{name} = [{lowest}, {highest}]: the first number is the smaller one")
+
+
+@dataclass(config=STRICT, kw_only=True)
+class DetectorRecipe(Recipe):
+    """Hyperparameters of torchvision's detectors, in addition to those of `Recipe`.
+
+    Args:
+        multi_scale: Random sizes and crops of training images; None takes the network's one size.
+    """
+
+    multi_scale: MultiScale | None = None
+
+
+@dataclass(config=STRICT, kw_only=True)
+class RetinaNetRecipe(DetectorRecipe):
+    """Hyperparameters of a RetinaNet: those of `DetectorRecipe`, with half the learning rate of Faster R-CNN (Lin et
+    al. 2017, arXiv:1708.02002, Section 5.1: 90,000 steps of 16 images, SGD at 0.01).
+    """
+
+    learning_rate: Positive = 0.01
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -117,8 +188,20 @@ class VirtualOutliers:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class FasterRCNNRecipe(Recipe):
-    """Hyperparameters of a Faster R-CNN, in addition to those of `Recipe`.
+class ImageVirtualOutliers(VirtualOutliers):
+    """Parameters of virtual outliers of classifiers; see `VirtualOutliers`.
+
+    Args:
+        start: Fraction of the run before which the loss is not used: 40 of 100 epochs in the authors' code; 0 in
+            OpenOOD.
+    """
+
+    start: Fraction = 0.4
+
+
+@dataclass(config=STRICT, kw_only=True)
+class FasterRCNNRecipe(DetectorRecipe):
+    """Hyperparameters of a Faster R-CNN, in addition to those of `DetectorRecipe`.
 
     Args:
         box_loss: Loss of the box head: "smooth_l1" as in torchvision, or one that also teaches the variance of the box,
@@ -131,6 +214,16 @@ class FasterRCNNRecipe(Recipe):
     virtual_outliers: VirtualOutliers | None = None
 
 
+#: Trainings of a classifier that exclude each other: each has a loss of its own, mixes labels, or needs a last layer
+#: that another one replaces.
+EXCLUSIVE = (
+    ("logit_norm", "confidence_branch", "g_odin"),
+    ("mixup", "cutmix", "virtual_outliers", "confidence_branch"),
+    ("virtual_outliers", "g_odin"),
+    ("confidence_branch", "outlier_exposure"),
+)
+
+
 @dataclass(config=STRICT, kw_only=True)
 class ClassifierRecipe(Recipe):
     """Hyperparameters of an image classifier, in addition to those of `Recipe`.
@@ -140,6 +233,12 @@ class ClassifierRecipe(Recipe):
     Args:
         logit_norm: Parameters of LogitNorm; None trains with the cross-entropy.
         outlier_exposure: Parameters of outlier exposure; None trains without outliers.
+        mixup: Parameters of Mixup; None mixes no images.
+        cutmix: Parameters of CutMix; None cuts no images.
+        pixmix: Parameters of PixMix; None mixes no pictures in.
+        confidence_branch: Parameters of the confidence branch; None trains without it.
+        g_odin: Parameters of G-ODIN's quotients; None trains a linear last layer.
+        virtual_outliers: Parameters of VOS; None trains without it.
     """
 
     epochs: Count = 100
@@ -149,6 +248,21 @@ class ClassifierRecipe(Recipe):
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     logit_norm: LogitNorm | None = None
     outlier_exposure: OutlierExposure | None = None
+    mixup: Mixup | None = None
+    cutmix: CutMix | None = None
+    pixmix: PixMix | None = None
+    confidence_branch: ConfidenceBranch | None = None
+    g_odin: GOdin | None = None
+    virtual_outliers: ImageVirtualOutliers | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for names in EXCLUSIVE:
+            together = [name for name in names if getattr(self, name) is not None]
+            if len(together) > 1:
+                raise ValueError(f"{' and '.join(together)} exclude each other: give one")
+        if self.g_odin is not None and self.batch_size == 1:
+            raise ValueError("g_odin normalises over the images of a batch: batch_size is at least 2")
 
 
 @dataclass(config=STRICT, kw_only=True)

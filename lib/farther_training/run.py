@@ -29,6 +29,9 @@ from farther_training.trainers import Task
 #: Number of consecutive batches whose images are pooled to form batches of similar shapes.
 POOLED_BATCHES = 8
 
+#: A change of a sample, determined by a generator of random numbers. It is sent to the processes that read.
+Change = Callable[[Sample, np.random.Generator], Sample]
+
 Network = TypeVar("Network", bound=nn.Module)
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 Batch = TypeVar("Batch")
@@ -169,6 +172,10 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         """Metrics on the validation images, for the log."""
         return {"val_map50": self.evaluate(self.task.validation)["ap50"]}
 
+    def change(self) -> Change | None:
+        """What is done to each sample after its augmentation, in the process that reads it; None for nothing."""
+        return None
+
     def has_ended(self) -> bool:
         """True if the run ends before its last epoch."""
         return False
@@ -204,7 +211,9 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
     def _batches(self, epoch: int) -> Iterator[list[Sample]]:
         """The remaining batches of an epoch."""
         batches = batches_of_epoch(self.sizes, self.recipe.batch_size, self.recipe.seed, epoch)
-        augmented = AugmentedSamples(self.task.training, self.recipe.augmentation, self.recipe.seed, epoch)
+        augmented = AugmentedSamples(
+            self.task.training, self.recipe.augmentation, self.recipe.seed, epoch, self.change()
+        )
         rest = batches[self.step - epoch * self.steps_per_epoch :]
         yield from DataLoader(augmented, batch_sampler=rest, num_workers=self.recipe.workers, collate_fn=list)
 
@@ -228,16 +237,30 @@ def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) 
 
 
 class AugmentedSamples(Dataset):
-    """Augmented samples of an epoch; each depends only on seed, epoch and row, not on the process that reads it."""
+    """Augmented samples of an epoch; each depends only on seed, epoch and row, not on the process that reads it.
 
-    def __init__(self, samples: Samples, augmentation: Augmentation, seed: int, epoch: int):
+    Args:
+        samples: The samples.
+        augmentation: Their augmentation.
+        seed, epoch: Determine the random numbers, with the row.
+        change: What is done to each augmented sample; None for nothing.
+    """
+
+    def __init__(
+        self, samples: Samples, augmentation: Augmentation, seed: int, epoch: int, change: Change | None = None
+    ):
         self.samples, self.augmentation, self.seed, self.epoch = samples, augmentation, seed, epoch
+        self.change = change
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, row: int) -> Sample:
-        return augment(self.samples[row], self.augmentation, np.random.default_rng([self.seed, self.epoch, row]))
+        random = np.random.default_rng([self.seed, self.epoch, row])
+        sample = augment(self.samples[row], self.augmentation, random)
+        if self.change is not None:
+            sample = self.change(sample, random)
+        return sample
 
 
 def evaluate_on(

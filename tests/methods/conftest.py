@@ -61,6 +61,8 @@ def make_regions(
         predictive_entropy=uncertainty,
         mutual_information=uncertainty / 2,
         **{"gram.shallow": features[:, : dimensions // 2], "gram.deep": features, "latent.patch": features},
+        **{"latent.numerator": logits[:, :classes], "latent.denominator": 1 - uncertainty[:, None]},
+        **{"latent.confidence": logits.max(axis=1, keepdims=True)},
         weight=weight,
         bias=bias,
         background_index=classes if background else None,

@@ -35,6 +35,7 @@ MOST_MOVED = 1e-6
 OPTIONAL = {
     *("features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"),
     *("predictive_entropy", "mutual_information", "latent.patch"),
+    *("latent.numerator", "latent.denominator", "latent.confidence"),
 }
 
 

@@ -15,7 +15,7 @@ from farther.errors import DataError, ParameterError
 from farther.registry import Registry
 from farther_training import trainers
 from farther_training.job import make_job, run_job
-from farther_training.trainers import classifier, detr, faster_rcnn, yolo
+from farther_training.trainers import classifier, detr, faster_rcnn, retinanet, yolo
 
 ROOT = Path(__file__).parents[2]
 STAGES = ROOT / "training" / "stages"
@@ -28,6 +28,19 @@ TINY = {
         "architecture": "small",
         "min_size": 64,
         "max_size": 64,
+        "recipe": {**SHORT, "warmup_steps": 1},
+    },
+    "retinanet": {
+        "architecture": "small",
+        "min_size": 64,
+        "max_size": 64,
+        "recipe": {**SHORT, "warmup_steps": 1},
+    },
+    "mask_rcnn": {
+        "architecture": "small",
+        "min_size": 64,
+        "max_size": 64,
+        "masks": "boxes",
         "recipe": {**SHORT, "warmup_steps": 1},
     },
     "classifier": {
@@ -68,6 +81,8 @@ def kill_second_epoch(patch, kind):
     owner, method = {
         "classifier": (classifier.ClassifierRun, "learn"),
         "faster_rcnn": (faster_rcnn.FasterRCNNRun, "learn"),
+        "mask_rcnn": (faster_rcnn.FasterRCNNRun, "learn"),
+        "retinanet": (retinanet.RetinaNetRun, "learn"),
         "detr": (detr.DetrRun, "learn"),
         "yolo": (yolo.Run, "validate"),
     }[kind]
@@ -235,3 +250,13 @@ def test_the_stage_reads_its_section(ingested, tmp_path, monkeypatch, capsys):
 
 def test_trainers_are_found_by_themselves():
     assert isinstance(trainers.registry, Registry) and trainers.names() == KINDS
+
+
+def test_a_recipe_that_names_a_folder_is_in_the_card(ingested, tmp_path):
+    """Pictures of the test images' folder serve as those that PixMix mixes in."""
+    how = {**TINY["classifier"]["recipe"], "epochs": 1, "pixmix": {"folder": str(ingested[1] / "test")}}
+    run("classifier", tmp_path, ingested, recipe=how)
+    card = json.loads((tmp_path / "out/demo.json").read_text())
+    assert card["recipe"]["pixmix"]["folder"] == str(ingested[1] / "test")
+    assert card["recipe"]["pixmix"]["most"] == 4
+    assert "trained with PixMix" in (tmp_path / "out/demo.md").read_text()

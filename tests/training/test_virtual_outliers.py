@@ -14,7 +14,7 @@ from farther.methods import METHODS
 from farther.registry import build
 from farther_training.recipe import VirtualOutliers
 from farther_training.run import TrainingError
-from farther_training.trainers.faster_rcnn import OutlierQueue, outlier_loss
+from farther_training.virtual_outliers import OutlierQueue, outlier_loss
 
 
 def filled(how, means, spread, rows=400, seed=0):
@@ -81,7 +81,7 @@ def test_the_loss_is_the_cross_entropy_of_a_hand_written_head():
     torch.manual_seed(5)
     virtual = layer(queue.outliers()).detach()
     torch.manual_seed(5)
-    found = outlier_loss(queue, head, layer, logits)
+    found = outlier_loss(queue, head, lambda features: layer(features)[:, 1:], logits[:, 1:])
     losses = []
     for row, is_known in [*((v, 0) for v in virtual.numpy()), *((v, 1) for v in logits.numpy())]:
         energy = np.log(0.5 * np.exp(row[1]) + 2.0 * np.exp(row[2]))

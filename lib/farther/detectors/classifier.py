@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from PIL import Image
@@ -20,6 +20,8 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.transforms import InterpolationMode, functional
 
 from farther.detectors.base import register
+from farther.detectors.networks.classifier_heads import Similarity, from_openood, replace_head
+from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.weights import (
     as_names,
     fill,
@@ -92,11 +94,13 @@ class ClassifierBlueprint:
         architecture: A name that torchvision knows, or one of OpenOOD's.
         classes: Class names, in the order of the logits.
         preprocessing: resize, crop, mean, std and interpolation; see `Classifier`.
+        similarity: Of the numerator of a network that G-ODIN trained; see `Classifier`.
     """
 
     architecture: str
     classes: tuple[str, ...]
     preprocessing: dict[str, Any]
+    similarity: Similarity | None = None
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -128,6 +132,12 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
     Logits are those of the network. `features` is the input of the last linear layer, which is the header's last layer;
     a network that does not end with one (SqueezeNet) has neither.
 
+    Networks with a head of their own are read from the checkpoints of farther's trainer and from OpenOOD's. Of a
+    confidence branch (`ConfBranchNet`), `latent.confidence` is its output before the sigmoid. Of G-ODIN (`GodinNet`),
+    the logits are the quotients h(x) / g(x), `latent.numerator` is h and `latent.denominator` g; there are no
+    `features`. Where the checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its
+    numbers.
+
     Images are prepared as torchvision's presets do: resized with Pillow, cropped at the centre, scaled to 0 … 1 and
     normalised. Values that no parameter gives are those of the file's metadata, or else of the preset.
 
@@ -140,11 +150,14 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
             stem, of any width and depth, which are read from the weights. None takes the file's metadata.
         classes: Class names, in the order of the logits. None takes the file's metadata, else the preset's (ImageNet).
         preset: Name of torchvision's weights whose preprocessing applies; None is "DEFAULT".
+        similarity: Of the numerator of a network that G-ODIN trained: "inner", "euclidean" or "cosine" (OpenOOD's
+            default). None takes the file's metadata, or "inner" where the numerator has a bias.
     """
 
     architecture: str | None = None
     classes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     preset: str | None = None
+    similarity: Similarity | None = None
 
     @cached_property
     def blueprint(self) -> ClassifierBlueprint:
@@ -169,7 +182,8 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
         missing = [name for name in PREPROCESSING if name not in preprocessing] + ["classes"] * (not classes)
         if missing:
             raise ParameterError(f"detector 'classifier': {architecture} also needs {', '.join(missing)}")
-        return ClassifierBlueprint(architecture, tuple(classes), preprocessing)
+        similarity = self.similarity or found.get("similarity")
+        return ClassifierBlueprint(architecture, tuple(classes), preprocessing, similarity)
 
     @cached_property
     def network(self) -> ClassifierNetwork:
@@ -202,6 +216,10 @@ class OpenOODResNet(nn.Module):
         widths: Channels of each stage; the stem has those of the first.
         blocks: Blocks of each stage.
         classes: Number of logits.
+
+    Attributes:
+        width: Number of features.
+        fc: The last layer.
     """
 
     def __init__(self, widths: Sequence[int], blocks: Sequence[int], classes: int):
@@ -220,8 +238,8 @@ class OpenOODResNet(nn.Module):
                 f"layer{number}", nn.Sequential(first, *(BasicBlock(width, width) for _ in range(count - 1)))
             )
             before = width
-        self.stages = len(widths)
-        self.fc = nn.Linear(before, classes)
+        self.stages, self.width = len(widths), before
+        self.fc: nn.Module = nn.Linear(before, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, K) of images (B, 3, H, W)."""
@@ -250,7 +268,16 @@ def read_description(path: Path) -> dict[str, Any]:
     if not isinstance(preprocessing, dict):
         raise DataError(f"expected an object, found {shorten(preprocessing)}", file=path, field="preprocessing")
     classes = as_names(path, json_field(path, metadata, "classes"))
-    return {"architecture": metadata.get("architecture"), "classes": classes, "preprocessing": preprocessing}
+    similarity = metadata.get("similarity", "null")
+    if similarity not in ("null", *get_args(Similarity)):
+        problem = f"expected {', '.join(get_args(Similarity))}, found {shorten(similarity)}"
+        raise DataError(problem, file=path, field="similarity")
+    return {
+        "architecture": metadata.get("architecture"),
+        "classes": classes,
+        "preprocessing": preprocessing,
+        "similarity": None if similarity == "null" else similarity,
+    }
 
 
 def describe(architecture: str, preset: str | None = None) -> dict[str, Any]:
@@ -302,6 +329,7 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
 
     Raises:
         DataError: the file is absent or damaged, or does not fit the network.
+        ParameterError: the similarity of a network that G-ODIN trained is not known.
     """
     weights = _renamed(read_weights(path))
     count, name = len(blueprint.classes), SAME_AS.get(blueprint.architecture, blueprint.architecture)
@@ -310,6 +338,9 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
     else:
         side = blueprint.preprocessing["crop"]
         network = models.get_model(name, num_classes=count, **({"image_size": side} if name.startswith("vit") else {}))
+    replace_head(network, weights, count, blueprint.similarity, path)
+    if any(weight.startswith(f"{ENERGY_HEAD}.") for weight in weights):
+        network.add_module(ENERGY_HEAD, EnergyHead(count))
     fill(network, path, weights, f"{blueprint.architecture} with {count} classes")
     return network.eval()
 
@@ -337,6 +368,7 @@ def _renamed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights under torchvision's names: without wrappers, and with the newer names of DenseNet's and OpenOOD's."""
     while wrapper := next((w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), ""):
         weights = {name.removeprefix(wrapper): tensor for name, tensor in weights.items()}
+    weights = from_openood(weights)
     renamed = {}
     for name, tensor in weights.items():
         name = re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.", r"\1\2.", name)

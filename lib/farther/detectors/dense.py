@@ -26,6 +26,7 @@ from farther.detectors.base import Count, Fraction, LatentDetector, register
 from farther.detectors.networks.detection import ImageDetections, autocast, columns_of, network_input, pyramid_latent
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.proposals import ImageProposals, as_regions, best, propose
+from farther.detectors.networks.retinanet import RetinaNetBlueprint, load_retinanet, read_retinanet
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.torchvision_builders import (
     BUILDERS,
@@ -35,9 +36,9 @@ from farther.detectors.networks.torchvision_builders import (
     closest_builders,
     epsilon_of,
 )
-from farther.detectors.networks.weights import fill, read_weights
+from farther.detectors.networks.weights import describes_itself, fill, read_weights
 from farther.detectors.settings import BoxSelection, MapSelection, Pooling, ProposalSelection, to_numpy
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode
 from farther.registry import STRICT
@@ -45,6 +46,13 @@ from farther.tables import Header, Regions
 
 #: Pixels between two cells of the finest pyramid level; each further level has twice as many.
 FIRST_STRIDE = 8
+
+#: torchvision's pixels of the shorter side of scaled images, and most of the longer one.
+MIN_SIZE, MAX_SIZE = 800, 1333
+
+
+#: Parameters that a checkpoint of farther says itself.
+TOLD = ("architecture", "classes", "min_size", "max_size", "norm_epsilon")
 
 
 @plain_dataclass(frozen=True)
@@ -233,16 +241,16 @@ class DenseDetector(AnchorDetector):
 
     Args:
         classes: The file's classes, without the background, in the order of its logits.
-        min_size: Images are scaled to this many pixels on the shorter side …
-        max_size: … unless the longer one would then have more than this.
+        min_size: Images are scaled to this many pixels on the shorter side (800) …
+        max_size: … unless the longer one would then have more than this (1333).
         candidates: Number of boxes of each pyramid level, the best, that take part in the suppression.
         norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1` were trained with 0,
             which their file does not contain, nor do files that were fine-tuned from them; all others with 1e-5. Left
             out, it is 0 for the file that torchvision publishes, else 1e-5.
     """
 
-    min_size: Count = 800
-    max_size: Count = 1333
+    min_size: Count | None = None
+    max_size: Count | None = None
     candidates: Count = 1000
     norm_epsilon: Annotated[float, Field(ge=0)] | None = None
 
@@ -251,9 +259,21 @@ class DenseDetector(AnchorDetector):
     def builder(self) -> str:
         """Name of torchvision's function that builds the network."""
 
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, without the background, in the order of the logits."""
+        return self.classes
+
     @cached_property
     def network(self) -> detection.RetinaNet | detection.FCOS:
         """See `Detector.network`."""
+        return self.placed(self.load())
+
+    def load(self) -> detection.RetinaNet | detection.FCOS:
+        """The network with the weights of a state dict, in evaluation mode.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, or does not fit.
+        """
         weights = read_weights(self.weights)
         builder: Builder = BUILDERS[self.builder]
         rows = len(weights.get(builder.last_layer, ()))
@@ -263,8 +283,8 @@ class DenseDetector(AnchorDetector):
         columns = rows // builder.rows
         check_columns(self.weights, self.classes, columns, optional_background=True)
         network: Any = builder.build(columns)
-        network.transform.min_size = (self.min_size,)
-        network.transform.max_size = self.max_size
+        network.transform.min_size = (self.min_size or MIN_SIZE,)
+        network.transform.max_size = self.max_size or MAX_SIZE
         fill(network, self.weights, weights, f"{self.builder} with {columns} columns")
         epsilon = self.norm_epsilon
         if epsilon is None:
@@ -272,14 +292,16 @@ class DenseDetector(AnchorDetector):
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d | FrozenBatchNorm2d):
                 module.eps = epsilon
-        return self.placed(network.eval())
+        evaluated: detection.RetinaNet | detection.FCOS = network.eval()
+        return evaluated
 
     @cached_property
     def _header(self) -> Header:
         columns = self.network.head.classification_head.num_classes
-        has_background = columns > len(self.classes)
+        names = self.class_names()
+        has_background = columns > len(names)
         return Header(
-            classes=("background", *self.classes) if has_background else self.classes,
+            classes=("background", *names) if has_background else names,
             background_index=0 if has_background else None,
             activation="sigmoid",
             score_threshold=self.score_threshold,
@@ -318,14 +340,45 @@ class DenseDetector(AnchorDetector):
 class RetinaNet(DenseDetector):
     """torchvision's RetinaNet. Boxes, scores and labels are those of its own forward pass.
 
-    A box's score is the sigmoid of its class's logit. See `DenseDetector` for what is stored and its parameters.
+    A box's score is the sigmoid of its class's logit. See `DenseDetector` for what is stored and its parameters. A
+    checkpoint of farther's trainer says its classes, its architecture and the size of images itself.
 
     Args:
         architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels, its coarsest levels
             follow the backbone); left out, the one that the weights fit.
+        classes: For a state dict: its classes, without the background, in the order of its logits.
+
+    Raises:
+        ParameterError: a state dict is given without its classes, or a checkpoint of farther with one of these.
     """
 
     architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] | None = None
+    classes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        told = [name for name in TOLD if getattr(self, name) is not None]
+        if not describes_itself(self.weights):
+            if self.classes is None:
+                problem = "a state dict does not name its classes: list them in its order, without the background"
+                raise ParameterError(f"detector {self.name!r}: parameter 'classes': {problem}")
+        elif told:
+            problem = f"the checkpoint {self.weights} says so itself; remove the parameter"
+            raise ParameterError(f"detector {self.name!r}: parameter {told[0]!r}: {problem}")
+
+    @cached_property
+    def blueprint(self) -> RetinaNetBlueprint:
+        """Description of the network in a checkpoint of farther; DataError if it is absent or wrong."""
+        return read_retinanet(self.weights)
+
+    def class_names(self) -> tuple[str, ...]:
+        """See `DenseDetector.class_names`."""
+        return self.blueprint.classes if self.classes is None else self.classes
+
+    def load(self) -> detection.RetinaNet | detection.FCOS:
+        """See `DenseDetector.load`."""
+        if self.classes is None:
+            return load_retinanet(self.weights, self.blueprint)
+        return super().load()
 
     @property
     def builder(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -35,7 +34,7 @@ from farther.detectors.networks.torchvision_builders import (
     epsilon_of,
     published_builder,
 )
-from farther.detectors.networks.weights import read_metadata, read_weights
+from farther.detectors.networks.weights import describes_itself, read_weights
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
@@ -95,7 +94,7 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     def __post_init__(self) -> None:
         names = ("architecture", "layout", "classes", "min_size", "max_size", "norm_epsilon")
         told = [name for name in names if getattr(self, name) is not None]
-        if told and _describes_itself(self.weights):
+        if told and describes_itself(self.weights):
             problem = f"the checkpoint {self.weights} says so itself; remove the parameter"
             raise ParameterError(f"detector {self.name!r}: parameter {told[0]!r}: {problem}")
         if self.weights.suffix != ".safetensors" and self.classes is None:
@@ -231,16 +230,6 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         state = super().__getstate__()
         # What `prepare` needs goes along, so that no worker process reads the checkpoint for it.
         return {**state, "scaling": self.scaling} if "blueprint" in self.__dict__ else state
-
-
-def _describes_itself(path: Path) -> bool:
-    """Whether a file is a checkpoint of farther, which names its classes, and no state dict."""
-    if path.suffix != ".safetensors":
-        return False
-    try:
-        return "format" in read_metadata(path)
-    except DataError:  # absent or damaged, which is said when it is opened
-        return True
 
 
 @register("mask_rcnn")

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from farther.detectors.base import LayeredDetector, ReplayDetector
+from farther.detectors.networks.classifier_heads import head_columns
 from farther.detectors.networks.detection import autocast
+from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.replay import Dropout, RowOutputs
 from farther.detectors.networks.taps import Taps, kept_calls
 from farther.detectors.scaling import Scaled
@@ -28,6 +30,7 @@ from farther.errors import DataError, ParameterError
 from farther.images.device import inference_mode, ordinary_tensors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
+from farther.tables.regions import LAYER, OUTPUTS
 
 #: Mean and standard deviation of each channel, of pixels from 0 to 1.
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
@@ -60,7 +63,11 @@ class ImageClassifier(ReplayDetector, LayeredDetector):
             problem = f"{len(names)} classes are named, but the logits have {columns} columns"
             raise DataError(problem, file=self.weights, field="classes")
         weight, bias = self.network.last_layer()
-        return Header(classes=names, whole_images=True, detector=self.identity, weight=weight, bias=bias)
+        origin = dict(self.identity)
+        energy_head = getattr(self.network.network, ENERGY_HEAD, None)
+        if isinstance(energy_head, EnergyHead):
+            origin["vos_head"] = energy_head.numbers()
+        return Header(classes=names, whole_images=True, detector=origin, weight=weight, bias=bias)
 
     def header(self) -> Header:
         """See `Adapter.header`."""
@@ -110,6 +117,7 @@ class ClassifierNetwork:
         self.network = network.requires_grad_(False)
         self.device = next(network.parameters()).device
         self._latent, self._layers, self._channels_last = latent, layers, channels_last
+        self._heads = head_columns(network)
         self.normalisation = normalisation
         self._last: nn.Linear | None = None
         # Two images: outputs of the inner module whose first dimension is not that of images are then refused.
@@ -136,13 +144,14 @@ class ClassifierNetwork:
         """Output for images (B, 3, H, W); whatever the precision, the last layer computes in float32.
 
         Args:
-            only: Names of the columns that are pooled; None for all.
+            only: Names of the columns that are pooled; None for all. The outputs of a head of its own are always there.
         """
         named = Layers((self._latent,) if self._latent and (only is None or "latent" in only) else ())
         tap = Taps(self.network, named, "latent", channels_last=self._channels_last)
         taps = Taps(self.network, self._layers.only(only), channels_last=self._channels_last)
+        heads = Taps(self.network, Layers(tuple(self._heads.values())))
         last = [] if self._last is None else [self._last]
-        with kept_calls(last) as kept, tap, taps, autocast(self.device, precision):
+        with kept_calls(last) as kept, tap, taps, heads, autocast(self.device, precision):
             logits = _logits(self.network(pixels))
         features = None if self._last is None else kept[self._last][0].float()
         if features is not None and precision != "float32":
@@ -150,6 +159,9 @@ class ClassifierNetwork:
         columns = taps.over_images(len(pixels))
         for usual in tap.over_images(len(pixels)).values():  # of one module, or none
             columns["latent"] = usual
+        outputs = heads.over_images(len(pixels))
+        for column, module in self._heads.items():
+            columns[column] = outputs[f"{LAYER}{module}"]
         return ClassifierOutput(logits.float(), features, columns)
 
     def logits_of(self, features: Tensor) -> Tensor:
@@ -230,6 +242,9 @@ class ClassifierReplay:
             raise DataError("the network gives logits that are not finite", field="logits")
         score, label = seen.logits.softmax(1).max(1)
         vectors = dict(seen.latents)
+        for column in OUTPUTS & vectors.keys():
+            if self._only is not None and column not in self._only:
+                del vectors[column]
         if seen.features is not None and (self._only is None or "features" in self._only):
             vectors["features"] = seen.features
         return Regions(

@@ -30,6 +30,7 @@ from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import between, percent
 from farther.tables.files import inside
+from farther.tables.regions import OUTPUTS
 from farther.tables.schema import read_typed
 
 #: Distances from the nearest to the farthest.
@@ -270,7 +271,7 @@ class Run:
         Returns:
             `output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner layer).
         """
-        needs = set(self.fitted(method).needs)
+        needs = set(self.fitted(method).needs) - OUTPUTS
         if any(need == "latent" or need.startswith(("latent.", "gram.")) for need in needs):
             return "latent"
         if "features" in needs:

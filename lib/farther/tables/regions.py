@@ -32,6 +32,12 @@ from farther.tables.table import Table
 #: Beginnings of the names of columns of further layers: averages of activations, and rows of their Gram matrices.
 LAYER, GRAM = "latent.", "gram."
 
+#: Columns of classifiers with a head of their own: the confidence branch before its sigmoid, (N, 1), and numerator,
+#: (N, K), and denominator, (N, 1), of G-ODIN.
+CONFIDENCE, NUMERATOR, DENOMINATOR = f"{LAYER}confidence", f"{LAYER}numerator", f"{LAYER}denominator"
+#: Columns that are outputs of a network, though their names are those of layers.
+OUTPUTS = frozenset({CONFIDENCE, NUMERATOR, DENOMINATOR})
+
 
 class Regions(Table, WithHeader, Conversions):
     """Detections (or whole images, for a classifier) with all that a score may need.

@@ -5,7 +5,7 @@ A trainer is a dataclass of a job's parameters: samples in, a checkpoint out. `f
 Example:
     >>> import farther_training.trainers
     >>> farther_training.trainers.names()
-    ['classifier', 'detr', 'faster_rcnn', 'yolo']
+    ['classifier', 'detr', 'faster_rcnn', 'mask_rcnn', 'retinanet', 'yolo']
 """
 
 from __future__ import annotations

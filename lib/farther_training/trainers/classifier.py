@@ -1,12 +1,17 @@
-"""The trainer of image classifiers: OpenOOD's ResNets for small images, with LogitNorm or outlier exposure."""
+"""The trainer of image classifiers: OpenOOD's ResNets for small images, and trainings for OOD detection.
+
+These are LogitNorm, outlier exposure, Mixup, CutMix, PixMix, a confidence branch, G-ODIN and VOS: see
+`farther_training.recipe.ClassifierRecipe`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -23,15 +28,34 @@ from farther.detectors.classifier import (
     resize_and_crop,
     save_checkpoint,
 )
+from farther.detectors.networks.classifier_heads import ConfidenceHead, GOdinHead, from_openood
 from farther.detectors.networks.detection import autocast
+from farther.detectors.networks.heads import ENERGY_HEAD, EnergyHead
+from farther.detectors.networks.taps import kept_calls
 from farther.detectors.networks.weights import floats, read_weights
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import digest
-from farther_training.recipe import ClassifierRecipe, Count, Recipe
-from farther_training.run import Run, make_optimizer
+from farther_training.confidence_branch import interpolated_loss, price_of_hints
+from farther_training.pixmix import PixMix
+from farther_training.ranges import Count
+from farther_training.recipe import ClassifierRecipe, Recipe
+from farther_training.run import Change, Run, make_optimizer
 from farther_training.samples import Sample, Samples, augment
 from farther_training.trainers import Job, Task, Trained, count_parameters, register
+from farther_training.virtual_outliers import OutlierQueue, check_filled, outlier_loss
+
+#: Titles of the trainings that a recipe may name.
+TITLES = {
+    "logit_norm": "LogitNorm",
+    "outlier_exposure": "outlier exposure",
+    "mixup": "Mixup",
+    "cutmix": "CutMix",
+    "pixmix": "PixMix",
+    "confidence_branch": "a confidence branch",
+    "g_odin": "G-ODIN",
+    "virtual_outliers": "virtual outliers (VOS)",
+}
 
 Channels = tuple[float, float, float]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -65,9 +89,9 @@ class ClassifierJob(Job):
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
         size = {"resize": self.image_size, "crop": self.image_size, "interpolation": "bilinear"}
-        blueprint = ClassifierBlueprint(
-            "openood_resnet", task.training.classes, {**size, "mean": self.mean, "std": self.std}
-        )
+        preprocessing = {**size, "mean": self.mean, "std": self.std}
+        similarity = None if self.recipe.g_odin is None else self.recipe.g_odin.similarity
+        blueprint = ClassifierBlueprint("openood_resnet", task.training.classes, preprocessing, similarity)
         network = train(blueprint, task, self.recipe, (self.widths, self.blocks), self.initial_weights)
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
         written = load_network(self.weights, blueprint).to(task.device)
@@ -75,15 +99,46 @@ class ClassifierJob(Job):
             evaluate=lambda samples: evaluate(written, samples, self.recipe, blueprint),
             parameters=count_parameters(network),
             origin=None if self.initial_weights is None else digest(self.initial_weights),
-            kind=f"Image classifier, ResNet with stages of {' '.join(map(str, self.widths))} channels",
+            kind=f"Image classifier, ResNet with stages of {' '.join(map(str, self.widths))} channels{self._training}",
             scaling=f"Images are scaled to {self.image_size} pixels on the shorter side and cropped to a square.",
             facts={**asdict(blueprint), "classes": list(blueprint.classes)},
             packages=("torchvision",),
         )
 
+    @property
+    def _training(self) -> str:
+        """How it is trained besides the cross-entropy, as text that begins with a comma; empty for nothing else."""
+        names = [title for name, title in TITLES.items() if getattr(self.recipe, name) is not None]
+        if not names:
+            return ""
+        return f", trained with {', '.join(names)}"
+
+
+@plain_dataclass(frozen=True)
+class MixPictures:
+    """Mixes pictures into a sample's image at the network's size: PixMix as a `Change`.
+
+    Args:
+        pixmix: Its parameters.
+        preprocessing: Of the network.
+    """
+
+    pixmix: PixMix
+    preprocessing: Mapping[str, Any]
+
+    def __call__(self, sample: Sample, random: np.random.Generator) -> Sample:
+        """The sample with a mixed image."""
+        pixels = resize_and_crop(sample.pixels, self.preprocessing).pixels
+        return Sample(self.pixmix.mixed(pixels, random), sample.boxes, sample.labels)
+
 
 class ClassifierRun(Run[OpenOODResNet, ClassifierRecipe]):
-    """A training run of a classifier; see `Run`."""
+    """A training run of a classifier; see `Run`.
+
+    Attributes:
+        weight_of_hints: λ of the confidence branch.
+        queue: Features of the known classes, where the recipe has virtual outliers.
+    """
 
     def __init__(
         self,
@@ -94,25 +149,93 @@ class ClassifierRun(Run[OpenOODResNet, ClassifierRecipe]):
         blueprint: ClassifierBlueprint,
     ):
         optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
+        if isinstance(network.fc, GOdinHead):
+            leave_undecayed(optimizer, network.fc.numerator.weight)
         super().__init__(network, optimizer, recipe, task, identity)
         self.blueprint = blueprint
+        self.weight_of_hints = 0.0
+        if recipe.confidence_branch is not None:
+            self.weight_of_hints = recipe.confidence_branch.weight
+        self.queue: OutlierQueue | None = None
+        if recipe.virtual_outliers is not None:
+            self.queue = OutlierQueue(recipe.virtual_outliers, len(blueprint.classes), network.width)
+            self.queue.to(task.device)
+
+    def change(self) -> Change | None:
+        """See `Run.change`: PixMix."""
+        if self.recipe.pixmix is None:
+            return None
+        return MixPictures(self.recipe.pixmix, self.blueprint.preprocessing)
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
-        """Cross-entropy, or that of LogitNorm; plus the loss of as many outliers, with outlier exposure."""
-        device, exposure = self.task.device, self.recipe.outlier_exposure
-        images = [sample.pixels for sample in batch]
-        if exposure is not None:
-            images += self._outliers(len(batch))
-        with autocast(device, self.recipe.precision):
-            logits = self.network(to_tensor(images, self.blueprint, device))
-        logits = logits.float()
+        """The losses of the recipe; with outlier exposure, also of as many outliers."""
+        device, recipe = self.task.device, self.recipe
+        images = to_tensor([sample.pixels for sample in batch], self.blueprint, device)
         labels = torch.tensor([sample.labels.item() for sample in batch], device=device)
+        goals = labels
+        mixing = recipe.mixup or recipe.cutmix
+        if mixing is not None:
+            images, goals = mixing.mix(images, labels, len(self.blueprint.classes))
+        if recipe.outlier_exposure is not None:
+            outliers = to_tensor(self._outliers(len(batch)), self.blueprint, device)
+            images = torch.cat([images, outliers])
+
+        head = self.network.fc
+        with kept_calls([head]) as kept, autocast(device, recipe.precision):
+            logits = self.network(images)
+        features = kept[head][0].float()
+        logits = logits.float()
         known = logits[: len(batch)]
-        norm = self.recipe.logit_norm
-        found = {"loss_classifier": cross_entropy(known, labels) if norm is None else norm.loss(known, labels)}
-        if exposure is not None:
-            found["loss_outliers"] = exposure.loss(logits[len(batch) :])
-        return {"loss": torch.stack(list(found.values())).sum(), **found}
+
+        losses: dict[str, Tensor] = {}
+        if recipe.confidence_branch is not None:
+            losses |= self._losses_with_hints(features, labels)
+        elif recipe.logit_norm is not None:
+            losses["loss_classifier"] = recipe.logit_norm.loss(known, goals)
+        else:
+            losses["loss_classifier"] = cross_entropy(known, goals)
+        if recipe.outlier_exposure is not None:
+            losses["loss_outliers"] = recipe.outlier_exposure.loss(logits[len(batch) :])
+        losses |= self._virtual_outlier_losses(features[: len(batch)], labels, known)
+        return {"loss": torch.stack(list(losses.values())).sum(), **losses}
+
+    def _losses_with_hints(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Losses of a confidence branch; λ is adjusted for the next step."""
+        branch, head = self.recipe.confidence_branch, self.network.fc
+        assert branch is not None
+        assert isinstance(head, ConfidenceHead)
+        logits, confidence = head.both(features)
+        hinted = branch.hinted(len(labels)).to(labels.device)
+        price = price_of_hints(confidence)
+        losses = {
+            "loss_classifier": interpolated_loss(logits, confidence, labels, hinted),
+            "loss_hints": self.weight_of_hints * price,
+        }
+        self.weight_of_hints = branch.adjusted(self.weight_of_hints, price.item())
+        return losses
+
+    def _virtual_outlier_losses(self, features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
+        """VOS's loss; none before its start, or while no class has filled its queue."""
+        if self.queue is None:
+            return {}
+        self.queue.push(features.detach(), labels)
+        if self.step < self.queue.params.start * self.steps or not len(self.queue.full):
+            return {}
+        head = cast("EnergyHead", self.network.get_submodule(ENERGY_HEAD))
+        return {"loss_virtual_outliers": outlier_loss(self.queue, head, self.network.fc, logits)}
+
+    def extra_state(self) -> dict[str, Any]:
+        """λ of the confidence branch and the queue of features."""
+        state: dict[str, Any] = {"weight_of_hints": self.weight_of_hints}
+        if self.queue is not None:
+            state["queue"] = dict(self.queue.state_dict())
+        return state
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """See `State.load_extra_state`."""
+        self.weight_of_hints = state["weight_of_hints"]
+        if self.queue is not None:
+            self.queue.load_state_dict(state["queue"])
 
     def _outliers(self, count: int) -> list[np.ndarray]:
         """Augmented outliers of the current step."""
@@ -145,22 +268,56 @@ def train(
         initial_weights: Checkpoint whose weights are taken where name and shape fit.
 
     Raises:
-        TrainingError: the loss is not finite.
-        DataError: an image cannot be read or does not have one label, or there are no outliers or initial weights.
+        TrainingError: the loss is not finite, or no class has enough images for virtual outliers.
+        DataError: an image cannot be read or does not have one label, or a folder of pictures or the initial weights
+            are absent.
     """
     for samples in (task.training, task.validation):
         refuse_other_labels(samples)
     # Whatever is cut off, the image keeps its label.
     recipe = replace(recipe, augmentation=replace(recipe.augmentation, min_visible=0.0))
     outliers = "" if recipe.outlier_exposure is None else recipe.outlier_exposure.content()
+    pictures = "" if recipe.pixmix is None else recipe.pixmix.content()
     described = json.dumps([asdict(recipe), asdict(blueprint), shape], default=str)
     start = "" if initial_weights is None else digest(initial_weights)
-    identity = digest(described, task.training.digest(), outliers, start)
+    identity = digest(described, task.training.digest(), outliers, pictures, start)
     torch.manual_seed(recipe.seed)
-    network = OpenOODResNet(*shape, classes=len(blueprint.classes))
+    network = build_network(recipe, shape, len(blueprint.classes))
     if initial_weights is not None:
         network.load_state_dict(fitting(initial_weights, network.state_dict()), strict=False)
-    return ClassifierRun(network.to(task.device), recipe, task, identity, blueprint).go()
+    run = ClassifierRun(network.to(task.device), recipe, task, identity, blueprint)
+    averaged = run.go()
+    if run.queue is not None:
+        check_filled(run.queue)
+    return averaged
+
+
+def build_network(recipe: ClassifierRecipe, shape: tuple[Sequence[int], Sequence[int]], classes: int) -> OpenOODResNet:
+    """An untrained network with the heads that the recipe trains, drawn from PyTorch's generator.
+
+    Args:
+        recipe: Hyperparameters.
+        shape: Widths and numbers of blocks of the stages.
+        classes: K.
+    """
+    network = OpenOODResNet(*shape, classes=classes)
+    if recipe.confidence_branch is not None:
+        network.fc = ConfidenceHead(network.width, classes)
+    if recipe.g_odin is not None:
+        network.fc = GOdinHead(network.width, classes, recipe.g_odin.similarity)
+    if recipe.virtual_outliers is not None:
+        network.add_module(ENERGY_HEAD, EnergyHead(classes))
+    return network
+
+
+def leave_undecayed(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> None:
+    """Moves a parameter into a group of its own, without weight decay."""
+    for group in optimizer.param_groups:
+        others = [one for one in group["params"] if one is not parameter]
+        if len(others) < len(group["params"]):
+            group["params"] = others
+            optimizer.add_param_group({**group, "params": [parameter], "weight_decay": 0.0})
+            return
 
 
 def evaluate(network: nn.Module, samples: Samples, recipe: Recipe, blueprint: ClassifierBlueprint) -> dict[str, Any]:
@@ -197,7 +354,7 @@ def refuse_other_labels(samples: Samples) -> None:
 
 def fitting(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of a file that fit a state dict by name and shape; DataError if there are none."""
-    found = floats(read_weights(path))
+    found = floats(from_openood(read_weights(path)))
     fit = {name: tensor for name, tensor in found.items() if name in expected and tensor.shape == expected[name].shape}
     if not fit:
         raise DataError("no weight fits the network by name and shape", file=path)

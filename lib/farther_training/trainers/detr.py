@@ -36,7 +36,8 @@ from farther.errors import ParameterError, first_line
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
-from farther_training.recipe import Count, DetrRecipe
+from farther_training.ranges import Count
+from farther_training.recipe import DetrRecipe
 from farther_training.run import Run, evaluate_on, make_optimizer, write_state
 from farther_training.samples import Sample, Samples
 from farther_training.trainers import Job, Task, Trained, count_parameters, register

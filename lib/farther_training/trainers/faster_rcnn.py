@@ -6,16 +6,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch import Tensor
 from torchvision.models.detection import FasterRCNN
-from torchvision.models.detection.roi_heads import fastrcnn_loss
+from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.roi_heads import fastrcnn_loss, maskrcnn_loss
 
 from farther.detectors.networks.architectures import (
     BACKGROUND,
@@ -25,19 +25,20 @@ from farther.detectors.networks.architectures import (
     load_network,
     save_checkpoint,
 )
-from farther.detectors.networks.detection import as_floats, autocast
+from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.faster_rcnn import FasterRCNNReplay, propose
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
-from farther.detectors.networks.weights import floats, read_weights
-from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.box_losses import variance_loss
-from farther_training.recipe import Count, FasterRCNNRecipe, Recipe, VirtualOutliers
-from farther_training.run import Run, TrainingError, evaluate_on, make_optimizer
+from farther_training.detection import DetectorRun, Target, bytes_of, fitting_weights, network_input
+from farther_training.ranges import Count
+from farther_training.recipe import FasterRCNNRecipe, Recipe
+from farther_training.run import evaluate_on
 from farther_training.samples import Sample, Samples
 from farther_training.trainers import Job, Task, Trained, count_parameters, register
+from farther_training.virtual_outliers import OutlierQueue, check_filled, outlier_loss
 
 
 @register("faster_rcnn")
@@ -52,6 +53,11 @@ class FasterRCNNJob(Job):
         recipe: Hyperparameters.
     """
 
+    #: Name of the network in the card.
+    title: ClassVar[str] = "Faster R-CNN"
+    #: Beginnings of the names of weights that are learned, and not needed for detection.
+    unread_weights: ClassVar[tuple[str, ...]] = ()
+
     architecture: str = "resnet50_fpn"
     min_size: Count = 800
     max_size: Count = 1333
@@ -60,11 +66,11 @@ class FasterRCNNJob(Job):
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
         blueprint = FasterRCNNBlueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
-        start = initial_weights(self.initial_weights, blueprint)
-        network = train(blueprint, task, self.recipe, start)
+        start = initial_weights(self.initial_weights, blueprint, self.build)
+        network = train(blueprint, task, self.recipe, start, build=self.build)
         notes = {**task.notes, "box_loss": self.recipe.box_loss}
         save_checkpoint(self.weights, network.state_dict(), blueprint, notes)
-        written = load_network(self.weights, blueprint).to(task.device)
+        written = load_network(self.weights, blueprint, self.unread_weights).to(task.device)
         most = f"at most {self.max_size} on the longer one"
         return Trained(
             evaluate=lambda samples: evaluate(written, samples, self.recipe),
@@ -76,6 +82,10 @@ class FasterRCNNJob(Job):
             packages=("torchvision",),
         )
 
+    def build(self, blueprint: FasterRCNNBlueprint) -> FasterRCNN:
+        """An untrained network, without the heads that the recipe adds."""
+        return build_network(blueprint)
+
     @property
     def _kind(self) -> str:
         added = {
@@ -83,18 +93,20 @@ class FasterRCNNJob(Job):
             f"variances of boxes ({self.recipe.box_loss})": self.recipe.box_loss != "smooth_l1",
         }
         names = [name for name, is_added in added.items() if is_added]
-        return " with ".join(["Faster R-CNN", " and ".join(names)] if names else ["Faster R-CNN"])
+        if not names:
+            return self.title
+        return f"{self.title} with {' and '.join(names)}"
 
-
-#: Prefix of a classifier's layers in a detector.
-BODY = "backbone.body."
 
 #: Further weighted losses by name, from the features (M, D), labels (M,) and logits (M, K) of the sampled proposals
 #: (label 0 is the background).
 ExtraLosses = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 
+#: Builds an untrained network.
+Build = Callable[[FasterRCNNBlueprint], FasterRCNN]
 
-class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
+
+class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
     """A training run of a Faster R-CNN, with an `EnergyHead` where the recipe has virtual outliers; see `Run`."""
 
     def __init__(
@@ -105,8 +117,7 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
         identity: str,
         extra_losses: Sequence[ExtraLosses],
     ):
-        optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
-        super().__init__(network, optimizer, recipe, task, identity)
+        super().__init__(network, recipe, task, identity)
         self.extra_losses = (self.virtual_outlier_losses, *extra_losses)
         self.queue: OutlierQueue | None = None
         if recipe.virtual_outliers is not None:
@@ -128,8 +139,12 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
         if self.step < self.queue.params.start * self.steps or not len(self.queue.full):
             return {}
         head: EnergyHead = self.network.get_submodule(ENERGY_HEAD)
-        classify = self.network.roi_heads.box_predictor.cls_score
-        return {"loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known])}
+        last = self.network.roi_heads.box_predictor.cls_score
+
+        def classify(features: Tensor) -> Tensor:
+            return last(features)[:, 1:]
+
+        return {"loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known, 1:])}
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -144,13 +159,6 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
         if self.queue is not None:
             self.queue.load_state_dict(state)
 
-    def check_queue(self) -> None:
-        """Checks that virtual outliers were learned at all."""
-        if self.queue is not None and not len(self.queue.full):
-            most = int(self.queue.seen.max())
-            problem = f"no class ever filled its queue of {self.queue.params.queue} features: at most {most} were seen"
-            raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")
-
 
 def train(
     blueprint: FasterRCNNBlueprint,
@@ -158,17 +166,26 @@ def train(
     recipe: FasterRCNNRecipe,
     initial: Mapping[str, Tensor] | None = None,
     extra_losses: Sequence[ExtraLosses] = (),
+    build: Build = build_network,
 ) -> FasterRCNN:
     """Trains a network, or resumes a killed run; returns the averaged network.
+
+    Args:
+        blueprint: Description of the network.
+        task: Images, device and files.
+        recipe: Hyperparameters.
+        initial: Weights to start from.
+        extra_losses: Further losses.
+        build: Builds the network, without the heads that the recipe adds.
 
     Raises:
         TrainingError: the loss is not finite, or no class has enough objects for virtual outliers.
         DataError: an image cannot be read.
     """
     described = json.dumps([asdict(recipe), asdict(blueprint)])
-    identity = digest(described, task.training.digest(), *(t.numpy().tobytes() for t in (initial or {}).values()))
+    identity = digest(described, task.training.digest(), *bytes_of(initial))
     torch.manual_seed(recipe.seed)
-    network = build_network(blueprint).to(task.device, memory_format=torch.channels_last)
+    network = build(blueprint).to(task.device, memory_format=torch.channels_last)
     if initial is not None:
         network.load_state_dict(initial, strict=False)
     if recipe.virtual_outliers is not None:
@@ -178,7 +195,8 @@ def train(
         network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features).to(task.device))
     run = FasterRCNNRun(network, recipe, task, identity, extra_losses)
     averaged = run.go()
-    run.check_queue()
+    if run.queue is not None:
+        check_filled(run.queue)
     return averaged
 
 
@@ -199,15 +217,14 @@ def losses(
     """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages); their sum is minimised.
 
     Args:
-        network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances.
+        network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances. One with a mask branch, Mask
+            R-CNN, also learns masks, which are the objects' boxes, filled.
         recipe: Its `precision` is that of the layers; the losses are computed in float32.
     """
     device = next(network.parameters()).device
-    given = [
-        {"boxes": torch.from_numpy(s.boxes).to(device), "labels": torch.from_numpy(s.labels).to(device) + 1}
-        for s in batch
-    ]
-    images, targets = network.transform([as_floats(s.pixels, device) for s in batch], given)
+    images, targets = network_input(network, batch, first_label=1)
+    if network.roi_heads.has_mask():
+        add_box_masks(targets, images.image_sizes)
     heads = network.roi_heads
     with autocast(device, recipe.precision):
         levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
@@ -216,7 +233,7 @@ def losses(
     anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
     objectness, rpn_boxes = network.rpn.compute_loss(seen.objectness, seen.deltas, anchor_labels, anchor_goals)
     with autocast(device, recipe.precision):
-        sampled, _, labels, goals = heads.select_training_samples(seen.proposals, targets)
+        sampled, indices, labels, goals = heads.select_training_samples(seen.proposals, targets)
         features = heads.box_head(heads.box_roi_pool(levels, sampled, images.image_sizes))
     features = features.float()
     logits, deltas = heads.box_predictor(features)
@@ -230,96 +247,66 @@ def losses(
         "loss_objectness": objectness,
         "loss_rpn_boxes": rpn_boxes,
     }
+    if heads.has_mask():
+        with autocast(device, recipe.precision):
+            found["loss_masks"] = mask_loss(network, levels, images, sampled, labels, indices, targets)
     for extra in extra_losses:
         found |= extra(features, torch.cat(labels), logits)
     return found
 
 
-def initial_weights(path: Path | None, blueprint: FasterRCNNBlueprint) -> dict[str, Tensor] | None:
-    """Weights of a file that fit a network; a last layer for other classes, for example, does not."""
-    if path is None:
-        if architecture_of(blueprint).is_frozen:
-            problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"
-            raise ParameterError(f"training {blueprint.architecture!r}: parameter 'initial_weights': {problem}")
-        return None
-    network = build_network(blueprint)
-    expected = network.state_dict()
-    found = floats(read_weights(path))
-    if not any(name.startswith("backbone.") for name in found):
-        found = {BODY + name: tensor for name, tensor in found.items()}
-    fitting = {n: t for n, t in found.items() if n not in expected or t.shape == expected[n].shape}
-    loaded = network.load_state_dict(fitting, strict=False)
-    missing = [name for name in loaded.missing_keys if name.startswith(BODY)]
-    if missing:
-        problem = (
-            f"does not contain the backbone of {blueprint.architecture!r}: {missing[0]} is missing or has another shape"
-        )
-        raise DataError(problem, file=path)
-    return {n: t for n, t in network.state_dict().items() if n not in loaded.missing_keys}
-
-
-#: Added to the covariance's diagonal to make it invertible.
-RIDGE = 1e-4
-
-
-class OutlierQueue(nn.Module):
-    """The newest features (of dimension D) of each of C known classes, and virtual outliers drawn from them."""
-
-    features: Tensor
-    seen: Tensor
-
-    def __init__(self, params: VirtualOutliers, classes: int, dimensions: int):
-        super().__init__()
-        self.params = params
-        self.register_buffer("features", torch.zeros(classes, params.queue, dimensions))
-        self.register_buffer("seen", torch.zeros(classes, dtype=torch.int64))
-
-    @torch.no_grad()
-    def push(self, features: Tensor, classes: Tensor) -> None:
-        """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
-        for known in classes.unique().tolist():
-            new = features[classes == known][-self.params.queue :]
-            places = (self.seen[known] + torch.arange(len(new), device=new.device)) % self.params.queue
-            self.features[known, places] = new.float()
-            self.seen[known] += len(new)
-
-    @property
-    def full(self) -> Tensor:
-        """Classes with a full queue; only these have outliers."""
-        return torch.where(self.seen >= self.params.queue)[0]
-
-    @torch.no_grad()
-    def outliers(self) -> Tensor:
-        """Virtual outliers: the least likely of many points drawn from each class's Gaussian.
-
-        The Gaussians share one covariance (Du et al. 2022, Section 3.1). The density of a point mean + L z, with z
-        standard normal and L Lᵀ the covariance, falls with the length of z alone, and length and direction are
-        independent. So the lengths of all candidates are drawn, and directions for the longest only: the same
-        distribution as drawing every candidate.
-        """
-        queues = self.features[self.full]
-        means = queues.mean(dim=1)
-        centred = (queues - means[:, None]).flatten(0, 1)
-        dimensions = centred.shape[1]
-        covariance = centred.T @ centred / len(centred)
-        covariance.diagonal().add_(RIDGE)
-        factor = torch.linalg.cholesky(covariance)
-        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D / 2.
-        shape = torch.full((len(means), self.params.candidates), dimensions / 2, device=means.device)
-        lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.params.kept, dim=1).values
-        directions = normalize(torch.randn(*lengths.shape, dimensions, device=means.device), dim=-1)
-        return (means[:, None] + (lengths[..., None] * directions) @ factor.T).flatten(0, 1)
-
-
-def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
+def add_box_masks(targets: list[Target], sizes: Sequence[tuple[int, int]]) -> None:
+    """Adds to the objects of each image its "masks", uint8 (N, H, W): their boxes, filled.
 
     Args:
-        classify: Maps features, shape (M, D), to logits, shape (M, 1 + C), the background first.
-        logits: Logits of the known objects of this batch, shape (N, 1 + C).
+        targets: With "boxes" in pixels.
+        sizes: Height and width of each image.
     """
-    virtual = classify(queue.outliers())
-    found = head(torch.cat([virtual, logits])[:, 1:])
-    known = torch.ones(len(found), dtype=torch.int64, device=found.device)
-    known[: len(virtual)] = 0
-    return queue.params.weight * cross_entropy(found, known)
+    for target, (height, width) in zip(targets, sizes, strict=True):
+        boxes = target["boxes"]
+        # A pixel belongs to a box that contains its centre.
+        x = torch.arange(width, device=boxes.device) + 0.5
+        y = torch.arange(height, device=boxes.device) + 0.5
+        within_x = (x >= boxes[:, 0, None]) & (x < boxes[:, 2, None])
+        within_y = (y >= boxes[:, 1, None]) & (y < boxes[:, 3, None])
+        target["masks"] = (within_y[:, :, None] & within_x[:, None, :]).to(torch.uint8)
+
+
+def mask_loss(
+    network: FasterRCNN,
+    levels: dict[str, Tensor],
+    images: ImageList,
+    sampled: list[Tensor],
+    labels: list[Tensor],
+    indices: list[Tensor],
+    targets: list[Target],
+) -> Tensor:
+    """Binary cross-entropy of the masks of the objects' proposals (He et al. 2017, arXiv:1703.06870, Section 3).
+
+    Args:
+        network: With a mask branch.
+        levels: Of the feature pyramid.
+        images: As the backbone took them.
+        sampled: Sampled proposals of each image, (P, 4).
+        labels: Columns of their objects, 0 for none, (P,).
+        indices: Rows of their objects, (P,).
+        targets: Labels and masks of the objects.
+    """
+    heads = network.roi_heads
+    proposals, rows = [], []
+    for boxes, columns, objects in zip(sampled, labels, indices, strict=True):
+        of_objects = torch.where(columns > 0)[0]
+        proposals.append(boxes[of_objects])
+        rows.append(objects[of_objects])
+    pooled = heads.mask_roi_pool(levels, proposals, images.image_sizes)
+    logits = heads.mask_predictor(heads.mask_head(pooled)).float()
+    masks = [target["masks"] for target in targets]
+    return maskrcnn_loss(logits, proposals, masks, [target["labels"] for target in targets], rows)
+
+
+def initial_weights(
+    path: Path | None, blueprint: FasterRCNNBlueprint, build: Build = build_network
+) -> dict[str, Tensor] | None:
+    """Weights of a file that fit a network; see `farther_training.detection.fitting_weights`."""
+    is_frozen = architecture_of(blueprint).is_frozen
+    return fitting_weights(path, build(blueprint), blueprint.architecture, is_frozen=is_frozen)

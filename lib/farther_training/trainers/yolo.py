@@ -34,7 +34,8 @@ from farther.detectors.yolo import replay
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
-from farther_training.recipe import Count, YoloRecipe
+from farther_training.ranges import Count
+from farther_training.recipe import YoloRecipe
 from farther_training.run import TrainingError, evaluate_on, read_state, write_log, write_state
 from farther_training.samples import Samples
 from farther_training.trainers import Job, Task, Trained, count_parameters, register

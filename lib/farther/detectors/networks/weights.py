@@ -86,6 +86,16 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     return _read(path, "metadata")
 
 
+def describes_itself(path: Path) -> bool:
+    """Whether a file is a checkpoint of farther, which names its classes, and no state dict."""
+    if path.suffix != ".safetensors":
+        return False
+    try:
+        return "format" in read_metadata(path)
+    except DataError:  # absent or damaged, which is said when it is opened
+        return True
+
+
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """All tensors by name, in the types they were written in, on the CPU; errors as in `read_metadata`."""
     return _read(path, "tensors")

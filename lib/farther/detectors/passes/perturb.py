@@ -13,7 +13,7 @@ import torch
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, softplus
 
 from farther.detectors.base import Detector, Fraction, Protocol
 from farther.detectors.networks.replay import Replay, RowOutputs
@@ -23,6 +23,7 @@ from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import digest
+from farther.tables.regions import CONFIDENCE, NUMERATOR
 
 
 @plain_dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Perturb(Pass):
     Formula:
         x' = x − ε · sign(∇_x Σ_i L_i(x)), with the loss L of region i:
         "max_softmax": −log max_c softmax(z / T)_c; "max_logit": −max_c z_c;
-        "mahalanobis": min_c (h − μ_c)ᵀ Σ⁻¹ (h − μ_c)
+        "mahalanobis": min_c (h − μ_c)ᵀ Σ⁻¹ (h − μ_c);
+        "numerator": −max_c h_c of G-ODIN's numerator h; "confidence": −log of a confidence branch's output
 
     Args:
         epsilon: ε in pixels from 0 to 1: of a normalised input each channel moves by ε / its standard deviation, as in
@@ -74,12 +76,17 @@ class Perturb(Pass):
         Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks",
         2018, arXiv:1807.03888. Code: https://github.com/pokaxpoka/deep_Mahalanobis_detector
 
+        Hsu et al., "Generalized ODIN", 2020, arXiv:2002.11297, Section 3.2: the loss "numerator".
+
+        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural Networks", 2018,
+        arXiv:1802.04865: the loss "confidence".
+
         Goodfellow et al., "Explaining and Harnessing Adversarial Examples" (FGSM), 2015, arXiv:1412.6572.
     """
 
     needs_gradients: ClassVar[bool] = True
     epsilon: PositiveFloat = 0.0014
-    loss: Literal["max_softmax", "max_logit", "mahalanobis"] = "max_softmax"
+    loss: Literal["max_softmax", "max_logit", "mahalanobis", "numerator", "confidence"] = "max_softmax"
     temperature: PositiveFloat = 1000.0
     direction: Literal["down", "up"] = "down"
     per: Literal["image", "region"] = "image"
@@ -147,12 +154,23 @@ class Perturb(Pass):
         """L of each row, shape (N,); errors as in `after_step`."""
         if self.loss == "mahalanobis":
             return self._distances(outputs.features)
+        if self.loss == "numerator":
+            return -self._output(outputs, NUMERATOR).amax(1)
+        if self.loss == "confidence":
+            return softplus(-self._output(outputs, CONFIDENCE)[:, 0])
         keep = self.background == "keep"
         z = outputs.logits[:, [k for k in range(len(header.classes)) if keep or k != header.background_index]]
         if self.loss == "max_logit":
             return -z.amax(1)
         scaled = z / self.temperature
         return cross_entropy(scaled, scaled.argmax(1), reduction="none")
+
+    def _output(self, outputs: RowOutputs, column: str) -> Tensor:
+        """The output of a classifier's head for each row."""
+        if column not in outputs.latents:
+            problem = f"loss {self.loss!r} needs the output `{column}`, which this detector does not have"
+            raise ParameterError(problem)
+        return outputs.latents[column]
 
     def _distances(self, features: Tensor | None) -> Tensor:
         if self._gaussians is None:

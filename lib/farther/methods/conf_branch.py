@@ -1,0 +1,42 @@
+"""The confidence that a branch of a classifier learned."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from farther.methods.base import Method, register
+from farther.methods.logits import sigmoid
+from farther.tables import Regions
+from farther.tables.regions import CONFIDENCE
+
+
+@register("conf_branch")
+class ConfBranch(Method):
+    """The confidence of a classifier with a confidence branch, which was trained to ask for hints where it errs.
+
+    The column `latent.confidence` holds it before the sigmoid: of a checkpoint of OpenOOD's `ConfBranchNet`, or one
+    that the trainer `classifier` wrote with `confidence_branch: {}`. The paper's step of the image is the pass
+    `{kind: perturb, loss: confidence}`.
+
+    Formula:
+        score = sigmoid(u_i), u_i the output of the confidence branch for region i
+
+    References:
+        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural Networks", 2018,
+        arXiv:1802.04865. Code: https://github.com/uoguelph-mlrg/confidence_estimation
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> regions = toy_regions(logits=[[0.0, 1.0], [2.0, 0.0]], **{"latent.confidence": [[0.0], [2.0]]})
+        >>> create("conf_branch").score(regions).round(4)
+        array([0.5   , 0.8808])
+    """
+
+    title: ClassVar[str] = "ConfBranch"
+    needs: ClassVar[frozenset[str]] = frozenset({CONFIDENCE})
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        return sigmoid(regions.array(CONFIDENCE).astype(np.float64)[:, 0])  # type: ignore[union-attr]

@@ -1,0 +1,95 @@
+"""Virtual outliers: points of feature space that no known class is likely to give (VOS).
+
+Du et al., "VOS: Learning What You Don't Know by Virtual Outlier Synthesis", 2022, arXiv:2202.01197.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+
+from farther.detectors.networks.heads import EnergyHead
+from farther_training.recipe import VirtualOutliers
+from farther_training.run import TrainingError
+
+#: Added to the covariance's diagonal to make it invertible.
+RIDGE = 1e-4
+
+
+class OutlierQueue(nn.Module):
+    """The newest features (of dimension D) of each of C known classes, and virtual outliers drawn from them."""
+
+    features: Tensor
+    seen: Tensor
+
+    def __init__(self, params: VirtualOutliers, classes: int, dimensions: int):
+        super().__init__()
+        self.params = params
+        self.register_buffer("features", torch.zeros(classes, params.queue, dimensions))
+        self.register_buffer("seen", torch.zeros(classes, dtype=torch.int64))
+
+    @torch.no_grad()
+    def push(self, features: Tensor, classes: Tensor) -> None:
+        """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
+        for known in classes.unique().tolist():
+            new = features[classes == known][-self.params.queue :]
+            places = (self.seen[known] + torch.arange(len(new), device=new.device)) % self.params.queue
+            self.features[known, places] = new.float()
+            self.seen[known] += len(new)
+
+    @property
+    def full(self) -> Tensor:
+        """Classes with a full queue; only these have outliers."""
+        return torch.where(self.seen >= self.params.queue)[0]
+
+    @torch.no_grad()
+    def outliers(self) -> Tensor:
+        """Virtual outliers: the least likely of many points drawn from each class's Gaussian.
+
+        The Gaussians share one covariance (Du et al. 2022, Section 3.1). The density of a point mean + L z, with z
+        standard normal and L Lᵀ the covariance, falls with the length of z alone, and length and direction are
+        independent. So the lengths of all candidates are drawn, and directions for the longest only: the same
+        distribution as drawing every candidate.
+        """
+        queues = self.features[self.full]
+        means = queues.mean(dim=1)
+        centred = (queues - means[:, None]).flatten(0, 1)
+        dimensions = centred.shape[1]
+        covariance = centred.T @ centred / len(centred)
+        covariance.diagonal().add_(RIDGE)
+        factor = torch.linalg.cholesky(covariance)
+        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D / 2.
+        shape = torch.full((len(means), self.params.candidates), dimensions / 2, device=means.device)
+        lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.params.kept, dim=1).values
+        directions = normalize(torch.randn(*lengths.shape, dimensions, device=means.device), dim=-1)
+        return (means[:, None] + (lengths[..., None] * directions) @ factor.T).flatten(0, 1)
+
+
+def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
+
+    Args:
+        classify: Maps features, shape (M, D), to logits of the known classes, shape (M, C).
+        logits: Those of the known objects, or images, of this batch, shape (N, C).
+    """
+    virtual = classify(queue.outliers())
+    found = head(torch.cat([virtual, logits]))
+    known = torch.ones(len(found), dtype=torch.int64, device=found.device)
+    known[: len(virtual)] = 0
+    return queue.params.weight * cross_entropy(found, known)
+
+
+def check_filled(queue: OutlierQueue) -> None:
+    """Checks that virtual outliers were learned at all.
+
+    Raises:
+        TrainingError: no class ever filled its queue.
+    """
+    if len(queue.full):
+        return
+    most = int(queue.seen.max())
+    problem = f"no class ever filled its queue of {queue.params.queue} features: at most {most} were seen"
+    raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")
