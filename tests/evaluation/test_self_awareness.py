@@ -327,15 +327,49 @@ def test_curves_hold_what_the_run_measures_at_each_setting(whole):
     run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
     known = run.held_out.uncertainty(run.detector.aggregate)
     rows = found.sweeps["image_threshold"]
-    assert [row["kept"] for row in rows] == pytest.approx([n / 10 for n in range(1, 11)])
-    for row in rows[4::5]:
-        level = np.sort(known)[int(np.ceil(row["kept"] * len(known))) - 1]
-        quality = run.quality(replace(run.detector, image_threshold=float(level)))
-        assert {part: row[part] for part in ("daq", "idq_t")} == {part: quality[part] for part in ("daq", "idq_t")}
-    assert [row["confidence"] for row in found.sweeps["confidence"]] == pytest.approx([n / 10 for n in range(1, 10)])
+    # Figure A.15: both thresholds go from 0 to 1.
+    assert [row["image_threshold"] for row in rows] == pytest.approx(np.linspace(0, 1, 11))
+    assert [row["confidence"] for row in found.sweeps["confidence"]] == pytest.approx(np.linspace(0, 1, 11))
+    for row in rows[2::4]:
+        quality = run.quality(replace(run.detector, image_threshold=row["image_threshold"]))
+        for part in ("daq", "balanced_accuracy", "lrp", "laece", "lrp_t", "laece_t"):
+            assert row[part] == pytest.approx(quality[part])
+        assert row["kept"] == pytest.approx(np.mean(known <= row["image_threshold"]))
+    # Rejecting everything costs all objects.
+    assert (rows[0]["lrp"], rows[0]["balanced_accuracy"]) == (1, 0)
+    assert rows[0]["lrp"] > rows[1]["lrp"] > rows[4]["lrp"]
     assert [row["iou"] for row in found.ious] == [0.1, 0.3, 0.5, 0.7, 0.9]
     middle = next(row for row in found.ious if row["iou"] == run.asked.iou)
     assert (middle["lrp"], middle["laece"]) == (found.calibrated["linear"]["lrp"], found.calibrated["linear"]["laece"])
+
+
+def test_isotonic_regression_has_no_calibration_error_where_it_was_learnt(whole):
+    found = evaluate_self_awareness(inputs(whole))
+    assert {split: set(of) for split, of in found.reliabilities.items()} == {
+        "val": {"none", "linear", "isotonic"},
+        "test": {"none", "linear", "isotonic"},
+    }
+    # Appendix D.4: detections of one calibrated confidence have this IoU on average, 0 where they match nothing.
+    learnt = {kind: diagram.laece for kind, diagram in found.reliabilities["val"].items()}
+    # Among equal calibrated confidences the matching may prefer another detection than before.
+    assert learnt["isotonic"] == pytest.approx(0, abs=0.002)
+    assert learnt["isotonic"] < learnt["linear"] < learnt["none"]
+    # On test images no image is rejected either: Table 5.
+    for kind, test_diagram in found.reliabilities["test"].items():
+        assert test_diagram.laece == pytest.approx(found.calibrated[kind]["laece"])
+
+
+def test_calibrators_are_compared_without_rejecting_images(small, objects, regions):
+    shown = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
+    uncertain = [("i2", NOWHERE, 0.1, "cat"), ("i2", NOWHERE, 0.1, "dog")]
+    found = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), *uncertain)
+    write(small, "test", shown, found, ["i1", "i2"])
+    result = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
+    # Uncertainty of i2: (0.3 + 0.9 + 0.9) / 3 = 0.7, above the threshold of 0.6. So the run loses the dog, and Table 5,
+    # whose LRP is that of Section 5, before images are rejected, does not.
+    assert result.images["test"].rejected_images == 1
+    assert result.values["lrp"] == 0.5
+    assert result.calibrated["linear"]["lrp"] == 0
 
 
 def test_aggregates_are_those_of_the_library(whole):

@@ -154,6 +154,16 @@ class Reliability(Stored):
     detections: list[int]
 
 
+class CalibratedReliability(Reliability):
+    """A reliability diagram of calibrated confidences.
+
+    Args:
+        laece: Their LaECE; None without detections.
+    """
+
+    laece: float | None
+
+
 class AcceptedImages(Stored):
     """The images of a split under an image threshold.
 
@@ -190,6 +200,7 @@ class SelfAwarenessResults(MetricValues):
     per_class: dict[str, dict[str, Number]]
     reliability: Reliability
     reliability_before: Reliability
+    reliabilities: dict[str, dict[str, CalibratedReliability]]
     splits: dict[str, dict[str, float | None]]
     images: dict[str, AcceptedImages]
     map_by_uncertainty: list[float | None]

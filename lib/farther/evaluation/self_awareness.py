@@ -11,7 +11,13 @@ import numpy as np
 from farther.evaluation import intervals
 from farther.evaluation.image_uncertainties import accuracy, average_precision, uncertainties
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import Ablation, AcceptedImages, Reliability, SelfAwarenessResults
+from farther.evaluation.results import (
+    Ablation,
+    AcceptedImages,
+    CalibratedReliability,
+    Reliability,
+    SelfAwarenessResults,
+)
 from farther.evaluation.self_aware_run import SelfAwareRun, rejected
 from farther.evaluation.sweeps import mean_average_precision
 from farther.metrics import closed_set, ood, self_awareness
@@ -19,7 +25,7 @@ from farther.metrics.matching.boxes import image_numbers, is_among
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
 from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
 from farther.metrics.self_awareness.images import ANY_OVERLAP, DetectedImages
-from farther.metrics.weighting import plain
+from farther.metrics.weighting import plain, value
 from farther.tables import Regions
 
 #: Edges of the bins of image uncertainty in which the paper counts images (Figure 2).
@@ -34,9 +40,15 @@ TOP_K = (10, 25, 50, 100, 300, 500)
 #: Confidence thresholds for all classes (Figure 5 b and Table A.14); at 0 there is none.
 THRESHOLDS = (0.0, 0.3, 0.5, 0.7)
 
-#: Shares of ID validation images that are accepted, and confidence thresholds, in the curves (Figure A.15).
-KEPT = tuple(np.arange(1, 11) / 10)
-CONFIDENCES = tuple(np.arange(1, 10) / 10)
+#: Image thresholds, and confidence thresholds of all classes, in the curves (Figure A.15: both from 0 to 1).
+IMAGE_THRESHOLDS = tuple((np.arange(11) / 10).tolist())
+CONFIDENCES = tuple((np.arange(11) / 10).tolist())
+
+#: Metrics of these curves: those of the figure, and both parts of DAQ that LRP and LaECE make.
+SWEPT = ("daq", "balanced_accuracy", "lrp", "laece", "lrp_t", "laece_t", "idq", "idq_t")
+
+#: Calibrators of the reliability diagrams of Figure A.14.
+DIAGRAMS: tuple[calibration.Kind | None, ...] = (None, "linear", "isotonic")
 
 
 def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
@@ -50,6 +62,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
             their harmonic mean; daq: that of balanced_accuracy, idq and idq_t, None without shifted images.
         intervals: Of all of these.
         per_class, reliability, reliability_before: On ID test images; the last before calibration.
+        reliabilities: For the calibration split and the ID test split the diagram by calibrator (Figure A.14).
         splits: For each OOD split without known objects, and for `all` of them: AUROC, tpr, tnr and balanced_accuracy.
         images: For the ID test split, each shifted and each OOD split the number of images, how many are rejected, and
             `histogram`, the share of images in each bin of uncertainty; for ID and shifted ones also severity, metrics,
@@ -78,6 +91,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         per_class=clean["per_class"],
         reliability=Reliability(**clean["reliability"]),
         reliability_before=Reliability(**self_awareness.reliability(before.values(), run.settings.protocol)),
+        reliabilities=_reliabilities(run),
         splits=_by_split(run),
         images=_by_images(run),
         map_by_uncertainty=_map_by_uncertainty(run),
@@ -157,12 +171,12 @@ def _image_thresholds(run: SelfAwareRun) -> dict[str, Any]:
 
 
 def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
-    refused = rejected(run.detector, run.clean)
+    """Errors with each calibrator; no image is rejected, since Section 5 is before that is decided (Table 5)."""
     found = {}
     for kind in (None, *get_args(calibration.Kind)):
         kept, score = run.fit(kind, "keep_95").confidences(run.clean.regions)
         at = {
-            iou: run.clean.match(iou, kept, score, refused)
+            iou: run.clean.match(iou, kept, score)
             for iou in (run.asked.iou, ANY_OVERLAP, calibration_errors.PRECISION_IOU)
         }
         errors = calibration_errors.of_matched(at[ANY_OVERLAP], at[calibration_errors.PRECISION_IOU])
@@ -200,24 +214,53 @@ def _aggregates(run: SelfAwareRun) -> dict[str, Any]:
     return found
 
 
-def _sweeps(run: SelfAwareRun) -> dict[str, Any]:
-    """DAQ and its parts over the image threshold, and over one confidence threshold for all classes."""
-    detector, known = run.detector, _doubt(run, run.held_out)
-    parts = ("daq", "balanced_accuracy", "idq", "idq_t")
-    over: dict[str, list[dict[str, Any]]] = {"image_threshold": [], "confidence": []}
-    for share in KEPT:
-        level = image_uncertainty.keeping(known, share)
-        found = run.quality(
-            SelfAwareDetector(detector.confidence_thresholds, detector.calibrators, level, detector.aggregate)
-        )
-        over["image_threshold"].append({"kept": float(share), **{part: found.get(part) for part in parts}})
+def _sweeps(run: SelfAwareRun) -> dict[str, list[dict[str, float | None]]]:
+    """The run over the image threshold, and over one confidence threshold for all classes (Figure A.15).
+
+    Each row has the threshold, `image_threshold` or `confidence`, and the metrics in `SWEPT`; rows of the former also
+    `kept`, the share of ID validation images that are accepted.
+    """
+    chosen = run.detector
+    uncertainty_of_validation = _doubt(run, run.held_out)
+    over_images = []
+    for level in IMAGE_THRESHOLDS:
+        detector = replace(chosen, image_threshold=level)
+        accepted = uncertainty_of_validation <= level
+        kept = float(accepted.mean()) if len(accepted) else None
+        over_images.append({"image_threshold": level, "kept": kept, **_swept(run, detector)})
+
+    over_confidence = []
     for confidence in CONFIDENCES:
-        thresholds: dict[str, float | None] = dict.fromkeys(run.clean.regions.header.known_classes, float(confidence))
-        kept = run.held_out.above(thresholds)
-        calibrators = calibration.of_matched(run.asked.calibrator, run.held_out.match(run.asked.iou, kept))
-        found = run.quality(SelfAwareDetector(thresholds, calibrators, detector.image_threshold, detector.aggregate))
-        over["confidence"].append({"confidence": float(confidence), **{part: found.get(part) for part in parts}})
-    return over
+        thresholds: dict[str, float | None] = {}
+        for name in run.clean.regions.header.known_classes:
+            thresholds[name] = confidence
+        kept_in_validation = run.held_out.above(thresholds)
+        matched = run.held_out.match(run.asked.iou, kept_in_validation)
+        calibrators = calibration.of_matched(run.asked.calibrator, matched)
+        detector = replace(chosen, confidence_thresholds=thresholds, calibrators=calibrators)
+        over_confidence.append({"confidence": confidence, **_swept(run, detector)})
+    return {"image_threshold": over_images, "confidence": over_confidence}
+
+
+def _swept(run: SelfAwareRun, detector: SelfAwareDetector) -> dict[str, float | None]:
+    quality = run.quality(detector)
+    return {name: quality.get(name) for name in SWEPT}
+
+
+def _reliabilities(run: SelfAwareRun) -> dict[str, dict[str, CalibratedReliability]]:
+    """Diagrams of the images that the calibrators learn from, and of the ID test images, none rejected (Figure A.14)."""
+    settings, iou = run.settings, run.asked.iou
+    sides = {settings.calibration_split: run.held_out.with_objects, settings.id_split: run.clean}
+    diagrams: dict[str, dict[str, CalibratedReliability]] = {name: {} for name in sides}
+    for kind in dict.fromkeys((*DIAGRAMS, run.asked.calibrator)):
+        detector = run.fit(kind, "keep_95")
+        for name, images in sides.items():
+            kept, score = detector.confidences(images.regions)
+            matched = images.match(iou, kept, score)
+            diagram = self_awareness.reliability(matched.values(), settings.protocol)
+            laece = value(run.means(matched, None)["laece"][0])
+            diagrams[name][kind or "none"] = CalibratedReliability(**diagram, laece=laece)
+    return diagrams
 
 
 def _ious(run: SelfAwareRun) -> list[dict[str, Any]]:

@@ -18,7 +18,8 @@ from farther.evaluation.image_uncertainties import (
     NORMALISED,
 )
 from farther.evaluation.results import MetricValues, SelfAwarenessResults
-from farther.report.listing import percent
+from farther.report.listing import Listing, percent
+from farther.report.papers import saod_printed
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
 from farther.report.results import DISTANCES, IMAGES, Run
 
@@ -30,6 +31,9 @@ AGGREGATES = ("sum", "mean", "top-5", "top-3", "top-2", "min")
 
 #: Image thresholds as in Table A.12.
 METHODS = {"keep_95": "TPR@0.95", "pseudo_ood": "pseudo-OOD"}
+
+#: Confidence thresholds of detections as in Table 7.
+CONFIDENCE_THRESHOLDS = {"lrp_optimal": "LRP-optimal", "half": "0.5"}
 
 #: Columns of Table 6.
 DETECTORS = {
@@ -82,6 +86,27 @@ COMBINED = {
     NORMALISED: "✓✓✗✓",
 }
 
+#: Titles of Tables 2 to 7.
+TITLES = {
+    "aggregates": "Image uncertainty by aggregate",
+    "uncertainties": "Image uncertainty by uncertainty of detections",
+    "subsets": "Image uncertainty by subset of the OOD images",
+    "calibration": "Calibration",
+    "detectors": "Self-aware detectors",
+    "ablation": "What each part contributes",
+}
+
+#: Names of the printed tables as the paper has them.
+PRINTED_DETECTORS = {
+    "faster_rcnn": "F-RCNN",
+    "rs_rcnn": "RS-RCNN",
+    "atss": "ATSS",
+    "deformable_detr": "D-DETR",
+    "nll_rcnn": "NLL-RCNN",
+    "es_rcnn": "ES-RCNN",
+}
+PRINTED_DATASETS = {"coco": "SAOD-Gen", "nuimages": "SAOD-AV"}
+
 #: Columns of Table 7.
 ABLATION = {
     "daq": "DAQ ↑ (%)",
@@ -98,7 +123,7 @@ def tables(sources: Sources) -> list[PaperTable]:
     found = [(run, run.evaluation.self_awareness) for run in sources.runs if run.evaluation]
     aggregates = "AUROC of 1 − p, aggregated over the detections of an image; top-m: mean of the m most certain ones."
     subsets = "AUROC of image uncertainty, near to far; OOD splits without known objects."
-    calibration = "LaECE and LRP, and IDQ, on accepted ID test images. LR: linear; HB: histogram; IR: isotonic."
+    calibration = "LaECE and LRP, and IDQ, on ID test images, none rejected. LR: linear; HB: histogram; IR: isotonic."
     ablation = "v: confidence thresholds of detections; LR: calibration; u: threshold of images."
     thresholds = "Thresholds chosen on ID validation images and on pseudo-OOD images."
     dummies = "Dummy detections of confidence 0 lower LaECE though nothing improves; LRP rises. ID validation images."
@@ -111,36 +136,32 @@ def tables(sources: Sources) -> list[PaperTable]:
     by_aggregate = "AUROC by aggregate, with 95% intervals."
     accuracies = "COCO-style AP of all detections, with 95% intervals; on ID validation, ID test and shifted ID images."
     shifted = {f"{name} (%)" for _, aware in found for name in aware.accuracy}
+    benchmarks = dict.fromkeys(run.benchmark for run, _ in found)
     in_full = "LRP_Loc: mean of 1 − IoU of true positives; LRP_FP: 1 − precision; LRP_FN: 1 − recall."
+    found_by_benchmark = {name: [pair for pair in found if pair[0].benchmark == name] for name in benchmarks}
+    listings = {
+        "aggregates": [per_run(aggregates, found, _aggregates)],
+        "uncertainties": [
+            per_run(
+                uncertain,
+                found,
+                partial(_uncertainties, heads=UNCERTAINTIES, needed=CONFIDENCE),
+                list(UNCERTAINTIES.values()),
+            )
+        ],
+        "subsets": [per_run(f"{name}: {subsets}", pairs, _subsets) for name, pairs in found_by_benchmark.items()],
+        "calibration": [per_run(calibration, found, _calibration)],
+        "detectors": [
+            per_run("T(ID): shifted ID images; Val: ID validation images.", found, _detectors, ON_VALIDATION)
+        ],
+        "ablation": [per_run(ablation, found, _ablation)],
+    }
+    numbered = [
+        PaperTable(saod_printed.TABLES[name].title, TITLES[name], _with_printed(sources, name, ours))
+        for name, ours in listings.items()
+    ]
     return [
-        PaperTable("Table 2", "Image uncertainty by aggregate", [per_run(aggregates, found, _aggregates)]),
-        PaperTable(
-            "Table 3",
-            "Image uncertainty by uncertainty of detections",
-            [
-                per_run(
-                    uncertain,
-                    found,
-                    partial(_uncertainties, heads=UNCERTAINTIES, needed=CONFIDENCE),
-                    list(UNCERTAINTIES.values()),
-                )
-            ],
-        ),
-        PaperTable(
-            "Table 4",
-            "Image uncertainty by subset of the OOD images",
-            [
-                per_run(f"{name}: {subsets}", [pair for pair in found if pair[0].benchmark == name], _subsets)
-                for name in dict.fromkeys(run.benchmark for run, _ in found)
-            ],
-        ),
-        PaperTable("Table 5", "Calibration", [per_run(calibration, found, _calibration)]),
-        PaperTable(
-            "Table 6",
-            "Self-aware detectors",
-            [per_run("T(ID): shifted ID images; Val: ID validation images.", found, _detectors, ON_VALIDATION)],
-        ),
-        PaperTable("Table 7", "What each part contributes", [per_run(ablation, found, _ablation)]),
+        *numbered,
         PaperTable(
             "Table A.8", "Average precision", [per_run(accuracies, found, _accuracies, ["Val (%)", "ID (%)", *shifted])]
         ),
@@ -179,6 +200,35 @@ def tables(sources: Sources) -> list[PaperTable]:
             [per_run(in_full, found, partial(values_of, heads=IN_FULL))],
         ),
     ]
+
+
+def _with_printed(sources: Sources, name: str, ours: list[Listing]) -> list[Listing]:
+    """The listings of a table, and after them the printed values; only where a run has values."""
+    if not any(ours):
+        return ours
+    table = saod_printed.TABLES[name]
+    printed = sources.printed(f"saod_{name}.csv", (*saod_printed.DETECTOR, *table.keys), tuple(table.values))
+    rows: list[dict[str, Any]] = []
+    for value in printed.iter_rows(named=True):
+        row: dict[str, Any] = {
+            "Dataset": PRINTED_DATASETS.get(value["id"], value["id"]),
+            "Detector": PRINTED_DETECTORS.get(value["detector"], value["detector"]),
+        }
+        for column, heading in table.keys.items():
+            row[heading] = _key(column, value[column])
+        for column, heading in table.values.items():
+            row[heading] = value[column]
+        rows.append(row)
+    return [*ours, Listing.of("As printed. Beside a run's values: page Published, where it has a counterpart.", rows)]
+
+
+def _key(column: str, value: str) -> str:
+    """A key of a printed row as the tables of runs have it."""
+    if column == "calibrator":
+        return CALIBRATORS.get(value, value)
+    if column == "image_threshold":
+        return METHODS.get(value, value)
+    return CONFIDENCE_THRESHOLDS.get(value, value)
 
 
 def values_of(run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -252,7 +302,7 @@ def _calibration(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, An
 def _ablation(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     for row in aware.ablation:
         yield {
-            "v": "LRP-optimal" if row.confidence_threshold != "half" else "0.5",
+            "v": CONFIDENCE_THRESHOLDS.get(row.confidence_threshold, row.confidence_threshold),
             "LR": "✓" if row.calibrator == "linear" else row.calibrator or "✗",
             "u": METHODS.get(row.image_threshold, row.image_threshold),
             **{title: row.metrics.get(name) for name, title in ABLATION.items()},
