@@ -17,7 +17,12 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import self_awareness
 from farther.metrics.self_awareness import calibration
-from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.self_awareness.detector import (
+    ConfidenceThreshold,
+    ImageThreshold,
+    LearntFrom,
+    SelfAwareDetector,
+)
 from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import MatchesByClass
 from farther.metrics.statistics.bootstrap import ImageDraws
@@ -75,7 +80,24 @@ class SelfAwareRun:
             confidence_threshold=confidence_threshold,
             aggregate=self.asked.aggregate,
             iou=self.asked.iou,
-            protocol=self.settings.protocol,
+        )
+
+    def fit_calibrator(self, calibrator: calibration.Kind | None) -> SelfAwareDetector:
+        """The run calibrated as in Section 5 and Table 5, where no image is rejected.
+
+        SAOD's code learns thresholds and calibrators from all ID validation images there, and from those with objects
+        in Algorithm A.1.
+        """
+        learnt_from: LearntFrom = "with_objects"
+        if self.settings.protocol == "published-code":
+            learnt_from = "all"
+        return SelfAwareDetector.fit(
+            self.held_out,
+            calibrator=calibrator,
+            image_threshold="keep_95",
+            aggregate=self.asked.aggregate,
+            iou=self.asked.iou,
+            learnt_from=learnt_from,
         )
 
     @cached_property

@@ -174,7 +174,7 @@ def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
     """Errors with each calibrator; no image is rejected, since Section 5 is before that is decided (Table 5)."""
     found = {}
     for kind in (None, *get_args(calibration.Kind)):
-        kept, score = run.fit(kind, "keep_95").confidences(run.clean.regions)
+        kept, score = run.fit_calibrator(kind).confidences(run.clean.regions)
         at = {
             iou: run.clean.match(iou, kept, score)
             for iou in (run.asked.iou, ANY_OVERLAP, calibration_errors.PRECISION_IOU)
@@ -253,7 +253,7 @@ def _reliabilities(run: SelfAwareRun) -> dict[str, dict[str, CalibratedReliabili
     sides = {settings.calibration_split: run.held_out.with_objects, settings.id_split: run.clean}
     diagrams: dict[str, dict[str, CalibratedReliability]] = {name: {} for name in sides}
     for kind in dict.fromkeys((*DIAGRAMS, run.asked.calibrator)):
-        detector = run.fit(kind, "keep_95")
+        detector = run.fit_calibrator(kind)
         for name, images in sides.items():
             kept, score = detector.confidences(images.regions)
             matched = images.match(iou, kept, score)
@@ -328,7 +328,9 @@ def _quality(run: SelfAwareRun, kept: np.ndarray, dummies: int = 0) -> dict[str,
             misplaced = float((1 - matches.quality[matches.is_true]).sum()) / (1 - iou)
             wrong = detections - true + matches.positives - true
             lrp.append((wrong + misplaced) / (wrong + true))
-        if detections or protocol == "published-code":  # see `farther.metrics.self_awareness.evaluate`
+        if protocol == "published-code" and not matches.positives:
+            laece.append(0.0)  # see `farther.metrics.self_awareness.evaluate`
+        elif detections or protocol == "published-code":
             binned = self_awareness.in_a_bin(matches.score, protocol)
             score = matches.score[binned]
             gap = score - matches.quality[binned]
