@@ -6,6 +6,7 @@ images. Five random worlds with 4 classes, one without detections and one withou
 
 import contextlib
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ class PublishedClass:
         error = 0.0
         if not self.objects:
             return error
-        for low, high in zip(BINS[:-1], BINS[1:], strict=True):
+        for low, high in itertools.pairwise(BINS):
             inside = (low <= self.score) & (self.score < high)
             if inside.any():
                 gap = abs(self.iou[inside].sum() / inside.sum() - self.score[inside].mean())

@@ -164,6 +164,14 @@ class CalibratedReliability(Reliability):
     laece: float | None
 
 
+class ExampleImage(Stored):
+    """An image of a split, its uncertainty, and whether it is rejected."""
+
+    image_id: str
+    uncertainty: float
+    is_rejected: bool
+
+
 class AcceptedImages(Stored):
     """The images of a split under an image threshold.
 
@@ -173,6 +181,7 @@ class AcceptedImages(Stored):
         severity: Of the shift; None for OOD images.
         auroc: Against all OOD images; None for these.
         metrics: Of the detections in accepted images; {} for OOD images.
+        examples: An accepted image and a rejected one, where there are such images.
     """
 
     images: int
@@ -181,6 +190,7 @@ class AcceptedImages(Stored):
     severity: int | None = None
     auroc: float | None = None
     metrics: dict[str, float | None] = Field(default_factory=dict)
+    examples: list[ExampleImage] = Field(default_factory=list)
 
 
 class Ablation(Stored):

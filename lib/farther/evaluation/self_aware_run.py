@@ -20,7 +20,6 @@ from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import (
     ConfidenceThreshold,
     ImageThreshold,
-    LearntFrom,
     SelfAwareDetector,
 )
 from farther.metrics.self_awareness.images import DetectedImages
@@ -82,22 +81,24 @@ class SelfAwareRun:
             iou=self.asked.iou,
         )
 
-    def fit_calibrator(self, calibrator: calibration.Kind | None) -> SelfAwareDetector:
-        """The run calibrated as in Section 5 and Table 5, where no image is rejected.
-
-        SAOD's code learns thresholds and calibrators from all ID validation images there, and from those with objects
-        in Algorithm A.1.
+    @property
+    def calibration_images(self) -> DetectedImages:
+        """ID validation images that calibrators are compared after learning from (Table 5): those with objects, or all
+        under the published protocol.
         """
-        learnt_from: LearntFrom = "with_objects"
         if self.settings.protocol == "published-code":
-            learnt_from = "all"
+            return self.held_out
+        return self.held_out.with_objects
+
+    def fit_calibrator(self, calibrator: calibration.Kind | None) -> SelfAwareDetector:
+        """The run calibrated as in Section 5 and Table 5, where no image is rejected."""
         return SelfAwareDetector.fit(
-            self.held_out,
+            self.calibration_images,
             calibrator=calibrator,
             image_threshold="keep_95",
             aggregate=self.asked.aggregate,
             iou=self.asked.iou,
-            learnt_from=learnt_from,
+            learnt_from="all",
         )
 
     @cached_property

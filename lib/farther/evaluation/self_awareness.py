@@ -15,6 +15,7 @@ from farther.evaluation.results import (
     Ablation,
     AcceptedImages,
     CalibratedReliability,
+    ExampleImage,
     Reliability,
     SelfAwarenessResults,
 )
@@ -130,20 +131,51 @@ def _by_split(run: SelfAwareRun) -> dict[str, Any]:
 
 def _by_images(run: SelfAwareRun) -> dict[str, AcceptedImages]:
     unknown = [_doubt(run, images) for images in run.ood.values()]
-    severities = {run.settings.id_split: 0, **run.severities}
-    found = {}
-    for name, images in {run.settings.id_split: run.clean, **run.shifted, **run.ood}.items():
+    id_split = run.settings.id_split
+    severities = {id_split: 0, **run.severities}
+    found: dict[str, AcceptedImages] = {}
+    for name, images in {id_split: run.clean, **run.shifted, **run.ood}.items():
         doubt = _doubt(run, images)
+        refused = rejected(run.detector, images)
         counts = np.histogram(np.minimum(doubt, 1.0), UNCERTAINTY_BINS)[0]  # without detections: the last bin
+        preferred = None
+        if name in run.severities and found[id_split].examples:
+            preferred = found[id_split].examples[0].image_id
         found[name] = AcceptedImages(
             images=len(images.names),
-            rejected_images=int(rejected(run.detector, images).sum()),
+            rejected_images=int(refused.sum()),
             histogram=(counts / max(len(doubt), 1)).tolist(),
+            examples=_examples(images, doubt, refused, preferred),
         )
         if name in severities:
             found[name].severity, found[name].auroc = severities[name], _auroc(doubt, unknown)
             found[name].metrics = plain(run.measure(run.detector, images))
     return found
+
+
+def _examples(
+    images: DetectedImages, doubt: np.ndarray, refused: np.ndarray, preferred: str | None
+) -> list[ExampleImage]:
+    """The first accepted image by name and the first rejected one; none is hand-picked.
+
+    Args:
+        images: I images.
+        doubt: Uncertainty of each, ndarray of shape (I,).
+        refused: Whether it is rejected, ndarray of shape (I,), bool.
+        preferred: An image that is taken before the first one, so that corrupted copies of one image are beside it.
+    """
+    examples = []
+    for is_rejected in (False, True):
+        rows = np.flatnonzero(refused == is_rejected).tolist()
+        if not rows:
+            continue
+        row = rows[0]
+        if preferred in images.names and images.names.index(preferred) in rows:
+            row = images.names.index(preferred)
+        examples.append(
+            ExampleImage(image_id=images.names[row], uncertainty=float(doubt[row]), is_rejected=is_rejected)
+        )
+    return examples
 
 
 def _map_by_uncertainty(run: SelfAwareRun) -> list[float | None]:
@@ -248,9 +280,9 @@ def _swept(run: SelfAwareRun, detector: SelfAwareDetector) -> dict[str, float | 
 
 
 def _reliabilities(run: SelfAwareRun) -> dict[str, dict[str, CalibratedReliability]]:
-    """Diagrams of the images that the calibrators learn from, and of the ID test images, none rejected (Figure A.14)."""
+    """Diagrams by calibrator, of the images that it learns from and of ID test images, none rejected (Figure A.14)."""
     settings, iou = run.settings, run.asked.iou
-    sides = {settings.calibration_split: run.held_out.with_objects, settings.id_split: run.clean}
+    sides = {settings.calibration_split: run.calibration_images, settings.id_split: run.clean}
     diagrams: dict[str, dict[str, CalibratedReliability]] = {name: {} for name in sides}
     for kind in dict.fromkeys((*DIAGRAMS, run.asked.calibrator)):
         detector = run.fit_calibrator(kind)

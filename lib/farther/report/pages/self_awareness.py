@@ -11,6 +11,7 @@ import polars as pl
 from farther.evaluation.results import SelfAwarenessResults
 from farther.report.all_results import AllResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
+from farther.report.gallery.accepted import DecidedImages, decided_images
 from farther.report.listing import Listing, between, percent
 from farther.report.papers.saod import values_of
 from farther.report.papers.table import per_run
@@ -51,11 +52,20 @@ SWEPT = {
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    site.write("self_awareness.html", **content(results.evaluated))
+    examples: dict[str, list[DecidedImages]] = {}
+    if results.settings.examples:
+        for run in results.evaluated:
+            examples[run.name] = decided_images(run, results.artifacts, results.roots)
+    site.write("self_awareness.html", **content(results.evaluated, examples))
 
 
-def content(runs: Sequence[Run]) -> dict[str, Any]:
-    """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
+def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]) -> dict[str, Any]:
+    """Variables of the template `self_awareness.html`: tables of all runs, charts and examples of each.
+
+    Args:
+        runs: The evaluated runs.
+        examples: Run → its examples; those of a run may be absent.
+    """
     found = [(run, run.evaluation.self_awareness) for run in runs if run.evaluation]
     overview = (
         "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration "
@@ -70,6 +80,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
                 "images": _images(aware),
                 "classes": _classes(aware),
                 "charts": [group for group in _charts(aware) if group.charts],
+                "examples": examples.get(run.name, ()),
             }
             for run, aware in found
         },

@@ -207,7 +207,7 @@ def read_tables(folder: Path) -> dict[str, pl.DataFrame]:
 
 
 def _read_table(file: Path, table: SaodTable) -> pl.DataFrame:
-    columns: dict[str, pl.DataType | type[pl.DataType]] = {}
+    columns: dict[str, type[pl.DataType]] = {}
     for name in (*DETECTOR, *table.keys):
         columns[name] = pl.String
     for name in table.values:
