@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import polars as pl
+
+from farther.evaluation.files import RunFiles
 from farther.evaluation.image_uncertainties import (
     AGGREGATE,
     BALANCED,
@@ -22,6 +25,8 @@ from farther.report.listing import Listing, percent
 from farther.report.papers import saod_printed
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
 from farther.report.results import DISTANCES, IMAGES, Run
+from farther.tables import Objects
+from farther.tables.files import is_file
 
 #: Calibrators as the paper abbreviates them, in its order, then those it does not have.
 CALIBRATORS = {"none": "uncalibrated", "linear": "LR", "histogram": "HB", "isotonic": "IR"}
@@ -119,7 +124,7 @@ ABLATION = {
 
 
 def tables(sources: Sources) -> list[PaperTable]:
-    """Tables 2 to 7, A.8 to A.14 and A.16."""
+    """Tables 2 to 7, A.8 to A.14 and A.16, and Figure A.6 in numbers."""
     found = [(run, run.evaluation.self_awareness) for run in sources.runs if run.evaluation]
     aggregates = "AUROC of 1 − p, aggregated over the detections of an image; top-m: mean of the m most certain ones."
     subsets = "AUROC of image uncertainty, near to far; OOD splits without known objects."
@@ -160,8 +165,15 @@ def tables(sources: Sources) -> list[PaperTable]:
         PaperTable(saod_printed.TABLES[name].title, TITLES[name], _with_printed(sources, name, ours))
         for name, ours in listings.items()
     ]
+    counted = (
+        "Objects of each class in the ID validation and in the ID test images, the most frequent first; no crowds."
+    )
+    objects = []
+    for name, pairs in found_by_benchmark.items():
+        objects.append(Listing.of(f"{sources.benchmarks[name]}: {counted}", _objects(sources, *pairs[0])))
     return [
         *numbered,
+        PaperTable("Figure A.6", "Objects by class", objects),
         PaperTable(
             "Table A.8", "Average precision", [per_run(accuracies, found, _accuracies, ["Val (%)", "ID (%)", *shifted])]
         ),
@@ -309,6 +321,26 @@ def _ablation(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]
         }
 
 
+def _objects(sources: Sources, run: Run, aware: SelfAwarenessResults) -> list[dict[str, Any]]:
+    """Number of objects of each ID class in both ID splits; nothing where their tables are not on this machine."""
+    if run.evaluation is None:
+        return []
+    settings = run.evaluation.settings
+    splits = {"ID validation": settings.calibration_split, "ID test": settings.id_split}
+    rows: dict[str, dict[str, Any]] = {}
+    for name in aware.per_class:
+        rows[name] = {"Class": name, **dict.fromkeys(splits, 0)}
+    for heading, split in splits.items():
+        file = RunFiles(run.name, run.benchmark, sources.artifacts).objects(split)
+        if not is_file(file):
+            return []
+        objects = Objects.read(file).frame.filter(~pl.col("is_crowd"))
+        for category, count in objects.group_by("category").len().iter_rows():
+            if category in rows:
+                rows[category][heading] = count
+    return sorted(rows.values(), key=lambda row: -row["ID test"])
+
+
 def _image_thresholds(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     for kind, title in METHODS.items():
         if values := aware.image_thresholds.get(kind):
@@ -361,5 +393,11 @@ PAPER = Paper(
         "Table 1": "the splits are those of params.yaml: page Splits",
         "Table A.8, columns T(Val)": "validation images are not shifted",
         "Table A.15": "compares trainings: a run per training shows the same in Table 6",
+        "Figures 2, 4, A.11 and A.13 to A.16": "curves and diagrams: page Self-awareness, and Tables A.13 and A.14",
+        "Figure 5": "Tables A.13 and A.14 have its values",
+        "Figure A.8": "weather, time of day and scene of BDD100K: tables keep the boxes of a label file, and not what "
+        "it says of an image",
+        "Figures A.9 and A.17 to A.20": "examples of images: page Self-awareness",
+        "Figures 1, 3, A.7, A.10 and A.12": "drawings that explain",
     },
 )
