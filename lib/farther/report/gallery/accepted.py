@@ -23,7 +23,7 @@ from farther.report.results import Run, title_of_split
 from farther.tables import Images, Objects, Regions, RegionsFolder
 
 #: Longest side of a picture, in pixels.
-SIDE = 224
+SIDE = 176
 
 #: Columns of regions that a detection is drawn from.
 DRAWN = ("image_id", "region_id", "box", "score", "label")
