@@ -172,6 +172,23 @@ def test_the_more_images_are_shifted_the_more_are_rejected_and_the_less_they_dif
     assert sum(strong.histogram) == pytest.approx(1)
 
 
+def test_examples_are_the_first_accepted_and_the_first_rejected_image_and_copies_of_one_image_are_preferred(whole):
+    run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
+    level = run.detector.image_threshold
+    shown = {**run.shifted, **run.ood, "test": run.clean}
+    copied = next(name for name in run.clean.names if name in run.shifted["c1"].names)
+    for split, images in shown.items():
+        examples = found.images[split].examples
+        uncertainty = dict(zip(images.names, images.uncertainty("top-3"), strict=True))
+        for example in examples:
+            assert example.uncertainty == uncertainty[example.image_id]
+            assert example.is_rejected == (example.uncertainty > level)
+        for is_rejected in (False, True):
+            names = [name for name, value in uncertainty.items() if (value > level) == is_rejected]
+            expected = copied if copied in names and split != "far" else next(iter(names), None)
+            assert [one.image_id for one in examples if one.is_rejected == is_rejected] == [expected][: len(names)]
+
+
 def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(whole):
     run = SelfAwareRun(inputs(whole, replicates=3))
     replicates = run.replicates()

@@ -133,24 +133,33 @@ def _by_images(run: SelfAwareRun) -> dict[str, AcceptedImages]:
     unknown = [_doubt(run, images) for images in run.ood.values()]
     id_split = run.settings.id_split
     severities = {id_split: 0, **run.severities}
-    found: dict[str, AcceptedImages] = {}
+    preferred = _accepted_with_copies(run)
+    found = {}
     for name, images in {id_split: run.clean, **run.shifted, **run.ood}.items():
         doubt = _doubt(run, images)
         refused = rejected(run.detector, images)
         counts = np.histogram(np.minimum(doubt, 1.0), UNCERTAINTY_BINS)[0]  # without detections: the last bin
-        preferred = None
-        if name in run.severities and found[id_split].examples:
-            preferred = found[id_split].examples[0].image_id
         found[name] = AcceptedImages(
             images=len(images.names),
             rejected_images=int(refused.sum()),
             histogram=(counts / max(len(doubt), 1)).tolist(),
-            examples=_examples(images, doubt, refused, preferred),
+            examples=_examples(images, doubt, refused, preferred if name in severities else None),
         )
         if name in severities:
             found[name].severity, found[name].auroc = severities[name], _auroc(doubt, unknown)
             found[name].metrics = plain(run.measure(run.detector, images))
     return found
+
+
+def _accepted_with_copies(run: SelfAwareRun) -> str | None:
+    """The first accepted ID test image that is in the first shifted split too; None where there is none."""
+    for images in run.shifted.values():
+        copied = set(images.names)
+        for name, is_rejected in zip(run.clean.names, rejected(run.detector, run.clean), strict=True):
+            if name in copied and not is_rejected:
+                return name
+        break
+    return None
 
 
 def _examples(
