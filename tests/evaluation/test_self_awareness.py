@@ -189,6 +189,22 @@ def test_examples_are_the_first_accepted_and_the_first_rejected_image_and_copies
             assert [one.image_id for one in examples if one.is_rejected == is_rejected] == [expected][: len(names)]
 
 
+def test_shifted_validation_images_have_an_average_precision_and_no_part_in_daq(whole):
+    objects, regions = Objects.read(whole.objects("val")), Regions.read(whole.regions("val"))
+    fewer = regions[::3]
+    names = sorted(set(objects.image_id) | set(regions.image_id))
+    write(whole, "val_c1", objects, fewer, names)
+    roles = Roles(["far"], {"c1": 1, "c5": 5}, "pseudo_ood", shifted_val={"val_c1": 1})
+    found = evaluate_self_awareness(RunInputs(whole, roles, EvaluationSettings(replicates=40)))
+    # T(Val) of Table A.8.
+    assert found.accuracy["val_c1"].values["ap"] == pytest.approx(closed_set.evaluate(objects, fewer)["ap"])
+    low, high = found.accuracy["val_c1"].intervals["ap"]
+    assert low < found.accuracy["val_c1"].values["ap"] < high
+    without = evaluate_self_awareness(inputs(whole))
+    assert found.values == without.values
+    assert set(found.accuracy) - set(without.accuracy) == {"val_c1"}
+
+
 def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(whole):
     run = SelfAwareRun(inputs(whole, replicates=3))
     replicates = run.replicates()

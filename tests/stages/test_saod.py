@@ -197,6 +197,17 @@ def test_corrupted_images_are_those_of_the_id_test_split(splits, severity):
         assert categories(splits, benchmark, severity) == categories(splits, benchmark, "test")
 
 
+@pytest.mark.parametrize("severity", ["val_c1", "val_c3", "val_c5"])
+def test_corrupted_validation_images_are_those_of_the_id_validation_split(splits, severity):
+    for benchmark in ("gen", "av"):
+        clean = Images.read(splits / benchmark / "val/images.parquet")
+        shifted = Images.read(splits / benchmark / severity / "images.parquet")
+        assert shifted.image_id.tolist() == clean.image_id.tolist()
+        assert categories(splits, benchmark, severity) == categories(splits, benchmark, "val")
+        roles = json.loads((splits / benchmark / "roles.json").read_text())
+        assert roles["shifted_val"] == {"val_c1": 1, "val_c3": 3, "val_c5": 5}
+
+
 def test_pseudo_ood_images_are_those_of_the_validation_split(splits):
     for benchmark in ("gen", "av"):
         blank = Images.read(splits / benchmark / "pseudo_ood/images.parquet")

@@ -59,6 +59,7 @@ class SelfAwareRun:
         self.severities = dict(roles.shifted)
         self.shifted = {name: images_of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
         self.pseudo = images_of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
+        self.shifted_val = {name: images_of(RunSplit(inputs.files, name)) for name in roles.shifted_val}
         self.pooled = DetectedImages.pooled(self.shifted) if self.shifted else None
         self.image_threshold: ImageThreshold = self.asked.image_threshold or (
             "pseudo_ood" if self.pseudo else "keep_95"

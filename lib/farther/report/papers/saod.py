@@ -139,7 +139,9 @@ def tables(sources: Sources) -> list[PaperTable]:
         f"AUROC ({AGGREGATE}) with 95% intervals. Balanced: 4 H(p) + H(Σ); Norm.: each from 0 to 1 on validation."
     )
     by_aggregate = "AUROC by aggregate, with 95% intervals."
-    accuracies = "COCO-style AP of all detections, with 95% intervals; on ID validation, ID test and shifted ID images."
+    accuracies = (
+        "COCO-style AP of all detections, with 95% intervals; on ID validation and test images, and shifted ones."
+    )
     shifted = {f"{name} (%)" for _, aware in found for name in aware.accuracy}
     benchmarks = dict.fromkeys(run.benchmark for run, _ in found)
     in_full = "LRP_Loc: mean of 1 − IoU of true positives; LRP_FP: 1 − precision; LRP_FN: 1 − recall."
@@ -391,7 +393,7 @@ PAPER = Paper(
     tables,
     {
         "Table 1": "the splits are those of params.yaml: page Splits",
-        "Table A.8, columns T(Val)": "validation images are not shifted",
+        "Table A.8, columns T(Val)": "shown where the benchmark has shifted_val: shifted validation images",
         "Table A.15": "compares trainings: a run per training shows the same in Table 6",
         "Figures 2, 4, A.11 and A.13 to A.16": "curves and diagrams: page Self-awareness, and Tables A.13 and A.14",
         "Figure 5": "Tables A.13 and A.14 have its values",
