@@ -270,3 +270,79 @@ def test_the_printed_f_follows_from_precision_and_recall_but_for_beta_one_half_w
             assert 0.025 < lacks < 0.155
         else:
             assert abs(lacks) < 0.0065
+
+
+# SAOD: its counts, and what its tables say of each other.
+
+#: Images of SVHN, iNaturalist and Objects365 in its OOD images (Appendix A.3).
+SAOD_OOD = {"svhn": 46470, "inaturalist": 28768, "objects365": 35190}
+
+
+def saod(name):
+    with (FOLDER / f"saod_{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def saod_by_detector(name):
+    return {(row["detector"], row["id"]): row for row in saod(name)}
+
+
+def harmonic(*values):
+    return len(values) / sum(1 / value for value in values)
+
+
+def test_the_saod_tables_have_their_rows_and_fractions():
+    counts = {"aggregates": 6, "uncertainties": 8, "subsets": 6, "calibration": 24, "detectors": 6, "ablation": 4}
+    values = 0
+    for name, count in counts.items():
+        assert len(saod(name)) == count
+        for row in saod(name):
+            cells = [cell for column, cell in row.items() if cell[:2] == "0."]
+            values += len(cells)
+            assert all(0 < float(cell) < 1 for cell in cells)
+    # 6 · 6 + (8 · 3 + 2 · 3) + 6 · 4 + 24 · 2 + 6 · 10 + 4 · 6.
+    assert values == 222
+
+
+def test_printed_idq_and_daq_are_harmonic_means_of_the_printed_parts():
+    for row in saod("detectors"):
+        cells = {name: float(cell) for name, cell in row.items() if name not in ("detector", "id", "table")}
+        for shift in ("", "_t"):
+            assert harmonic(1 - cells[f"lrp{shift}"], 1 - cells[f"laece{shift}"]) == pytest.approx(
+                cells[f"idq{shift}"], abs=0.0012
+            )
+        parts = (cells["balanced_accuracy"], cells["idq"], cells["idq_t"])
+        assert harmonic(*parts) == pytest.approx(cells["daq"], abs=0.0012)
+    for row in saod("ablation"):
+        cells = {name: float(row[name]) for name in ("daq", "balanced_accuracy", "laece", "lrp", "laece_t", "lrp_t")}
+        idq = harmonic(1 - cells["lrp"], 1 - cells["laece"])
+        idq_t = harmonic(1 - cells["lrp_t"], 1 - cells["laece_t"])
+        assert harmonic(cells["balanced_accuracy"], idq, idq_t) == pytest.approx(cells["daq"], abs=0.0015)
+
+
+def test_the_last_row_of_the_ablation_is_the_first_detector():
+    first, last = saod("detectors")[0], saod("ablation")[-1]
+    for name in ("daq", "balanced_accuracy", "laece", "lrp", "laece_t", "lrp_t"):
+        assert first[name] == last[name]
+
+
+def test_auroc_of_all_ood_images_is_the_mean_of_the_subsets_weighted_by_their_images():
+    aggregates, uncertainties = saod_by_detector("aggregates"), saod_by_detector("uncertainties")
+    differ = set()
+    for detector, row in saod_by_detector("subsets").items():
+        total = sum(float(row[name]) * images for name, images in SAOD_OOD.items())
+        mean = total / sum(SAOD_OOD.values())
+        assert float(aggregates[detector]["top_3"]) == pytest.approx(mean, abs=0.0006)
+        if not float(row["all"]) == float(uncertainties[detector]["confidence"]) == pytest.approx(mean, abs=0.0006):
+            differ.add(detector)
+    # Printed otherwise in Tables 3 and 4, or in 4 alone: data/published/README.md.
+    assert differ == {("deformable_detr", "coco"), ("atss", "nuimages")}
+
+
+def test_lrp_does_not_depend_on_the_calibrator():
+    by_detector = {}
+    for row in saod("calibration"):
+        by_detector.setdefault((row["detector"], row["id"]), []).append(float(row["lrp"]))
+    for values in by_detector.values():
+        assert len(values) == 4
+        assert max(values) - min(values) < 0.0011

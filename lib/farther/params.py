@@ -28,6 +28,7 @@ NAMED = (
     ("benchmarks",),
     ("benchmarks", "*", "splits"),
     ("benchmarks", "*", "shifted"),
+    ("benchmarks", "*", "shifted_val"),
     ("detectors",),
     ("detectors", "*", "passes"),
     ("detectors", "*", "proposals"),

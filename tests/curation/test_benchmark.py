@@ -30,8 +30,12 @@ def params(**changes):
         ({"most": {"trian": 5}}, r"most: \['trian'\] are neither ID nor OOD splits. Known: train, val, test"),
         ({"most": {"train": 0}}, "most"),
         ({"splits": {"test": NEAR}}, r"\['test'\] name both an ID split and an OOD split"),
-        ({"shifted": {"test": C3}}, r"\['test'\] name both an ID split and a derived split"),
-        ({"shifted": {"coco_near": C3}}, r"\['coco_near'\] name both an OOD split and a derived split"),
+        ({"shifted": {"test": C3}}, r"\['test'\] name both an ID split and a shifted split"),
+        ({"shifted": {"coco_near": C3}}, r"\['coco_near'\] name both an OOD split and a shifted split"),
+        (
+            {"shifted": {"c3": C3}, "shifted_val": {"c3": C3}},
+            r"\['c3'\] name both a shifted split and a shifted validation split",
+        ),
         ({"shifted": {"c3": {**C3, "severity": 0}}}, "parameter 'shifted.c3.severity'"),
         (
             {"shifted": {"c3": "voc_shifted"}},

@@ -117,6 +117,34 @@ def test_self_awareness_has_a_column_per_aggregate_and_calibrator(sources):
     )
 
 
+def test_objects_are_counted_by_class_in_both_id_splits(sources):
+    assert tables(sources, "saod")["Figure A.6"] == [
+        {"Class": "cat", "ID validation": 10, "ID test": 10},
+        {"Class": "dog", "ID validation": 10, "ID test": 10},
+    ]
+
+
+def test_printed_values_of_saod_follow_those_of_the_runs(sources):
+    of_repository = Sources(sources.runs, sources.params, sources.root, {})
+
+    class Printed(Sources):
+        def printed(self, name, texts, numbers):
+            return Sources(self.runs, self.params, ROOT).printed(name, texts, numbers)
+
+    ours = tables(of_repository, "saod")
+    both = tables(Printed(sources.runs, sources.params, sources.root), "saod")
+    assert {name: len(both[name]) - len(ours[name]) for name in ("Table 2", "Table 5", "Table 6", "Table 7")} == {
+        "Table 2": 6,
+        "Table 5": 24,
+        "Table 6": 6,
+        "Table 7": 4,
+    }
+    last = both["Table 7"][-1]
+    assert (last["v"], last["Calibrator"], last["u"], last["DAQ (%)"]) == ("LRP-optimal", "LR", "pseudo-OOD", 0.397)
+    assert both["Table 2"][-1]["Detector"] == "ATSS"
+    assert both["Table 2"][-1]["Dataset"] == "SAOD-AV"
+
+
 def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_their_own(sources):
     titles = [*image_uncertainties.COMPUTED, "entropy + box entropy", "4 · entropy + box entropy"]
     titles += ["1 − confidence", "both entropies, normalised"]

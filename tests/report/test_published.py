@@ -2,16 +2,20 @@
 
 import csv
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.report.conftest import run_of
 from tests.support.evaluations import impact_of
 
 from farther.errors import DataError, ParameterError
+from farther.evaluation.results import Ablation, AcceptedImages, MetricValues
 from farther.report import build
 from farther.report.papers.published import PLACE, Published
 from farther.report.papers.table import PRINTED
+from farther.report.results import OodSplit
 from farther.report.settings import Counterpart
 
 KEY = dict(zip(PLACE, ("faster_rcnn", "voc", "coco_near", "msp"), strict=True))
@@ -192,3 +196,66 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
         build({**params, "report": {"published": {"pets-net": {"detector": "fcos", "id": "voc"}}}}, root)
     with pytest.raises(ParameterError, match=r"no run 'other'\. Known: pets-net, pets-later"):
         build({**params, "report": {"published": {"other": {"detector": "faster_rcnn", "id": "voc"}}}}, root)
+
+
+# ---------------------------------------------------------------------------------------------------------------- SAOD
+
+#: A run on COCO with two splits of SVHN.
+AWARE = {
+    "aggregates": {"top-3": {"all": 0.95}, "min": {"all": 0.9}},
+    "uncertainties": {"1 − confidence": MetricValues(values={"top-3": 0.95})},
+    "splits": {"svhn_train": {"auroc": 0.9}, "svhn_test": {"auroc": 0.6}, "all": {"auroc": 0.8}},
+    "images": {
+        "svhn_train": AcceptedImages(images=10, rejected_images=0, histogram=[]),
+        "svhn_test": AcceptedImages(images=20, rejected_images=0, histogram=[]),
+    },
+    "calibrated": {"none": {"laece": 0.4, "lrp": 0.7}, "linear": {"laece": 0.2, "lrp": 0.7}},
+    "values": {"daq": 0.5, "idq": None},
+    "accuracy": {"val": MetricValues(values={"ap": 0.399, "lrp": 0.6})},
+    "ablation": [
+        Ablation(confidence_threshold="half", calibrator=None, image_threshold="keep_95", metrics={"daq": 0.35})
+    ],
+}
+
+
+def self_aware_tables(detector, comparable=True):
+    run = run_of({}, {"self_awareness": AWARE})
+    splits = tuple(OodSplit(name, "svhn", "far") for name in ("svhn_train", "svhn_test"))
+    run = replace(run, splits=splits)
+    counterpart = Counterpart(detector=detector, id="coco", comparable=comparable)
+    return [table for table in ALL.beside(run, counterpart) if "SAOD, Table" in table.caption]
+
+
+def test_each_value_of_saod_is_beside_the_printed_one_with_the_difference():
+    tables = self_aware_tables("faster_rcnn")
+    assert [table.caption.split("Table ")[1][0] for table in tables] == ["2", "3", "4", "5", "6", "7"]
+    two, three, four, five, six, seven = tables
+    (row,) = texts(two)
+    assert row[:9] == ["—", "20.9", "—", "—", "84.1", "—", "—", "93.4", "—"]  # sum, mean, top-5
+    assert row[9:] == ["95.0", "94.1", "+0.9", "—", "94.4", "—", "90.0", "93.8", "-3.8"]
+    # Faster R-CNN's boxes have no variance: Table 3 prints three uncertainties.
+    assert texts(three) == [["—", "92.6", "—", "—", "89.7", "—", "95.0", "94.1", "+0.9"]]
+    # Both splits of SVHN: (10 · 0.9 + 20 · 0.6) / 30 = 0.7.
+    assert texts(four)[0][6:] == ["70.0", "99.8", "-29.8", "80.0", "94.1", "-14.1"]
+    assert texts(five)[:2] == [
+        ["none", "40.0", "43.3", "-3.3", "70.0", "74.7", "-4.7"],
+        ["linear", "20.0", "17.7", "+2.3", "70.0", "74.7", "-4.7"],
+    ]
+    assert texts(five)[2] == ["histogram", "—", "18.6", "—", "—", "74.7", "—"]
+    assert texts(six)[0][:3] == ["50.0", "39.7", "+10.3"]
+    assert texts(six)[0][-6:] == ["60.0", "59.5", "+0.5", "39.9", "39.9", "+0.0"]
+    assert texts(seven)[0][:6] == ["half", "none", "keep_95", "35.0", "36.0", "-1.0"]
+
+
+def test_probabilistic_detectors_are_in_table_3_alone():
+    (three,) = (table for table in self_aware_tables("nll_rcnn", comparable=False) if len(table))
+    assert texts(three) == [["—", "92.4", "—", "89.0", "95.0", "94.1", "—", "87.6", "—", "87.5", "—", "87.7"]]
+    assert "NOT comparable" in three.caption
+    assert ("atss", "nuimages") in ALL.detectors
+
+
+def test_a_percentage_in_a_table_of_saod_is_refused(tmp_path):
+    header = "detector,id,calibrator,laece,lrp"
+    (tmp_path / "saod_calibration.csv").write_text(f"{header}\nfaster_rcnn,coco,none,43.3,0.747\n")
+    with pytest.raises(DataError, match=r"saod_calibration\.csv.*row 0.*'laece'.*a fraction.*43\.3"):
+        Published.read(tmp_path)

@@ -12,8 +12,11 @@ from tests.stages.in_process import run
 from farther.command.profile import placed
 from farther.curation import Fates, Rules
 from farther.curation.sources import Categories
+from farther.detectors.known_classes import check_classes, renamed
 from farther.params import parse
-from farther.tables import Images, Objects
+from farther.report.papers.published import Published
+from farther.report.papers.table import PRINTED
+from farther.tables import Header, Images, Objects
 
 ROOT = Path(__file__).parents[2]
 SIZE = (64, 48)
@@ -194,6 +197,17 @@ def test_corrupted_images_are_those_of_the_id_test_split(splits, severity):
         assert categories(splits, benchmark, severity) == categories(splits, benchmark, "test")
 
 
+@pytest.mark.parametrize("severity", ["val_c1", "val_c3", "val_c5"])
+def test_corrupted_validation_images_are_those_of_the_id_validation_split(splits, severity):
+    for benchmark in ("gen", "av"):
+        clean = Images.read(splits / benchmark / "val/images.parquet")
+        shifted = Images.read(splits / benchmark / severity / "images.parquet")
+        assert shifted.image_id.tolist() == clean.image_id.tolist()
+        assert categories(splits, benchmark, severity) == categories(splits, benchmark, "val")
+        roles = json.loads((splits / benchmark / "roles.json").read_text())
+        assert roles["shifted_val"] == {"val_c1": 1, "val_c3": 3, "val_c5": 5}
+
+
 def test_pseudo_ood_images_are_those_of_the_validation_split(splits):
     for benchmark in ("gen", "av"):
         blank = Images.read(splits / benchmark / "pseudo_ood/images.parquet")
@@ -221,3 +235,35 @@ def test_both_benchmarks_remove_the_same_classes_of_objects365():
     assert removed["gen"] == removed["av"] and len(removed["gen"]) == 104 + 24  # SAOD, Appendix A.1.1: of 365 classes
     kept = Categories(("Lamp", "Swan", "Table Tennis"))
     assert set(gen.by_category("objects365", kept)) == {"Table Tennis"}
+
+
+def test_the_91_outputs_of_deformable_detr_are_the_80_classes_and_numbers_without_a_class():
+    detector = parse((ROOT / "profiles/saod.yaml").read_text())["detectors"]["gen-d_detr"]
+    outputs, names = detector["params"]["classes"], detector["classes"]
+    assert len(outputs) == 91
+    for number, name in enumerate(outputs):
+        assert name in names if name == f"N/A {number}" else name not in names
+    # Numbers of COCO's categories: https://cocodataset.org, instances_val2017.json.
+    assert [outputs[number] for number in (1, 13, 44, 90)] == ["person", "stop sign", "bottle", "toothbrush"]
+    header = Header(classes=tuple(outputs), activation="sigmoid")
+    rules = Rules(ROOT / "data/benchmarks/saod-gen.yaml")
+    assert check_classes(header, names, rules.id_classes) == []
+    assert renamed(header, names).known_classes == rules.id_classes
+
+
+def test_the_detectors_of_the_profile_run_here_but_two_and_have_printed_counterparts():
+    params = parse((ROOT / "profiles/saod.yaml").read_text())
+    adapters = {name: detector["adapter"] for name, detector in params["detectors"].items()}
+    imported = {name for name, adapter in adapters.items() if adapter == "parquet"}
+    assert imported == {"gen-rs_rcnn", "gen-atss", "av-atss"}
+    assert {name for name, adapter in adapters.items() if adapter == "faster_rcnn"} == {
+        "gen-faster_rcnn",
+        "gen-nll_rcnn",
+        "gen-es_rcnn",
+        "av-faster_rcnn",
+    }
+    assert set(params["sources"]) - {"embed"} == set(adapters)
+    printed = Published.read(ROOT / PRINTED).detectors
+    published = params["report"]["published"]
+    assert set(published) == set(adapters)
+    assert {(counterpart["detector"], counterpart["id"]) for counterpart in published.values()} <= printed

@@ -70,7 +70,7 @@ def wilderness_of(**sections: Any) -> WildernessResults:
 def self_awareness_of(**sections: Any) -> SelfAwarenessResults:
     """Self-awareness without images."""
     maps = ("per_class", "splits", "images", "image_thresholds", "calibrated", "aggregates")
-    maps += ("uncertainties", "accuracy", "sweeps")
+    maps += ("uncertainties", "accuracy", "sweeps", "reliabilities")
     empty: dict[str, Any] = {
         **{name: {} for name in (*maps, "thresholds_on_test")},
         **{name: [] for name in ("map_by_uncertainty", "ablation", "ious", "top_k", "by_threshold")},

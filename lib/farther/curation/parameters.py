@@ -214,6 +214,7 @@ class Benchmark:
         rules: The rules file.
         splits: The OOD splits by name.
         shifted: Shifted splits of the ID classes by name, on which self-awareness is measured.
+        shifted_val: The same of ID validation images, on which AP alone is measured (SAOD, Table A.8).
         pseudo_ood: Images without their known objects, from which the image threshold is taken; the split's name is
             `pseudo_ood`.
         subsets: The ID splits by name: each a subset of the ID dataset, a `PartOfSubset`, or an `IdSplit`.
@@ -230,6 +231,7 @@ class Benchmark:
     rules: Path
     splits: dict[str, OodSplit]
     shifted: dict[str, ShiftedSplit] = Field(default_factory=dict)
+    shifted_val: dict[str, ShiftedSplit] = Field(default_factory=dict)
     pseudo_ood: PseudoOod | None = None
     subsets: dict[str, IdSubset] = Field(
         default_factory=lambda: dict[str, IdSubset](train="train", val="val", test="test")
@@ -269,25 +271,33 @@ class Benchmark:
 
         Returns:
             `test`: names of the OOD splits that results are reported on; `distance`: of each of them; `shifted`:
-            severity by name; `pseudo_ood`: its name or None; `pairs`: the parameter of each OOD test split that has it.
+            severity by name; `shifted_val`: the same, where there are any; `pseudo_ood`: its name or None; `pairs`: the
+            parameter of each OOD test split that has it.
         """
         tested = [name for name in self.test_splits if name not in empty]
         pairs = {}
         for name in tested:
-            if self.splits[name].pairs is not None:
-                pairs[name] = asdict(self.splits[name].pairs)
-        return {
+            made = self.splits[name].pairs
+            if made is not None:
+                pairs[name] = asdict(made)
+        roles: dict[str, Any] = {
             "test": tested,
             "distance": {name: self.splits[name].distance for name in tested},
             "shifted": {name: split.severity for name, split in self.shifted.items()},
             "pseudo_ood": PSEUDO_OOD if self.pseudo_ood else None,
             "pairs": pairs,
         }
+        if self.shifted_val:
+            roles["shifted_val"] = {name: split.severity for name, split in self.shifted_val.items()}
+        return roles
 
     @property
     def derived_splits(self) -> dict[str, ShiftedSplit | PseudoOod]:
         """The shifted splits and the one of pseudo-OOD images, by name."""
-        return {**self.shifted, **({PSEUDO_OOD: self.pseudo_ood} if self.pseudo_ood else {})}
+        derived: dict[str, ShiftedSplit | PseudoOod] = {**self.shifted, **self.shifted_val}
+        if self.pseudo_ood:
+            derived[PSEUDO_OOD] = self.pseudo_ood
+        return derived
 
     @property
     def test_splits(self) -> list[str]:
@@ -344,7 +354,13 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
 def _problems(checked: Benchmark) -> Iterator[str]:
     """What does not fit together in a benchmark."""
     kinds: dict[str, Collection[str]]
-    kinds = {"an ID split": checked.subsets, "an OOD split": checked.splits, "a derived split": checked.derived_splits}
+    kinds = {
+        "an ID split": checked.subsets,
+        "an OOD split": checked.splits,
+        "a shifted split": checked.shifted,
+        "a shifted validation split": checked.shifted_val,
+        "the pseudo-OOD split": [PSEUDO_OOD] if checked.pseudo_ood else [],
+    }
     for split in [split for names in kinds.values() for split in names]:
         if not re.fullmatch(r"\w[\w.-]*", split):
             yield f"split name {split!r}: use letters, digits, '_', '-' and '.'"

@@ -109,15 +109,17 @@ def _weights(run: SelfAwareRun, others: Sequence[str]) -> tuple[RowWeights, RowW
 
 
 def accuracy(run: SelfAwareRun) -> dict[str, MetricValues]:
-    """AP of all detections in ID validation, ID test and shifted images, and LRP of those above the class thresholds in
-    the first. No image is rejected. Without values for a classifier of whole images.
+    """AP of all detections in ID validation, ID test and shifted images of both, and LRP of those above the class
+    thresholds in the first. No image is rejected. Without values for a classifier of whole images.
     """
     if run.clean.regions.header.whole_images:
         return {}
     settings, held_out = run.settings, run.held_out
     of_held_out = settings.draws(held_out.names)
     draws = {settings.calibration_split: of_held_out, settings.id_split: run.draws.get("clean")}
-    images = {settings.calibration_split: held_out, settings.id_split: run.clean, **run.shifted}
+    images = {settings.calibration_split: held_out, settings.id_split: run.clean, **run.shifted, **run.shifted_val}
+    names_of_shifted_val = frozenset().union(*(of.names for of in run.shifted_val.values()))
+    draws |= dict.fromkeys(run.shifted_val, settings.draws(names_of_shifted_val))
     found = {name: average_precision(of, draws.get(name, run.draws.get("shifted"))) for name, of in images.items()}
     matched = held_out.match(run.asked.iou, held_out.above(run.detector.confidence_thresholds))
     lrp = found[settings.calibration_split]

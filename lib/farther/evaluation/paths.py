@@ -39,6 +39,7 @@ class Roles:
         distance: "near", "far" or "farther" of each of them.
         similar: Groups of ID classes that are easily confused.
         shifted: Severity of each shifted split.
+        shifted_val: Severity of each split of shifted validation images.
         pseudo_ood: The split of pseudo-OOD images, if any.
         pairs: `of`, `name` and `by` of the OOD splits whose images were made from those of another split.
     """
@@ -46,6 +47,7 @@ class Roles:
     test: Sequence[str] = ()
     shifted: Mapping[str, int] = field(default_factory=dict)
     pseudo_ood: str | None = None
+    shifted_val: Mapping[str, int] = field(default_factory=dict)
     distance: Mapping[str, str] = field(default_factory=dict)
     similar: Sequence[Sequence[str]] = ()
     pairs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

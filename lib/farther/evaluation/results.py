@@ -154,6 +154,24 @@ class Reliability(Stored):
     detections: list[int]
 
 
+class CalibratedReliability(Reliability):
+    """A reliability diagram of calibrated confidences.
+
+    Args:
+        laece: Their LaECE; None without detections.
+    """
+
+    laece: float | None
+
+
+class ExampleImage(Stored):
+    """An image of a split, its uncertainty, and whether it is rejected."""
+
+    image_id: str
+    uncertainty: float
+    is_rejected: bool
+
+
 class AcceptedImages(Stored):
     """The images of a split under an image threshold.
 
@@ -163,6 +181,7 @@ class AcceptedImages(Stored):
         severity: Of the shift; None for OOD images.
         auroc: Against all OOD images; None for these.
         metrics: Of the detections in accepted images; {} for OOD images.
+        examples: An accepted image and a rejected one, where there are such images.
     """
 
     images: int
@@ -171,6 +190,7 @@ class AcceptedImages(Stored):
     severity: int | None = None
     auroc: float | None = None
     metrics: dict[str, float | None] = Field(default_factory=dict)
+    examples: list[ExampleImage] = Field(default_factory=list)
 
 
 class Ablation(Stored):
@@ -190,6 +210,7 @@ class SelfAwarenessResults(MetricValues):
     per_class: dict[str, dict[str, Number]]
     reliability: Reliability
     reliability_before: Reliability
+    reliabilities: dict[str, dict[str, CalibratedReliability]]
     splits: dict[str, dict[str, float | None]]
     images: dict[str, AcceptedImages]
     map_by_uncertainty: list[float | None]

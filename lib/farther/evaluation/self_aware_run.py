@@ -17,7 +17,11 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import self_awareness
 from farther.metrics.self_awareness import calibration
-from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.self_awareness.detector import (
+    ConfidenceThreshold,
+    ImageThreshold,
+    SelfAwareDetector,
+)
 from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import MatchesByClass
 from farther.metrics.statistics.bootstrap import ImageDraws
@@ -55,6 +59,7 @@ class SelfAwareRun:
         self.severities = dict(roles.shifted)
         self.shifted = {name: images_of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
         self.pseudo = images_of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
+        self.shifted_val = {name: images_of(RunSplit(inputs.files, name)) for name in roles.shifted_val}
         self.pooled = DetectedImages.pooled(self.shifted) if self.shifted else None
         self.image_threshold: ImageThreshold = self.asked.image_threshold or (
             "pseudo_ood" if self.pseudo else "keep_95"
@@ -75,7 +80,26 @@ class SelfAwareRun:
             confidence_threshold=confidence_threshold,
             aggregate=self.asked.aggregate,
             iou=self.asked.iou,
-            protocol=self.settings.protocol,
+        )
+
+    @property
+    def calibration_images(self) -> DetectedImages:
+        """ID validation images that calibrators are compared after learning from (Table 5): those with objects, or all
+        under the published protocol.
+        """
+        if self.settings.protocol == "published-code":
+            return self.held_out
+        return self.held_out.with_objects
+
+    def fit_calibrator(self, calibrator: calibration.Kind | None) -> SelfAwareDetector:
+        """The run calibrated as in Section 5 and Table 5, where no image is rejected."""
+        return SelfAwareDetector.fit(
+            self.calibration_images,
+            calibrator=calibrator,
+            image_threshold="keep_95",
+            aggregate=self.asked.aggregate,
+            iou=self.asked.iou,
+            learnt_from="all",
         )
 
     @cached_property

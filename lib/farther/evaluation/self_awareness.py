@@ -11,7 +11,14 @@ import numpy as np
 from farther.evaluation import intervals
 from farther.evaluation.image_uncertainties import accuracy, average_precision, uncertainties
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import Ablation, AcceptedImages, Reliability, SelfAwarenessResults
+from farther.evaluation.results import (
+    Ablation,
+    AcceptedImages,
+    CalibratedReliability,
+    ExampleImage,
+    Reliability,
+    SelfAwarenessResults,
+)
 from farther.evaluation.self_aware_run import SelfAwareRun, rejected
 from farther.evaluation.sweeps import mean_average_precision
 from farther.metrics import closed_set, ood, self_awareness
@@ -19,7 +26,7 @@ from farther.metrics.matching.boxes import image_numbers, is_among
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
 from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
 from farther.metrics.self_awareness.images import ANY_OVERLAP, DetectedImages
-from farther.metrics.weighting import plain
+from farther.metrics.weighting import plain, value
 from farther.tables import Regions
 
 #: Edges of the bins of image uncertainty in which the paper counts images (Figure 2).
@@ -34,9 +41,15 @@ TOP_K = (10, 25, 50, 100, 300, 500)
 #: Confidence thresholds for all classes (Figure 5 b and Table A.14); at 0 there is none.
 THRESHOLDS = (0.0, 0.3, 0.5, 0.7)
 
-#: Shares of ID validation images that are accepted, and confidence thresholds, in the curves (Figure A.15).
-KEPT = tuple(np.arange(1, 11) / 10)
-CONFIDENCES = tuple(np.arange(1, 10) / 10)
+#: Image thresholds, and confidence thresholds of all classes, in the curves (Figure A.15: both from 0 to 1).
+IMAGE_THRESHOLDS = tuple((np.arange(11) / 10).tolist())
+CONFIDENCES = tuple((np.arange(11) / 10).tolist())
+
+#: Metrics of these curves: those of the figure, and both parts of DAQ that LRP and LaECE make.
+SWEPT = ("daq", "balanced_accuracy", "lrp", "laece", "lrp_t", "laece_t", "idq", "idq_t")
+
+#: Calibrators of the reliability diagrams of Figure A.14.
+DIAGRAMS: tuple[calibration.Kind | None, ...] = (None, "linear", "isotonic")
 
 
 def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
@@ -50,6 +63,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
             their harmonic mean; daq: that of balanced_accuracy, idq and idq_t, None without shifted images.
         intervals: Of all of these.
         per_class, reliability, reliability_before: On ID test images; the last before calibration.
+        reliabilities: For the calibration split and the ID test split the diagram by calibrator (Figure A.14).
         splits: For each OOD split without known objects, and for `all` of them: AUROC, tpr, tnr and balanced_accuracy.
         images: For the ID test split, each shifted and each OOD split the number of images, how many are rejected, and
             `histogram`, the share of images in each bin of uncertainty; for ID and shifted ones also severity, metrics,
@@ -78,6 +92,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         per_class=clean["per_class"],
         reliability=Reliability(**clean["reliability"]),
         reliability_before=Reliability(**self_awareness.reliability(before.values(), run.settings.protocol)),
+        reliabilities=_reliabilities(run),
         splits=_by_split(run),
         images=_by_images(run),
         map_by_uncertainty=_map_by_uncertainty(run),
@@ -116,20 +131,60 @@ def _by_split(run: SelfAwareRun) -> dict[str, Any]:
 
 def _by_images(run: SelfAwareRun) -> dict[str, AcceptedImages]:
     unknown = [_doubt(run, images) for images in run.ood.values()]
-    severities = {run.settings.id_split: 0, **run.severities}
+    id_split = run.settings.id_split
+    severities = {id_split: 0, **run.severities}
+    preferred = _accepted_with_copies(run)
     found = {}
-    for name, images in {run.settings.id_split: run.clean, **run.shifted, **run.ood}.items():
+    for name, images in {id_split: run.clean, **run.shifted, **run.ood}.items():
         doubt = _doubt(run, images)
+        refused = rejected(run.detector, images)
         counts = np.histogram(np.minimum(doubt, 1.0), UNCERTAINTY_BINS)[0]  # without detections: the last bin
         found[name] = AcceptedImages(
             images=len(images.names),
-            rejected_images=int(rejected(run.detector, images).sum()),
+            rejected_images=int(refused.sum()),
             histogram=(counts / max(len(doubt), 1)).tolist(),
+            examples=_examples(images, doubt, refused, preferred if name in severities else None),
         )
         if name in severities:
             found[name].severity, found[name].auroc = severities[name], _auroc(doubt, unknown)
             found[name].metrics = plain(run.measure(run.detector, images))
     return found
+
+
+def _accepted_with_copies(run: SelfAwareRun) -> str | None:
+    """The first accepted ID test image that is in the first shifted split too; None where there is none."""
+    for images in run.shifted.values():
+        copied = set(images.names)
+        for name, is_rejected in zip(run.clean.names, rejected(run.detector, run.clean), strict=True):
+            if name in copied and not is_rejected:
+                return name
+        break
+    return None
+
+
+def _examples(
+    images: DetectedImages, doubt: np.ndarray, refused: np.ndarray, preferred: str | None
+) -> list[ExampleImage]:
+    """The first accepted image by name and the first rejected one; none is hand-picked.
+
+    Args:
+        images: I images.
+        doubt: Uncertainty of each, ndarray of shape (I,).
+        refused: Whether it is rejected, ndarray of shape (I,), bool.
+        preferred: An image that is taken before the first one, so that corrupted copies of one image are beside it.
+    """
+    examples = []
+    for is_rejected in (False, True):
+        rows = np.flatnonzero(refused == is_rejected).tolist()
+        if not rows:
+            continue
+        row = rows[0]
+        if preferred in images.names and images.names.index(preferred) in rows:
+            row = images.names.index(preferred)
+        examples.append(
+            ExampleImage(image_id=images.names[row], uncertainty=float(doubt[row]), is_rejected=is_rejected)
+        )
+    return examples
 
 
 def _map_by_uncertainty(run: SelfAwareRun) -> list[float | None]:
@@ -157,12 +212,12 @@ def _image_thresholds(run: SelfAwareRun) -> dict[str, Any]:
 
 
 def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
-    refused = rejected(run.detector, run.clean)
+    """Errors with each calibrator; no image is rejected, since Section 5 is before that is decided (Table 5)."""
     found = {}
     for kind in (None, *get_args(calibration.Kind)):
-        kept, score = run.fit(kind, "keep_95").confidences(run.clean.regions)
+        kept, score = run.fit_calibrator(kind).confidences(run.clean.regions)
         at = {
-            iou: run.clean.match(iou, kept, score, refused)
+            iou: run.clean.match(iou, kept, score)
             for iou in (run.asked.iou, ANY_OVERLAP, calibration_errors.PRECISION_IOU)
         }
         errors = calibration_errors.of_matched(at[ANY_OVERLAP], at[calibration_errors.PRECISION_IOU])
@@ -200,24 +255,53 @@ def _aggregates(run: SelfAwareRun) -> dict[str, Any]:
     return found
 
 
-def _sweeps(run: SelfAwareRun) -> dict[str, Any]:
-    """DAQ and its parts over the image threshold, and over one confidence threshold for all classes."""
-    detector, known = run.detector, _doubt(run, run.held_out)
-    parts = ("daq", "balanced_accuracy", "idq", "idq_t")
-    over: dict[str, list[dict[str, Any]]] = {"image_threshold": [], "confidence": []}
-    for share in KEPT:
-        level = image_uncertainty.keeping(known, share)
-        found = run.quality(
-            SelfAwareDetector(detector.confidence_thresholds, detector.calibrators, level, detector.aggregate)
-        )
-        over["image_threshold"].append({"kept": float(share), **{part: found.get(part) for part in parts}})
+def _sweeps(run: SelfAwareRun) -> dict[str, list[dict[str, float | None]]]:
+    """The run over the image threshold, and over one confidence threshold for all classes (Figure A.15).
+
+    Each row has the threshold, `image_threshold` or `confidence`, and the metrics in `SWEPT`; rows of the former also
+    `kept`, the share of ID validation images that are accepted.
+    """
+    chosen = run.detector
+    uncertainty_of_validation = _doubt(run, run.held_out)
+    over_images = []
+    for level in IMAGE_THRESHOLDS:
+        detector = replace(chosen, image_threshold=level)
+        accepted = uncertainty_of_validation <= level
+        kept = float(accepted.mean()) if len(accepted) else None
+        over_images.append({"image_threshold": level, "kept": kept, **_swept(run, detector)})
+
+    over_confidence = []
     for confidence in CONFIDENCES:
-        thresholds: dict[str, float | None] = dict.fromkeys(run.clean.regions.header.known_classes, float(confidence))
-        kept = run.held_out.above(thresholds)
-        calibrators = calibration.of_matched(run.asked.calibrator, run.held_out.match(run.asked.iou, kept))
-        found = run.quality(SelfAwareDetector(thresholds, calibrators, detector.image_threshold, detector.aggregate))
-        over["confidence"].append({"confidence": float(confidence), **{part: found.get(part) for part in parts}})
-    return over
+        thresholds: dict[str, float | None] = {}
+        for name in run.clean.regions.header.known_classes:
+            thresholds[name] = confidence
+        kept_in_validation = run.held_out.above(thresholds)
+        matched = run.held_out.match(run.asked.iou, kept_in_validation)
+        calibrators = calibration.of_matched(run.asked.calibrator, matched)
+        detector = replace(chosen, confidence_thresholds=thresholds, calibrators=calibrators)
+        over_confidence.append({"confidence": confidence, **_swept(run, detector)})
+    return {"image_threshold": over_images, "confidence": over_confidence}
+
+
+def _swept(run: SelfAwareRun, detector: SelfAwareDetector) -> dict[str, float | None]:
+    quality = run.quality(detector)
+    return {name: quality.get(name) for name in SWEPT}
+
+
+def _reliabilities(run: SelfAwareRun) -> dict[str, dict[str, CalibratedReliability]]:
+    """Diagrams by calibrator, of the images that it learns from and of ID test images, none rejected (Figure A.14)."""
+    settings, iou = run.settings, run.asked.iou
+    sides = {settings.calibration_split: run.calibration_images, settings.id_split: run.clean}
+    diagrams: dict[str, dict[str, CalibratedReliability]] = {name: {} for name in sides}
+    for kind in dict.fromkeys((*DIAGRAMS, run.asked.calibrator)):
+        detector = run.fit_calibrator(kind)
+        for name, images in sides.items():
+            kept, score = detector.confidences(images.regions)
+            matched = images.match(iou, kept, score)
+            diagram = self_awareness.reliability(matched.values(), settings.protocol)
+            laece = value(run.means(matched, None)["laece"][0])
+            diagrams[name][kind or "none"] = CalibratedReliability(**diagram, laece=laece)
+    return diagrams
 
 
 def _ious(run: SelfAwareRun) -> list[dict[str, Any]]:
@@ -285,7 +369,9 @@ def _quality(run: SelfAwareRun, kept: np.ndarray, dummies: int = 0) -> dict[str,
             misplaced = float((1 - matches.quality[matches.is_true]).sum()) / (1 - iou)
             wrong = detections - true + matches.positives - true
             lrp.append((wrong + misplaced) / (wrong + true))
-        if detections or protocol == "published-code":  # see `farther.metrics.self_awareness.evaluate`
+        if protocol == "published-code" and not matches.positives:
+            laece.append(0.0)  # see `farther.metrics.self_awareness.evaluate`
+        elif detections or protocol == "published-code":
             binned = self_awareness.in_a_bin(matches.score, protocol)
             score = matches.score[binned]
             gap = score - matches.quality[binned]

@@ -302,7 +302,14 @@ def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
     splits = list(inputs.tested)
     if choose_on is not None and choose_on not in inputs.roles.test:
         folder, settings, roles = inputs.files.regions(choose_on).parent, inputs.settings, inputs.roles
-        others = {settings.id_split, settings.calibration_split, "train", *roles.shifted, roles.pseudo_ood}
+        others = {
+            settings.id_split,
+            settings.calibration_split,
+            "train",
+            *roles.shifted,
+            *roles.shifted_val,
+            roles.pseudo_ood,
+        }
         known = {entry.name for entry in folder.iterdir() if entry.is_dir()} - others
         splits.append(TestSplit(inputs, choose("OOD split", choose_on, {*roles.test, *known})))
     return splits

@@ -45,9 +45,9 @@ def evaluate(
         rejected: Images that the detector does not accept: their detections do not count, so their objects are missed.
         may_reject: Of those, images that may be rejected (severe corruption): their objects do not count either.
         iou: τ of Eq. 1.
-        protocol: "published-code" counts the LaECE of a class without detections as 0, leaves classes without true
-            positives out of the mean of LRP_FP, and has a confidence of exactly 1 in no bin of LaECE, as SAOD's code
-            does; otherwise the last bin is closed.
+        protocol: "published-code" counts the LaECE of a class without detections or without objects as 0, leaves
+            classes without true positives out of the mean of LRP_FP, and has a confidence of exactly 1 in no bin of
+            LaECE, as SAOD's code does; otherwise the last bin is closed.
 
     Returns:
         Fractions; None where there is nothing to average.
@@ -134,13 +134,15 @@ def by_class(
         np.add.at(gaps, places, one.score[inside] - one.quality[inside])
         laece = ratio(np.abs(of_images @ gaps).sum(axis=1), count)
         has_objects = positives > 0
+        if not is_paper:
+            laece = np.where(has_objects, np.nan_to_num(laece), 0.0)
         counted = has_objects if is_paper else has_objects & (true > 0)
         result[name] = {
             "lrp": np.where(has_objects, lrp, np.nan),
             "lrp_loc": ratio(misplaced, true),
             "lrp_fp": np.where(counted, ratio(false, count), np.nan),
             "lrp_fn": ratio(missed, positives),
-            "laece": laece if is_paper else np.nan_to_num(laece),
+            "laece": laece,
         }
     return result
 

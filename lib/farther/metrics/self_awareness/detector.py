@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass
 from farther.errors import ParameterError
 from farther.metrics.matching import above_of_class
 from farther.metrics.matching.boxes import is_among
-from farther.metrics.open_set.outcomes import Protocol
 from farther.metrics.self_awareness import calibration, image_uncertainty
 from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
@@ -22,6 +21,9 @@ from farther.tables import Regions
 
 #: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
 ImageThreshold = Literal["pseudo_ood", "keep_95"]
+
+#: ID validation images that thresholds and calibrators are learnt from: those that show an object, or all.
+LearntFrom = Literal["with_objects", "all"]
 
 #: How confidence thresholds are taken: the LRP-optimal one of each class, or 0.5 for all.
 ConfidenceThreshold = Literal["lrp_optimal", "half"]
@@ -55,11 +57,9 @@ class SelfAwareDetector:
         confidence_threshold: ConfidenceThreshold = "lrp_optimal",
         aggregate: str = "top-3",
         iou: float = TRUE_POSITIVE_IOU,
-        protocol: Protocol = "paper",
+        learnt_from: LearntFrom = "with_objects",
     ) -> SelfAwareDetector:
         """Algorithm A.1, from ID validation data.
-
-        Confidence thresholds, calibrators and the image threshold come from the images that show an object.
 
         Args:
             validation: All ID validation images.
@@ -69,7 +69,7 @@ class SelfAwareDetector:
             confidence_threshold: "lrp_optimal" or "half".
             aggregate: See the class.
             iou: Smallest IoU of a true positive.
-            protocol: "published-code" takes confidence thresholds from all images, as SAOD's code does.
+            learnt_from: Images that confidence thresholds and calibrators come from; Algorithm A.1 has "with_objects".
 
         Raises:
             ParameterError: "pseudo_ood" without such images, or an unknown kind.
@@ -79,17 +79,16 @@ class SelfAwareDetector:
             raise ParameterError(f"unknown image threshold {image_threshold!r}. Known: {known}")
         if image_threshold == "pseudo_ood" and pseudo_ood is None:
             raise ParameterError("image threshold 'pseudo_ood' needs pseudo-OOD images; without them use 'keep_95'")
+        images = validation if learnt_from == "all" else validation.with_objects
         if confidence_threshold == "half":
             thresholds: dict[str, float | None] = dict.fromkeys(validation.regions.header.known_classes, 0.5)
-        elif protocol == "published-code":
-            thresholds = validation.lrp_thresholds(iou)
         else:
-            thresholds = validation.with_objects.lrp_thresholds(iou)
+            thresholds = images.lrp_thresholds(iou)
 
         calibrators: dict[str, calibration.Calibrator] = {}
         if calibrator is not None:
-            kept = validation.with_objects.above(thresholds)
-            calibrators = calibration.of_matched(calibrator, validation.with_objects.match(iou, kept))
+            kept = images.above(thresholds)
+            calibrators = calibration.of_matched(calibrator, images.match(iou, kept))
 
         uncertainty = validation.uncertainty(aggregate)
         if image_threshold == "keep_95" or pseudo_ood is None:

@@ -82,10 +82,10 @@ def examples(found: SplitOutcomes, method: str, roots: Mapping[str, Path], count
     for image in _in_turn(found.images, objects).iter_rows(named=True):
         if len(chosen) == count:
             break
-        picture = _thumbnail(image, roots, side)
+        picture = thumbnail(image, roots, side)
         if picture is not None:
             of_image = pl.col("image_id") == image["image_id"]
-            marks = (*_truth(objects.filter(of_image)), *_detections(detections.filter(of_image), found.classes))
+            marks = (*truth(objects.filter(of_image)), *_detections(detections.filter(of_image), found.classes))
             chosen.append(Example(image["image_id"], image["width"], image["height"], picture, marks))
     return chosen
 
@@ -104,7 +104,7 @@ def _in_turn(images: pl.DataFrame, objects: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> str | None:
+def thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> str | None:
     """A JPEG no larger than `side`, None where this machine has no such file, or another image under its name."""
     root = roots.get(row["dataset"])
     if root is None:
@@ -125,17 +125,19 @@ def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> 
     return base64.b64encode(written.getvalue()).decode("ascii")
 
 
-def _truth(objects: pl.DataFrame) -> Iterator[Mark]:
+def truth(objects: pl.DataFrame) -> Iterator[Mark]:
+    """Marks of annotated objects; what stands for what nobody annotated has none."""
     for row in objects.filter(~(pl.col("is_crowd") & (pl.col("category") == UNLABELLED))).iter_rows(named=True):
-        yield _mark("truth", row["box"], label_of(row["category"], is_crowd=row["is_crowd"]))
+        yield mark_of("truth", row["box"], label_of(row["category"], is_crowd=row["is_crowd"]))
 
 
 def _detections(detections: pl.DataFrame, classes: tuple[str, ...]) -> Iterator[Mark]:
     for row in detections.sort("confidence", maintain_order=True).iter_rows(named=True):
         text = f"{classes[row['label']]} {100 * row['confidence']:.0f}%"
-        yield _mark("unknown", row["box"], f"? {text}") if row["is_unknown"] else _mark("known", row["box"], text)
+        yield mark_of("unknown", row["box"], f"? {text}") if row["is_unknown"] else mark_of("known", row["box"], text)
 
 
-def _mark(kind: str, box: list[float], text: str) -> Mark:
+def mark_of(kind: str, box: list[float], text: str) -> Mark:
+    """The mark of a box xmin, ymin, xmax, ymax."""
     left, top, right, bottom = (round(edge, 1) for edge in box)
     return Mark(kind, left, top, round(right - left, 1), round(bottom - top, 1), text)

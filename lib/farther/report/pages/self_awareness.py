@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,8 @@ import polars as pl
 from farther.evaluation.results import SelfAwarenessResults
 from farther.report.all_results import AllResults
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
-from farther.report.listing import Listing, between
+from farther.report.gallery.accepted import DecidedImages, decided_images
+from farther.report.listing import Listing, between, percent
 from farther.report.papers.saod import values_of
 from farther.report.papers.table import per_run
 from farther.report.results import Run
@@ -29,14 +30,42 @@ SUMMARY = {
     "lrp_t": "LRP_T (%)",
 }
 
+#: Calibrators in the legend of Figure A.14.
+CALIBRATED = {"none": "uncalibrated"}
+
+#: Sweeps of Figure A.15: their name, what changes, and the axis.
+SWEEPS = (
+    ("image_threshold", "image threshold", "largest uncertainty of an accepted image"),
+    ("confidence", "confidence threshold", "confidence threshold of all classes"),
+)
+
+#: Lines of Figure A.15.
+SWEPT = {
+    "daq": "DAQ",
+    "balanced_accuracy": "BA",
+    "lrp": "LRP",
+    "laece": "LaECE",
+    "lrp_t": "LRP_T",
+    "laece_t": "LaECE_T",
+}
+
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    site.write("self_awareness.html", **content(results.evaluated))
+    examples: dict[str, list[DecidedImages]] = {}
+    if results.settings.examples:
+        for run in results.evaluated:
+            examples[run.name] = decided_images(run, results.artifacts, results.roots)
+    site.write("self_awareness.html", **content(results.evaluated, examples))
 
 
-def content(runs: Sequence[Run]) -> dict[str, Any]:
-    """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
+def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]) -> dict[str, Any]:
+    """Variables of the template `self_awareness.html`: tables of all runs, charts and examples of each.
+
+    Args:
+        runs: The evaluated runs.
+        examples: Run → its examples; those of a run may be absent.
+    """
     found = [(run, run.evaluation.self_awareness) for run in runs if run.evaluation]
     overview = (
         "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration "
@@ -51,6 +80,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
                 "images": _images(aware),
                 "classes": _classes(aware),
                 "charts": [group for group in _charts(aware) if group.charts],
+                "examples": examples.get(run.name, ()),
             }
             for run, aware in found
         },
@@ -102,7 +132,7 @@ def _classes(aware: SelfAwarenessResults) -> Listing:
 
 
 def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
-    """Line charts after Figures 2, 4, A.15 and A.13."""
+    """Line charts after Figures 2, 4, A.14, A.15 and A.13."""
     bins: dict[str, Sequence[float | None]] = {name: of.histogram for name, of in aware.images.items()}
     bins["AP of ID and shifted"] = aware.map_by_uncertainty
     yield line_group(
@@ -121,17 +151,14 @@ def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
         Axis("confidence", domain=None),
         Axis("precision × mean IoU"),
     )
-    titles = {"daq": "DAQ", "balanced_accuracy": "BA", "idq": "IDQ", "idq_t": "IDQ_T"}
-    for kind, column, axis in (
-        ("image_threshold", "kept", "ID validation images accepted"),
-        ("confidence", "confidence", "confidence threshold of all classes"),
-    ):
+    yield from _reliabilities(aware)
+    for kind, threshold, axis in SWEEPS:
         yield line_group(
-            f"DAQ by {axis} (Figure A.15)",
-            f"DAQ and its parts by {axis}.",
-            _columns(aware.sweeps[kind], column, titles),
+            f"Metrics by {threshold} (Figure A.15)",
+            f"DAQ and BA, and the errors LRP and LaECE on ID test images and on shifted ones, by {threshold}.",
+            _columns(aware.sweeps[kind], kind, SWEPT),
             Axis(axis, domain=None),
-            Axis("quality"),
+            Axis("metric"),
         )
     yield line_group(
         "Sensitivity to τ (Figure A.13)",
@@ -140,6 +167,24 @@ def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
         Axis("IoU of a true positive", domain=None),
         Axis("error"),
     )
+
+
+def _reliabilities(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
+    """A chart of the ID validation images, from which calibrators are learnt, and one of the ID test images."""
+    for split, diagrams in aware.reliabilities.items():
+        points: dict[str, Iterable[tuple[float | None, float | None]]] = {}
+        for kind, diagram in diagrams.items():
+            name = f"{CALIBRATED.get(kind, kind)}, LaECE {percent(diagram.laece)}"
+            points[name] = zip(diagram.confidence, diagram.performance, strict=True)
+        points["calibrated"] = [(0, 0), (1, 1)]
+        yield line_group(
+            f"Reliability by calibrator, split {split} (Figure A.14)",
+            f"Precision × mean IoU by confidence in split {split}, by calibrator; LaECE in per cent. No image is "
+            "rejected.",
+            series(points),
+            Axis("confidence", domain=None),
+            Axis("precision × mean IoU"),
+        )
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], x: str, titles: Mapping[str, str]) -> pl.DataFrame:

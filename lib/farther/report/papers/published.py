@@ -1,9 +1,12 @@
-"""Results beside published ones: of FMIYC, of OpenOOD's Table 1 and v1.5's leaderboard, of the elephant."""
+"""Results beside published ones.
+
+FMIYC's Tables 8 to 25, OpenOOD's Table 1 and v1.5's leaderboard, the elephant's Tables 1 to 4, SAOD's Tables 2 to 7.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +17,7 @@ from farther.evaluation.results import WildernessResults
 from farther.metrics.catalogue import METRICS
 from farther.report.charts.vega import read_csv
 from farther.report.listing import ABSENT, Listing
+from farther.report.papers import saod_printed
 from farther.report.results import SHOWN, Run, heading
 from farther.report.settings import Counterpart
 
@@ -72,10 +76,12 @@ class Published:
         methods: The values in `FILES`, one row per value: `PLACE`, metric, published, origin. `ood` is a split, or a
             distance for the mean over its splits, as OpenOOD reports values.
         wilderness: The tables in `WILDERNESS`, with the columns detector and id.
+        self_awareness: The tables in `farther.report.papers.saod_printed.TABLES`, with the same columns.
     """
 
     methods: pl.DataFrame
     wilderness: Mapping[str, pl.DataFrame]
+    self_awareness: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Published:
@@ -89,15 +95,20 @@ class Published:
             for name, of in WILDERNESS.items()
         }
         wilderness = {name: read_csv(folder / f"elephant_{name}.csv", of) for name, of in columns.items()}
-        return cls(pl.concat(_read_methods(folder / name, origin) for name, origin in FILES.items()), wilderness)
+        methods = pl.concat(_read_methods(folder / name, origin) for name, origin in FILES.items())
+        return cls(methods, wilderness, saod_printed.read_tables(folder))
 
     @property
     def detectors(self) -> set[tuple[str, str]]:
         """Detector and ID dataset of all rows."""
-        return {pair for table in (self.methods, *self.wilderness.values()) for pair in table["detector", "id"].rows()}
+        pairs: set[tuple[str, str]] = set()
+        for table in (self.methods, *self.wilderness.values(), *self.self_awareness.values()):
+            pairs.update(table["detector", "id"].rows())
+        return pairs
 
     def beside(self, run: Run, counterpart: Counterpart, seeds: Sequence[Run] = ()) -> Iterator[Listing]:
-        """A run's values beside the published ones: a table of methods, and those in `WILDERNESS`, where both have any.
+        """A run's values beside the published ones: a table of methods, and those of the elephant and of SAOD,
+        where both have any.
 
         Args:
             run: A run, or several seeds in one (`farther.report.seeds.merged`).
@@ -115,6 +126,9 @@ class Published:
                 printed = table.filter(**found).iter_rows(named=True)
                 rows = [_wilderness(name, wild, row, comparable=counterpart.comparable) for row in printed]
                 yield _listing(run, counterpart, f"The Overlooked Elephant, Table {WILDERNESS[name].number}", rows)
+            for name, table in self.self_awareness.items():
+                rows = _self_aware(name, run, table.filter(**found), comparable=counterpart.comparable)
+                yield _listing(run, counterpart, f"SAOD, {saod_printed.TABLES[name].title}", rows)
 
 
 def _read_methods(file: Path, origin: str) -> pl.DataFrame:
@@ -188,6 +202,21 @@ def _of_run(name: str, wild: WildernessResults, row: Mapping[str, Any]) -> Mappi
         if best is not None and ratio in points.ratios:
             found = {part: best[part][points.ratios.index(ratio)] for part in WILDERNESS[name].values}
     return found
+
+
+def _self_aware(name: str, run: Run, printed: pl.DataFrame, *, comparable: bool) -> list[dict[str, Any]]:
+    """One row per printed row of a table of SAOD; columns for the values that any of them has."""
+    if not run.evaluation:
+        return []
+    titles = saod_printed.TABLES[name].values
+    columns = [column for column in titles if printed[column].count()]
+    rows = []
+    for keys, ours, theirs in saod_printed.rows_beside(name, run, run.evaluation.self_awareness, printed):
+        row: dict[str, Any] = dict(keys)
+        for column in columns:
+            row |= _pair(titles[column], ours.get(column), theirs[column], comparable=comparable)
+        rows.append(row)
+    return rows
 
 
 def _pair(title: str, ours: float | None, theirs: float | None, *, comparable: bool) -> dict[str, Any]:

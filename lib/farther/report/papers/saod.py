@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import polars as pl
+
+from farther.evaluation.files import RunFiles
 from farther.evaluation.image_uncertainties import (
     AGGREGATE,
     BALANCED,
@@ -18,9 +21,12 @@ from farther.evaluation.image_uncertainties import (
     NORMALISED,
 )
 from farther.evaluation.results import MetricValues, SelfAwarenessResults
-from farther.report.listing import percent
+from farther.report.listing import Listing, percent
+from farther.report.papers import saod_printed
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
 from farther.report.results import DISTANCES, IMAGES, Run
+from farther.tables import Objects
+from farther.tables.files import is_file
 
 #: Calibrators as the paper abbreviates them, in its order, then those it does not have.
 CALIBRATORS = {"none": "uncalibrated", "linear": "LR", "histogram": "HB", "isotonic": "IR"}
@@ -30,6 +36,9 @@ AGGREGATES = ("sum", "mean", "top-5", "top-3", "top-2", "min")
 
 #: Image thresholds as in Table A.12.
 METHODS = {"keep_95": "TPR@0.95", "pseudo_ood": "pseudo-OOD"}
+
+#: Confidence thresholds of detections as in Table 7.
+CONFIDENCE_THRESHOLDS = {"lrp_optimal": "LRP-optimal", "half": "0.5"}
 
 #: Columns of Table 6.
 DETECTORS = {
@@ -82,6 +91,27 @@ COMBINED = {
     NORMALISED: "✓✓✗✓",
 }
 
+#: Titles of Tables 2 to 7.
+TITLES = {
+    "aggregates": "Image uncertainty by aggregate",
+    "uncertainties": "Image uncertainty by uncertainty of detections",
+    "subsets": "Image uncertainty by subset of the OOD images",
+    "calibration": "Calibration",
+    "detectors": "Self-aware detectors",
+    "ablation": "What each part contributes",
+}
+
+#: Names of the printed tables as the paper has them.
+PRINTED_DETECTORS = {
+    "faster_rcnn": "F-RCNN",
+    "rs_rcnn": "RS-RCNN",
+    "atss": "ATSS",
+    "deformable_detr": "D-DETR",
+    "nll_rcnn": "NLL-RCNN",
+    "es_rcnn": "ES-RCNN",
+}
+PRINTED_DATASETS = {"coco": "SAOD-Gen", "nuimages": "SAOD-AV"}
+
 #: Columns of Table 7.
 ABLATION = {
     "daq": "DAQ ↑ (%)",
@@ -94,11 +124,11 @@ ABLATION = {
 
 
 def tables(sources: Sources) -> list[PaperTable]:
-    """Tables 2 to 7, A.8 to A.14 and A.16."""
+    """Tables 2 to 7, A.8 to A.14 and A.16, and Figure A.6 in numbers."""
     found = [(run, run.evaluation.self_awareness) for run in sources.runs if run.evaluation]
     aggregates = "AUROC of 1 − p, aggregated over the detections of an image; top-m: mean of the m most certain ones."
     subsets = "AUROC of image uncertainty, near to far; OOD splits without known objects."
-    calibration = "LaECE and LRP, and IDQ, on accepted ID test images. LR: linear; HB: histogram; IR: isotonic."
+    calibration = "LaECE and LRP, and IDQ, on ID test images, none rejected. LR: linear; HB: histogram; IR: isotonic."
     ablation = "v: confidence thresholds of detections; LR: calibration; u: threshold of images."
     thresholds = "Thresholds chosen on ID validation images and on pseudo-OOD images."
     dummies = "Dummy detections of confidence 0 lower LaECE though nothing improves; LRP rises. ID validation images."
@@ -109,38 +139,43 @@ def tables(sources: Sources) -> list[PaperTable]:
         f"AUROC ({AGGREGATE}) with 95% intervals. Balanced: 4 H(p) + H(Σ); Norm.: each from 0 to 1 on validation."
     )
     by_aggregate = "AUROC by aggregate, with 95% intervals."
-    accuracies = "COCO-style AP of all detections, with 95% intervals; on ID validation, ID test and shifted ID images."
+    accuracies = (
+        "COCO-style AP of all detections, with 95% intervals; on ID validation and test images, and shifted ones."
+    )
     shifted = {f"{name} (%)" for _, aware in found for name in aware.accuracy}
+    benchmarks = dict.fromkeys(run.benchmark for run, _ in found)
     in_full = "LRP_Loc: mean of 1 − IoU of true positives; LRP_FP: 1 − precision; LRP_FN: 1 − recall."
+    found_by_benchmark = {name: [pair for pair in found if pair[0].benchmark == name] for name in benchmarks}
+    listings = {
+        "aggregates": [per_run(aggregates, found, _aggregates)],
+        "uncertainties": [
+            per_run(
+                uncertain,
+                found,
+                partial(_uncertainties, heads=UNCERTAINTIES, needed=CONFIDENCE),
+                list(UNCERTAINTIES.values()),
+            )
+        ],
+        "subsets": [per_run(f"{name}: {subsets}", pairs, _subsets) for name, pairs in found_by_benchmark.items()],
+        "calibration": [per_run(calibration, found, _calibration)],
+        "detectors": [
+            per_run("T(ID): shifted ID images; Val: ID validation images.", found, _detectors, ON_VALIDATION)
+        ],
+        "ablation": [per_run(ablation, found, _ablation)],
+    }
+    numbered = [
+        PaperTable(saod_printed.TABLES[name].title, TITLES[name], _with_printed(sources, name, ours))
+        for name, ours in listings.items()
+    ]
+    counted = (
+        "Objects of each class in the ID validation and in the ID test images, the most frequent first; no crowds."
+    )
+    objects = []
+    for name, pairs in found_by_benchmark.items():
+        objects.append(Listing.of(f"{sources.benchmarks[name]}: {counted}", _objects(sources, *pairs[0])))
     return [
-        PaperTable("Table 2", "Image uncertainty by aggregate", [per_run(aggregates, found, _aggregates)]),
-        PaperTable(
-            "Table 3",
-            "Image uncertainty by uncertainty of detections",
-            [
-                per_run(
-                    uncertain,
-                    found,
-                    partial(_uncertainties, heads=UNCERTAINTIES, needed=CONFIDENCE),
-                    list(UNCERTAINTIES.values()),
-                )
-            ],
-        ),
-        PaperTable(
-            "Table 4",
-            "Image uncertainty by subset of the OOD images",
-            [
-                per_run(f"{name}: {subsets}", [pair for pair in found if pair[0].benchmark == name], _subsets)
-                for name in dict.fromkeys(run.benchmark for run, _ in found)
-            ],
-        ),
-        PaperTable("Table 5", "Calibration", [per_run(calibration, found, _calibration)]),
-        PaperTable(
-            "Table 6",
-            "Self-aware detectors",
-            [per_run("T(ID): shifted ID images; Val: ID validation images.", found, _detectors, ON_VALIDATION)],
-        ),
-        PaperTable("Table 7", "What each part contributes", [per_run(ablation, found, _ablation)]),
+        *numbered,
+        PaperTable("Figure A.6", "Objects by class", objects),
         PaperTable(
             "Table A.8", "Average precision", [per_run(accuracies, found, _accuracies, ["Val (%)", "ID (%)", *shifted])]
         ),
@@ -179,6 +214,35 @@ def tables(sources: Sources) -> list[PaperTable]:
             [per_run(in_full, found, partial(values_of, heads=IN_FULL))],
         ),
     ]
+
+
+def _with_printed(sources: Sources, name: str, ours: list[Listing]) -> list[Listing]:
+    """The listings of a table, and after them the printed values; only where a run has values."""
+    if not any(ours):
+        return ours
+    table = saod_printed.TABLES[name]
+    printed = sources.printed(f"saod_{name}.csv", (*saod_printed.DETECTOR, *table.keys), tuple(table.values))
+    rows: list[dict[str, Any]] = []
+    for value in printed.iter_rows(named=True):
+        row: dict[str, Any] = {
+            "Dataset": PRINTED_DATASETS.get(value["id"], value["id"]),
+            "Detector": PRINTED_DETECTORS.get(value["detector"], value["detector"]),
+        }
+        for column, heading in table.keys.items():
+            row[heading] = _key(column, value[column])
+        for column, heading in table.values.items():
+            row[heading] = value[column]
+        rows.append(row)
+    return [*ours, Listing.of("As printed. Beside a run's values: page Published, where it has a counterpart.", rows)]
+
+
+def _key(column: str, value: str) -> str:
+    """A key of a printed row as the tables of runs have it."""
+    if column == "calibrator":
+        return CALIBRATORS.get(value, value)
+    if column == "image_threshold":
+        return METHODS.get(value, value)
+    return CONFIDENCE_THRESHOLDS.get(value, value)
 
 
 def values_of(run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -252,11 +316,31 @@ def _calibration(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, An
 def _ablation(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     for row in aware.ablation:
         yield {
-            "v": "LRP-optimal" if row.confidence_threshold != "half" else "0.5",
+            "v": CONFIDENCE_THRESHOLDS.get(row.confidence_threshold, row.confidence_threshold),
             "LR": "✓" if row.calibrator == "linear" else row.calibrator or "✗",
             "u": METHODS.get(row.image_threshold, row.image_threshold),
             **{title: row.metrics.get(name) for name, title in ABLATION.items()},
         }
+
+
+def _objects(sources: Sources, run: Run, aware: SelfAwarenessResults) -> list[dict[str, Any]]:
+    """Number of objects of each ID class in both ID splits; nothing where their tables are not on this machine."""
+    if run.evaluation is None:
+        return []
+    settings = run.evaluation.settings
+    splits = {"ID validation": settings.calibration_split, "ID test": settings.id_split}
+    rows: dict[str, dict[str, Any]] = {}
+    for name in aware.per_class:
+        rows[name] = {"Class": name, **dict.fromkeys(splits, 0)}
+    for heading, split in splits.items():
+        file = RunFiles(run.name, run.benchmark, sources.artifacts).objects(split)
+        if not is_file(file):
+            return []
+        objects = Objects.read(file).frame.filter(~pl.col("is_crowd"))
+        for category, count in objects.group_by("category").len().iter_rows():
+            if category in rows:
+                rows[category][heading] = count
+    return sorted(rows.values(), key=lambda row: -row["ID test"])
 
 
 def _image_thresholds(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
@@ -309,7 +393,13 @@ PAPER = Paper(
     tables,
     {
         "Table 1": "the splits are those of params.yaml: page Splits",
-        "Table A.8, columns T(Val)": "validation images are not shifted",
+        "Table A.8, columns T(Val)": "shown where the benchmark has shifted_val: shifted validation images",
         "Table A.15": "compares trainings: a run per training shows the same in Table 6",
+        "Figures 2, 4, A.11 and A.13 to A.16": "curves and diagrams: page Self-awareness, and Tables A.13 and A.14",
+        "Figure 5": "Tables A.13 and A.14 have its values",
+        "Figure A.8": "weather, time of day and scene of BDD100K: tables keep the boxes of a label file, and not what "
+        "it says of an image",
+        "Figures A.9 and A.17 to A.20": "examples of images: page Self-awareness",
+        "Figures 1, 3, A.7, A.10 and A.12": "drawings that explain",
     },
 )

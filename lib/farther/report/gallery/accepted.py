@@ -1,0 +1,181 @@
+"""Examples of images that a self-aware detector accepts and rejects (SAOD, Figures A.9 and A.17 to A.20).
+
+The images are those that the evaluation names: per split the first accepted and the first rejected one. Detections of
+an accepted image are drawn as the self-aware detector gives them: above the thresholds of their classes, with
+calibrated confidences. A rejected image has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from farther.evaluation.files import RunFiles
+from farther.evaluation.results import AcceptedImages, ExampleImage
+from farther.evaluation.self_aware_run import MAY_REJECT
+from farther.metrics.self_awareness.detector import SelfAwareDetector
+from farther.metrics.self_awareness.image_uncertainty import NO_DETECTION
+from farther.report.gallery.examples import Example, Mark, mark_of, thumbnail, truth
+from farther.report.results import Run, title_of_split
+from farther.tables import Images, Objects, Regions, RegionsFolder
+
+#: Longest side of a picture, in pixels.
+SIDE = 176
+
+#: Columns of regions that a detection is drawn from.
+DRAWN = ("image_id", "region_id", "box", "score", "label")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is asked of a detector in some images, and how either decision about one of them counts."""
+
+    text: str
+    if_accepted: str
+    if_rejected: str
+
+
+KNOWN = Rule("To be accepted: the objects of a rejected image are missed.", "right", "wrong")
+SEVERE = Rule(
+    f"From severity {MAY_REJECT} on an image may be rejected: then neither it nor its objects count.",
+    "counts",
+    "allowed",
+)
+OOD = Rule("To be rejected.", "wrong", "right")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An image with what a self-aware detector decides about it.
+
+    Args:
+        example: The picture.
+        is_rejected: Whether the image is rejected.
+        uncertainty: The image's uncertainty beside the threshold, in words.
+        verdict: Whether the decision is right, in words.
+    """
+
+    example: Example
+    is_rejected: bool
+    uncertainty: str
+    verdict: str
+
+    @property
+    def title(self) -> str:
+        """The decision in one word."""
+        if self.is_rejected:
+            return "rejected"
+        return "accepted"
+
+
+@dataclass(frozen=True)
+class DecidedImages:
+    """The examples of one split.
+
+    Args:
+        title: The split, and what is in it.
+        rule: What is asked of a detector in such images.
+        decisions: The examples.
+    """
+
+    title: str
+    rule: str
+    decisions: tuple[Decision, ...]
+
+
+def decided_images(run: Run, artifacts: Path, roots: Mapping[str, Path]) -> list[DecidedImages]:
+    """The examples of an evaluated run: of the ID test split, of shifted ones by severity, and of OOD splits.
+
+    Args:
+        run: The run.
+        artifacts: The artifacts folder.
+        roots: Dataset → folder of its image files. Images that are not on this machine are skipped.
+
+    Returns:
+        One entry per split with an example; empty where the run's detections are not on this machine.
+
+    Raises:
+        DataError: a table or an image is damaged.
+    """
+    if run.evaluation is None:
+        return []
+    files = RunFiles(run.name, run.benchmark, artifacts)
+    aware = run.evaluation.self_awareness
+    groups = []
+    for split, accepted in aware.images.items():
+        if not files.regions(split).is_dir():
+            continue
+        decisions = tuple(_decisions(files, split, accepted, aware.detector, roots))
+        if decisions:
+            groups.append(DecidedImages(_title(split, accepted), rule_of(accepted).text, decisions))
+    return groups
+
+
+def _title(split: str, accepted: AcceptedImages) -> str:
+    if accepted.severity is None:
+        return f"OOD images: {title_of_split(split)}"
+    if accepted.severity == 0:
+        return f"ID test images: {title_of_split(split)}"
+    return f"Shifted ID images: {title_of_split(split)}, severity {accepted.severity}"
+
+
+def rule_of(accepted: AcceptedImages) -> Rule:
+    """What is asked of a detector in the images of a split."""
+    if accepted.severity is None:
+        return OOD
+    if accepted.severity >= MAY_REJECT:
+        return SEVERE
+    return KNOWN
+
+
+def _decisions(
+    files: RunFiles, split: str, accepted: AcceptedImages, detector: SelfAwareDetector, roots: Mapping[str, Path]
+) -> Iterator[Decision]:
+    names = [example.image_id for example in accepted.examples]
+    of_examples = pl.col("image_id").is_in(names)
+    images = {row["image_id"]: row for row in Images.read(files.images(split)).frame.filter(of_examples).to_dicts()}
+    objects = Objects.read(files.objects(split)).frame.filter(of_examples)
+    rule = rule_of(accepted)
+    folder = RegionsFolder(files.regions(split))
+    detections = folder.scan().filter(of_examples).select(DRAWN).collect()
+    for example in accepted.examples:
+        image = images.get(example.image_id)
+        picture = None if image is None else thumbnail(image, roots, SIDE)
+        if image is None or picture is None:
+            continue
+        of_image = pl.col("image_id") == example.image_id
+        marks = [*truth(objects.filter(of_image))]
+        if not example.is_rejected:
+            marks += _kept(detections.filter(of_image), folder, detector)
+        yield Decision(
+            Example(example.image_id, image["width"], image["height"], picture, tuple(marks)),
+            example.is_rejected,
+            _compared(example, detector.image_threshold),
+            rule.if_rejected if example.is_rejected else rule.if_accepted,
+        )
+
+
+def _kept(detections: pl.DataFrame, folder: RegionsFolder, detector: SelfAwareDetector) -> list[Mark]:
+    """Marks of the detections of an accepted image, the least confident first."""
+    kept = detector.detections(Regions.empty(folder.header).with_frame(detections))
+    marks = []
+    for row in kept.frame.sort("score", maintain_order=True).iter_rows(named=True):
+        text = f"{folder.header.classes[row['label']]} {100 * row['score']:.0f}%"
+        marks.append(mark_of("known", row["box"], text))
+    return marks
+
+
+def _compared(example: ExampleImage, threshold: float | None) -> str:
+    """The uncertainty beside the threshold: "0.312 ≤ 0.520"."""
+    if threshold is None:
+        return "no threshold"
+    limit = f"{threshold:.3f}"
+    if threshold >= NO_DETECTION:
+        limit = "that of no detection"
+    if example.uncertainty >= NO_DETECTION:
+        return f"no detection, threshold {limit}"
+    sign = ">" if example.is_rejected else "≤"
+    return f"uncertainty {example.uncertainty:.3f} {sign} {limit}"
