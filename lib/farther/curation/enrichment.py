@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.candidates import CANDIDATES as COLUMNS
 from farther.curation.decisions import IMAGE, Decisions, DecisionsFile
 from farther.curation.parameters import Benchmark, Distance, OodSplit, RuledImages
-from farther.curation.rules import Rules
+from farther.curation.rules import Rules, read_rules
 from farther.curation.sources import LabelledImages, TablesFolder
 from farther.curation.splits import by_rules, id_split
 from farther.errors import ParameterError
@@ -114,7 +114,7 @@ def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledIma
     """
     splits = {name: split for name, split in benchmark.splits.items() if split.candidates is None}
     whole, decisions = replace(benchmark, most={}, splits=splits), _decisions(benchmark)
-    rules = Rules(benchmark.rules, benchmark.protocol)
+    rules = read_rules(benchmark)
     found = {name: id_split(whole, name, tables, rules) for name in benchmark.subsets}
     for ruled in by_rules(whole, tables, rules).values():
         fates, _ = ruled.decided(decisions)
@@ -145,7 +145,7 @@ def find(
     if len(set(distances)) > 1 and "farther" in distances:
         problem = "'farther' includes near and far images, so it cannot be combined"
         raise ParameterError(f"distances {', '.join(distances)}: {problem}")
-    rules, decisions = Rules(benchmark.rules, benchmark.protocol), _decisions(benchmark)
+    rules, decisions = read_rules(benchmark), _decisions(benchmark)
     pools = _as_splits(params, benchmark, distances[0])
     wanted = _wanted(params, distances, pools, tables, rules)
     counts = dict.fromkeys(("pool", "qualified", "present", "copies", "decided", "new"), 0)
