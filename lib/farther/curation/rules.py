@@ -122,9 +122,7 @@ class Rules:
         ParameterError: the file has no such protocol; the division does not fit its ID classes.
     """
 
-    def __init__(
-        self, path: str | Path, protocol: str = "paper", division: Division | None = None, dataset: str = ""
-    ):
+    def __init__(self, path: str | Path, protocol: str = "paper", division: Division | None = None, dataset: str = ""):
         self.path = Path(path)
         written = _read(self.path)
         id_classes, self._names = written.id_classes, None
