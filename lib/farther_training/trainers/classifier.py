@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from farther.detectors.classifier import (
+    LENET,
+    LENET_SIDE,
     ClassifierBlueprint,
+    OpenOODLeNet,
     OpenOODResNet,
     load_network,
     resize_and_crop,
@@ -40,9 +43,10 @@ Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 @register("classifier")
 @dataclass(config=STRICT, kw_only=True)
 class ClassifierJob(Job):
-    """Trains an image classifier: a ResNet of basic blocks with a 3×3 stem, in OpenOOD's layout (`openood_resnet`).
+    """Trains an image classifier in OpenOOD's layout: a ResNet of basic blocks with a 3×3 stem, or LeNet.
 
     Args:
+        architecture: `openood_resnet`; or `LeNet`, for images of 28 pixels, without widths and blocks.
         image_size: Pixels of the shorter side of images, which are then cropped to a square.
         widths: Channels of each stage; each but the first halves the resolution. The default is `ResNet18_32x32`.
         blocks: Blocks of each stage.
@@ -51,6 +55,7 @@ class ClassifierJob(Job):
         recipe: Hyperparameters.
     """
 
+    architecture: Literal["openood_resnet", "LeNet"] = "openood_resnet"
     image_size: Count = 32
     widths: Counts = (64, 128, 256, 512)
     blocks: Counts = (2, 2, 2, 2)
@@ -61,12 +66,14 @@ class ClassifierJob(Job):
     def __post_init__(self) -> None:
         if len(self.widths) != len(self.blocks):
             raise ValueError(f"{len(self.widths)} widths, but {len(self.blocks)} numbers of blocks")
+        if self.architecture == LENET and self.image_size != LENET_SIDE:
+            raise ValueError(f"{LENET} takes images of {LENET_SIDE} pixels; write image_size: {LENET_SIDE}")
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
         size = {"resize": self.image_size, "crop": self.image_size, "interpolation": "bilinear"}
         blueprint = ClassifierBlueprint(
-            "openood_resnet", task.training.classes, {**size, "mean": self.mean, "std": self.std}
+            self.architecture, task.training.classes, {**size, "mean": self.mean, "std": self.std}
         )
         network = train(blueprint, task, self.recipe, (self.widths, self.blocks), self.initial_weights)
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
@@ -75,19 +82,25 @@ class ClassifierJob(Job):
             evaluate=lambda samples: evaluate(written, samples, self.recipe, blueprint),
             parameters=count_parameters(network),
             origin=None if self.initial_weights is None else digest(self.initial_weights),
-            kind=f"Image classifier, ResNet with stages of {' '.join(map(str, self.widths))} channels",
+            kind=self._kind(),
             scaling=f"Images are scaled to {self.image_size} pixels on the shorter side and cropped to a square.",
             facts={**asdict(blueprint), "classes": list(blueprint.classes)},
             packages=("torchvision",),
         )
 
+    def _kind(self) -> str:
+        """Kind of network, for the card."""
+        if self.architecture == LENET:
+            return f"Image classifier, {LENET}"
+        return f"Image classifier, ResNet with stages of {' '.join(map(str, self.widths))} channels"
 
-class ClassifierRun(Run[OpenOODResNet, ClassifierRecipe]):
+
+class ClassifierRun(Run[nn.Module, ClassifierRecipe]):
     """A training run of a classifier; see `Run`."""
 
     def __init__(
         self,
-        network: OpenOODResNet,
+        network: nn.Module,
         recipe: ClassifierRecipe,
         task: Task,
         identity: str,
@@ -137,11 +150,11 @@ def train(
     recipe: ClassifierRecipe,
     shape: tuple[Sequence[int], Sequence[int]],
     initial_weights: Path | None = None,
-) -> OpenOODResNet:
+) -> nn.Module:
     """Trains a network, or resumes a killed run; returns the averaged network.
 
     Args:
-        shape: Widths and numbers of blocks of the stages.
+        shape: Widths and numbers of blocks of a ResNet's stages.
         initial_weights: Checkpoint whose weights are taken where name and shape fit.
 
     Raises:
@@ -157,7 +170,11 @@ def train(
     start = "" if initial_weights is None else digest(initial_weights)
     identity = digest(described, task.training.digest(), outliers, start)
     torch.manual_seed(recipe.seed)
-    network = OpenOODResNet(*shape, classes=len(blueprint.classes))
+    network: nn.Module
+    if blueprint.architecture == LENET:
+        network = OpenOODLeNet(len(blueprint.classes))
+    else:
+        network = OpenOODResNet(*shape, classes=len(blueprint.classes))
     if initial_weights is not None:
         network.load_state_dict(fitting(initial_weights, network.state_dict()), strict=False)
     return ClassifierRun(network.to(task.device), recipe, task, identity, blueprint).go()
