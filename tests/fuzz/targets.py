@@ -252,8 +252,9 @@ dataset(
     "images", {"a.jpg": (40, 30), "in/b.jpg": (40, 30), "notes.txt": "lynx", "boxes.json": coco()}, boxes="boxes.json"
 )
 dataset("mvtec", {
-    "train/good/0.png": (7, 5), "test/good/0.png": (7, 5), "test/crack/0.png": (7, 5), "ground_truth/crack/0_mask.png": (7, 5),
-}, 0.5)  # fmt: skip
+    "tile/train/good/0.png": (7, 5), "tile/test/good/0.png": (7, 5), "tile/test/crack/0.png": (7, 5),
+    "tile/ground_truth/crack/0_mask.png": (7, 5),
+}, 0.5, category="tile")  # fmt: skip
 dataset("tiny_imagenet", {
     "wnids.txt": "n01\nn02\n", "train/n01/images/0.JPEG": jpeg(8, 8), "train/n02/images/0.JPEG": jpeg(8, 8),
     "val/val_annotations.txt": "0.JPEG\tn02\t0\t0\t5\t5\n", "val/images/0.JPEG": jpeg(8, 8),

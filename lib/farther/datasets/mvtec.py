@@ -28,34 +28,40 @@ FOLDERS = {"train": "train", "test_good": "test", "test_defect": "test"}
 @register("mvtec")
 @dataclass(config=STRICT, kw_only=True)
 class MVTec(Reader):
-    """A category of MVTec AD: `train/good`, `test/good`, and a folder in `test` for each kind of defect.
+    """A category of MVTec AD: `bottle/train/good`, `bottle/test/good`, and a folder in `test` for each kind of defect.
 
-    `root` is the category's folder, `mvtec_anomaly_detection/bottle`. An image is one object as large as the image; its
-    class is its folder: `good`, or the kind of defect. The image id is the path within the category's folder. Subsets
-    are `train`, `test_good` (the images without a defect), and `test_defect` (all others).
+    An image is one object as large as the image; its class is its folder: `good`, or the kind of defect. The image id
+    is the path within the root. Subsets are `train`, `test_good` (the images without a defect), and `test_defect` (all
+    others).
 
     Tolerated and listed: masks in `ground_truth`, and files that are not images (ignored).
     Errors: a folder in `train` besides `good`; a folder that is absent or has no images; no folder of a defect.
+
+    Args:
+        category: Folder of the category within the root: "bottle".
     """
 
     SOURCE: ClassVar[str] = "mvtec.com/company/research/datasets/mvtec-ad (Bergmann et al., 2019)"
     ORIGINALS: ClassVar[tuple[str, ...]] = tuple(FOLDERS)
 
+    category: str
+
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        folder = FOLDERS.get(subset, subset)
+        folder = f"{self.category}/{FOLDERS.get(subset, subset)}"
         path = folder if subset == "test_defect" else f"{folder}/{GOOD}"
-        return [Expected("images", (path,), "the archive of the category")]
+        return [Expected("images", (path,), f"{self.category}.tar.xz")]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         if subset not in FOLDERS:
             raise DataError(f"no subset is called {subset!r}. Known: {', '.join(FOLDERS)}", file=self.root)
+        of_subset = f"{self.category}/{FOLDERS[subset]}"
         categories = self._categories(subset)
         collector = Collector(self.root)
         others = 0
         for number, category in enumerate(categories):
-            folder = inside(self.root, f"{FOLDERS[subset]}/{category}")
+            folder = inside(self.root, f"{of_subset}/{category}")
             files = sorted(in_unicode(path) for path in files_below(folder))
             images = [path for path in files if path.name.lower().endswith(ENDINGS)]
             others += len(files) - len(images)
@@ -66,20 +72,21 @@ class MVTec(Reader):
                 row = collector.add_image(name, name, Location(path))
                 collector.add_object(row, WHOLE_IMAGE, number, row)
         if others:
-            place = Location(self.root / FOLDERS[subset])
+            place = Location(self.root / of_subset)
             collector.warn(place, "files that are not images", f"{others} files", "ignored")
         if subset == "test_defect":
             self._warn_masks(collector)
-        files_of_subset = [FOLDERS[subset]]
         return collector.annotations(
-            unit="image", categories=categories, files=files_of_subset, row="{image_id}", box_field="the whole image"
+            unit="image", categories=categories, files=[of_subset], row="{image_id}", box_field="the whole image"
         )
 
     def _categories(self, subset: str) -> list[str]:
         """The folders of a subset, which are its classes."""
-        folder = inside(self.root, FOLDERS[subset])
+        self._check_root()
+        folder = inside(self.root, f"{self.category}/{FOLDERS[subset]}")
         if not folder.is_dir():
-            problem = "the folder does not exist; `root` is the folder of one category, such as …/bottle"
+            known = ", ".join(path.name for path in listed(self.root, "*") if is_folder(path)) or "none"
+            problem = f"the folder does not exist; 'category' is a folder of {self.root}, which has: {known}"
             raise DataError(problem, file=folder)
         names = [path.name for path in listed(folder, "*") if is_folder(path)]
         if subset == "train":
@@ -98,7 +105,7 @@ class MVTec(Reader):
 
     def _warn_masks(self, collector: Collector) -> None:
         """Lists the masks of defects: scores are of whole images."""
-        folder: Path = self.root / MASKS
+        folder: Path = self.root / self.category / MASKS
         if not folder.is_dir():
             return
         count = sum(1 for _ in files_below(folder))
