@@ -333,7 +333,11 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
 
 
 def benchmark_kind(params: Mapping[str, Any]) -> Task:
-    """What a benchmark tests, by its entry in the section `benchmarks`, which is not checked here; see `Benchmark`."""
+    """What a benchmark tests; see `Benchmark.task`.
+
+    Args:
+        params: Its entry in the section `benchmarks` of params.yaml, which is not checked here.
+    """
     kind: Task | None = params.get("kind")
     if kind is not None:
         return kind
