@@ -16,7 +16,7 @@ def test_each_image_is_one_region_of_the_only_class(tmp_path):
     assert regions.score.tolist() == [1, 1]
     assert regions.classes == ("good",)
     assert regions.header.whole_images
-    assert not regions.has("logits")
+    assert regions.logits.tolist() == [[0], [0]]
 
 
 def test_other_scores_give_the_run_another_identity(tmp_path):

@@ -49,5 +49,5 @@ def test_a_division_that_cannot_be_is_refused(tmp_path, ingested, rules, changes
 
 def test_classes_that_the_dataset_does_not_have_are_named(tmp_path, ingested, rules):
     rules.write_text("id_classes: {cube: {}, square: {}}\nprotocols: {paper: {}}\n")
-    with pytest.raises(ParameterError, match="'cube' of .*shapes.yaml is not a category of 'shapes'"):
+    with pytest.raises(ParameterError, match=r"'cube' of .*shapes.yaml is not a category of 'shapes'"):
         run("classifier", tmp_path, ingested, division={"rules": str(rules), "known": ["cube"]})

@@ -19,7 +19,7 @@ class OneClass(Detector):
     """Each image is one region as large as the image, of the only class, with score 1. No network runs.
 
     For benchmarks whose images have no classes, such as those of anomaly detection (`farther.datasets.mvtec`): methods
-    that another program ran give a score per image, which the method `imported` reads. Rows have neither logits nor
+    that another program ran give a score per image, which the method `imported` reads. The only logit is 0; there are no
     features.
 
     Args:
@@ -58,4 +58,5 @@ class OneClass(Detector):
             box=box,
             score=np.ones(count, np.float32),
             label=np.zeros(count, np.int16),
+            logits=np.zeros((count, 1), np.float32),
         )

@@ -50,7 +50,8 @@ class ReportSettings:
         gallery: Parameters of the gallery.
         published: Run, or name of `seeds` → the published detector that it is compared with.
         seeds: Name → runs that differ in their training seed only: one row, mean ± standard deviation, in the tables of
-            their benchmark and in `artifacts/seeds.json`.
+            their benchmark and in `artifacts/seeds.json`. Or runs on several divisions of one dataset's classes, whose
+            mean is in the latter only.
     """
 
     title: str = "What detectors do with objects they were never taught"

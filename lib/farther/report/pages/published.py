@@ -19,8 +19,9 @@ def write(site: Site, results: AllResults) -> None:
         ParameterError: a counterpart is in no published table.
     """
     printed, settings = Published.read(results.root / PRINTED), results.settings
-    parts = {title: [run for run in results.evaluated if run.name in of] for title, of in settings.seeds.items()}
-    means = seeds.merged([run for part in parts.values() for run in part], settings.seeds)
+    names = results.seeds
+    parts = {title: [run for run in results.evaluated if run.name in of] for title, of in names.items()}
+    means = seeds.merged([run for part in parts.values() for run in part], names)
     found: dict[str, Any] = {}
     for run in [*results.evaluated, *means]:
         counterpart = settings.published.get(run.name)
