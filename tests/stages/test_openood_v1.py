@@ -18,7 +18,9 @@ from tests.stages.test_openood import digests as digests  # a fixture
 from tests.stages.test_openood import write_data
 from torchvision.transforms._presets import ImageClassification
 
+from farther.command.doctor import examine
 from farther.command.profile import placed
+from farther.command.project import Project
 from farther.curation import benchmark, read_rules
 from farther.detectors.classifier import ClassifierBlueprint, OpenOODLeNet, describe, save_checkpoint
 from farther.errors import ParameterError
@@ -110,8 +112,8 @@ def test_anomaly_detection_has_the_fifteen_categories():
         assert params["datasets"][name]["category"] == name
 
 
-def stages_of(root: Path, digests: Path, params: dict) -> None:
-    """Writes the parameters, and runs all stages of their runs."""
+def stages_of(root: Path, digests: Path, params: dict, *last: str) -> None:
+    """Writes the parameters, and runs the stages of their runs, then others."""
     params["evaluate"] |= {"replicates": 0, "kept": [0.95], "confidences": [0.5]}
     params["report"] |= {"examples": 0}
     (root / "data").symlink_to(ROOT / "data")
@@ -120,7 +122,7 @@ def stages_of(root: Path, digests: Path, params: dict) -> None:
     shutil.copy(digests, root / "artifacts")
     ingested = [f"ingest {name}" for name in params["datasets"]]
     evaluated = [f"{stage} {name}" for name in params["detectors"] for stage in ("infer", *OF_RUN)]
-    run(root, "code_digests", *ingested, "curate", *evaluated, "report")
+    run(root, "code_digests", *ingested, "curate", *evaluated, *last)
 
 
 def lenet(seed: int, classes: int) -> OpenOODLeNet:
@@ -217,7 +219,7 @@ def divisions(tmp_path_factory, digests):
         path.parent.mkdir(parents=True, exist_ok=True)
         classes = read_rules(benchmark(name, params["benchmarks"][name]), ROOT).id_classes
         write_lenet(path, lenet(number, len(classes)), classes)
-    stages_of(root, digests, params)
+    stages_of(root, digests, params, "report")
     return root
 
 
@@ -244,6 +246,14 @@ def test_the_mean_of_the_divisions_is_in_the_file_of_seeds(divisions):
     assert means["unknown"]["msp"]["auroc"]["sd"] == pytest.approx(np.std(values, ddof=1))
 
 
+def test_doctor_opens_the_checkpoints_of_the_divisions_and_finds_nothing_wrong(divisions, monkeypatch):
+    monkeypatch.chdir(divisions)
+    found = examine(Project(divisions / "params.yaml"))
+    assert not [finding.text for finding in found if finding.state == "wrong" and finding.topic != "pipeline"]
+    (checkpoint,) = [finding for finding in found if finding.name == "mnist6-2" and finding.topic == "checkpoints"]
+    assert "6 classes" in checkpoint.text
+
+
 def test_a_classifier_of_all_classes_is_refused(divisions, tmp_path):
     shutil.copytree(divisions / "artifacts/splits", tmp_path / "artifacts/splits")
     shutil.copy(divisions / "artifacts/code.json", tmp_path / "artifacts")
@@ -260,7 +270,7 @@ def test_a_classifier_of_all_classes_is_refused(divisions, tmp_path):
 # --------------------------------------------------------------------------------------------------- anomaly detection
 
 
-def test_scores_made_elsewhere_are_measured_on_a_category(tmp_path, digests):
+def test_scores_made_elsewhere_are_measured_on_a_category(tmp_path, digests, monkeypatch):
     params = read("openood-v1-mvtec", str(tmp_path))
     for section in ("datasets", "benchmarks", "detectors"):
         params[section] = {"bottle": params[section]["bottle"]}
@@ -278,5 +288,8 @@ def test_scores_made_elsewhere_are_measured_on_a_category(tmp_path, digests):
     (tmp_path / "scores/patchcore.csv").write_text("image,score\n" + "\n".join(lines) + "\n")
     stages_of(tmp_path, digests, params)
     found = read_json(tmp_path / "artifacts/metrics/bottle/defect/patchcore.json")
+    monkeypatch.chdir(tmp_path)
+    doctor = examine(Project(tmp_path / "params.yaml"))
+    assert not [finding.text for finding in doctor if finding.state == "wrong" and finding.topic != "pipeline"]
     # Of 2 · 3 pairs of an image without and one with a defect, (0.6, 0.5) is in the wrong order.
     assert found["auroc"] == pytest.approx(5 / 6)
