@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 
+from farther.curation import LabelledImages, Rules
+from farther.curation.splits import without_unknown
 from farther.errors import DataError, ParameterError
 from farther.escaping import markdown
 from farther.images.device import torch_device
@@ -124,21 +127,43 @@ def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
 def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
     """Samples of each subset by its purpose."""
     tables = inside(artifacts / "tables", job.dataset)
-    classes = _classes(job, tables / "categories.json")
+    rules = _divided_rules(job)
+    classes = _classes(job, rules, tables / "categories.json")
     samples = {}
     for subset in SUBSETS:
         folder = inside(tables, getattr(job, subset))
         images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+        left_out = Counter[str]()
+        if rules is not None:
+            known = without_unknown(LabelledImages(images, objects, folder / "objects.parquet"), rules)
+            left_out = Counter(objects.category) - Counter(known.objects.category)
+            images, objects = known.images, known.objects
         try:
             samples[subset] = Samples(images, objects, root, classes)
+            samples[subset].left_out = dict(sorted((Counter(samples[subset].left_out) + left_out).items()))
         except DataError as error:
             raise DataError(error.problem, file=folder, row=error.row, field=error.field) from None
     return samples
 
 
-def _classes(job: Job, path: Path) -> tuple[str, ...]:
-    """Classes of a job: those of its parameters, or all of the dataset."""
+def _divided_rules(job: Job) -> Rules | None:
+    """The rules of a job's division; None without one."""
+    if job.division is None:
+        return None
+    if job.classes is not None:
+        raise ParameterError("parameter 'division': it gives the classes to learn; leave 'classes' out")
+    return Rules(job.division.rules, division=job.division, dataset=job.dataset)
+
+
+def _classes(job: Job, rules: Rules | None, path: Path) -> tuple[str, ...]:
+    """Classes of a job: those of its parameters, the known ones of its division, or all of the dataset."""
     names = read_typed(DatasetCategories, path).categories
+    if rules is not None:
+        absent = [name for name in rules.id_classes if name not in names]
+        if absent:
+            problem = f"{', '.join(map(repr, absent))} of {rules.path} is not a category of {job.dataset!r}"
+            raise ParameterError(f"parameter 'division': {problem}; {path} lists them")
+        return rules.id_classes
     if unknown := [name for name in job.classes or () if name not in names]:
         problem = f"{', '.join(map(repr, unknown))} is not a category of {job.dataset!r}; {path} lists them"
         raise ParameterError(f"parameter 'classes': {problem}")

@@ -191,6 +191,61 @@ def test_openoods_resnet_for_small_images_is_read_by_its_names(tmp_path, images,
     assert regions.latent.shape == (2, 8)
 
 
+def lenet_state():
+    """Weights by the names and in the shapes of OpenOOD's checkpoint of LeNet on MNIST."""
+    shapes = {
+        "block1.0.weight": (6, 3, 5, 5), "block1.0.bias": (6,),
+        "block2.0.weight": (16, 6, 5, 5), "block2.0.bias": (16,),
+        "block3.0.weight": (120, 16, 5, 5), "block3.0.bias": (120,),
+        "classifier1.weight": (84, 120), "classifier1.bias": (84,),
+        "fc.weight": (3, 84), "fc.bias": (3,),
+    }  # fmt: skip
+    generator = torch.Generator().manual_seed(5)
+    return {name: 0.1 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def lenet_features(state, pixels):
+    """OpenOOD's forward pass to the input of the last layer, from the weights alone."""
+    x = nn.functional.conv2d(pixels, state["block1.0.weight"], state["block1.0.bias"], padding=2).relu()
+    x = nn.functional.conv2d(nn.functional.max_pool2d(x, 2), state["block2.0.weight"], state["block2.0.bias"]).relu()
+    x = nn.functional.conv2d(nn.functional.max_pool2d(x, 2), state["block3.0.weight"], state["block3.0.bias"]).relu()
+    return (x.flatten(1) @ state["classifier1.weight"].T + state["classifier1.bias"]).relu()
+
+
+@pytest.mark.parametrize("version", ["later", "first"])
+def test_openoods_lenet_is_read_by_its_names_and_prepares_images_as_openood_does(tmp_path, images, version):
+    state = lenet_state()
+    first = {
+        name.replace("classifier1.", "classifier.0.").replace("fc.", "classifier.2."): t for name, t in state.items()
+    }
+    torch.save(first if version == "first" else state, tmp_path / "mnist_lenet.ckpt")
+    detector = detectors.create(
+        "classifier", weights=tmp_path / "mnist_lenet.ckpt", architecture="LeNet", classes=CLASSES, device="cpu"
+    )
+    regions = detector.detect(images)
+    pixels = preset(images, resize_size=28, crop_size=28, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    features = lenet_features(state, pixels)
+    assert_allclose(regions.features, features, rtol=1e-4, atol=1e-5)
+    assert_allclose(regions.logits, features @ state["fc.weight"].T + state["fc.bias"], rtol=1e-4, atol=1e-4)
+    assert regions.latent.shape == (2, 120)
+
+
+@pytest.mark.parametrize(
+    ("params", "change", "message"),
+    [
+        ({"crop": 32}, {}, "LeNet takes images of 28 pixels, found crop: 32"),
+        ({}, {"block1.0.weight": torch.zeros(6, 1, 5, 5)}, r"another shape: block1\.0\.weight"),
+        ({"classes": ("cat", "dog")}, {}, r"another shape: fc\."),
+    ],
+    ids=["size of images", "grey images", "classes"],
+)
+def test_a_lenet_that_does_not_fit_is_refused(tmp_path, params, change, message):
+    torch.save(lenet_state() | change, tmp_path / "lenet.ckpt")
+    with pytest.raises(DataError, match=message):
+        settings = {"architecture": "LeNet", "classes": CLASSES, "device": "cpu", **params}
+        detectors.create("classifier", weights=tmp_path / "lenet.ckpt", **settings).header()
+
+
 def test_a_file_of_farther_needs_no_parameters(tmp_path, images):
     network, _ = openood_state()
     preprocessing = {"resize": 32, "crop": 32, "mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic"}

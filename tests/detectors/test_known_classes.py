@@ -50,3 +50,13 @@ def test_the_refusal_names_both_lists_and_the_mapping_to_write():
 
 def test_id_classes_that_the_detector_lacks_are_returned():
     assert check_classes(DETECTOR, None, ["airplane", "dog", "tv", "zebra"]) == ["zebra"]
+
+
+def test_a_detector_that_was_taught_an_unknown_class_of_a_division_is_refused():
+    assert check_classes(DETECTOR, None, ["airplane", "tv", "dog"], ["cat"]) == []
+    with pytest.raises(ParameterError) as error:
+        check_classes(DETECTOR, None, ["airplane", "tv"], ["cat", "dog"])
+    assert str(error.value) == (
+        "1 of the detector's 3 classes are unknown by the benchmark's `division`: dog. The known ones: airplane, tv. "
+        "Take a detector that was trained on these, or list its classes as `division: {known: […]}`"
+    )

@@ -251,6 +251,14 @@ dataset("image_folder", {"val/cat/1.png": (7, 5), "val/dog/2.jpg": (9, 9), "val/
 dataset(
     "images", {"a.jpg": (40, 30), "in/b.jpg": (40, 30), "notes.txt": "lynx", "boxes.json": coco()}, boxes="boxes.json"
 )
+dataset("mvtec", {
+    "tile/train/good/0.png": (7, 5), "tile/test/good/0.png": (7, 5), "tile/test/crack/0.png": (7, 5),
+    "tile/ground_truth/crack/0_mask.png": (7, 5),
+}, 0.5, category="tile")  # fmt: skip
+dataset("tiny_imagenet", {
+    "wnids.txt": "n01\nn02\n", "train/n01/images/0.JPEG": jpeg(8, 8), "train/n02/images/0.JPEG": jpeg(8, 8),
+    "val/val_annotations.txt": "0.JPEG\tn02\t0\t0\t5\t5\n", "val/images/0.JPEG": jpeg(8, 8),
+}, 0.5)  # fmt: skip
 dataset("sun397", {"a/abbey/1.png": (7, 5), "b/barn/outdoor/2.jpg": (9, 9)}, 0.3)
 dataset("imglist", {"test.txt": "x/1.png 0\n/x/2.png -1\n", "x/1.png": (7, 5), "x/2.png": (9, 9)}, 0.7)
 dataset("mnist", {

@@ -11,7 +11,7 @@ from farther.report.charts.ranking import ranks
 from farther.report.listing import Listing
 from farther.report.pages import comparisons
 from farther.report.results import Run
-from farther.report.seeds import merged, statistics
+from farther.report.seeds import merged, on_one_benchmark, statistics
 from farther.report.site import Site
 from farther.report.tables import benchmark_tables
 from farther.tables.documents import read_json
@@ -68,6 +68,29 @@ def test_a_name_with_one_run_there_has_its_values_and_intervals(seeds):
     assert (net.name, net.title) == ("net", "net")
     assert set(net.values["run"]) == {"net"}
     assert net.values.filter(method="msp", metric="auroc")["text"].item() == "80.0"
+
+
+def test_runs_on_divisions_of_one_dataset_are_no_row_of_a_benchmarks_tables():
+    division = {"known": 6, "seed": 1}
+    benchmarks = {
+        "a": {"id": "mnist", "division": division},
+        "b": {"id": "mnist", "division": division},
+        "other": {"id": "cifar10", "division": division},
+        "plain": {"id": "mnist"},
+    }
+    runs = {f"{name}-{number}": {"benchmark": name} for name in benchmarks for number in (1, 2)}
+    params = {"benchmarks": benchmarks, "detectors": runs}
+    groups = {"seeds": ["a-1", "a-2"], "divisions": ["a-1", "b-1"]}
+    assert on_one_benchmark(groups, params) == {"seeds": ["a-1", "a-2"]}
+    for wrong in (["a-1", "other-1"], ["a-1", "plain-1"]):
+        with pytest.raises(ParameterError, match=r"report.seeds.x: .* are not divisions of one dataset's classes"):
+            on_one_benchmark({"x": wrong}, params)
+
+
+def test_divisions_are_averaged_in_the_file_of_seeds(seeds):
+    first, second = seeds[0], replace(seeds[1], benchmark="bdd")
+    found = statistics([first, second], {"divisions": ["net-1", "net-2"]})["divisions"]
+    assert found["coco_near"]["msp"]["auroc"]["mean"] == pytest.approx(0.85)
 
 
 def test_a_classifier_has_no_table_of_unknown_objects(seeds, make_run):

@@ -128,3 +128,28 @@ def test_widths_and_blocks_of_unequal_number_are_refused(tmp_path):
     entry = {"dataset": "x", "weights": "x.safetensors", "widths": [8, 8], "blocks": [1]}
     with pytest.raises(ParameterError, match="2 widths, but 1 numbers of blocks"):
         build(ClassifierJob, "training job 'x'", entry)
+
+
+def test_lenet_is_learned_and_written_as_the_adapter_reads_it(tmp_path, samples):
+    job = ClassifierJob(
+        dataset="shapes",
+        weights=tmp_path / "lenet.safetensors",
+        architecture="LeNet",
+        image_size=28,
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
+        recipe=recipe(epochs=40, batch_size=8, learning_rate=0.01, evaluate_epochs=40),
+    )
+    trained = job.learn(task(tmp_path / "work", samples))
+    assert trained.evaluate(samples)["accuracy"] == 1
+    assert trained.kind == "Image classifier, LeNet"
+    detector = Classifier(weights=job.weights, device="cpu")
+    found = detector.detect([samples.pixels(row) for row in range(len(samples))])
+    assert [PLAN.classes[label] for label in found.label] == [PLAN.classes[labels[0]] for labels in samples.labels]
+    assert found.features.shape == (len(samples), 84)
+
+
+def test_lenet_for_images_of_another_size_is_refused(tmp_path):
+    entry = {"dataset": "x", "weights": "x.safetensors", "architecture": "LeNet"}
+    with pytest.raises(ParameterError, match="LeNet takes images of 28 pixels; write image_size: 28"):
+        build(ClassifierJob, "training job 'x'", entry)

@@ -219,7 +219,11 @@ def test_every_entry_is_a_job_and_the_committed_cards_are_its_cards():
     entries = yaml.safe_load((ROOT / "training" / "params.yaml").read_text())["train"]
     detectors_of_the_paper = ("faster_rcnn", "vos", "yolov8", "rtdetr")
     detectors_of_both = {f"{dataset}-{name}" for dataset in ("voc", "bdd") for name in detectors_of_the_paper}
-    assert set(entries) == detectors_of_both | {"drawings-resnet-1", "voc-yolov8-unknown"}
+    assert set(entries) == detectors_of_both | {
+        "drawings-resnet-1",
+        "drawings_open-lenet",
+        "voc-yolov8-unknown",
+    }
     for name, given in entries.items():
         job = make_job(name, given)
         assert job.weights == Path(f"artifacts/train/{name}/{name}.safetensors")

@@ -45,7 +45,7 @@ def negatives(
       farther benchmark negatives voc nouns.txt --wordnet data/wordnet/dict
       farther benchmark negatives voc nouns.txt --count 5000 --leave-out
     """
-    from farther.curation import Rules
+    from farther.curation import read_rules
     from farther.datasets.wordnet import open_hierarchy
     from farther.images.clip import Encoder, EncoderParams
     from farther.registry import build
@@ -59,7 +59,7 @@ def negatives(
     if folder is None:
         raise ParameterError("no WordNet: give --wordnet, its dict folder or a YAML file of kinds")
     made = project.benchmark(benchmark)
-    known = Rules(project.folder / made.rules, made.protocol).id_classes
+    known = read_rules(made, project.folder).id_classes
     categories = _categories(project, benchmark) - set(known)
     encoder = Encoder(build(EncoderParams, f"{params}: embed.encoder", dict(project.encoder or {})))
     mining = MiningParams(count=count, quantile=quantile)

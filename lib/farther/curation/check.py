@@ -12,7 +12,7 @@ from farther.curation.candidates import FROM_POOLS
 from farther.curation.decisions import HEADER, DecisionsFile
 from farther.curation.enrichment import enrichment
 from farther.curation.parameters import Benchmark, IdSplit, benchmark
-from farther.curation.rules import Rules
+from farther.curation.rules import read_rules
 from farther.errors import DataError, Finding, choose, refused
 
 #: The folders of decisions, which `curate` depends on, and of rules, of which `code` takes digests.
@@ -63,7 +63,7 @@ def _check_rules(made: Benchmark) -> None:
     """The rules file, the names in it, and the vocabulary of each split."""
     if not _is_within(made.rules, RULES):
         raise DataError(f"rules files belong in {RULES}, which stage `code` depends on", file=made.rules)
-    rules = Rules(made.rules, made.protocol)
+    rules = read_rules(made)
     _ = rules.similarity  # opens WordNet where the rules use it
     shifted = [split for split in made.shifted.values() if split.classes == "by rules"]
     ruled = [split for split in made.splits.values() if split.assigned == "by rules"]

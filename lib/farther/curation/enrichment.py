@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.candidates import CANDIDATES as COLUMNS
 from farther.curation.decisions import IMAGE, Decisions, DecisionsFile
 from farther.curation.parameters import Benchmark, Distance, OodSplit, RuledImages
-from farther.curation.rules import Rules
+from farther.curation.rules import Rules, read_rules
 from farther.curation.sources import LabelledImages, TablesFolder
 from farther.curation.splits import RuledSource, by_rules, id_split
 from farther.errors import ParameterError
@@ -118,7 +118,7 @@ def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledIma
     splits = {name: split for name, split in benchmark.splits.items() if split.candidates is None}
     whole = replace(benchmark, most={}, splits=splits)
     decisions = _decisions(benchmark)
-    rules = Rules(benchmark.rules, benchmark.protocol)
+    rules = read_rules(benchmark)
     images_by_split = {name: id_split(whole, name, tables, rules) for name in benchmark.subsets}
     for ruled in by_rules(whole, tables, rules).values():
         fates, _ = ruled.decided(decisions)
@@ -157,7 +157,7 @@ def find(
         DataError: a table or a file is damaged.
     """
     distances = _distances(params, benchmark)
-    rules = Rules(benchmark.rules, benchmark.protocol)
+    rules = read_rules(benchmark)
     pools = _as_splits(params, benchmark, distances[0])
     wanted = _wanted(params, distances, pools, tables, rules)
     decisions = _decisions(benchmark)

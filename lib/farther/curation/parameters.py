@@ -12,10 +12,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PositiveInt, Tag
 from pydantic.dataclasses import dataclass
 
+from farther.curation.division import Division
 from farther.errors import ParameterError
 from farther.registry import STRICT, build
 
 Distance = Literal["near", "far", "farther"]
+
+#: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition, anomaly detection.
+Task = Literal["ood", "osr", "ad"]
 
 #: Name of the split of pseudo-OOD images.
 PSEUDO_OOD = "pseudo_ood"
@@ -225,6 +229,11 @@ class Benchmark:
             found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
         decisions: The file of reviewers' decisions, see `farther.curation.decisions`; they override the rules.
         title: Its name in reports.
+        division: Divides the ID dataset's classes into known and unknown ones: only the known ones are ID classes. Of
+            the ID splits, images that show an unknown class are left out. In an OOD split of the ID dataset, images
+            that show a known class are removed, and unknown classes are near.
+        kind: The task: `ood`; `osr`, open-set recognition; `ad`, anomaly detection. By default `osr` with a division
+            and `ood` without; see `task`.
     """
 
     id: str
@@ -241,6 +250,15 @@ class Benchmark:
     empty: Literal["keep", "remove"] = "remove"
     decisions: Path | None = None
     title: str | None = None
+    division: Division | None = None
+    kind: Task | None = None
+
+    @property
+    def task(self) -> Task:
+        """What the benchmark tests; see `kind`."""
+        if self.kind is not None:
+            return self.kind
+        return "ood" if self.division is None else "osr"
 
     @property
     def id_sources(self) -> dict[str, tuple[str, str]]:
@@ -351,8 +369,21 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
     return used
 
 
+def benchmark_kind(params: Mapping[str, Any]) -> Task:
+    """What a benchmark tests; see `Benchmark.task`.
+
+    Args:
+        params: Its entry in the section `benchmarks` of params.yaml, which is not checked here.
+    """
+    kind: Task | None = params.get("kind")
+    if kind is not None:
+        return kind
+    return "osr" if params.get("division") else "ood"
+
+
 def _problems(checked: Benchmark) -> Iterator[str]:
     """What does not fit together in a benchmark."""
+    yield from _division_problems(checked)
     kinds: dict[str, Collection[str]]
     kinds = {
         "an ID split": checked.subsets,
@@ -389,3 +420,24 @@ def _problems(checked: Benchmark) -> Iterator[str]:
             other = taken.setdefault((*made.origin, distance), name)
             if other != name:
                 yield f"splits {other!r} and {name!r} both take {distance} images of {' '.join(made.origin)}"
+
+
+def _division_problems(checked: Benchmark) -> Iterator[str]:
+    """What does not fit a benchmark's division of classes."""
+    if checked.division is None:
+        return
+    of_dataset = {name: split for name, split in checked.splits.items() if split.dataset == checked.id}
+    if not of_dataset:
+        example = f"unknown: {{dataset: {checked.id}, subset: test, distance: near}}"
+        yield (
+            f"division: no OOD split is made of {checked.id!r}, so its unknown classes are never tested. "
+            f"Add to `splits`: {example}"
+        )
+    for name, split in of_dataset.items():
+        if split.assigned == "as published":
+            yield f"split {name!r}: the division decides on images of {checked.id!r}; leave `assigned` out"
+        if split.distance == "far":
+            yield f"split {name!r}: unknown classes of a division are near; write `distance: near`"
+    for name, subset in checked.subsets.items():
+        if isinstance(subset, IdSplit) and subset.others == "keep":
+            yield f"subset {name!r}: its images may show unknown classes of the division; write `others: remove`"

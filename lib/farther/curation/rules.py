@@ -13,6 +13,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.curation.class_similarity import FARTHEST, ROUNDING, ClassesBy, ClassSimilarity
+from farther.curation.division import Division
+from farther.curation.parameters import Benchmark
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError, shorten
@@ -106,27 +108,35 @@ class Rules:
             groups of ID classes that are easily confused, for the diagnosis of errors; a class may be in several, or in
             none.
         protocol: Name of one of the file's protocols.
+        division: Divides the file's ID classes: the known ones are the ID classes. Rules on an unknown class, and on
+            categories that overlap with one or are near to one, do not count.
+        dataset: The ID dataset, whose unknown classes are near (see `VARIOUS`); used with a division only.
 
     Attributes:
         id_classes: Names of the ID classes, in the file's order.
+        unknown_classes: The file's ID classes that the division takes for unknown; none without a division.
         similar: Groups of ID classes that are easily confused.
 
     Raises:
         DataError: the file is absent or is not YAML of this form; names file and field.
-        ParameterError: the file has no such protocol.
+        ParameterError: the file has no such protocol; the division does not fit its ID classes.
     """
 
-    def __init__(self, path: str | Path, protocol: str = "paper"):
+    def __init__(self, path: str | Path, protocol: str = "paper", division: Division | None = None, dataset: str = ""):
         self.path = Path(path)
         written = _read(self.path)
         id_classes, self._names = written.id_classes, None
         if isinstance(written, _NamedRulesFile):
             self._names = ClassNames(self.path.parent / written.names)
             id_classes = _named(written.id_classes, self._names, written.vocabulary)
-        self.id_classes = tuple(id_classes)
-        self.similar = written.similar
-        if unknown := sorted({name for group in self.similar for name in group} - set(id_classes)):
+        self._all_classes = tuple(id_classes)
+        self.id_classes = self._all_classes
+        if division is not None:
+            self.id_classes = self._known_classes(division)
+        self.unknown_classes = tuple(name for name in self._all_classes if name not in self.id_classes)
+        if unknown := sorted({name for group in written.similar for name in group} - set(id_classes)):
             raise DataError(f"{unknown[0]!r} is not among id_classes", file=self.path, field="similar")
+        self.similar = self._similar_groups(written.similar)
         lists = _chain(written.protocols, protocol, self.path)
         self.protocol = protocol
         self.every_class_listed = any(part.every_class_listed for part in lists)
@@ -135,12 +145,42 @@ class Rules:
         self._far: dict[str, set[str]] = {}
         for id_class, names in id_classes.items():
             self._add("ID class", id_class, names)
+        if division is not None:
+            self._add_divided(dataset, id_classes)
         for part in lists:
             self._add_listing("overlap", part.overlap)
             self._add_listing("near", part.near)
             for vocabulary, categories in part.far.items():
                 self._rules.setdefault(vocabulary, [])
                 self._far.setdefault(vocabulary, set()).update(category.casefold() for category in categories)
+
+    def _known_classes(self, division: Division) -> tuple[str, ...]:
+        """The known classes of a division; ParameterError, with the rules file, where it does not fit them."""
+        try:
+            return division.known_classes(self._all_classes)
+        except ParameterError as error:
+            raise ParameterError(f"{self.path}: {error}") from None
+
+    def _similar_groups(self, groups: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Groups of similar classes, of ID classes only; a group of one class is none."""
+        found = []
+        for group in groups:
+            known = [name for name in group if name in self.id_classes]
+            if len(known) > 1 or len(known) == len(group):
+                found.append(known)
+        return found
+
+    def _add_divided(self, dataset: str, id_classes: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
+        """Rules on the classes of the ID dataset: known ones are ID classes, unknown ones are near."""
+        for name in self._all_classes:
+            called = tuple(id_classes[name].get(dataset, ())) or (name,)
+            if name not in self.id_classes:
+                rules = [Rule("near", category, VARIOUS) for category in called]
+            elif dataset in id_classes[name]:
+                rules = []
+            else:
+                rules = [Rule("ID class", category, name) for category in called]
+            self._rules.setdefault(dataset, []).extend(rules)
 
     @property
     def vocabularies(self) -> tuple[str, ...]:
@@ -287,7 +327,7 @@ class Rules:
         for vocabulary, by_class in listing.items():
             self._rules.setdefault(vocabulary, [])  # a vocabulary may have no category that a rule is about
             for id_class, names in by_class.items():
-                if id_class not in (*self.id_classes, VARIOUS):
+                if id_class not in (*self._all_classes, VARIOUS):
                     field = f"{kind}.{vocabulary}"
                     raise DataError(f"{id_class!r} is not among id_classes", file=self.path, field=field)
                 self._add(kind, id_class, {vocabulary: names})
@@ -295,7 +335,22 @@ class Rules:
     def _add(self, kind: Kind, id_class: str, names: Mapping[str, Iterable[str]]) -> None:
         for vocabulary, categories in names.items():
             rules = self._rules.setdefault(vocabulary, [])
+            if id_class in self.unknown_classes:
+                continue
             rules.extend(Rule(kind, category, id_class) for category in categories)
+
+
+def read_rules(benchmark: Benchmark, root: str | Path = ".") -> Rules:
+    """The rules of a benchmark, with its division of classes.
+
+    Args:
+        benchmark: The benchmark.
+        root: The project's folder, which the path of the rules file is relative to.
+
+    Raises:
+        DataError, ParameterError: see `Rules`.
+    """
+    return Rules(Path(root) / benchmark.rules, benchmark.protocol, benchmark.division, benchmark.id)
 
 
 def plain_name(name: str) -> str:

@@ -18,7 +18,7 @@ from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide, without_undrawn
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, IdSplit, OodSplit, PartOfSubset, PseudoOod, ShiftedSplit
-from farther.curation.rules import Rule, Rules
+from farther.curation.rules import Rule, Rules, read_rules
 from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import LISTED, DataError, ParameterError
@@ -45,6 +45,8 @@ class Curation:
         warnings: Messages about rules without effect and images whose reviewers have no majority.
         similar: Groups of ID classes that are easily confused.
         seen: OOD categories that ID training images show.
+        unknown_classes: Classes of the ID dataset that a division takes for unknown.
+        left_out: Images of the ID dataset that a division leaves out, by split.
     """
 
     splits: Mapping[str, LabelledImages]
@@ -56,6 +58,8 @@ class Curation:
     warnings: list[str] = field(default_factory=list)
     similar: list[list[str]] = field(default_factory=list)
     seen: list[SeenUnknown] = field(default_factory=list)
+    unknown_classes: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, folder: str | Path) -> None:
         """Writes `<split>/images.parquet`, `<split>/objects.parquet`, and one file of each of the other tables.
@@ -74,16 +78,20 @@ class Curation:
             if self.pairs is not None:
                 self.pairs.write(aside / "similarities.parquet")
             write_json(aside / "id_classes.json", self.id_classes)
+            if self.unknown_classes:
+                write_json(aside / "unknown_classes.json", self.unknown_classes)
             write_json(aside / "seen_unknowns.json", self.seen)
             write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
 
     def counts(self) -> dict[str, int]:
-        """Counts in one flat mapping: images and objects per split, images per dataset and rule, seen unknown
-        categories, warnings."""
+        """Counts in one flat mapping: images and objects per split, images that a division leaves out per ID split,
+        images per dataset and rule, seen unknown categories, warnings."""
         counts: dict[str, int] = {}
         for name, split in self.splits.items():
             counts[f"{name}.images"] = len(split.images)
             counts[f"{name}.objects"] = len(split.objects)
+        for name, count in self.left_out.items():
+            counts[f"{name}.images_of_unknown_classes"] = count
         counts["removed.images"] = int((self.fates.fate == "removed").sum())
         rules = self.fates.frame.group_by(pl.format("{}: {}", "dataset", "rule").alias("name")).len().sort("name")
         return {**counts, **dict(rules.iter_rows()), "seen_unknowns": len(self.seen), "warnings": len(self.warnings)}
@@ -131,10 +139,14 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
         DataError: a table, the rules file or the decisions file is damaged, or a decision is on what does not exist.
     """
-    rules = Rules(benchmark.rules, benchmark.protocol)
+    rules = read_rules(benchmark)
     splits = {name: id_split(benchmark, name, tables, rules) for name in benchmark.subsets}
     for name, derived in benchmark.derived_splits.items():
         splits[name] = _derived(derived, tables, rules).at_most(derived.most)
+    left_out: dict[str, int] = {}
+    if rules.unknown_classes:
+        for name in benchmark.subsets:
+            left_out[name] = _left_out(benchmark, name, tables, rules)
     warnings = _absent_id_classes(rules, benchmark, tables)
     for name, (dataset, subset) in benchmark.id_sources.items():  # nothing could be fitted on an empty one
         if not len(splits[name].images):
@@ -173,12 +185,24 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         tested = {name: splits[name] for name in benchmark.splits}
         of_dataset = tables.source(*benchmark.id_sources[TRAINING])
         seen = seen_unknowns(of_dataset, splits[TRAINING], tested, rules.id_classes)
-    return Curation(splits, joined, rules.id_classes, classes, pairs, of_images, unique, rules.similar, seen)
+    return Curation(
+        splits,
+        joined,
+        rules.id_classes,
+        classes,
+        pairs,
+        of_images,
+        unique,
+        rules.similar,
+        seen,
+        rules.unknown_classes,
+        left_out,
+    )
 
 
 def _derived(split: ShiftedSplit | PseudoOod, tables: TablesFolder, rules: Rules) -> LabelledImages:
     """Images and objects of a shifted split, or of pseudo-OOD images."""
-    source = tables.source(*split.origin)
+    source = without_unknown(tables.source(*split.origin), rules)
     if isinstance(split, PseudoOod) or split.classes == "as labelled":
         return source
     deciding = rules.by_category(split.names, tables.categories(split.dataset))
@@ -221,18 +245,42 @@ def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules
         DataError: a table is damaged.
     """
     split, source = benchmark.subsets[name], tables.source(*benchmark.id_sources[name])
-    if isinstance(split, PartOfSubset):
-        place = _places(source.images, split.together)
-        begin, end = benchmark.shares(name)
-        source = source.select((place >= begin) & (place < end))
-    elif isinstance(split, IdSplit):
+    if isinstance(split, IdSplit):
         deciding = rules.by_category(split.names, tables.categories(split.dataset))
         source = of_id_classes(source, deciding, split.empty, others=split.others)
+    else:
+        source = without_unknown(_part(benchmark, name, source), rules)
     chosen = source.at_most(benchmark.most.get(name))
     if count := int(chosen.objects.is_unlabelled.sum()):
         where = " ".join(benchmark.id_sources[name])
         raise DataError(f"ID split {name!r}: {count} images of {where} have no boxes, which the ID classes need")
     return chosen
+
+
+def without_unknown(source: LabelledImages, rules: Rules) -> LabelledImages:
+    """The images of the ID dataset that show no class which a division takes for unknown."""
+    if not rules.unknown_classes:
+        return source
+    is_unknown = source.objects.frame["category"].is_in(list(rules.unknown_classes)).to_numpy()
+    return source.select(~source.shows(is_unknown))
+
+
+def _part(benchmark: Benchmark, name: str, source: LabelledImages) -> LabelledImages:
+    """The part of a subset that an ID split is; the whole subset where it is none."""
+    split = benchmark.subsets[name]
+    if not isinstance(split, PartOfSubset):
+        return source
+    place = _places(source.images, split.together)
+    begin, end = benchmark.shares(name)
+    return source.select((place >= begin) & (place < end))
+
+
+def _left_out(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules) -> int:
+    """Number of images that a division leaves out of an ID split; 0 for a split of another dataset."""
+    if isinstance(benchmark.subsets[name], IdSplit):
+        return 0
+    source = _part(benchmark, name, tables.source(*benchmark.id_sources[name]))
+    return len(source.images) - len(without_unknown(source, rules).images)
 
 
 def _places(images: Images, together: str | None) -> np.ndarray:

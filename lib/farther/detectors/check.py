@@ -69,6 +69,7 @@ def check_run(
     id_classes: Sequence[str],
     images: tuple[Mapping[str, Images], Scopes] | None = None,
     encoder: Mapping[str, Any] | None = None,
+    unknown_classes: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """One finding on a checkpoint or on imported detections, which are opened, and one on each pass of the run.
 
@@ -79,11 +80,12 @@ def check_run(
         images: Images of the splits, and the splits and datasets that there are: imported detections are read and
             compared with them.
         encoder: See `read_passes`.
+        unknown_classes: See `check_classes`.
     """
     weights, detector = entry["weights"], detectors.of_entry(entry)
     try:
         header = detector.header()
-        absent = check_classes(header, entry.get("classes"), id_classes)
+        absent = check_classes(header, entry.get("classes"), id_classes, unknown_classes)
         layer = "" if header.weight is None else f", last layer {header.weight.shape[0]}×{header.weight.shape[1]}"
         text = f"{weights}: {len(header.known_classes)} classes{layer}"
         text += f"; it does not have the ID classes {', '.join(absent)}" if absent else ""

@@ -1,4 +1,4 @@
-"""torchvision's image classifiers, and OpenOOD's ResNets for small images."""
+"""torchvision's image classifiers, and OpenOOD's ResNets and LeNet for small images."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ FORMAT = "farther.classifier"
 #: OpenOOD's ResNets with a 3×3 stem, and the side of their images; None where the checkpoint or the parameters give it.
 STEM_3X3: dict[str, int | None] = {"ResNet18_32x32": 32, "ResNet18_64x64": 64, "openood_resnet": None}
 
+#: OpenOOD's network for MNIST, and the side of its images.
+LENET, LENET_SIDE = "LeNet", 28
+
+#: Mean, and standard deviation, of each channel of LeNet's images: OpenOOD has no others for MNIST.
+LENET_NORMALISATION = (0.5, 0.5, 0.5)
+
 #: OpenOOD's name of a network that torchvision has.
 SAME_AS = {"ResNet18_224x224": "resnet18"}
 
@@ -51,6 +57,7 @@ REFUSED = ("googlenet", "inception_v3")
 #: Module three quarters through a network of each family: the default of `latent`.
 LATENTS = {
     r"(wide_)?resne.*|openood_resnet|ResNet18.*": "layer3",
+    LENET: "block3",
     r"regnet.*": "trunk_output.block3",
     r"densenet.*": "features.denseblock3",
     r"(convnext|swin|efficientnet).*": "features.5",
@@ -146,8 +153,9 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
             safetensors file.
         latent: See `ImageClassifier`.
         architecture: Name of torchvision's function ("resnet50", "vit_b_16", "convnext_tiny", …); or "ResNet18_32x32",
-            "ResNet18_64x64" or "ResNet18_224x224" of OpenOOD; or "openood_resnet": their basic blocks behind a 3×3
-            stem, of any width and depth, which are read from the weights. None takes the file's metadata.
+            "ResNet18_64x64", "ResNet18_224x224" or "LeNet" of OpenOOD; or "openood_resnet": the basic blocks of its
+            ResNets behind a 3×3 stem, of any width and depth, which are read from the weights. None takes the file's
+            metadata.
         classes: Class names, in the order of the logits. None takes the file's metadata, else the preset's (ImageNet).
         preset: Name of torchvision's weights whose preprocessing applies; None is "DEFAULT".
         similarity: Of the numerator of a network that G-ODIN trained: "inner", "euclidean" or "cosine" (OpenOOD's
@@ -249,6 +257,34 @@ class OpenOODResNet(nn.Module):
         return self.fc(maps.mean((2, 3)))
 
 
+class OpenOODLeNet(nn.Module):
+    """LeNet as OpenOOD builds it for MNIST: images of 28 × 28 pixels, 84 features behind a ReLU.
+
+    Args:
+        classes: Number of logits.
+        channels: Channels of an image; OpenOOD repeats grey ones three times.
+
+    References:
+        LeCun et al., "Gradient-based learning applied to document recognition", 1998, doi:10.1109/5.726791.
+    """
+
+    def __init__(self, classes: int, channels: int = 3):
+        super().__init__()
+        self.block1 = nn.Sequential(nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
+        self.block2 = nn.Sequential(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2))
+        self.block3 = nn.Sequential(nn.Conv2d(16, 120, 5), nn.ReLU())
+        self.width = 84
+        self.classifier1 = nn.Linear(120, self.width)
+        self.relu = nn.ReLU()
+        self.fc = nn.Linear(self.width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, K) of images (B, channels, 28, 28)."""
+        maps = self.block3(self.block2(self.block1(images)))
+        features = self.relu(self.classifier1(maps.flatten(1)))
+        return self.fc(features)
+
+
 def save_checkpoint(
     path: str | Path,
     state: Mapping[str, Tensor],
@@ -289,13 +325,17 @@ def describe(architecture: str, preset: str | None = None) -> dict[str, Any]:
     Raises:
         ParameterError: the architecture or the preset is unknown.
     """
+    if architecture == LENET:
+        normalisation = {"mean": LENET_NORMALISATION, "std": LENET_NORMALISATION}
+        sizes = {"resize": LENET_SIDE, "crop": LENET_SIDE}
+        return {"preprocessing": {**sizes, **normalisation, "interpolation": "bilinear"}}
     if architecture in STEM_3X3:
         side = STEM_3X3[architecture]
         sizes = {} if side is None else {"resize": side, "crop": side}
         return {"preprocessing": {**sizes, "interpolation": "bilinear"}}
     known = [name for name in models.list_models(module=models) if name not in REFUSED]
     name = SAME_AS.get(architecture, architecture)
-    choose("architecture", name, [*known, *STEM_3X3, *SAME_AS])
+    choose("architecture", name, [*known, LENET, *STEM_3X3, *SAME_AS])
     presets = models.get_model_weights(name)
     choose(f"preset of {name}", preset or "DEFAULT", ["DEFAULT", *presets.__members__])
     weights = presets[preset or "DEFAULT"]
@@ -333,8 +373,11 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
     """
     weights = _renamed(read_weights(path))
     count, name = len(blueprint.classes), SAME_AS.get(blueprint.architecture, blueprint.architecture)
-    if name in STEM_3X3:
-        network: nn.Module = _openood_resnet(path, weights, count)
+    if name == LENET:
+        weights = {_lenet_name(weight): tensor for weight, tensor in weights.items()}
+        network: nn.Module = _lenet(path, blueprint)
+    elif name in STEM_3X3:
+        network = _openood_resnet(path, weights, count)
     else:
         side = blueprint.preprocessing["crop"]
         network = models.get_model(name, num_classes=count, **({"image_size": side} if name.startswith("vit") else {}))
@@ -343,6 +386,22 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
         network.add_module(ENERGY_HEAD, EnergyHead(count))
     fill(network, path, weights, f"{blueprint.architecture} with {count} classes")
     return network.eval()
+
+
+def _lenet(path: Path, blueprint: ClassifierBlueprint) -> OpenOODLeNet:
+    """LeNet; its images have one size, since its last convolution has the size of what it sees."""
+    if blueprint.preprocessing["crop"] != LENET_SIDE:
+        problem = f"{LENET} takes images of {LENET_SIDE} pixels, found crop: {blueprint.preprocessing['crop']}"
+        raise DataError(problem, file=path, field="crop")
+    return OpenOODLeNet(len(blueprint.classes))
+
+
+def _lenet_name(weight: str) -> str:
+    """Name of a weight of LeNet: OpenOOD's first version kept both linear layers in one module."""
+    for earlier, later in (("classifier.0.", "classifier1."), ("classifier.2.", "fc.")):
+        if weight.startswith(earlier):
+            return later + weight.removeprefix(earlier)
+    return weight
 
 
 def _openood_resnet(path: Path, weights: Mapping[str, Tensor], classes: int) -> OpenOODResNet:

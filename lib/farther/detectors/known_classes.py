@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from farther.errors import LISTED, ParameterError
 from farther.tables import Header
@@ -36,13 +36,16 @@ def renamed(header: Header, names: Names | None) -> Header:
     return dataclasses.replace(header, classes=classes, unknown_columns=(*header.unknown_columns, *unknown))
 
 
-def check_classes(header: Header, names: Names | None, id_classes: Sequence[str]) -> list[str]:
+def check_classes(
+    header: Header, names: Names | None, id_classes: Sequence[str], unknown_classes: Collection[str] = ()
+) -> list[str]:
     """Refuses a detector that was taught classes which its benchmark takes for unknown.
 
     Args:
         header: The detector's.
         names: See `renamed`.
         id_classes: The ID classes of the benchmark.
+        unknown_classes: Classes of the ID dataset that the benchmark's division takes for unknown.
 
     Returns:
         The ID classes that the detector does not have; it finds none of their objects.
@@ -51,6 +54,13 @@ def check_classes(header: Header, names: Names | None, id_classes: Sequence[str]
         ParameterError: a class of the detector is not an ID class; lists both, and what to write.
     """
     known = renamed(header, names).known_classes
+    taught = [name for name in known if name in unknown_classes]
+    if taught:
+        raise ParameterError(
+            f"{len(taught)} of the detector's {len(known)} classes are unknown by the benchmark's `division`: "
+            f"{_listed(taught)}. The known ones: {_listed(id_classes)}. Take a detector that was trained on these, or "
+            "list its classes as `division: {known: […]}`"
+        )
     extra = [name for name in known if name not in id_classes]
     absent = [name for name in id_classes if name not in known]
     if not extra:

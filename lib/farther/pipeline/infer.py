@@ -45,7 +45,9 @@ def main(run: str) -> None:
     names, sources = entry["classes"], read_sources(run, entry["proposals"])
     proposals = ARTIFACTS / "proposals" / run, selections(run, sources, detector)
     boxes = {name: source for name, source in sources.items() if isinstance(source, ImportedBoxes)}
-    if absent := check_classes(detector.header(), names, read_typed(list[str], splits / "id_classes.json")):
+    id_classes = read_typed(list[str], splits / "id_classes.json")
+    absent = check_classes(detector.header(), names, id_classes, _unknown_classes(splits))
+    if absent:
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):
         import_splits(
@@ -80,6 +82,14 @@ def main(run: str) -> None:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
     infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
+
+
+def _unknown_classes(splits: Path) -> list[str]:
+    """Classes of the ID dataset that a benchmark's division takes for unknown; none without a division."""
+    file = splits / "unknown_classes.json"
+    if not is_file(file):
+        return []
+    return read_typed(list[str], file)
 
 
 def left_out_images(splits: Path) -> list[BenchmarkImage]:

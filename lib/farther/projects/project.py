@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from farther.curation import Rules
+from farther.curation import benchmark as read_benchmark
+from farther.curation import read_rules
 from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import check_classes
 from farther.errors import DataError, ParameterError, choose, shorten
@@ -145,7 +146,8 @@ def add(
     benchmark = choose("benchmark", benchmark or next(iter(benchmarks)), benchmarks)
     made = benchmarks[benchmark]
     rules_file, protocol = str(made["rules"]), str(made.get("protocol", "paper"))
-    rules, id_classes = read_text(folder / rules_file), Rules(folder / rules_file, protocol).id_classes
+    rules = read_text(folder / rules_file)
+    id_classes = read_rules(read_benchmark(benchmark, made), folder).id_classes
     of_id = params["datasets"][made["id"]]
     known = ProjectDataset(made["id"], describe({**of_id, "root": str(folder / of_id["root"])}))
     noted: list[Assumption] = []

@@ -13,7 +13,7 @@ import numpy as np
 
 from farther.curation.fates import Fates
 from farther.curation.parameters import Benchmark
-from farther.curation.rules import Rules
+from farther.curation.rules import read_rules
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.datasets import Reader, create, image_roots
 from farther.datasets.base import Credit
@@ -162,7 +162,7 @@ def collect(
     return Publication(
         name=name,
         benchmark=benchmark,
-        id_classes=tuple(Rules(benchmark.rules, benchmark.protocol).id_classes),
+        id_classes=tuple(read_rules(benchmark).id_classes),
         splits=tuple(
             _split(split, origin, inside(folder, split), tables, roots[origin[0]], readers[origin[0]])
             for split, origin in chosen.items()

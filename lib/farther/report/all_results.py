@@ -16,6 +16,7 @@ from farther.report import power
 from farther.report.distances import Distances
 from farther.report.documented import MethodText
 from farther.report.results import VALUES, Run, title_of
+from farther.report.seeds import on_one_benchmark
 from farther.report.settings import ReportSettings
 
 
@@ -76,6 +77,11 @@ class AllResults:
         """Runs with values of methods, by their benchmark."""
         found = {name: [run for run in self.evaluated if run.benchmark == name] for name in self.params["benchmarks"]}
         return {name: runs for name, runs in found.items() if runs}
+
+    @cached_property
+    def seeds(self) -> dict[str, list[str]]:
+        """Name → runs of one benchmark that are one row of its tables; errors as for `on_one_benchmark`."""
+        return on_one_benchmark(self.settings.seeds, self.params)
 
     def shown_method(self, run: Run) -> str:
         """The method whose outcomes are shown for an evaluated run."""

@@ -48,6 +48,35 @@ def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: C
     return together
 
 
+def on_one_benchmark(seeds: Mapping[str, Sequence[str]], params: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of `seeds` whose runs are on one benchmark; the others are on divisions of one dataset's classes.
+
+    Runs on divisions have no benchmark in common whose table could have their mean; `statistics` has it.
+
+    Args:
+        seeds: Name → runs; see `ReportSettings`.
+        params: All of params.yaml.
+
+    Raises:
+        ParameterError: the runs of one name are on different benchmarks that are not divisions of one dataset.
+    """
+    found = {}
+    for title, names in seeds.items():
+        benchmarks = {params["detectors"][name]["benchmark"] for name in names}
+        if len(benchmarks) < 2:
+            found[title] = list(names)
+            continue
+        entries = [params["benchmarks"][name] for name in benchmarks]
+        are_divided = all(entry.get("division") for entry in entries)
+        datasets = {entry["id"] for entry in entries}
+        if not are_divided or len(datasets) > 1:
+            raise ParameterError(
+                f"report.seeds.{title}: {', '.join(names)} are on different benchmarks, which are not divisions of one "
+                "dataset's classes"
+            )
+    return found
+
+
 def statistics(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Mean and sample standard deviation over seeds, as `artifacts/seeds.json` holds them.
 

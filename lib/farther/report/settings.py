@@ -49,9 +49,9 @@ class ReportSettings:
         categories: Categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
         published: Run, or name of `seeds` → the published detector that it is compared with.
-        seeds: Name → runs that differ in their training seed only, or in the division of the classes of one dataset
-            (open-set recognition): one row, mean ± standard deviation, in the tables of
-            their benchmark and in `artifacts/seeds.json`.
+        seeds: Name → runs that differ in their training seed only: one row, mean ± standard deviation, in the tables of
+            their benchmark and in `artifacts/seeds.json`. Or runs on several divisions of one dataset's classes
+            (open-set recognition), whose mean is on the page Published and in the latter.
     """
 
     title: str = "What detectors do with objects they were never taught"

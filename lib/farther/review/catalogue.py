@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
-from farther.curation import Benchmark, Fates, ImageKey, Rules, TablesFolder, by_rules
+from farther.curation import Benchmark, Fates, ImageKey, TablesFolder, by_rules, read_rules
 from farther.curation.decisions import IMAGE
 from farther.datasets import image_roots
 from farther.errors import ParameterError
@@ -62,7 +62,7 @@ class Catalogue:
     ):
         self.name, self.benchmark, self.run = name, benchmark, None if watcher is None else watcher.run
         artifacts = Path(root) / "artifacts"
-        rules = Rules(benchmark.rules, benchmark.protocol)
+        rules = read_rules(benchmark)
         self.id_classes = rules.id_classes
         sources = list(by_rules(benchmark, TablesFolder(artifacts / "tables"), rules).values())
         if not sources:

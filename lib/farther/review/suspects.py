@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.curation import Benchmark, Fates, Rules
+from farther.curation import Benchmark, Fates, read_rules
 from farther.curation.decisions import IMAGE
 from farther.curation.fates import NO_OBJECT
 from farther.datasets import image_roots
@@ -59,7 +59,7 @@ class Suspects(Catalogue):
         found = read_recovered(files)
         if entry["benchmark"] != self.name or not sources or found is None:
             raise ParameterError(f"run {run!r} has no proposals on benchmark {self.name!r}, or they are not evaluated")
-        self.id_classes = Rules(self.benchmark.rules, self.benchmark.protocol).id_classes
+        self.id_classes = read_rules(self.benchmark).id_classes
         self.roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
         parts = [(split, Images.read(files.images(split)), Objects.read(files.objects(split))) for split in splits]
         self.images = Images.concatenate([images for _, images, _ in parts])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farther.curation import Benchmark, Rules, benchmark
+from farther.curation import Benchmark, benchmark, read_rules
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.tables import RegionsFolder
@@ -68,7 +68,7 @@ def watcher_for(
 
 def _id_classes(classes: Sequence[str], dataset: str, reviewed: Benchmark, file: Path) -> dict[str, str]:
     """Class of a detector of `dataset` → ID class of the benchmark."""
-    ids = set(Rules(reviewed.rules, reviewed.protocol).id_classes)
+    ids = set(read_rules(reviewed).id_classes)
     names = None
     if dataset != reviewed.id and is_present(file):
         names = ClassNames(file)

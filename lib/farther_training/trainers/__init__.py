@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
+from farther.curation import Division
 from farther.registry import STRICT, Registry
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ def _are_distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if classes is not None and (not classes or len(set(classes)) < len(classes)):
         raise ValueError("expected one class or more, each once")
     return classes
+
+
+@dataclass(config=STRICT, kw_only=True)
+class TrainingDivision(Division):
+    """The division of a benchmark: the detector learns its known classes, from images that show no unknown one.
+
+    Args:
+        rules: The benchmark's rules file.
+        known, seed: As in the benchmark; see `farther.curation.Division`.
+    """
+
+    rules: Path
 
 
 @plain_dataclass(frozen=True)
@@ -106,6 +119,7 @@ class Job(ABC):
         root: Folder of the images; that of the dataset's entry in params.yaml when None.
         weights: The safetensors file to write; its card is written beside it as `.json` and `.md`.
         classes: Classes to learn; all categories of the dataset when None.
+        division: Gives the classes to learn instead; images that show an unknown class are left out.
         train, val, test: Subsets of the dataset for training, monitoring and reporting.
         initial_weights: Weights to start from.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
@@ -118,6 +132,7 @@ class Job(ABC):
     weights: Annotated[Path, AfterValidator(_is_safetensors)]
     root: Path | None = None
     classes: Annotated[tuple[str, ...] | None, AfterValidator(_are_distinct)] = None
+    division: TrainingDivision | None = None
     train: str = "train"
     val: str = "val"
     test: str = "test"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from dataclasses import dataclass as plain_dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from farther.detectors.classifier import (
+    LENET,
+    LENET_SIDE,
     ClassifierBlueprint,
+    OpenOODLeNet,
     OpenOODResNet,
     load_network,
     resize_and_crop,
@@ -57,16 +60,21 @@ TITLES = {
     "virtual_outliers": "virtual outliers (VOS)",
 }
 
+#: Those of them that give the network a head of their own.
+HEADS = ("confidence_branch", "g_odin", "virtual_outliers")
+
 Channels = tuple[float, float, float]
+Network = OpenOODResNet | OpenOODLeNet
 Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
 @register("classifier")
 @dataclass(config=STRICT, kw_only=True)
 class ClassifierJob(Job):
-    """Trains an image classifier: a ResNet of basic blocks with a 3×3 stem, in OpenOOD's layout (`openood_resnet`).
+    """Trains an image classifier in OpenOOD's layout: a ResNet of basic blocks with a 3×3 stem, or LeNet.
 
     Args:
+        architecture: `openood_resnet`; or `LeNet`, for images of 28 pixels, without widths and blocks.
         image_size: Pixels of the shorter side of images, which are then cropped to a square.
         widths: Channels of each stage; each but the first halves the resolution. The default is `ResNet18_32x32`.
         blocks: Blocks of each stage.
@@ -75,6 +83,7 @@ class ClassifierJob(Job):
         recipe: Hyperparameters.
     """
 
+    architecture: Literal["openood_resnet", "LeNet"] = "openood_resnet"
     image_size: Count = 32
     widths: Counts = (64, 128, 256, 512)
     blocks: Counts = (2, 2, 2, 2)
@@ -85,13 +94,18 @@ class ClassifierJob(Job):
     def __post_init__(self) -> None:
         if len(self.widths) != len(self.blocks):
             raise ValueError(f"{len(self.widths)} widths, but {len(self.blocks)} numbers of blocks")
+        if self.architecture == LENET and self.image_size != LENET_SIDE:
+            raise ValueError(f"{LENET} takes images of {LENET_SIDE} pixels; write image_size: {LENET_SIDE}")
+        with_heads = [name for name in HEADS if getattr(self.recipe, name) is not None]
+        if self.architecture == LENET and with_heads:
+            raise ValueError(f"{with_heads[0]} needs architecture: openood_resnet, found {LENET}")
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
         size = {"resize": self.image_size, "crop": self.image_size, "interpolation": "bilinear"}
         preprocessing = {**size, "mean": self.mean, "std": self.std}
         similarity = None if self.recipe.g_odin is None else self.recipe.g_odin.similarity
-        blueprint = ClassifierBlueprint("openood_resnet", task.training.classes, preprocessing, similarity)
+        blueprint = ClassifierBlueprint(self.architecture, task.training.classes, preprocessing, similarity)
         network = train(blueprint, task, self.recipe, (self.widths, self.blocks), self.initial_weights)
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
         written = load_network(self.weights, blueprint).to(task.device)
@@ -99,11 +113,18 @@ class ClassifierJob(Job):
             evaluate=lambda samples: evaluate(written, samples, self.recipe, blueprint),
             parameters=count_parameters(network),
             origin=None if self.initial_weights is None else digest(self.initial_weights),
-            kind=f"Image classifier, ResNet with stages of {' '.join(map(str, self.widths))} channels{self._training}",
+            kind=f"{self._network}{self._training}",
             scaling=f"Images are scaled to {self.image_size} pixels on the shorter side and cropped to a square.",
             facts={**asdict(blueprint), "classes": list(blueprint.classes)},
             packages=("torchvision",),
         )
+
+    @property
+    def _network(self) -> str:
+        """Kind of network, for the card."""
+        if self.architecture == LENET:
+            return f"Image classifier, {LENET}"
+        return f"Image classifier, ResNet with stages of {' '.join(map(str, self.widths))} channels"
 
     @property
     def _training(self) -> str:
@@ -132,7 +153,7 @@ class MixPictures:
         return Sample(self.pixmix.mixed(pixels, random), sample.boxes, sample.labels)
 
 
-class ClassifierRun(Run[OpenOODResNet, ClassifierRecipe]):
+class ClassifierRun(Run[Network, ClassifierRecipe]):
     """A training run of a classifier; see `Run`.
 
     Attributes:
@@ -142,7 +163,7 @@ class ClassifierRun(Run[OpenOODResNet, ClassifierRecipe]):
 
     def __init__(
         self,
-        network: OpenOODResNet,
+        network: Network,
         recipe: ClassifierRecipe,
         task: Task,
         identity: str,
@@ -260,11 +281,11 @@ def train(
     recipe: ClassifierRecipe,
     shape: tuple[Sequence[int], Sequence[int]],
     initial_weights: Path | None = None,
-) -> OpenOODResNet:
+) -> nn.Module:
     """Trains a network, or resumes a killed run; returns the averaged network.
 
     Args:
-        shape: Widths and numbers of blocks of the stages.
+        shape: Widths and numbers of blocks of a ResNet's stages.
         initial_weights: Checkpoint whose weights are taken where name and shape fit.
 
     Raises:
@@ -282,7 +303,7 @@ def train(
     start = "" if initial_weights is None else digest(initial_weights)
     identity = digest(described, task.training.digest(), outliers, pictures, start)
     torch.manual_seed(recipe.seed)
-    network = build_network(recipe, shape, len(blueprint.classes))
+    network = build_network(blueprint.architecture, recipe, shape, len(blueprint.classes))
     if initial_weights is not None:
         network.load_state_dict(fitting(initial_weights, network.state_dict()), strict=False)
     run = ClassifierRun(network.to(task.device), recipe, task, identity, blueprint)
@@ -292,14 +313,22 @@ def train(
     return averaged
 
 
-def build_network(recipe: ClassifierRecipe, shape: tuple[Sequence[int], Sequence[int]], classes: int) -> OpenOODResNet:
+def build_network(
+    architecture: str,
+    recipe: ClassifierRecipe,
+    shape: tuple[Sequence[int], Sequence[int]],
+    classes: int,
+) -> Network:
     """An untrained network with the heads that the recipe trains, drawn from PyTorch's generator.
 
     Args:
+        architecture: See `ClassifierJob`.
         recipe: Hyperparameters.
-        shape: Widths and numbers of blocks of the stages.
+        shape: Widths and numbers of blocks of the stages of a ResNet.
         classes: K.
     """
+    if architecture == LENET:
+        return OpenOODLeNet(classes)
     network = OpenOODResNet(*shape, classes=classes)
     if recipe.confidence_branch is not None:
         network.fc = ConfidenceHead(network.width, classes)

@@ -64,7 +64,7 @@ def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator
     images = None if project.quick else _images(project, name)
     encoder = project.section("embed").get("encoder")
     is_wrong = False
-    for finding in check_run(run, entry, rules.id_classes, images, encoder):
+    for finding in check_run(run, entry, rules.id_classes, images, encoder, rules.unknown_classes):
         if finding.state == "wrong":
             is_wrong = True
             yield replace(finding, more={"comes from": source})

@@ -48,7 +48,7 @@ class Inspection:
 
     def rules(self, benchmark: str) -> Rules:
         """The rules of a benchmark, checked."""
-        from farther.curation import Rules
+        from farther.curation import read_rules
 
         checked = self.benchmark(benchmark)
-        return Rules(checked.rules, checked.protocol)
+        return read_rules(checked)

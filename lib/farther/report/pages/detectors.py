@@ -52,7 +52,7 @@ def content(results: AllResults) -> dict[str, Any]:
 
 def _of_benchmark(name: str, runs: list[Run], results: AllResults) -> dict[str, Any]:
     shown = [(run, results.shown_method(run)) for run in runs]
-    merged = seeds.merged(runs, results.settings.seeds)
+    merged = seeds.merged(runs, results.seeds)
     return {
         "name": runs[0].benchmark_title,
         "tables": [*tables.benchmark_tables(name, merged), *metric_groups.cost_tables(name, runs)],

@@ -1,0 +1,112 @@
+"""MVTec AD: one category of the benchmark of anomaly detection, in its folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected, Reader, register
+from farther.datasets.image_folder import ENDINGS
+from farther.datasets.records import Location
+from farther.errors import DataError
+from farther.registry import STRICT
+from farther.tables.files import inside, is_folder
+from farther.tables.folders import files_below, in_unicode, listed
+
+#: Folder and class of images without a defect.
+GOOD = "good"
+
+#: Folder of the masks of defects.
+MASKS = "ground_truth"
+
+#: Folder within the category of each subset.
+FOLDERS = {"train": "train", "test_good": "test", "test_defect": "test"}
+
+
+@register("mvtec")
+@dataclass(config=STRICT, kw_only=True)
+class MVTec(Reader):
+    """A category of MVTec AD: `bottle/train/good`, `bottle/test/good`, and a folder in `test` for each kind of defect.
+
+    An image is one object as large as the image; its class is its folder: `good`, or the kind of defect. The image id
+    is the path within the root. Subsets are `train`, `test_good` (the images without a defect), and `test_defect` (all
+    others).
+
+    Tolerated and listed: masks in `ground_truth`, and files that are not images (ignored).
+    Errors: a folder in `train` besides `good`; a folder that is absent or has no images; no folder of a defect.
+
+    Args:
+        category: Folder of the category within the root: "bottle".
+    """
+
+    SOURCE: ClassVar[str] = "mvtec.com/company/research/datasets/mvtec-ad (Bergmann et al., 2019)"
+    ORIGINALS: ClassVar[tuple[str, ...]] = tuple(FOLDERS)
+
+    category: str
+
+    def expects(self, subset: str) -> list[Expected]:
+        """Files and folders of a subset; see `Reader`."""
+        folder = f"{self.category}/{FOLDERS.get(subset, subset)}"
+        path = folder if subset == "test_defect" else f"{folder}/{GOOD}"
+        return [Expected("images", (path,), f"{self.category}.tar.xz")]
+
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        if subset not in FOLDERS:
+            raise DataError(f"no subset is called {subset!r}. Known: {', '.join(FOLDERS)}", file=self.root)
+        of_subset = f"{self.category}/{FOLDERS[subset]}"
+        categories = self._categories(subset)
+        collector = Collector(self.root)
+        others = 0
+        for number, category in enumerate(categories):
+            folder = inside(self.root, f"{of_subset}/{category}")
+            files = sorted(in_unicode(path) for path in files_below(folder))
+            images = [path for path in files if path.name.lower().endswith(ENDINGS)]
+            others += len(files) - len(images)
+            if not images:
+                raise DataError(f"no images here; known extensions: {', '.join(ENDINGS)}", file=folder)
+            for path in images:
+                name = path.relative_to(self.root).as_posix()
+                row = collector.add_image(name, name, Location(path))
+                collector.add_object(row, WHOLE_IMAGE, number, row)
+        if others:
+            place = Location(self.root / of_subset)
+            collector.warn(place, "files that are not images", f"{others} files", "ignored")
+        if subset == "test_defect":
+            self._warn_masks(collector)
+        return collector.annotations(
+            unit="image", categories=categories, files=[of_subset], row="{image_id}", box_field="the whole image"
+        )
+
+    def _categories(self, subset: str) -> list[str]:
+        """The folders of a subset, which are its classes."""
+        self._check_root()
+        folder = inside(self.root, f"{self.category}/{FOLDERS[subset]}")
+        if not folder.is_dir():
+            known = ", ".join(path.name for path in listed(self.root, "*") if is_folder(path)) or "none"
+            problem = f"the folder does not exist; 'category' is a folder of {self.root}, which has: {known}"
+            raise DataError(problem, file=folder)
+        names = [path.name for path in listed(folder, "*") if is_folder(path)]
+        if subset == "train":
+            defects = [name for name in names if name != GOOD]
+            if defects:
+                problem = f"expected training images in {GOOD!r} only; move this folder to {FOLDERS['test_defect']!r}"
+                raise DataError(problem, file=folder / defects[0])
+        if subset == "test_defect":
+            defects = [name for name in names if name != GOOD]
+            if not defects:
+                raise DataError("no folder of a kind of defect, such as broken_large", file=folder)
+            return defects
+        if GOOD not in names:
+            raise DataError(f"no folder {GOOD!r}, which has the images without a defect", file=folder)
+        return [GOOD]
+
+    def _warn_masks(self, collector: Collector) -> None:
+        """Lists the masks of defects: scores are of whole images."""
+        folder: Path = self.root / self.category / MASKS
+        if not folder.is_dir():
+            return
+        count = sum(1 for _ in files_below(folder))
+        collector.warn(Location(folder), "masks of defects", f"{count} files", "ignored")
