@@ -475,7 +475,7 @@ def _wanted(
     rules: Rules,
 ) -> pl.DataFrame:
     """Categories that make an image a candidate: distance, dataset, subset, category."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for split in pools.values():
         categories = tables.categories(split.dataset)
         deciding = rules.by_category(split.names, categories)

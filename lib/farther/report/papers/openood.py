@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farther import methods
+from farther.curation import benchmark_kind
 from farther.report.listing import ABSENT, Listing, percent
 from farther.report.papers.table import Paper, PaperTable, Sources, together
 from farther.report.results import DISTANCES, IMAGES, Run, title_of
@@ -179,7 +180,7 @@ def _columns(sources: Sources) -> list[Column]:
     group_of = {name: group for group, names in sources.seeds.items() for name in names}
     columns: dict[tuple[str, str], Column] = {}
     for run in sorted(sources.runs, key=lambda run: not run.whole_images):
-        kind = _kind(sources.params["benchmarks"][run.benchmark])
+        kind = benchmark_kind(sources.params["benchmarks"][run.benchmark])
         group = group_of.get(run.name)
         title = run.benchmark_title
         network = run.title
@@ -204,16 +205,7 @@ def _columns(sources: Sources) -> list[Column]:
 
 def divided_benchmarks(benchmarks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Names of the benchmarks of params.yaml that are for open-set recognition: divisions of a dataset's classes."""
-    return [name for name, params in benchmarks.items() if _kind(params) == OSR]
-
-
-def _kind(benchmark: Mapping[str, Any]) -> str:
-    """The kind of a benchmark of params.yaml."""
-    if benchmark.get("kind"):
-        return str(benchmark["kind"])
-    if benchmark.get("division"):
-        return OSR
-    return OOD
+    return [name for name, params in benchmarks.items() if benchmark_kind(params) == OSR]
 
 
 def _table(columns: Sequence[Column], metric: str, printed: PrintedTable) -> Listing:
