@@ -176,9 +176,10 @@ def test_the_summary_names_runs_that_were_not_evaluated(evaluated, params):
 
 def test_families_follow_what_a_method_reads(make_run):
     needs = {"a": ["logits"], "b": ["features", "labels"], "c": ["features", "last_layer"], "d": ["latent"]}
+    needs["e"] = ["latent.confidence"]  # an output of the network, whatever its column's name
     methods = {name: {"fitted": {"needs": those}} for name, those in needs.items()}
     run = make_run({name: {} for name in needs}, {"methods": methods})
-    assert [run.family(name) for name in "abcd"] == ["output", "feature", "mixed", "latent"]
+    assert [run.family(name) for name in "abcde"] == ["output", "feature", "mixed", "latent", "output"]
 
 
 def test_ranking_goes_by_the_mean_over_splits_and_leaves_out_methods_without_a_value(make_run):

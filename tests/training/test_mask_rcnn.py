@@ -8,10 +8,11 @@ from torchvision.models.detection import maskrcnn_resnet50_fpn
 
 from farther import methods
 from farther.detectors.faster_rcnn import MaskRCNN
-from farther.detectors.networks.architectures import FasterRCNNBlueprint
+from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
+from farther.detectors.networks.torchvision_builders import MASK_BRANCH
 from farther.errors import ParameterError
 from farther.registry import build
-from farther_training.trainers.faster_rcnn import add_box_masks, losses
+from farther_training.trainers.faster_rcnn import add_box_masks, initial_weights, losses
 from farther_training.trainers.mask_rcnn import MaskRCNNJob, build_mask_rcnn
 
 
@@ -73,3 +74,13 @@ def test_without_a_choice_of_masks_the_message_says_what_to_write():
         build(MaskRCNNJob, "training job 'x'", entry)
     with pytest.raises(ParameterError, match=r"'masks'.*'boxes'"):
         build(MaskRCNNJob, "training job 'x'", {**entry, "masks": "polygons"})
+
+
+def test_a_faster_rcnn_gives_all_but_the_mask_branch(tmp_path):
+    blueprint = FasterRCNNBlueprint("small", CLASSES, 64, 64)
+    boxes = build_network(blueprint).state_dict()
+    torch.save(boxes, tmp_path / "boxes.pt")
+    start = initial_weights(tmp_path / "boxes.pt", blueprint, build_mask_rcnn)
+    assert start.keys() == boxes.keys()
+    own = build_mask_rcnn(blueprint).state_dict().keys()
+    assert all(name.startswith(MASK_BRANCH) for name in own - start.keys())
