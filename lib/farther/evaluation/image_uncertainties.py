@@ -118,8 +118,9 @@ def accuracy(run: SelfAwareRun) -> dict[str, MetricValues]:
     of_held_out = settings.draws(held_out.names)
     draws = {settings.calibration_split: of_held_out, settings.id_split: run.draws.get("clean")}
     images = {settings.calibration_split: held_out, settings.id_split: run.clean, **run.shifted, **run.shifted_val}
-    names_of_shifted_val = frozenset().union(*(of.names for of in run.shifted_val.values()))
-    draws |= dict.fromkeys(run.shifted_val, settings.draws(names_of_shifted_val))
+    if run.shifted_val:
+        names_of_shifted_val = frozenset().union(*(of.names for of in run.shifted_val.values()))
+        draws |= dict.fromkeys(run.shifted_val, settings.draws(names_of_shifted_val))
     found = {name: average_precision(of, draws.get(name, run.draws.get("shifted"))) for name, of in images.items()}
     matched = held_out.match(run.asked.iou, held_out.above(run.detector.confidence_thresholds))
     lrp = found[settings.calibration_split]

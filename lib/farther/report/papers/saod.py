@@ -233,7 +233,20 @@ def _with_printed(sources: Sources, name: str, ours: list[Listing]) -> list[List
         for column, heading in table.values.items():
             row[heading] = value[column]
         rows.append(row)
+    if name == "calibration":
+        rows = _by_metric(rows)
     return [*ours, Listing.of("As printed. Beside a run's values: page Published, where it has a counterpart.", rows)]
+
+
+def _by_metric(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of calibrators as Table 5 has them: one row per detector and metric, one column per calibrator."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in rows:
+        for metric in ("LaECE", "LRP"):
+            place = (row["Dataset"], row["Detector"], metric)
+            cells = found.setdefault(place, dict(zip(("Dataset", "Detector", "Metric"), place, strict=True)))
+            cells[f"{row['Calibrator']} (%)"] = row[f"{metric} (%)"]
+    return list(found.values())
 
 
 def _key(column: str, value: str) -> str:
