@@ -2,9 +2,12 @@ import json
 import re
 
 import pytest
+from PIL import Image
 
 from farther import datasets
+from farther.datasets.ingest import ingest
 from farther.errors import DataError
+from farther.tables import ImageAttributes
 
 FILE = "labels/det_20/det_val.json"
 
@@ -76,6 +79,28 @@ def test_the_labels_of_2018_give_the_classes_of_2020(lay):
     assert annotations.warnings == []
 
 
+def test_weather_scene_and_time_of_day_of_images_are_kept_for_the_images_in_the_tables(lay, tmp_path):
+    content = frames()
+    content[1]["attributes"] = {"weather": "rainy", "timeofday": None}
+    root = lay({FILE: content})
+    folder = root / "images/100k/val"
+    folder.mkdir(parents=True)
+    for frame in content[1:]:
+        Image.new("RGB", (8, 8)).save(folder / frame["name"])
+    reader = datasets.create("bdd", root=root, subset_names=["val"], missing_images="drop", max_warnings=1.0)
+    first, second = content[0]["name"], content[1]["name"]
+    assert reader.read("val").attributes == [
+        (first, "weather", "overcast"),
+        (first, "scene", "city street"),
+        (first, "timeofday", "daytime"),
+        (second, "weather", "rainy"),
+    ]
+    ingest(reader, "bdd", tmp_path / "tables")
+    attributes = ImageAttributes.read(tmp_path / "tables/val/attributes.parquet")
+    # The first image has no file, so it is not in the tables.
+    assert attributes.frame.rows() == [(second, "weather", "rainy")]
+
+
 def test_a_folder_of_one_file_an_image_is_read_in_the_order_of_names(lay):
     def still(name, category):
         frame = {"timestamp": 10000, "objects": [{"category": category, "id": 0, "box2d": box(1, 2, 3, 4)}]}
@@ -85,6 +110,7 @@ def test_a_folder_of_one_file_an_image_is_read_in_the_order_of_names(lay):
     annotations = read(root)
     assert annotations.images.image_id.tolist() == ["a.jpg", "b.jpg"]
     assert categories(annotations) == ["bus", "car"]
+    assert annotations.attributes == [("a.jpg", "weather", "clear"), ("b.jpg", "weather", "clear")]
     assert annotations.location(1) == ("labels/100k/val/b.json", "b.jpg labels[0]")
 
 

@@ -10,12 +10,14 @@ from tests.report.conftest import PARAMS
 from tests.support.evaluations import evaluation_of
 
 from farther.evaluation import image_uncertainties
+from farther.evaluation.files import RunFiles
 from farther.evaluation.results import MetricValues
 from farther.report.pages.papers import PAPERS, content
 from farther.report.papers import openood
 from farther.report.papers.table import Sources
 from farther.report.results import IMAGES, read_runs
 from farther.report.settings import Counterpart
+from farther.tables import ImageAttributes, Images
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,6 +123,25 @@ def test_objects_are_counted_by_class_in_both_id_splits(sources):
     assert tables(sources, "saod")["Figure A.6"] == [
         {"Class": "cat", "ID validation": 10, "ID test": 10},
         {"Class": "dog", "ID validation": 10, "ID test": 10},
+    ]
+
+
+def test_images_are_counted_by_weather_where_their_dataset_says_it(sources):
+    assert "Figure A.8" not in tables(sources, "saod")
+    run = next(run for run in sources.runs if run.evaluation.self_awareness)
+    images = Images.read(RunFiles(run.name, run.benchmark, sources.artifacts).images("test")).image_id.tolist()
+    assert len(images) == 20
+    rows = [{"image_id": name, "attribute": "weather", "value": "rainy"} for name in [*images[:5], "of no split"]]
+    rows += [{"image_id": name, "attribute": "weather", "value": "clear"} for name in images[5:15]]
+    file = sources.artifacts / "tables/pets/test/attributes.parquet"
+    ImageAttributes.from_frame(pl.DataFrame(rows)).write(file)
+    try:
+        shown = tables(sources, "saod")["Figure A.8"]
+    finally:
+        file.unlink()
+    assert shown == [
+        {"Attribute": "weather", "Value": "clear", "Images": 10, "Share (%)": "50.0"},
+        {"Attribute": "weather", "Value": "rainy", "Images": 5, "Share (%)": "25.0"},
     ]
 
 

@@ -149,6 +149,7 @@ class Annotations:
         unlabelled: Rows of the images that nobody annotated. What they show is not known, which is not the same as that
             they show nothing: `ingest` gives each a crowd as large as the image, of category `UNLABELLED`. By COCO's
             rule for crowds a detection within it is neither right nor wrong, and nothing is missed there.
+        attributes: Image id, attribute and value of each attribute of images.
 
     Raises:
         DataError: a box is not finite or ends before it starts, or an image is named twice.
@@ -167,6 +168,7 @@ class Annotations:
     image_root: Path | None = None
     second: tuple[int, str] | None = None
     unlabelled: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    attributes: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         box = self.objects.box
@@ -210,10 +212,12 @@ class Collector:
     Attributes:
         rows: Row of each image by its id.
         warnings: Problems that were tolerated.
+        attributes: See `Annotations`.
     """
 
     def __init__(self, root: Path):
         self.root = root
+        self.attributes: list[tuple[str, str, str]] = []
         self.rows: dict[str, int] = {}
         self.warnings: list[DataWarning] = []
         self._images: list[tuple[Any, ...]] = []
@@ -290,6 +294,7 @@ class Collector:
             objects=AnnotatedObjects(**objects, unit=unit),
             root=self.root,
             warnings=self.warnings,
+            attributes=self.attributes,
             **{"files": self._files, **others},
         )
 

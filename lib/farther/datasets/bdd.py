@@ -39,6 +39,9 @@ RENAMED = {"bike": "bicycle", "motor": "motorcycle", "person": "pedestrian", "ca
 #: Names that the toolkit maps to a class and excludes from evaluation.
 IGNORED = {"other person": "pedestrian", "other vehicle": "car", "trailer": "truck"}
 
+#: Attributes of images (Yu et al., 2020, Section 3).
+IMAGE_ATTRIBUTES = ("weather", "scene", "timeofday")
+
 RIDER, RIDDEN = "rider", ("bicycle", "motorcycle")
 
 #: Smallest IoU of a rider and its vehicle that `join_riders` accepts.
@@ -67,6 +70,8 @@ class BDD(Reader):
 
     Read alike: a list of frames (`det_20/det_val.json`, `bdd100k_labels_images_val.json`), an object with `frames`,
     and a folder of files of one image each. The last have no file name: `.jpg` is added to their `name`.
+
+    Weather, scene and time of day of an image are kept beside the tables (`farther.tables.ImageAttributes`).
 
     Tolerated, as the toolkit does: `labels` null or absent (no objects); absent ids and attributes; images that no
     label file names.
@@ -138,6 +143,7 @@ class BDD(Reader):
                 continue
             image = found.add_image(name, image_file(self.root, folder, name, location), location, **sides)
             found.annotated_by(frame.file)
+            found.attributes.extend(_attributes_of(frame, name))
             for one in objects:
                 found.add_object(image, one.box, categories.index(one.category), one.row, is_crowd=one.is_crowd)
 
@@ -158,6 +164,16 @@ class BDD(Reader):
             attributes = label.record("attributes")
             crowd |= attributes.flag("crowd") or attributes.flag("ignored")
         return _Labelled(edges, category, row, crowd)
+
+
+def _attributes_of(frame: Record, name: str) -> Iterator[tuple[str, str, str]]:
+    """Name of the image, attribute and value of the attributes that a frame has."""
+    if not frame.has("attributes"):
+        return
+    attributes = frame.record("attributes")
+    for attribute in IMAGE_ATTRIBUTES:
+        if attributes.has(attribute):
+            yield name, attribute, attributes.text(attribute)
 
 
 def _joined(found: list[_Labelled]) -> list[_Labelled] | None:
@@ -194,4 +210,5 @@ def _frames(path: Path) -> Iterator[Record]:
         moments = list(image.records("frames"))
         if len(moments) != 1:
             raise image.error(f"expected the one frame of a still image, found {len(moments)}", "frames")
-        yield replace(image, values={"name": image.text("name") + ".jpg", "labels": moments[0].values.get("objects")})
+        values = {"name": image.text("name") + ".jpg", "labels": moments[0].values.get("objects")}
+        yield replace(image, values={**values, "attributes": image.values.get("attributes")})

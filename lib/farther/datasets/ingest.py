@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from PIL import UnidentifiedImageError
 from tqdm import tqdm
 
@@ -21,11 +22,11 @@ from farther.datasets.tidying import absence_warnings, tidied
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
 from farther.images.read import read_header
-from farther.tables import Images, Objects
+from farther.tables import ImageAttributes, Images, Objects
 from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json
 from farther.tables.files import digest, inside
-from farther.tables.stored import WARNINGS
+from farther.tables.stored import ATTRIBUTES, WARNINGS
 from farther.tables.writing import write_aside
 
 #: A box that leaves its image by no more pixels than this was rounded; it is clipped and not listed.
@@ -71,8 +72,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
         reader: From `farther.datasets.create`.
         name: The dataset's name, for the column `dataset`.
         out: Folder to write, aside first and then renamed: `<subset>/images.parquet`, `<subset>/objects.parquet`,
-            `categories.json` (`categories` in the dataset's order, `parents`: ancestors by category), `warnings.json`
-            (`counts` by kind, `warnings`).
+            `<subset>/attributes.parquet` where the dataset says more of its images, `categories.json` (`categories` in
+            the dataset's order, `parents`: ancestors by category), `warnings.json` (`counts` by kind, `warnings`).
 
     Returns:
         Numbers of images, objects, categories that occur, and warnings, by subset.
@@ -97,9 +98,12 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             categories += [c for c in (*annotations.categories, *more) if c not in categories]
             parents |= annotations.parents
             images, objects, warnings = to_tables(annotations, reader, name)
+            attributes = annotations.attributes
             del annotations  # a gigabyte for the 14 million boxes of OpenImages: writing needs the room
             images.write(inside(aside, subset) / "images.parquet")
             objects.write(inside(aside, subset) / "objects.parquet")
+            if attributes:
+                _write_attributes(attributes, images, inside(aside, subset) / ATTRIBUTES)
             listed += [{"subset": subset, **asdict(warning)} for warning in warnings]
             labelled = objects[~objects.is_unlabelled]
             summary[subset] = {
@@ -112,6 +116,20 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
         counts = Counter(str(warning["kind"]) for warning in listed)
         write_json(aside / WARNINGS, {"counts": dict(sorted(counts.items())), "warnings": listed})
     return summary
+
+
+def _write_attributes(attributes: Sequence[tuple[str, str, str]], images: Images, path: Path) -> None:
+    """Writes the attributes of the images that are in the table.
+
+    Args:
+        attributes: See `Annotations`.
+        images: The images of the subset.
+        path: The file.
+    """
+    columns = dict.fromkeys(("image_id", "attribute", "value"), pl.String)
+    frame = pl.DataFrame(attributes, schema=columns, orient="row")
+    frame = frame.filter(pl.col("image_id").is_in(images.image_id.tolist()))
+    ImageAttributes.from_frame(frame).write(path)
 
 
 def extract(annotations: Annotations, folder: Path) -> Annotations:

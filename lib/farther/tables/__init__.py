@@ -2,6 +2,7 @@
 
 from farther.tables.annotations import (
     ClassPairs,
+    ImageAttributes,
     ImageClasses,
     Images,
     ObjectOutcomes,
@@ -22,6 +23,7 @@ __all__ = [
     "ClassPairs",
     "Column",
     "Header",
+    "ImageAttributes",
     "ImageClasses",
     "Images",
     "ObjectOutcomes",

@@ -204,6 +204,22 @@ class SortedClasses(Table):
     nearest = Column(pl.String)
 
 
+class ImageAttributes(Table):
+    """What a label file says of images besides their objects, such as the weather.
+
+    Stored as `tables/<dataset>/<subset>/attributes.parquet`, for datasets that have such labels.
+
+    Columns:
+        image_id: The image.
+        attribute: `weather`, `scene`, `timeofday`.
+        value: `rainy`.
+    """
+
+    image_id = Column(pl.String)
+    attribute = Column(pl.String)
+    value = Column(pl.String)
+
+
 class ImageClasses(Table):
     """The class of each image of a split that decides how far out the image is.
 

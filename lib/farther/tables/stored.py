@@ -16,6 +16,8 @@ from typing_extensions import TypedDict
 from farther.tables.schema import Schema, read_typed
 
 WARNINGS = "warnings.json"
+#: The file of attributes of images in a folder of tables; see `farther.tables.ImageAttributes`.
+ATTRIBUTES = "attributes.parquet"
 
 
 class Warned(TypedDict):

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from farther import curation
 from farther.evaluation.files import RunFiles
 from farther.evaluation.image_uncertainties import (
     AGGREGATE,
@@ -25,8 +26,9 @@ from farther.report.listing import Listing, percent
 from farther.report.papers import saod_printed
 from farther.report.papers.table import Paper, PaperTable, Sources, per_run
 from farther.report.results import DISTANCES, IMAGES, Run
-from farther.tables import Objects
-from farther.tables.files import is_file
+from farther.tables import ImageAttributes, Images, Objects
+from farther.tables.files import inside, is_file
+from farther.tables.stored import ATTRIBUTES
 
 #: Calibrators as the paper abbreviates them, in its order, then those it does not have.
 CALIBRATORS = {"none": "uncalibrated", "linear": "LR", "histogram": "HB", "isotonic": "IR"}
@@ -176,6 +178,11 @@ def tables(sources: Sources) -> list[PaperTable]:
     return [
         *numbered,
         PaperTable("Figure A.6", "Objects by class", objects),
+        PaperTable(
+            "Figure A.8",
+            "Weather, scene and time of day",
+            [_attributes(sources, *pairs[0]) for pairs in found_by_benchmark.values()],
+        ),
         PaperTable(
             "Table A.8", "Average precision", [per_run(accuracies, found, _accuracies, ["Val (%)", "ID (%)", *shifted])]
         ),
@@ -356,6 +363,29 @@ def _objects(sources: Sources, run: Run, aware: SelfAwarenessResults) -> list[di
     return sorted(rows.values(), key=lambda row: -row["ID test"])
 
 
+def _attributes(sources: Sources, run: Run, aware: SelfAwarenessResults) -> Listing:
+    """Share of the ID test images with each value of each attribute; empty where their dataset has none."""
+    caption = f"{sources.benchmarks[run.benchmark]}: share of the ID test images."
+    rows: list[dict[str, Any]] = []
+    if run.evaluation is None:
+        return Listing.of(caption, rows)
+    settings = curation.benchmark(run.benchmark, sources.params["benchmarks"][run.benchmark])
+    id_split = run.evaluation.settings.id_split
+    dataset, subset = settings.id_sources[id_split]
+    file = inside(sources.artifacts / "tables", f"{dataset}/{subset}") / ATTRIBUTES
+    images = RunFiles(run.name, run.benchmark, sources.artifacts).images(id_split)
+    if not is_file(file) or not is_file(images):
+        return Listing.of(caption, rows)
+    test_images = Images.read(images)
+    attributes = ImageAttributes.read(file).frame
+    of_test = attributes.filter(pl.col("image_id").is_in(test_images.image_id.tolist()))
+    counts = of_test.group_by("attribute", "value").agg(images=pl.len())
+    for row in counts.sort("attribute", "images", "value", descending=[False, True, False]).to_dicts():
+        share = percent(row["images"] / len(test_images))
+        rows.append({"Attribute": row["attribute"], "Value": row["value"], "Images": row["images"], "Share (%)": share})
+    return Listing.of(caption, rows, ["Images", "Share (%)"])
+
+
 def _image_thresholds(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     for kind, title in METHODS.items():
         if values := aware.image_thresholds.get(kind):
@@ -410,8 +440,7 @@ PAPER = Paper(
         "Table A.15": "compares trainings: a run per training shows the same in Table 6",
         "Figures 2, 4, A.11 and A.13 to A.16": "curves and diagrams: page Self-awareness, and Tables A.13 and A.14",
         "Figure 5": "Tables A.13 and A.14 have its values",
-        "Figure A.8": "weather, time of day and scene of BDD100K: tables keep the boxes of a label file, and not what "
-        "it says of an image",
+        "Figure A.8": "shown for datasets that say weather, scene and time of day of an image, as BDD100K does",
         "Figures A.9 and A.17 to A.20": "examples of images: page Self-awareness",
         "Figures 1, 3, A.7, A.10 and A.12": "drawings that explain",
     },
