@@ -135,7 +135,8 @@ def test_digits_may_be_written_as_numbers(rules):
         ({"known": ["one", "one"]}, "'one' is listed twice"),
         ({"known": 2}, "give the seed that draws 2 classes, as in seed: 1"),
         ({"known": ["one"], "seed": 1}, "it draws nothing where 'known' lists the classes"),
-        ({"known": "one"}, "found 'one'"),
+        ({"known": "one"}, "expected the number of known classes, or a list of their names, found 'one'"),
+        ({"known": True, "seed": 1}, "expected the number of known classes, or a list of their names, found True"),
         ({"knwon": 2, "seed": 1}, "knwon"),
     ],
 )

@@ -33,9 +33,11 @@ class Division:
     @field_validator("known", mode="before")
     @classmethod
     def _as_names(cls, known: object) -> object:
-        """YAML reads the names of digits, [0, 1, 2], as numbers."""
-        if not isinstance(known, (list, tuple)):
+        """A list's names as text: YAML reads the names of digits, [0, 1, 2], as numbers."""
+        if isinstance(known, int) and not isinstance(known, bool):
             return known
+        if not isinstance(known, (list, tuple)):
+            raise ValueError("expected the number of known classes, or a list of their names")
         names = []
         for name in known:
             is_number = isinstance(name, int) and not isinstance(name, bool)
