@@ -10,7 +10,11 @@ from pydantic import PositiveFloat
 from farther.errors import DataError
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.entropy import Entropy
+from farther.methods.rows import Rows
 from farther.tables import Regions
+
+#: Why the methods of this module have no form in PyTorch.
+BOXES = "it reads variances of boxes, each of which is checked"
 
 
 def box_entropy(regions: Regions) -> np.ndarray:
@@ -54,6 +58,7 @@ class BoxUncertainty(Method):
 
     title: ClassVar[str] = "Box uncertainty"
     needs: ClassVar[frozenset[str]] = frozenset({"box_variance"})
+    only_numpy: ClassVar[str] = BOXES
     measure: Literal["determinant", "trace", "entropy"] = "determinant"
 
     def _score(self, regions: Regions) -> np.ndarray:
@@ -94,6 +99,7 @@ class JointEntropy(Entropy):
 
     title: ClassVar[str] = "Joint entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits", "box_variance"})
+    only_numpy: ClassVar[str] = BOXES
     weight: PositiveFloat = 1.0
     normalise: bool = False
 
@@ -106,7 +112,7 @@ class JointEntropy(Entropy):
 
     def _entropies(self, regions: Regions) -> np.ndarray:
         """H(p) and H(Σ), ndarray of shape (n, 2)."""
-        return np.stack([-super()._score(regions), box_entropy(regions)], axis=1)
+        return np.stack([-super()._score(Rows.of(regions)), box_entropy(regions)], axis=1)
 
     def _score(self, regions: Regions) -> np.ndarray:
         entropies = self._entropies(regions)
