@@ -22,9 +22,9 @@ def namespace(array: Array) -> ModuleType:
     """The functions of the standard for an array: NumPy itself, or PyTorch's by `array_api_compat`."""
     if isinstance(array, np.ndarray):
         return np
-    from array_api_compat import array_namespace
+    import array_api_compat.torch
 
-    functions: ModuleType = array_namespace(array)
+    functions: ModuleType = array_api_compat.torch
     return functions
 
 

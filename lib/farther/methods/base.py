@@ -112,6 +112,8 @@ class Method(ABC):
     computes: ClassVar[bool] = True
     #: Why the method has no form in PyTorch; empty where it has one. See `no_torch_form`.
     only_numpy: ClassVar[str] = ""
+    #: Why the method's form in PyTorch computes in float64 only; empty where float32 does too.
+    only_float64: ClassVar[str] = ""
     #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
     fixed_threshold: ClassVar[float | None] = None
     #: The file that the fitted state was read from; None where it was fitted in this process.

@@ -8,7 +8,7 @@ import numpy as np
 
 from farther.methods.arrays import Array, sigmoid
 from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, class_columns
+from farther.methods.logits import LogitsMethod
 from farther.methods.rows import Rows
 
 
@@ -37,5 +37,5 @@ class DempsterShafer(LogitsMethod):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _score(self, rows: Rows) -> Array:
-        classes = len(class_columns(rows.header, self.counted_background))
+        classes = rows.classes(self.counted_background)
         return -sigmoid(rows.number(float(np.log(classes))) - rows.energy(self.counted_background))

@@ -61,6 +61,7 @@ class OpenMax(Method):
     title: ClassVar[str] = "OpenMax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     annotation: ClassVar[Annotation] = "correct"
+    only_float64: ClassVar[str] = "its distances are moved by 10,000, of which float32 rounds most digits away"
     tail: PositiveInt = 20
     alpha: PositiveInt = 10
     background: Background = "drop"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from farther.errors import FartherError
+from farther.errors import ParameterError
 from farther.methods.arrays import Array, log_sum_exp
 from farther.tables import Header, Regions
 from farther.tables.regions import LAYER
@@ -68,6 +68,10 @@ class Rows(ABC):
     @abstractmethod
     def counted(self, columns: Array, background: Background) -> Array:
         """Of an array with one column per logits column, shape (N, K), those that count as classes: a copy."""
+
+    @abstractmethod
+    def classes(self, background: Background) -> int:
+        """C, the number of logits columns that count as classes."""
 
     @property
     @abstractmethod
@@ -160,6 +164,10 @@ class RegionRows(Rows):
         """See `Rows.counted`."""
         return columns[:, class_columns(self.header, background)]
 
+    def classes(self, background: Background) -> int:
+        """See `Rows.classes`."""
+        return len(class_columns(self.header, background))
+
     @property
     def weight(self) -> np.ndarray:
         """See `Rows.weight`."""
@@ -229,7 +237,7 @@ def with_its_argument(score: Callable[..., Array]) -> Callable[..., Array]:
         if isinstance(rows, RegionRows):
             return score(method, rows.regions)
         if isinstance(rows, Rows):
-            raise FartherError(f"{method.name} has no form in PyTorch: {OLD_FORM}")
+            raise ParameterError(f"method {method.name!r} has no form in PyTorch: {OLD_FORM}")
         return score(method, rows)
 
     called.takes_regions = takes_regions  # type: ignore[attr-defined]

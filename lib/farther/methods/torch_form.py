@@ -74,6 +74,10 @@ class TensorRows(Rows):
             return columns
         return columns[:, known]
 
+    def classes(self, background: Background) -> int:
+        """See `Rows.classes`."""
+        return len(self._module.counted_columns(self.header, background))
+
     @property
     def weight(self) -> Tensor:
         """See `Rows.weight`."""
@@ -117,7 +121,7 @@ class ScoreModule(nn.Module):
 
     def __init__(self, method: Method, header: Header | None, device: Any = None, dtype: torch.dtype | None = None):
         super().__init__()
-        dtype = _dtype(dtype, torch.device(device or "cpu"))
+        dtype = _dtype(method, dtype, torch.device(device or "cpu"))
         self.method = copy.copy(method)
         self.header = header
         self.widths: dict[str, int] = dict(getattr(method, "fitted_on_", {}).get("widths") or {})
@@ -263,17 +267,20 @@ class ScoreModule(nn.Module):
         return f"{self.method.name}, dtype={self.dtype}"
 
 
-def _dtype(dtype: torch.dtype | None, device: torch.device) -> torch.dtype:
+def _dtype(method: Method, dtype: torch.dtype | None, device: torch.device) -> torch.dtype:
     has_float64 = device.type != "mps"
-    if dtype is None and not has_float64:
-        warnings.warn(f"{device.type} has no float64: scores are computed in float32", stacklevel=4)
-        return torch.float32
     if dtype is None:
-        return torch.float64
+        dtype = torch.float64
+        if not has_float64 and not method.only_float64:
+            warnings.warn(f"{device.type} has no float64: scores are computed in float32", stacklevel=4)
+            dtype = torch.float32
     if dtype not in (torch.float32, torch.float64):
         raise ParameterError(f"dtype: expected torch.float32 or torch.float64, found {dtype}")
     if dtype == torch.float64 and not has_float64:
-        raise ParameterError(f"dtype: {device.type} has no float64; write dtype=torch.float32")
+        reason = f": {method.only_float64}" if method.only_float64 else "; write dtype=torch.float32"
+        raise ParameterError(f"dtype: {device.type} has no float64{reason}")
+    if dtype == torch.float32 and method.only_float64:
+        raise ParameterError(f"dtype: method {method.name!r} needs torch.float64: {method.only_float64}")
     return dtype
 
 
