@@ -76,7 +76,7 @@ def kept_count(values: int, percent: float) -> int:
 
 def largest(vectors: Array, percent: float) -> Array:
     """Mask of the largest (100 − percent) per cent of each row, shape (n, D); of equal values the first count."""
-    return are_largest(vectors, kept_count(vectors.shape[1], percent))
+    return are_largest(vectors, kept_count(int(vectors.shape[1]), percent))
 
 
 def sharpening(before: Array, after: Array) -> Array:

@@ -66,7 +66,7 @@ def at_least(values: Array, lowest: float) -> Array:
 def log_sum_exp(values: Array) -> Array:
     """log Σ exp over the last axis, without overflow. The same as SciPy's, without the import."""
     if not isinstance(values, np.ndarray):
-        return values.logsumexp(dim=-1)
+        return values.logsumexp(dim=values.ndim - 1)
     if values.size and values.min() > -LARGEST_EXPONENT and values.max() < LARGEST_EXPONENT:
         return np.log(row_sums(np.exp(values)))  # half the cost: needs no maximum per row
     largest = values.max(axis=-1)
@@ -79,13 +79,13 @@ def row_sums(values: Array) -> Array:
     """Sums over the last axis; by NumPy as a matrix product: for short rows several times as fast as `sum`."""
     if isinstance(values, np.ndarray):
         return values @ np.ones(values.shape[-1])
-    return values.sum(dim=-1)
+    return values.sum(dim=values.ndim - 1)  # onnxruntime reduces no rows by −1 to a wrong shape
 
 
 def softmax(logits: Array) -> Array:
     """Softmax over the last axis (FMIYC, Eq. 11)."""
     if not isinstance(logits, np.ndarray):
-        return logits.softmax(dim=-1)
+        return logits.softmax(dim=logits.ndim - 1)
     powers = logits - logits.max(axis=-1, keepdims=True)
     np.exp(powers, out=powers)
     powers *= (1 / row_sums(powers))[..., None]
@@ -118,7 +118,7 @@ def row_products(left: Array, right: Array) -> Array:
     """Inner product of each pair of rows, shape (n,)."""
     if isinstance(left, np.ndarray):
         return np.vecdot(left, right)
-    return (left * right).sum(dim=-1)
+    return row_sums(left * right)
 
 
 def squared_norms(rows: Array) -> Array:
@@ -198,8 +198,7 @@ def largest_values(vectors: Array, count: int) -> Array:
 def are_largest(vectors: Array, count: int) -> Array:
     """Mask of the `count` largest values of each row, shape (n, D); of equal values the first count."""
     if not isinstance(vectors, np.ndarray):
-        columns = vectors.argsort(dim=1, descending=True, stable=True)[:, :count]
-        return (vectors != vectors).scatter(1, columns, True)
+        return ascending_ranks(-vectors) <= count
     if count == 0:
         return np.zeros(vectors.shape, bool)
     mask = vectors >= largest_values(vectors, count)[:, :1]

@@ -65,7 +65,8 @@ class TensorRows(Rows):
         """See `Rows.number`."""
         if isinstance(value, Tensor):
             return value
-        return torch.full((), value, dtype=self.dtype, device=self._module.unit.device)
+        # Of shape (1,): the exporter to ONNX rounds a number without a shape to float32.
+        return torch.full((1,), value, dtype=self.dtype, device=self._module.unit.device)
 
     def counted(self, columns: Tensor, background: Background) -> Tensor:
         """See `Rows.counted`."""
@@ -180,8 +181,8 @@ class ScoreModule(nn.Module):
             DataError: a column that the method needs is missing; a tensor has another width, type or device than the
                 method was fitted on; a score is NaN.
         """
-        columns |= {"logits": logits, "features": features, "latent": latent, "label": label, "score": score}
-        given = {name: column for name, column in columns.items() if column is not None}
+        named = {"logits": logits, "features": features, "latent": latent, "label": label, "score": score}
+        given = {name: column for name, column in {**named, **columns}.items() if column is not None}
         header = self._header(given)
         is_traced = torch.jit.is_tracing()
         if not is_traced:
