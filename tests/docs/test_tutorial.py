@@ -18,6 +18,7 @@ from typing import Any
 
 import nbclient
 import nbformat
+import numpy as np
 import pytest
 import yaml
 from tests.docs.pages import Page
@@ -151,6 +152,18 @@ def test_the_examples_of_the_readme_run():
     (entries,) = [parse(text)["methods"] for text in readme.blocks("yaml")]
     for name, params in entries.items():
         METHODS.create(name, **params)
+
+
+def test_a_loop_of_your_own_gets_the_scores_of_a_table():
+    blocks = Page("python.md").blocks("python")
+    arrays, code = (next(text for text in blocks if word in text) for word in ("rng", "vim"))
+    assert len(code.strip().splitlines()) <= 8
+    names: dict[str, Any] = {}
+    exec(arrays + code, names)
+    last_layer = names["weight"], names["bias"]
+    table = names["Regions"].from_arrays(names["logits"]["id"], names["features"]["id"], last_layer=last_layer)
+    expected = names["method"].score(table)
+    np.testing.assert_allclose(names["scores"].cpu(), expected, rtol=0, atol=1e-10 * expected.std())
 
 
 def test_the_notebook_is_kept_without_outputs():

@@ -9,6 +9,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from farther.methods.arrays import Array, are_largest, largest_values, namespace
+
+__all__ = ["Percentile", "kept_count", "largest", "largest_values", "percentile", "sharpening"]
+
 #: A percentage strictly between 0 and 100.
 Percentile = Annotated[float, Field(gt=0, lt=100)]
 #: The bit of a float32's sign.
@@ -70,34 +74,18 @@ def kept_count(values: int, percent: float) -> int:
     return values - round(values * percent / 100)
 
 
-def largest(vectors: np.ndarray, percent: float) -> np.ndarray:
+def largest(vectors: Array, percent: float) -> Array:
     """Mask of the largest (100 − percent) per cent of each row, shape (n, D); of equal values the first count."""
-    count = kept_count(vectors.shape[1], percent)
-    if count == 0:
-        return np.zeros(vectors.shape, bool)
-    mask = vectors >= largest_values(vectors, count)[:, :1]
-    tied = np.flatnonzero(mask.sum(axis=1) > count)  # rare and slow
-    mask[tied] = False
-    mask[tied[:, None], np.argsort(-vectors[tied], axis=1, kind="stable")[:, :count]] = True
-    return mask
+    return are_largest(vectors, kept_count(int(vectors.shape[1]), percent))
 
 
-def largest_values(vectors: np.ndarray, count: int) -> np.ndarray:
-    """The `count` largest values of each row, ascending: ndarray of shape (n, count), float32.
-
-    Stored features have at most 32 bits, so nothing is lost. NumPy sorts float32 with vector instructions, which is
-    faster than its partition.
-    """
-    ordered = vectors.astype(np.float32)
-    ordered.sort(axis=1)
-    return ordered[:, vectors.shape[1] - count :]
-
-
-def sharpening(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """exp(s1 / s2) of each row, ndarray of shape (n, 1), from its sums before and after pruning.
+def sharpening(before: Array, after: Array) -> Array:
+    """exp(s1 / s2) of each row, shape (n, 1), from its sums before and after pruning.
 
     s1 / s2 counts as 0 where s2 is 0, and is at most 80, so that the result stays finite.
     """
+    xp = namespace(before)
     before, after = before[:, None], after[:, None]
-    ratio = np.divide(before, after, out=np.zeros_like(before), where=after != 0)
-    return np.exp(np.minimum(ratio, LARGEST_EXPONENT))
+    is_zero = after == 0
+    ratio = xp.where(is_zero, 0.0, before / (after + is_zero))
+    return xp.exp(xp.clip(ratio, None, LARGEST_EXPONENT))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from farther.methods.activations import Percentile, largest, percentile, sharpening
+from farther.methods.arrays import Array, at_least, log_sum_exp
 from farther.methods.base import RegionsLike, register
-from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
-from farther.tables import Regions
+from farther.methods.logits import LogitsMethod
+from farther.methods.rows import Rows
 
 
 @register("ash")
@@ -53,15 +52,18 @@ class ASH(LogitsMethod):
         if self.protocol == "paper":
             self.threshold_ = percentile(lambda: self._features(regions), self.percentile)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        weight, bias = last_layer(regions, self.counted_background)
-        h = self._vectors(regions)
-        kept = h >= self.threshold_ if self.protocol == "paper" else largest(h, self.percentile)
-        sums = h.sum(axis=1)
+    def _score(self, rows: Rows) -> Array:
+        weight, bias = rows.last_layer(self.counted_background)
+        h, xp = self._vectors(rows), rows.xp
+        if self.protocol == "paper":
+            kept = h >= self.threshold_
+        else:
+            kept = largest(h, self.percentile)
+        sums = xp.sum(h, axis=1)
         if self.variant == "b":
-            h = kept * (sums / np.maximum(kept.sum(axis=1), 1))[:, None]
+            h = kept * (sums / at_least(xp.sum(kept, axis=1), 1))[:, None]
         else:
             h *= kept
             if self.variant == "s":
-                h *= sharpening(sums, h.sum(axis=1))
+                h *= sharpening(sums, xp.sum(h, axis=1))
         return log_sum_exp(h @ weight.T + bias)

@@ -7,21 +7,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from safetensors.numpy import save_file
 
-from farther.errors import DataError, FartherError
+from farther.errors import DataError, FartherError, ParameterError
+from farther.methods.arrays import Array
 from farther.methods.linear_algebra import clipped
+from farther.methods.rows import OLD_FORM, RegionRows, Rows, with_its_argument
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.regions import GRAM, LAYER
 from farther.tables.writing import write_aside
+
+if TYPE_CHECKING:
+    from farther.methods.torch_form import ScoreModule
 
 #: Optional columns of vectors, and all columns that a folder's batches hold only when they are asked for.
 VECTORS = frozenset({"features", "latent", "gram"})
@@ -105,10 +110,19 @@ class Method(ABC):
     #: Whether scores follow from regions. Those that were made elsewhere cost nothing that could be measured, and no
     #: deployed detector has them.
     computes: ClassVar[bool] = True
+    #: Why the method has no form in PyTorch; empty where it has one. See `no_torch_form`.
+    only_numpy: ClassVar[str] = ""
+    #: Why the method's form in PyTorch computes in float64 only; empty where float32 does too.
+    only_float64: ClassVar[str] = ""
     #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
     fixed_threshold: ClassVar[float | None] = None
     #: The file that the fitted state was read from; None where it was fitted in this process.
     loaded_from: ClassVar[Path | None] = None
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if "_score" in vars(cls):
+            cls._score = with_its_argument(cls._score)  # type: ignore[method-assign]
 
     def fit(self, regions: RegionsLike) -> Self:
         """Fits to in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
@@ -122,7 +136,7 @@ class Method(ABC):
         if count == 0:
             raise FitError(f"{self.name}: there are no regions to fit on")
         self._fit(regions)
-        header = regions.header
+        header = self._header = regions.header  # read by `to_torch`
         self.fitted_on_ = {
             "regions": count,
             **header.columns_of_classes(),
@@ -206,12 +220,47 @@ class Method(ABC):
         scores = [np.zeros(0)]
         for block in self._blocks(regions, self.values_at_once):
             self._check_widths(block)
-            of_block = self._score(block)
+            of_block = self._score(RegionRows(block))
             if block.header.unknown_columns:
                 below = -LABELLED_UNKNOWN * (1 + block.score.astype(np.float64))
                 of_block = np.where(block.is_labelled_unknown, below, of_block)
             scores.append(of_block)
         return clipped(self._checked(np.concatenate(scores)))
+
+    def no_torch_form(self) -> str:
+        """Why the method has no form in PyTorch; empty where it has one."""
+        if self.only_numpy:
+            return self.only_numpy
+        if getattr(type(self)._score, "takes_regions", False):
+            return OLD_FORM
+        return ""
+
+    def to_torch(self, device: Any = None, dtype: Any = None, *, header: Header | None = None) -> ScoreModule:
+        """The score as a `torch.nn.Module`: for tensors, on any device, in a loop of your own.
+
+        Args:
+            device: As PyTorch takes it; the CPU when None.
+            dtype: `torch.float64` or `torch.float32`, in which scores are computed; None for the first, or the second
+                where the device has no other.
+            header: Of the detector's regions; None for that of the regions which the method was fitted to. A method
+                that was loaded and reads the last layer needs it.
+
+        Raises:
+            ParameterError: the method has no form in PyTorch; says why.
+            FitError: the method learns and was not fitted.
+            DataError: the header is of another kind of detector, or lacks the last layer that the method reads.
+        """
+        from farther.methods.torch_form import ScoreModule, header_of
+
+        reason = self.no_torch_form()
+        if reason:
+            raise ParameterError(f"method {self.name!r} has no form in PyTorch: {reason}")
+        self._check_fitted()
+        return ScoreModule(self, header_of(self, header), device, dtype)
+
+    def torch_state(self) -> dict[str, Any]:
+        """The fitted attributes that `_score` reads of tensors: arrays and floats become buffers."""
+        return self._state()
 
     def _checked(self, scores: np.ndarray) -> np.ndarray:
         if not np.isnan(scores).any():
@@ -299,14 +348,14 @@ class Method(ABC):
             for first in range(0, len(batch), rows):
                 yield batch[first : first + rows]
 
-    def _vectors(self, regions: Regions) -> np.ndarray:
-        """The features h as float64, ndarray of shape (n, D): a copy. A subclass may use other vectors instead."""
-        return self._column(regions, "features")
+    def _vectors(self, rows: Rows | Regions) -> Array:
+        """The features h, shape (n, D): a copy, float64. A subclass may use other vectors instead."""
+        return self._column(rows, "features")
 
-    def _column(self, regions: Regions, usual: str) -> np.ndarray:
-        """The layer that the parameter `layer` names, or else the usual column, as float64: a copy."""
+    def _column(self, rows: Rows | Regions, usual: str) -> Array:
+        """The layer that the parameter `layer` names, or else the usual column: a copy, float64."""
         (name,) = self.layers or (usual,)
-        return regions.array(name).astype(np.float64)  # type: ignore[union-attr]
+        return Rows.of(rows).vectors(name)
 
     def _drawn(self, regions: RegionsLike, size: int, seed: int) -> Iterator[Regions]:
         """At most `size` rows drawn at random, in stored order: the same rows of aligned regions."""
@@ -354,8 +403,13 @@ class Method(ABC):
         """Does nothing: the default of methods without fitted state."""
 
     @abstractmethod
-    def _score(self, regions: Regions) -> np.ndarray:
-        """The scores of a block of regions, ndarray of shape (n,)."""
+    def _score(self, rows: Any) -> Array:
+        """The scores of rows, an instance of `Rows`, shape (n,).
+
+        It is written in functions that NumPy and PyTorch share, those of `rows.xp` and of `farther.methods.arrays`, and
+        reads its fitted attributes, which are arrays of the same library. Where its argument is called `regions`, it
+        gets a block of `Regions`, and the method has no form in PyTorch.
+        """
 
 
 def describe(method: Method) -> dict[str, Any]:

@@ -10,16 +10,20 @@ from pydantic import PositiveFloat
 from farther.errors import DataError
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.entropy import Entropy
+from farther.methods.rows import Rows
 from farther.tables import Regions
 
+#: Why the methods of this module have no form in PyTorch.
+BOXES = "it reads variances of boxes, each of which is checked"
 
-def box_entropy(regions: Regions) -> np.ndarray:
+
+def box_entropy(rows: Rows | Regions) -> np.ndarray:
     """H(Σ) of the box's Gaussian, ndarray of shape (n,) (SAOD, Eq. A.12).
 
     Raises:
         DataError: a variance is not above 0.
     """
-    variance = np.asarray(regions.box_variance, dtype=np.float64)
+    variance = Rows.of(rows).vectors("box_variance")
     wrong = np.flatnonzero(~(variance > 0).all(axis=1))
     if len(wrong):
         raise DataError(f"row {wrong[0]}: variances are above 0, found {variance[wrong[0]]}", field="box_variance")
@@ -54,13 +58,14 @@ class BoxUncertainty(Method):
 
     title: ClassVar[str] = "Box uncertainty"
     needs: ClassVar[frozenset[str]] = frozenset({"box_variance"})
+    only_numpy: ClassVar[str] = BOXES
     measure: Literal["determinant", "trace", "entropy"] = "determinant"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        entropy = box_entropy(regions)
+    def _score(self, rows: Rows) -> np.ndarray:
+        entropy = box_entropy(rows)
         if self.measure == "entropy":
             return -entropy
-        variance = np.asarray(regions.box_variance, dtype=np.float64)
+        variance = rows.vectors("box_variance")
         return -(variance.prod(axis=1) if self.measure == "determinant" else variance.sum(axis=1))
 
 
@@ -94,22 +99,23 @@ class JointEntropy(Entropy):
 
     title: ClassVar[str] = "Joint entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits", "box_variance"})
+    only_numpy: ClassVar[str] = BOXES
     weight: PositiveFloat = 1.0
     normalise: bool = False
 
     def _fit(self, regions: RegionsLike) -> None:
-        entropies = [self._entropies(block) for block in self._blocks(regions)]
+        entropies = [self._entropies(Rows.of(block)) for block in self._blocks(regions)]
         self.lowest_ = np.min([each.min(axis=0) for each in entropies], axis=0)
         self.highest_ = np.max([each.max(axis=0) for each in entropies], axis=0)
         if self.normalise and not (self.highest_ > self.lowest_).all():
             raise FitError(f"{self.name}: all regions have the same entropy")
 
-    def _entropies(self, regions: Regions) -> np.ndarray:
+    def _entropies(self, rows: Rows) -> np.ndarray:
         """H(p) and H(Σ), ndarray of shape (n, 2)."""
-        return np.stack([-super()._score(regions), box_entropy(regions)], axis=1)
+        return np.stack([-super()._score(rows), box_entropy(rows)], axis=1)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        entropies = self._entropies(regions)
+    def _score(self, rows: Rows) -> np.ndarray:
+        entropies = self._entropies(rows)
         if self.normalise:
             entropies = (entropies - self.lowest_) / (self.highest_ - self.lowest_)
         return -(self.weight * entropies[:, 0] + entropies[:, 1])

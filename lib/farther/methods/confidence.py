@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
+from farther.methods.arrays import Array
 from farther.methods.base import Method, register
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("confidence")
@@ -35,5 +34,5 @@ class Confidence(Method):
     title: ClassVar[str] = "Confidence"
     needs: ClassVar[frozenset[str]] = frozenset({"score"})
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return regions.score
+    def _score(self, rows: Rows) -> Array:
+        return rows.score

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeFloat
 
+from farther.methods.arrays import Array, cast, log_sum_exp, lower_solved, squared_norms
 from farther.methods.base import Annotation, FitError, Method, RegionsLike, register
-from farther.methods.linear_algebra import class_means, is_singular, squared_norms
-from farther.methods.logits import Protocol, log_sum_exp
-from farther.tables import Regions
+from farther.methods.linear_algebra import class_means, is_singular
+from farther.methods.logits import Protocol
+from farther.methods.rows import Rows
 
 #: Tried in this order: the published code's range.
 JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
@@ -111,14 +112,13 @@ class DDU(Method):
         problem = f"a class covariance does not factorise with {tried}; the features' scale may be far from 1"
         raise FitError(f"{self.name}: {problem}")
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        from scipy.linalg import solve_triangular
-
-        h = self._vectors(regions)
-        log_densities = np.empty((len(h), len(self.means_)))
-        for c, (mean, factor) in enumerate(zip(self.means_, self.factors_, strict=True)):
-            white = solve_triangular(factor, (h - mean).T, lower=True, overwrite_b=True, check_finite=False)
-            log_determinant = 2 * np.log(np.diagonal(factor), dtype=np.float64).sum()
-            log_densities[:, c] = -0.5 * (squared_norms(white.T) + log_determinant)
-        log_densities -= 0.5 * h.shape[1] * np.log(2 * np.pi)
+    def _score(self, rows: Rows) -> Array:
+        h, xp = self._vectors(rows), rows.xp
+        of_classes = []
+        for mean, factor in zip(self.means_, self.factors_, strict=True):
+            white = lower_solved(factor, (h - mean).T)
+            log_determinant = 2 * xp.sum(xp.log(cast(xp.linalg.diagonal(factor), rows.dtype)))
+            of_classes.append(-0.5 * (squared_norms(white.T) + log_determinant))
+        log_densities = xp.stack(of_classes, axis=1)
+        log_densities -= rows.number(float(0.5 * h.shape[1] * np.log(2 * np.pi)))
         return log_sum_exp(log_densities + self.log_weights_)

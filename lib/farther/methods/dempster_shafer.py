@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from farther.methods.arrays import Array, sigmoid
 from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, class_columns, energy, sigmoid
-from farther.tables import Regions
+from farther.methods.logits import LogitsMethod
+from farther.methods.rows import Rows
 
 
 @register("dempster_shafer")
@@ -35,6 +36,6 @@ class DempsterShafer(LogitsMethod):
     title: ClassVar[str] = "Dempster–Shafer"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        classes = len(class_columns(regions.header, self.counted_background))
-        return -sigmoid(np.log(classes) - energy(regions, self.counted_background))
+    def _score(self, rows: Rows) -> Array:
+        classes = rows.classes(self.counted_background)
+        return -sigmoid(rows.number(float(np.log(classes))) - rows.energy(self.counted_background))

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.activations import Percentile, percentile
+from farther.methods.arrays import Array, limited, log_sum_exp
 from farther.methods.base import RegionsLike, register
 from farther.methods.linear_algebra import mean_vector
-from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
-from farther.tables import Regions
+from farther.methods.logits import LogitsMethod, last_layer
+from farther.methods.rows import Rows
 
 
 @register("dice")
@@ -52,8 +53,8 @@ class DICE(LogitsMethod):
         contributions = weight * mean
         self.weight_ = np.where(contributions > np.percentile(contributions, self.percentile), weight, 0.0)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return log_sum_exp(self._vectors(regions) @ self.weight_.T + self.bias_)
+    def _score(self, rows: Rows) -> Array:
+        return log_sum_exp(self._vectors(rows) @ self.weight_.T + self.bias_)
 
 
 @register("dice_react")
@@ -91,6 +92,6 @@ class DICEReAct(DICE):
         super()._fit(regions)
         self.threshold_ = percentile(lambda: self._features(regions), self.react_percentile)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        h = self._vectors(regions)
-        return log_sum_exp(np.minimum(h, self.threshold_, out=h) @ self.weight_.T + self.bias_)
+    def _score(self, rows: Rows) -> Array:
+        h = limited(self._vectors(rows), self.threshold_)
+        return log_sum_exp(h @ self.weight_.T + self.bias_)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 from pydantic import PositiveFloat
 
+from farther.methods.arrays import Array, log_sum_exp, softplus
 from farther.methods.base import register
-from farther.methods.logits import Activation, LogitsMethod, class_logits, energy, is_sigmoid, log_sum_exp, softplus
-from farther.tables import Regions
+from farther.methods.logits import Activation, LogitsMethod
+from farther.methods.rows import Rows
 
 
 @register("energy")
@@ -45,10 +45,11 @@ class Energy(LogitsMethod):
     temperature: PositiveFloat = 1.0
     activation: Activation = "softmax"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        if is_sigmoid(regions, self.activation):
-            z = class_logits(regions, self.counted_background, self.activation)
-            return self.temperature * softplus(z / self.temperature).sum(axis=1)
+    def _score(self, rows: Rows) -> Array:
+        temperature = rows.number(self.temperature)
+        if rows.is_sigmoid(self.activation):
+            z = rows.logits(self.counted_background, self.activation)
+            return temperature * rows.xp.sum(softplus(z / temperature), axis=1)
         if self.temperature == 1:
-            return energy(regions, self.counted_background)
-        return self.temperature * log_sum_exp(class_logits(regions, self.counted_background) / self.temperature)
+            return rows.energy(self.counted_background)
+        return temperature * log_sum_exp(rows.logits(self.counted_background) / temperature)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import numpy as np
-
+from farther.methods.arrays import Array, row_sums, sigmoid, softplus
 from farther.methods.base import register
-from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid, softplus
-from farther.tables import Regions
+from farther.methods.logits import Activation, LogitsMethod
+from farther.methods.rows import Rows
 
 
 @register("entropy")
@@ -42,13 +41,14 @@ class Entropy(LogitsMethod):
     activation: Activation = "softmax"
     sigmoids: Literal["mean", "largest"] = "mean"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.counted_background, self.activation)
-        if is_sigmoid(regions, self.activation):
-            z = z.max(axis=1, keepdims=True) if self.sigmoids == "largest" else z
-            return -(sigmoid(z) * softplus(-z) + sigmoid(-z) * softplus(z)).mean(axis=1)
-        z -= z.max(axis=1, keepdims=True)
-        powers = np.exp(z)
+    def _score(self, rows: Rows) -> Array:
+        z, xp = rows.logits(self.counted_background, self.activation), rows.xp
+        if rows.is_sigmoid(self.activation):
+            if self.sigmoids == "largest":
+                z = xp.max(z, axis=1, keepdims=True)
+            return -xp.mean(sigmoid(z) * softplus(-z) + sigmoid(-z) * softplus(z), axis=1)
+        z -= xp.max(z, axis=1, keepdims=True)
+        powers = xp.exp(z)
         total = row_sums(powers)
         powers *= z
-        return row_sums(powers) / total - np.log(total)
+        return row_sums(powers) / total - xp.log(total)

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from farther.methods.arrays import Array, at_least, squared_norms
 from farther.methods.base import FitError, Method, RegionsLike, register
-from farther.methods.linear_algebra import mean_vector, squared_norms
-from farther.methods.logits import Background, class_logits, last_layer
-from farther.tables import Regions
+from farther.methods.linear_algebra import mean_vector
+from farther.methods.logits import Background, last_layer
+from farther.methods.rows import Rows
 
 #: Lower bound of the distance to the training mean.
 SMALLEST = 1e-8
@@ -56,10 +57,10 @@ class FDBD(Method):
         gaps = np.stack([np.linalg.norm(weight - row, axis=1) for row in weight])
         self.inverse_gaps_ = np.divide(1.0, gaps, out=np.zeros_like(gaps), where=gaps > 0)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.background)
-        distances = (z.max(axis=1, keepdims=True) - z) * self.inverse_gaps_[z.argmax(axis=1)]
-        h = self._vectors(regions)
+    def _score(self, rows: Rows) -> Array:
+        z, xp = rows.logits(self.background), rows.xp
+        distances = (xp.max(z, axis=1, keepdims=True) - z) * self.inverse_gaps_[xp.argmax(z, axis=1)]
+        h = self._vectors(rows)
         h -= self.mean_
-        to_mean = np.maximum(np.sqrt(squared_norms(h)), SMALLEST)
-        return distances.sum(axis=1) / ((z.shape[1] - 1) * to_mean)
+        to_mean = at_least(xp.sqrt(squared_norms(h)), SMALLEST)
+        return xp.sum(distances, axis=1) / ((len(self.inverse_gaps_) - 1) * to_mean)

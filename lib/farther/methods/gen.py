@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-import numpy as np
 from pydantic import Field, PositiveInt
 
+from farther.methods.arrays import Array, at_largest, row_sums, sigmoid, softmax
 from farther.methods.base import register
-from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid, softmax
-from farther.tables import Regions
+from farther.methods.logits import Activation, LogitsMethod
+from farther.methods.rows import Rows
 
 
 @register("gen")
@@ -47,24 +47,22 @@ class GEN(LogitsMethod):
     m: PositiveInt | None = None
     activation: Activation = "softmax"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.counted_background, self.activation)
-        if is_sigmoid(regions, self.activation):
+    def _score(self, rows: Rows) -> Array:
+        z = rows.logits(self.counted_background, self.activation)
+        if rows.is_sigmoid(self.activation):
             p, rest = sigmoid(z), sigmoid(-z)
         else:
             p = softmax(z)
-            rest = np.subtract(1, p, out=z)
             # near p = 1, 1 − p is rounding only; the sum of the other probabilities is accurate, and γ < 1 amplifies it
             sure = p > 0.5
-            np.copyto(rest, row_sums(p * ~sure)[:, None], where=sure)
+            rest = rows.xp.where(sure, row_sums(p * ~sure)[:, None], 1 - p)
         gamma, m = self.gamma, self.m
         if gamma is None:
             gamma = 0.5 if self.protocol == "paper" else 0.1
         if m is None and self.protocol == "published-code":
-            m = len(regions.header.known_classes)
-        terms = np.multiply(p, rest, out=rest)
-        terms **= gamma
+            m = len(rows.header.known_classes)
+        terms = p * rest
+        terms **= rows.number(gamma)
         if m is not None and m < terms.shape[1]:
-            largest = np.argpartition(p, -m, axis=1)[:, -m:]
-            terms = np.take_along_axis(terms, largest, axis=1)
+            terms = at_largest(terms, p, m)
         return -row_sums(terms)

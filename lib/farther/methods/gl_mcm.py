@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat
 
+from farther.methods.arrays import Array, softmax
 from farther.methods.base import register
-from farther.methods.logits import class_columns, softmax
 from farther.methods.mcm import TextMethod
-from farther.tables import Regions
+from farther.methods.rows import Rows
 from farther.tables.regions import LAYER
 
 
@@ -45,10 +44,11 @@ class GlMcm(TextMethod):
     temperature: PositiveFloat = 1.0
     weight: NonNegativeFloat = 1.0
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        known = class_columns(regions.header, "drop")
-        whole, patch = (
-            softmax(self._cosines(regions, name)[:, known] / self.temperature).max(axis=1)
-            for name in ("features", f"{LAYER}patch")
-        )
-        return whole + self.weight * patch
+    def _score(self, rows: Rows) -> Array:
+        temperature = rows.number(self.temperature)
+        largest = []
+        for name in ("features", f"{LAYER}patch"):
+            cosines = rows.counted(self._cosines(rows, name), "drop")
+            largest.append(rows.xp.max(softmax(cosines / temperature), axis=1))
+        whole, patch = largest
+        return whole + rows.number(self.weight) * patch

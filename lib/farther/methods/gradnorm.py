@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 from pydantic import PositiveFloat
 
+from farther.methods.arrays import Array, softmax
 from farther.methods.base import Method, register
-from farther.methods.logits import Background, class_logits, softmax
-from farther.tables import Regions
+from farther.methods.logits import Background
+from farther.methods.rows import Rows
 
 
 @register("gradnorm")
@@ -44,7 +44,9 @@ class GradNorm(Method):
     temperature: PositiveFloat = 1.0
     background: Background = "drop"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        p = softmax(class_logits(regions, self.background) / self.temperature)
-        outputs = np.abs(p - 1 / p.shape[1]).sum(axis=1)
-        return np.abs(self._vectors(regions)).sum(axis=1) * outputs / self.temperature
+    def _score(self, rows: Rows) -> Array:
+        xp, temperature = rows.xp, rows.number(self.temperature)
+        p = softmax(rows.logits(self.background) / temperature)
+        uniform = rows.number(1 / int(p.shape[1]))
+        outputs = xp.sum(xp.abs(p - uniform), axis=1)
+        return xp.sum(xp.abs(self._vectors(rows)), axis=1) * outputs / temperature

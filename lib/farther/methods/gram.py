@@ -9,8 +9,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field, NonNegativeInt
 
+from farther.methods.arrays import Array, at_least, cast
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.logits import Protocol
+from farther.methods.rows import Rows
 from farther.tables import Regions
 from farther.tables.regions import GRAM
 
@@ -90,7 +92,7 @@ class Gram(Method):
         self.low_, self.high_ = low, high
         sums, count = np.zeros(len(self.layer)), 0
         for block in self._part(regions, held_out=True):
-            sums, count = sums + self._deviations(block).sum(axis=0), count + len(block)
+            sums, count = sums + self._deviations(Rows.of(block)).sum(axis=0), count + len(block)
         if count == 0:
             raise FitError(f"{self.name}: no training image is held out; there are too few")
         self.expected_ = np.where(sums > 0, sums / count, 1.0)
@@ -108,18 +110,24 @@ class Gram(Method):
         """g of all layers side by side, ndarray of shape (n, J), float32."""
         return np.concatenate([np.asarray(regions.array(name), np.float32) for name in self.layers], axis=1)
 
-    def _deviations(self, regions: Regions) -> np.ndarray:
-        """δ_l, ndarray of shape (n, L), float64."""
-        deviations, first = np.empty((len(regions), len(self.layers))), 0
-        for number, name in enumerate(self.layers):
-            g = regions.array(name).astype(np.float64)  # type: ignore[union-attr]
-            columns = slice(first, first := first + g.shape[1])
-            low, high = (edge[:, columns].astype(np.float64)[regions.label] for edge in (self.low_, self.high_))
-            below = np.maximum(low - g, 0) / (np.abs(low) + OFFSET)
-            above = np.maximum(g - high, 0) / (np.abs(high) + OFFSET)
-            deviations[:, number] = (below + above).sum(axis=1)
-        return deviations
+    def _deviations(self, rows: Rows) -> Array:
+        """δ_l, shape (n, L), float64."""
+        xp, label = rows.xp, rows.label
+        deviations = []
+        first = 0
+        for name in self.layers:
+            g = rows.vectors(name)
+            columns = slice(first, first + int(g.shape[1]))
+            first = columns.stop
+            low = cast(self.low_[:, columns], rows.dtype)[label]
+            high = cast(self.high_[:, columns], rows.dtype)[label]
+            below = at_least(low - g, 0) / (xp.abs(low) + rows.number(OFFSET))
+            above = at_least(g - high, 0) / (xp.abs(high) + rows.number(OFFSET))
+            deviations.append(xp.sum(below + above, axis=1))
+        return xp.stack(deviations, axis=1)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        total = (self._deviations(regions) / self.expected_).sum(axis=1)
-        return -total if self.protocol == "paper" else -total / np.maximum(regions.score, np.finfo(np.float32).tiny)
+    def _score(self, rows: Rows) -> Array:
+        total = rows.xp.sum(self._deviations(rows) / self.expected_, axis=1)
+        if self.protocol == "paper":
+            return -total
+        return -total / at_least(rows.score, float(np.finfo(np.float32).tiny))

@@ -75,6 +75,7 @@ class ImportedScores(Method):
     title: ClassVar[str] = "Imported"
     needs: ClassVar[frozenset[str]] = frozenset({"score"})
     computes: ClassVar[bool] = False
+    only_numpy: ClassVar[str] = "its scores were computed elsewhere, for images of known names"
     file: str | dict[str, str]
     lists: dict[str, str] | None = None
     higher: Literal["id", "ood"] = "id"

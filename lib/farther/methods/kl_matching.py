@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from farther.methods.arrays import Array, log_sum_exp, softmax
 from farther.methods.base import Method, RegionsLike, register
-from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp, softmax
-from farther.tables import Regions
+from farther.methods.logits import Background, class_columns, class_logits
+from farther.methods.rows import Rows
 
 
 @register("kl_matching")
@@ -56,8 +57,8 @@ class KLMatching(Method):
         typical = sums[counts > 0] / counts[counts > 0, None]
         self.log_typical_ = np.log(np.maximum(typical, np.finfo(np.float64).tiny))
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.background)
+    def _score(self, rows: Rows) -> Array:
+        z, xp = rows.logits(self.background), rows.xp
         log_p = z - log_sum_exp(z)[:, None]
-        p = np.exp(log_p)
-        return -((p * log_p).sum(axis=1)[:, None] - p @ self.log_typical_.T).min(axis=1)
+        p = xp.exp(log_p)
+        return -xp.min(xp.sum(p * log_p, axis=1)[:, None] - p @ self.log_typical_.T, axis=1)

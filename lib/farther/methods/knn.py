@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
+from farther.methods.arrays import Array, as_float32, normalised
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
-from farther.methods.linear_algebra import normalised, squared_norms
 from farther.methods.neighbours import (
     BLOCK,
     FEW,
@@ -19,17 +19,17 @@ from farther.methods.neighbours import (
     cell_centroids,
     has_faiss,
     nearest,
+    nearest_tensors,
+    ranked_square,
     sort_into_cells,
 )
-from farther.tables import Regions
+from farther.methods.rows import RegionRows, Rows
 
 #: Stored vectors that the recall of an approximate index is measured on: more would take as long as the index.
 RECALL_SAMPLE = 256
 
 #: float32 may exchange neighbours that are as near: exact distances decide among this many on either side of the k-th.
 SPARE = 2
-#: Queries for which that is done at a time, in the processor's cache.
-DECIDED = 128
 
 
 @register("knn")
@@ -99,32 +99,38 @@ class KNN(Method):
             self.first_ = sort_into_cells(self.stored_, self.centroids_)
             self.recall_ = self._recall(queries)
 
-    def _compared(self, regions: Regions) -> np.ndarray:
-        """The vectors u between which distances are taken, ndarray of shape (n, D), float64."""
-        return normalised(self._vectors(regions))
+    def _compared(self, rows: Rows) -> Array:
+        """The vectors u between which distances are taken, shape (n, D), float64."""
+        return normalised(self._vectors(rows))
 
     def _all_compared(self, regions: RegionsLike, count: int) -> np.ndarray:
         """The vectors u of `count` regions, ndarray of shape (count, D), float32."""
         found, filled = np.empty((0, 0), np.float32), 0
         for block in self._blocks(regions):
-            u = self._compared(block)
+            u = self._compared(Rows.of(block))
             if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
                 found = np.empty((count, u.shape[1]), np.float32)
             found[filled : filled + len(u)] = u
             filled += len(u)
         return found
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        u = self._all_compared(regions, len(regions))
+    def _score(self, rows: Rows) -> Array:
+        if isinstance(rows, RegionRows):
+            u = self._all_compared(rows.regions, len(rows))
+        else:
+            u = as_float32(self._compared(rows))
         first, end = max(0, self.k - 1 - SPARE), min(self.k + SPARE, len(self.stored_))
-        found = self._nearest(u, end)[:, first:]
-        squares = np.empty(len(u))
-        for row in range(0, len(u), DECIDED):
-            rows = slice(row, row + DECIDED)
-            exact = u[rows].astype(np.float64)
-            near = np.stack([squared_norms(exact - self.stored_[column]) for column in found[rows].T])
-            squares[rows] = np.partition(near, self.k - 1 - first, axis=0)[self.k - 1 - first]
-        return -np.sqrt(squares) if self.protocol == "paper" else -squares
+        near = self._nearest(u, end)[:, first:]
+        squares = ranked_square(self.stored_, u, near, self.k - 1 - first, rows.dtype)
+        if self.protocol == "paper":
+            return -rows.xp.sqrt(squares)
+        return -squares
+
+    def no_torch_form(self) -> str:
+        """See `Method.no_torch_form`."""
+        if self.index == "approximate":
+            return "an approximate index is a search in cells, not a matrix product; use index 'exact'"
+        return super().no_torch_form()
 
     def remarks(self) -> list[str]:
         """See `Method.remarks`."""
@@ -132,7 +138,9 @@ class KNN(Method):
             return []
         return [f"approximate index: finds {100 * self.recall_:.1f}% of the nearest neighbours"]
 
-    def _nearest(self, u: np.ndarray, k: int) -> np.ndarray:
+    def _nearest(self, u: Array, k: int) -> Array:
+        if not isinstance(u, np.ndarray):
+            return nearest_tensors(self.stored_, u, k)
         if self.index == "exact":
             few = len(u) <= FEW and len(self.stored_) >= MANY and k < len(self.stored_) // BLOCK
             return self._bounded.nearest(u, k) if few else nearest(self.stored_, u, k)

@@ -8,13 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
+from farther.methods.arrays import Array, log_sum_exp, squared_norms
 from farther.methods.base import Method, RegionsLike, parameters, register
 from farther.methods.ddu import DDU
 from farther.methods.knn import KNN
-from farther.methods.linear_algebra import principal_components, squared_norms
-from farther.methods.logits import Protocol, log_sum_exp
+from farther.methods.linear_algebra import principal_components
+from farther.methods.logits import Protocol
 from farther.methods.mahalanobis import Mahalanobis
-from farther.methods.neighbours import row_blocks
+from farther.methods.neighbours import parts_of
+from farther.methods.rows import Rows
 from farther.tables import Regions
 
 
@@ -48,9 +50,9 @@ class Latent(Method):
         whiten = self.protocol == "published-code" if self.whiten is None else self.whiten
         self.components_ = directions / np.sqrt(np.where(variances > 0, variances, 1.0)) if whiten else directions
 
-    def _vectors(self, regions: Regions) -> np.ndarray:
-        """v as float64, ndarray of shape (n, components)."""
-        o = self._column(regions, "latent")
+    def _vectors(self, rows: Rows | Regions) -> Array:
+        """v as float64, shape (n, components)."""
+        o = self._column(rows, "latent")
         return o if self.components is None else (o - self.latent_mean_) @ self.components_
 
 
@@ -91,8 +93,8 @@ class LardKNN(Latent, KNN):
         self.fit_components(regions)
         KNN._fit(self, regions)
 
-    def _compared(self, regions: Regions) -> np.ndarray:
-        return self._vectors(regions) if self.protocol == "paper" else super()._compared(regions)
+    def _compared(self, rows: Rows) -> Array:
+        return self._vectors(rows) if self.protocol == "paper" else super()._compared(rows)
 
 
 @register("lard_mahalanobis")
@@ -208,13 +210,14 @@ class LardKDE(Latent):
         self.fit_components(regions)
         self.stored_ = np.concatenate([v for v, _ in self._pass(regions)])
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        v = self._vectors(regions) / self.bandwidth
-        stored = self.stored_ / self.bandwidth
-        log_density = np.empty(len(v))
-        for rows in row_blocks(len(v), len(stored)):
-            exponents = v[rows] @ stored.T
+    def _score(self, rows: Rows) -> Array:
+        bandwidth = rows.number(self.bandwidth)
+        v, stored = self._vectors(rows) / bandwidth, self.stored_ / bandwidth
+        parts = []
+        for part in parts_of(v, len(stored)):
+            exponents = v[part] @ stored.T
             exponents -= squared_norms(stored) / 2
-            log_density[rows] = log_sum_exp(exponents)
-        log_density -= squared_norms(v) / 2 + np.log(len(stored))
-        return log_density - v.shape[1] * np.log(self.bandwidth * np.sqrt(2 * np.pi))
+            parts.append(log_sum_exp(exponents))
+        log_density = rows.xp.concat(parts)
+        log_density -= squared_norms(v) / 2 + rows.number(float(np.log(len(stored))))
+        return log_density - rows.number(float(int(v.shape[1]) * np.log(self.bandwidth * np.sqrt(2 * np.pi))))

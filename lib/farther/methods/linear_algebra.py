@@ -11,6 +11,22 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from farther.methods.arrays import normalised, squared_norms, whitened
+
+__all__ = [
+    "class_means",
+    "clipped",
+    "eigenvectors",
+    "is_singular",
+    "mean_vector",
+    "normalised",
+    "principal_components",
+    "scatter_matrix",
+    "squared_norms",
+    "whitened",
+    "whitening",
+]
+
 
 def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
     """Mean of all rows, ndarray of shape (D,), and their number, which must not be 0."""
@@ -50,18 +66,6 @@ def scatter_matrix(blocks: Iterable[np.ndarray]) -> np.ndarray:
     if upper is None:
         raise ValueError("no rows")
     return upper + np.triu(upper, 1).T
-
-
-def squared_norms(rows: np.ndarray) -> np.ndarray:
-    """Squared Euclidean norm of each row, ndarray of shape (n,)."""
-    return np.vecdot(rows, rows)
-
-
-def normalised(rows: np.ndarray) -> np.ndarray:
-    """Rows scaled to Euclidean norm 1, in place; rows of zeros stay zero."""
-    norms = np.sqrt(squared_norms(rows))
-    rows /= np.where(norms > 0, norms, 1.0)[:, None]
-    return rows
 
 
 def whitening(covariance: np.ndarray) -> np.ndarray:
@@ -107,18 +111,6 @@ def is_singular(covariance: np.ndarray) -> bool:
     if _factor(covariance)[1]:  # much cheaper than eigenvalues
         return False
     return bool(np.linalg.matrix_rank(covariance, hermitian=True) < len(covariance))
-
-
-def whitened(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Rows times a matrix of `whitening`, ndarray of shape (n, r); the rows are overwritten.
-
-    A triangular matrix takes half the multiplications.
-    """
-    if matrix.shape[0] != matrix.shape[1]:
-        return rows @ matrix
-    from scipy.linalg.blas import dtrmm
-
-    return dtrmm(1.0, matrix.T, rows.T, lower=True, overwrite_b=True).T
 
 
 def eigenvectors(symmetric: np.ndarray, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:

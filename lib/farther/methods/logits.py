@@ -21,15 +21,38 @@ from typing import Literal
 
 import numpy as np
 
+from farther.methods.arrays import (
+    LARGEST_EXPONENT,
+    Array,
+    log_sum_exp,
+    row_sums,
+    sigmoid,
+    softmax,
+    softplus,
+)
 from farther.methods.base import Method, RegionsLike, parameters
-from farther.tables import Header, Regions
+from farther.methods.rows import Activation, Background, Rows, class_columns, last_layer_of
+from farther.tables import Regions
 
-Background = Literal["drop", "keep"]
-Activation = Literal["softmax", "detector"]
+__all__ = [
+    "LARGEST_EXPONENT",
+    "Activation",
+    "Background",
+    "LogitsMethod",
+    "Protocol",
+    "class_columns",
+    "class_logits",
+    "energy",
+    "is_sigmoid",
+    "last_layer",
+    "log_sum_exp",
+    "row_sums",
+    "sigmoid",
+    "softmax",
+    "softplus",
+]
+
 Protocol = Literal["paper", "published-code"]
-
-#: Below this, exponentials and sums of many of them neither overflow nor lose digits.
-LARGEST_EXPONENT = 500.0
 
 
 @parameters
@@ -51,88 +74,21 @@ class LogitsMethod(Method):
         return self.background or ("drop" if self.protocol == "paper" else "keep")
 
 
-def class_columns(header: Header, background: Background) -> np.ndarray:
-    """Indices of the logits columns that count as classes, ndarray of shape (C,)."""
-    left_out = [*header.unknown_columns]
-    if background == "drop" and header.background_index is not None:
-        left_out.append(header.background_index)
-    return np.delete(np.arange(len(header.classes)), left_out)
+def class_logits(rows: Rows | Regions, background: Background, activation: Activation = "softmax") -> Array:
+    """Logits z of the classes of rows or of a block of regions, shape (N, C), float64: see `Rows.logits`."""
+    return Rows.of(rows).logits(background, activation)
 
 
-def class_logits(regions: Regions, background: Background, activation: Activation = "softmax") -> np.ndarray:
-    """Logits z of the classes, ndarray of shape (N, C), float64: a copy.
-
-    Classes are contiguous in memory, not regions, which vectorises reductions over classes.
-    """
-    z = _class_logits(regions, background, "F")
-    if activation == "detector" and regions.activation == "exp":
-        z = np.minimum(z, -np.finfo(np.float32).tiny)
-        return z - np.log(-np.expm1(z))
-    return z
+def energy(rows: Rows | Regions, background: Background) -> Array:
+    """log Σ_c exp(z_c) of rows or of a block of regions, shape (N,), float64."""
+    return Rows.of(rows).energy(background)
 
 
-def energy(regions: Regions, background: Background) -> np.ndarray:
-    """log Σ_c exp(z_c), ndarray of shape (N,), float64."""
-    return log_sum_exp(_class_logits(regions, background, "C"))
-
-
-def _class_logits(regions: Regions, background: Background, order: Literal["C", "F"]) -> np.ndarray:
-    logits, index = regions.logits, regions.header.background_index
-    if regions.header.unknown_columns:
-        return logits[:, class_columns(regions.header, background)].astype(np.float64, order=order)
-    if background == "keep" or index is None:
-        return logits.astype(np.float64, order=order)
-    kept = np.empty((len(logits), logits.shape[1] - 1), order=order)
-    kept[:, :index], kept[:, index:] = logits[:, :index], logits[:, index + 1 :]
-    return kept
-
-
-def is_sigmoid(regions: Regions, activation: Activation) -> bool:
+def is_sigmoid(rows: Rows | Regions, activation: Activation) -> bool:
     """True if each class is to be treated as a binary decision."""
-    return activation == "detector" and regions.activation in ("sigmoid", "exp")
+    return Rows.of(rows).is_sigmoid(activation)
 
 
 def last_layer(regions: RegionsLike, background: Background) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the classes in the last layer: weight W of shape (C, D) and bias b of shape (C,), float64.
-
-    Raises:
-        ValueError: the header has no last layer; methods that call this declare it in `needs`.
-    """
-    weight, bias = regions.header.weight, regions.header.bias
-    if weight is None or bias is None:
-        raise ValueError("the header has no last layer")
-    columns = class_columns(regions.header, background)
-    return weight[columns].astype(np.float64), bias[columns].astype(np.float64)
-
-
-def log_sum_exp(values: np.ndarray) -> np.ndarray:
-    """log Σ exp over the last axis, without overflow. The same as SciPy's, without the import."""
-    if values.size and values.min() > -LARGEST_EXPONENT and values.max() < LARGEST_EXPONENT:
-        return np.log(row_sums(np.exp(values)))  # half the cost: needs no maximum per row
-    largest = values.max(axis=-1)
-    powers = values - largest[..., None]
-    np.exp(powers, out=powers)
-    return np.log(row_sums(powers)) + largest
-
-
-def row_sums(values: np.ndarray) -> np.ndarray:
-    """Sums over the last axis, as a matrix product: for short rows several times as fast as `sum`."""
-    return values @ np.ones(values.shape[-1])
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis (FMIYC, Eq. 11)."""
-    powers = logits - logits.max(axis=-1, keepdims=True)
-    np.exp(powers, out=powers)
-    powers *= (1 / row_sums(powers))[..., None]
-    return powers
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(−x)), without overflow, and accurate near 0."""
-    return np.exp(-np.logaddexp(0.0, -logits))
-
-
-def softplus(logits: np.ndarray) -> np.ndarray:
-    """log(1 + exp(x)), without overflow."""
-    return np.logaddexp(0.0, logits)
+    """Rows of the classes in the last layer: see `last_layer_of`."""
+    return last_layer_of(regions.header, background)

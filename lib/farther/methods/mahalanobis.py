@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from farther.methods.arrays import Array, at_least, namespace, squared_norms, whitened
 from farther.methods.base import Annotation, Method, RegionsLike, register
-from farther.methods.linear_algebra import class_means, scatter_matrix, squared_norms, whitened, whitening
-from farther.tables import Regions
+from farther.methods.linear_algebra import class_means, scatter_matrix, whitening
+from farther.methods.rows import Rows
 
 
 @register("mahalanobis")
@@ -58,13 +59,13 @@ class Mahalanobis(Method):
         self.mean_ = counts @ means / counts.sum()
         self.centres_ = whitened(means[counts > 0] - self.mean_, self.whitening_)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        h = self._vectors(regions)
+    def _score(self, rows: Rows) -> Array:
+        h = self._vectors(rows)
         h -= self.mean_
         return -self._distances(h)
 
-    def _distances(self, centred: np.ndarray) -> np.ndarray:
-        """min_c (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), ndarray of shape (n,), from h − mean, which is overwritten."""
+    def _distances(self, centred: Array) -> Array:
+        """min_c (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), shape (n,), from h − mean, which is overwritten."""
         white = whitened(centred, self.whitening_)
         to_centres = squared_norms(self.centres_) - 2 * (white @ self.centres_.T)
-        return np.maximum(squared_norms(white) + to_centres.min(axis=1), 0.0)
+        return at_least(squared_norms(white) + namespace(white).min(to_centres, axis=1), 0.0)

@@ -7,10 +7,9 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveFloat
 
+from farther.methods.arrays import Array, normalised, softmax
 from farther.methods.base import Method, parameters, register
-from farther.methods.linear_algebra import normalised
-from farther.methods.logits import class_columns, softmax
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @parameters
@@ -19,16 +18,20 @@ class TextMethod(Method):
 
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
 
-    def _cosines(self, regions: Regions, column: str = "features") -> np.ndarray:
-        """Cosines of vectors, by their column, and the rows of the last layer, ndarray of shape (n, K), float64."""
-        weight = regions.weight
-        assert weight is not None  # in `needs`
-        kept = getattr(self, "_text", None)
-        if kept is None or kept[0] is not weight:  # scaled once, not for each part of the rows
-            kept = self._text = (weight, normalised(weight.astype(np.float64)))
-        vectors: np.ndarray = regions.array(column)  # type: ignore[assignment]  # it is in `inputs`
-        found: np.ndarray = normalised(vectors.astype(np.float64)) @ kept[1].T
-        return found
+    def _cosines(self, rows: Rows, column: str = "features") -> Array:
+        """Cosines of vectors, by their column, and the rows of the last layer, shape (n, K), float64."""
+        return normalised(rows.vectors(column)) @ self._unit_text(rows).T
+
+    def _unit_text(self, rows: Rows) -> Array:
+        """The rows of the last layer at norm 1, shape (K, D): of arrays scaled once, not for each part of the rows."""
+        weight = rows.weight
+        if not isinstance(weight, np.ndarray):
+            return normalised(weight)
+        scaled: tuple[np.ndarray, np.ndarray] | None = vars(self).get("_text")
+        if scaled is None or scaled[0] is not weight:
+            scaled = (weight, normalised(weight.astype(np.float64)))
+            vars(self)["_text"] = scaled
+        return scaled[1]
 
 
 @register("mcm")
@@ -58,6 +61,6 @@ class MCM(TextMethod):
     title: ClassVar[str] = "MCM"
     temperature: PositiveFloat = 1.0
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        cosines = self._cosines(regions)[:, class_columns(regions.header, "drop")]
-        return softmax(cosines / self.temperature).max(axis=1)
+    def _score(self, rows: Rows) -> Array:
+        cosines = rows.counted(self._cosines(rows), "drop")
+        return rows.xp.max(softmax(cosines / rows.number(self.temperature)), axis=1)

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from farther.methods.arrays import Array
 from farther.methods.base import Annotation, FitError, Method, RegionsLike, count_rows, register
 from farther.methods.logits import Protocol
 from farther.methods.mahalanobis import Mahalanobis
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("mds_ensemble")
@@ -115,7 +116,7 @@ class MDSEnsemble(Method):
 
         if absent := self.missing(unknown):
             raise FitError(f"{self.name}: {place} lacks {', '.join(absent)}")
-        parts = [[self._per_layer(block) for block in self._blocks(regions)] for regions in (known, unknown)]
+        parts = [[self._per_layer(Rows.of(block)) for block in self._blocks(regions)] for regions in (known, unknown)]
         counts = [count_rows(known), count_rows(unknown)]
         folds = min(5, *counts)
         if folds < 2:
@@ -132,22 +133,23 @@ class MDSEnsemble(Method):
 
     def fitted_parts(self) -> list[Mahalanobis]:
         """`mahalanobis` of each layer, fitted."""
-        parts, places = self._parts(), np.zeros(3, int)
+        parts = self._parts()
+        in_means = in_whitenings = in_centres = 0
         for part, (width, rank, classes) in zip(parts, self.shapes_, strict=True):
-            sizes = np.array([width, width * rank, classes * rank])
-            cuts = [slice(first, first + size) for first, size in zip(places, sizes, strict=True)]
-            part.mean_ = self.means_[cuts[0]]
-            part.whitening_ = self.whitenings_[cuts[1]].reshape(width, rank)
-            part.centres_ = self.centres_[cuts[2]].reshape(classes, rank)
-            places += sizes
+            part.mean_ = self.means_[in_means : in_means + width]
+            in_means += width
+            part.whitening_ = self.whitenings_[in_whitenings : in_whitenings + width * rank].reshape(width, rank)
+            in_whitenings += width * rank
+            part.centres_ = self.centres_[in_centres : in_centres + classes * rank].reshape(classes, rank)
+            in_centres += classes * rank
         return parts
 
-    def _per_layer(self, regions: Regions) -> np.ndarray:
-        """The score of each layer, ndarray of shape (n, L)."""
-        return np.stack([part._score(regions) for part in self.fitted_parts()], axis=1)
+    def _per_layer(self, rows: Rows) -> Array:
+        """The score of each layer, shape (n, L)."""
+        return rows.xp.stack([part._score(rows) for part in self.fitted_parts()], axis=1)
 
-    def _score(self, regions: Regions) -> np.ndarray:
+    def _score(self, rows: Rows) -> Array:
         if not hasattr(self, "weights_"):
             learn = "learn_pass" if self.ood_split is None else "learn_split"
             raise FitError(f"{self.name}: its weights are not fitted; call {learn}")
-        return self._per_layer(regions) @ self.weights_
+        return self._per_layer(rows) @ self.weights_

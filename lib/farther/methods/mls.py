@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
+from farther.methods.arrays import Array
 from farther.methods.base import Method, register
-from farther.methods.logits import Background, class_logits
-from farther.tables import Regions
+from farther.methods.logits import Background
+from farther.methods.rows import Rows
 
 
 @register("mls")
@@ -39,5 +38,5 @@ class MLS(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     background: Background = "drop"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return class_logits(regions, self.background).max(axis=1)
+    def _score(self, rows: Rows) -> Array:
+        return rows.xp.max(rows.logits(self.background), axis=1)

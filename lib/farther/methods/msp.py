@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
+from farther.methods.arrays import Array, exp_of_own, row_sums, sigmoid
 from farther.methods.base import register
-from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid
-from farther.tables import Regions
+from farther.methods.logits import Activation, LogitsMethod
+from farther.methods.rows import Rows
 
 
 @register("msp")
@@ -38,9 +37,9 @@ class MSP(LogitsMethod):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     activation: Activation = "softmax"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.counted_background, self.activation)
-        if is_sigmoid(regions, self.activation):
-            return sigmoid(z.max(axis=1))
-        z -= z.max(axis=1, keepdims=True)
-        return 1 / row_sums(np.exp(z, out=z))
+    def _score(self, rows: Rows) -> Array:
+        z, xp = rows.logits(self.counted_background, self.activation), rows.xp
+        if rows.is_sigmoid(self.activation):
+            return sigmoid(xp.max(z, axis=1))
+        z -= xp.max(z, axis=1, keepdims=True)
+        return 1 / row_sums(exp_of_own(z))

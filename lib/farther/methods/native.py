@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
+from farther.methods.arrays import Array
 from farther.methods.base import Method, RegionsLike, register
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("native")
@@ -44,5 +43,5 @@ class Native(Method):
         absent = [] if regions.header.unknown_columns else ["a class that means unknown objects"]
         return super().missing(regions) + absent
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return regions.score
+    def _score(self, rows: Rows) -> Array:
+        return rows.score

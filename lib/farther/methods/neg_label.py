@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from farther.methods.arrays import Array
 from farther.methods.base import RegionsLike, register
-from farther.methods.logits import class_columns
 from farther.methods.mcm import TextMethod
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("neg_label")
@@ -52,13 +52,14 @@ class NegLabel(TextMethod):
         absent = [] if regions.header.unknown_columns else ["negative prompts (`unknown` of a pass of kind crops)"]
         return super().missing(regions) + absent
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        header = regions.header
+    def _score(self, rows: Rows) -> Array:
+        header, xp = rows.header, rows.xp
         groups = min(self.groups, len(header.unknown_columns))
         drawn = np.random.default_rng(self.seed).permutation(header.unknown_columns)
         drawn = drawn[: len(drawn) // groups * groups]
         # Relative to a cosine of 1, so that nothing overflows; at CLIP's τ the powers are above 10⁻⁸⁷.
-        powers = np.exp((self._cosines(regions) - 1) / self.temperature)
-        known = powers[:, class_columns(header, "drop")].sum(axis=1, keepdims=True)
-        negative = powers[:, drawn].reshape(len(powers), groups, -1).sum(axis=2)
-        return (known / (known + negative)).mean(axis=1)
+        powers = xp.exp((self._cosines(rows) - 1) / rows.number(self.temperature))
+        known = xp.sum(rows.counted(powers, "drop"), axis=1, keepdims=True)
+        in_groups = xp.reshape(powers[:, drawn], (-1, groups, len(drawn) // groups))
+        negative = xp.sum(in_groups, axis=2)
+        return xp.mean(known / (known + negative), axis=1)

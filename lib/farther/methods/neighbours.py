@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import importlib.util
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from farther.methods.linear_algebra import eigenvectors, squared_norms
+from farther.methods.arrays import Array, namespace, row_products, squared_norms
+from farther.methods.linear_algebra import eigenvectors
 
 #: Products held at once, 16 MiB of float32: what is done with more of them waits for memory.
 PRODUCTS = 4 * 1024 * 1024
 #: Products with the vectors of a cell that are held at once: few enough to stay in the processor's cache.
 COMPARED = 2 * 1024 * 1024
+#: Queries whose exact distances are compared at a time, in the processor's cache.
+DECIDED = 128
 #: At most this number of queries are searched in cells one by one, and fewer than this are multiplied one by one.
 ALONE, SEPARATE = 16, 6
 #: Rounds of k-means for an approximate index; its cells need only be roughly even.
@@ -71,6 +75,40 @@ def _by_faiss(stored: np.ndarray, queries: np.ndarray, k: int, *, is_product: bo
     # long. The setting is one for all of the process, and of speed only.
     faiss.cvar.distance_compute_blas_threshold = SEPARATE * queries.shape[1]
     return faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2)[1]
+
+
+def nearest_tensors(stored: Array, queries: Array, k: int) -> Array:
+    """As `nearest`, of tensors."""
+    stored = stored.float()
+    distances = squared_norms(stored) - 2 * (queries @ stored.T)
+    return distances.topk(k, dim=1, largest=False).indices
+
+
+def ranked_square(stored: Array, queries: Array, near: Array, rank: int, dtype: Any) -> Array:
+    """Squared distance of each query to one of some stored vectors.
+
+    Args:
+        stored: Shape (M, D), float32.
+        queries: Shape (n, D), float32.
+        near: Rows of the stored vectors that are compared with each query, shape (n, m).
+        rank: Which of them: 0 for the nearest.
+        dtype: Type of the numbers in which distances are computed.
+
+    Returns:
+        Shape (n,).
+    """
+    if not isinstance(queries, np.ndarray):
+        exact = queries.to(dtype)
+        of_columns = [squared_norms(exact - stored[column].to(dtype)) for column in near.T]
+        squares = namespace(exact).stack(of_columns, axis=1)
+        return squares.topk(rank + 1, dim=1, largest=False).values[:, rank]
+    squares = np.empty(len(queries))
+    for row in range(0, len(queries), DECIDED):
+        part = slice(row, row + DECIDED)
+        exact = queries[part].astype(dtype)
+        compared = np.stack([squared_norms(exact - stored[column]) for column in near[part].T])
+        squares[part] = np.partition(compared, rank, axis=0)[rank]
+    return squares
 
 
 class Bounded:
@@ -161,7 +199,7 @@ class Bounded:
         return found
 
 
-def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+def largest_products(stored: Array, queries: Array, k: int, dtype: Any = np.float64) -> Array:
     """The k largest inner products of each query with a stored vector, unordered: ndarray of shape (N, k), float64.
 
     float32 finds them, but products in float32 would move scores by 10⁻⁶ of their spread.
@@ -169,6 +207,10 @@ def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndar
     Args:
         stored, queries, k: As in `nearest`.
     """
+    if not isinstance(queries, np.ndarray):
+        largest = (queries @ stored.float().T).topk(k, dim=1).indices
+        exact = queries.to(dtype)
+        return namespace(exact).stack([row_products(exact, stored[rows].to(dtype)) for rows in largest.T], axis=1)
     if has_faiss():
         found = _by_faiss(stored, queries, k, is_product=True)
     else:
@@ -183,6 +225,13 @@ def row_blocks(rows: int, width: int) -> list[slice]:
     """Slices of rows, so that `PRODUCTS` values of some width are held at once."""
     step = max(1, PRODUCTS // width)
     return [slice(first, first + step) for first in range(0, rows, step)]
+
+
+def parts_of(rows: Array, width: int) -> list[slice]:
+    """As `row_blocks` of an array's rows; all rows of a tensor, which come in parts that are small enough."""
+    if isinstance(rows, np.ndarray):
+        return row_blocks(len(rows), width)
+    return [slice(None)]
 
 
 def cell_centroids(stored: np.ndarray, seed: int) -> np.ndarray:

@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
+from farther.methods.arrays import Array, as_float32, normalised
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
-from farther.methods.linear_algebra import normalised
 from farther.methods.logits import Background, energy
 from farther.methods.neighbours import largest_products
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("nnguide")
@@ -57,7 +57,7 @@ class NNGuide(Method):
             bank.append((u * energy(block, self.background)[:, None]).astype(np.float32))
         self.bank_ = np.concatenate(bank)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        u = normalised(self._vectors(regions)).astype(np.float32)
-        guidance = largest_products(self.bank_, u, self.k).mean(axis=1)
-        return guidance * energy(regions, self.background)
+    def _score(self, rows: Rows) -> Array:
+        u = as_float32(normalised(self._vectors(rows)))
+        guidance = rows.xp.mean(largest_products(self.bank_, u, self.k, rows.dtype), axis=1)
+        return guidance * rows.energy(self.background)

@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from farther.methods.arrays import Array, at_least, squared_norms
 from farther.methods.base import FitError, Method, RegionsLike, register
-from farther.methods.linear_algebra import principal_components, squared_norms
-from farther.tables import Regions
+from farther.methods.linear_algebra import principal_components
+from farther.methods.rows import Rows
 
 
 @register("oodl")
@@ -111,8 +112,8 @@ class OODL(Method):
         self.weights_ = approximation.normalization_.T @ machine.coef_
         self.offset_ = float(machine.offset_[0])
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        v = (self._vectors(regions) - self.mean_) @ self.components_
+    def _score(self, rows: Rows) -> Array:
+        v = (self._vectors(rows) - self.mean_) @ self.components_
         squares = squared_norms(v)[:, None] + squared_norms(self.vectors_)
-        distances = np.maximum(squares - 2 * v @ self.vectors_.T, 0.0)
-        return np.exp(-self.gamma_ * distances) @ self.weights_ - self.offset_
+        distances = at_least(squares - 2 * v @ self.vectors_.T, 0.0)
+        return rows.xp.exp(-self.gamma_ * distances) @ self.weights_ - self.offset_

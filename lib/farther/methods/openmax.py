@@ -8,13 +8,16 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
+from farther.methods.arrays import Array, ascending_ranks, at_least, expm1, log_sum_exp, namespace, norms
 from farther.methods.base import Annotation, Method, RegionsLike, register
-from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp
-from farther.tables import Regions
+from farther.methods.logits import Background, class_columns, class_logits
+from farther.methods.rows import Rows
 
 #: Added to distances before the Weibull distribution is fitted, as the authors' library (libMR) does.
 TRANSLATION = 10_000.0
 LARGEST_SHAPE = 1e12
+#: exp of this, and of minus this, is a finite number above 0.
+LARGEST_POWER = 700
 
 
 @register("openmax")
@@ -58,6 +61,7 @@ class OpenMax(Method):
     title: ClassVar[str] = "OpenMax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     annotation: ClassVar[Annotation] = "correct"
+    only_float64: ClassVar[str] = "its distances are moved by 10,000, of which float32 rounds most digits away"
     tail: PositiveInt = 20
     alpha: PositiveInt = 10
     background: Background = "drop"
@@ -85,25 +89,25 @@ class OpenMax(Method):
             logits = class_logits(batch, self.background)
             yield logits, logits.argmax(axis=1)[:, None] == np.arange(classes)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        logits = class_logits(regions, self.background)
-        alpha = min(self.alpha, logits.shape[1])
-        ranks = np.empty(logits.shape)
-        order = np.argsort(-logits, axis=1, kind="stable")
-        np.put_along_axis(ranks, order, np.arange(1.0, logits.shape[1] + 1)[None], axis=1)
-        revised = np.where(ranks <= alpha, (alpha + 1 - ranks) / alpha, 0.0) * self._probabilities(logits)
-        return log_sum_exp(logits * (1 - revised)) - (logits * revised).sum(axis=1)
+    def _score(self, rows: Rows) -> Array:
+        logits, xp = rows.logits(self.background), rows.xp
+        alpha = min(self.alpha, len(self.centres_))
+        ranks = ascending_ranks(-logits)
+        revised = xp.where(ranks <= alpha, (alpha + 1 - ranks) / alpha, 0.0) * self._probabilities(rows, logits)
+        return log_sum_exp(logits * (1 - revised)) - xp.sum(logits * revised, axis=1)
 
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """F_c of the distance to each class's mean logits, ndarray of shape (n, C)."""
-        moved = np.maximum(euclidean(logits, self.centres_) - self.smallest_ + TRANSLATION, np.finfo(np.float64).tiny)
-        exponents = np.clip(self.shape_ * (np.log(moved) - self.log_scale_), -700, 700)
-        return np.where(self.seen_, -np.expm1(-np.exp(exponents)), 1.0)
+    def _probabilities(self, rows: Rows, logits: Array) -> Array:
+        """F_c of the distance to each class's mean logits, shape (n, C)."""
+        xp = rows.xp
+        tiny = float(xp.finfo(rows.dtype).smallest_normal)
+        moved = at_least(euclidean(logits, self.centres_) - self.smallest_ + TRANSLATION, tiny)
+        exponents = xp.clip(self.shape_ * (xp.log(moved) - self.log_scale_), -LARGEST_POWER, LARGEST_POWER)
+        return xp.where(self.seen_, -expm1(-xp.exp(exponents)), 1.0)
 
 
-def euclidean(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Euclidean distances, ndarray of shape (n, C)."""
-    return np.stack([np.linalg.norm(rows - centre, axis=1) for centre in centres], axis=1)
+def euclidean(rows: Array, centres: Array) -> Array:
+    """Euclidean distances, shape (n, C)."""
+    return namespace(rows).stack([norms(rows - centre) for centre in centres], axis=1)
 
 
 def fit_weibull(values: np.ndarray) -> tuple[float, float]:

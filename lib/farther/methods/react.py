@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from farther.methods.activations import Percentile, percentile
+from farther.methods.arrays import Array, limited, log_sum_exp
 from farther.methods.base import RegionsLike, register
-from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
-from farther.tables import Regions
+from farther.methods.logits import LogitsMethod
+from farther.methods.rows import Rows
 
 
 @register("react")
@@ -48,7 +47,7 @@ class ReAct(LogitsMethod):
     def _fit(self, regions: RegionsLike) -> None:
         self.threshold_ = percentile(lambda: self._features(regions), self.percentile)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        weight, bias = last_layer(regions, self.counted_background)
-        h = self._vectors(regions)
-        return log_sum_exp(np.minimum(h, self.threshold_, out=h) @ weight.T + bias)
+    def _score(self, rows: Rows) -> Array:
+        weight, bias = rows.last_layer(self.counted_background)
+        h = limited(self._vectors(rows), self.threshold_)
+        return log_sum_exp(h @ weight.T + bias)

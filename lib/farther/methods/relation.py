@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field, PositiveFloat
 
+from farther.methods.arrays import Array, as_float32, cast, normalised, softmax
 from farther.methods.base import Method, RegionsLike, count_rows, register
-from farther.methods.linear_algebra import normalised
-from farther.methods.logits import Background, class_logits, softmax
-from farther.methods.neighbours import row_blocks
-from farther.tables import Regions
+from farther.methods.logits import Background
+from farther.methods.neighbours import parts_of
+from farther.methods.rows import Rows
 
 #: Relations that differ from the threshold by no more than this share of it are computed again in float64: rounding
 #: must not decide whether they count.
@@ -59,29 +59,39 @@ class Relation(Method):
     def _fit(self, regions: RegionsLike) -> None:
         count, filled = count_rows(regions), 0
         for block in self._blocks(regions):
-            u, p = self._node(block)
+            u, p = self._node(Rows.of(block))
             if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
                 self.stored_ = np.empty((count, u.shape[1]), np.float32)
                 self.probabilities_ = np.empty((count, p.shape[1]), np.float32)
             self.stored_[filled : filled + len(u)], self.probabilities_[filled : filled + len(u)] = u, p
             filled += len(u)
 
-    def _node(self, regions: Regions) -> tuple[np.ndarray, np.ndarray]:
+    def _node(self, rows: Rows) -> tuple[Array, Array]:
         """u of shape (n, D) and p of shape (n, C), float32."""
-        u, p = normalised(self._vectors(regions)), softmax(class_logits(regions, self.background))
-        return u.astype(np.float32), p.astype(np.float32)
+        u, p = normalised(self._vectors(rows)), softmax(rows.logits(self.background))
+        return as_float32(u), as_float32(p)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        u, p = self._node(regions)
-        scores = np.empty(len(regions))
-        for rows in row_blocks(len(u), len(self.stored_)):
-            related = u[rows] @ self.stored_.T
-            related *= p[rows] @ self.probabilities_.T
-            near = np.nonzero(np.abs(related - self.threshold) < NEAR * self.threshold)
-            related[near] = self._exact(u[rows][near[0]], p[rows][near[0]], near[1])
-            related *= related > self.threshold  # negative cosines become 0, too
-            scores[rows] = (related if self.power == 1 else related**self.power).sum(axis=1, dtype=np.float64)
-        return scores
+    def _score(self, rows: Rows) -> Array:
+        u, p = self._node(rows)
+        scores = []
+        for part in parts_of(u, len(self.stored_)):
+            related = self._relations(u[part], p[part], rows)
+            related *= related > rows.number(self.threshold)  # negative cosines become 0, too
+            if self.power != 1:
+                related = related ** rows.number(self.power)
+            scores.append(rows.xp.sum(related, axis=1, dtype=rows.dtype))
+        return rows.xp.concat(scores)
+
+    def _relations(self, u: Array, p: Array, rows: Rows) -> Array:
+        """r of nodes and all stored ones, shape (n, M): of arrays float32, but for those near the threshold."""
+        if not isinstance(u, np.ndarray):
+            cosines = cast(u, rows.dtype) @ cast(self.stored_, rows.dtype).T
+            return cosines * (cast(p, rows.dtype) @ cast(self.probabilities_, rows.dtype).T)
+        related = u @ self.stored_.T
+        related *= p @ self.probabilities_.T
+        near = np.nonzero(np.abs(related - self.threshold) < NEAR * self.threshold)
+        related[near] = self._exact(u[near[0]], p[near[0]], near[1])
+        return related
 
     def _exact(self, u: np.ndarray, p: np.ndarray, stored: np.ndarray) -> np.ndarray:
         """r of nodes and as many stored ones, ndarray of shape (n,), float64."""

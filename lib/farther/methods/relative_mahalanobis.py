@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from farther.methods.arrays import Array, squared_norms, whitened
 from farther.methods.base import RegionsLike, register
-from farther.methods.linear_algebra import scatter_matrix, squared_norms, whitened, whitening
+from farther.methods.linear_algebra import scatter_matrix, whitening
 from farther.methods.mahalanobis import Mahalanobis
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("relative_mahalanobis")
@@ -45,7 +46,8 @@ class RelativeMahalanobis(Mahalanobis):
         scatter = scatter_matrix(np.subtract(h, self.mean_, out=h) for h, _ in self._pass(regions))
         self.all_whitening_ = whitening(scatter / sum(len(block) for block in self._blocks(regions)))
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        h = self._vectors(regions)
+    def _score(self, rows: Rows) -> Array:
+        h = self._vectors(rows)
         h -= self.mean_
-        return squared_norms(whitened(h.copy(), self.all_whitening_)) - self._distances(h)
+        again = rows.xp.asarray(h, copy=True)
+        return squared_norms(whitened(again, self.all_whitening_)) - self._distances(h)

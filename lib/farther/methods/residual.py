@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
+from farther.methods.arrays import Array
 from farther.methods.base import RegionsLike, register
+from farther.methods.rows import Rows
 from farther.methods.vim import ViM
-from farther.tables import Regions
 
 
 @register("residual")
@@ -42,5 +41,5 @@ class Residual(ViM):
     def _fit(self, regions: RegionsLike) -> None:
         self._fit_subspace(regions)
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return -self._residuals(regions)
+    def _score(self, rows: Rows) -> Array:
+        return -self._residuals(rows)

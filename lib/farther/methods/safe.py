@@ -9,7 +9,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
+from farther.methods.arrays import Array, at_least, cast
 from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.rows import Rows
 from farther.tables import Regions
 
 
@@ -80,9 +82,9 @@ class SAFE(Method):
         """See `Method.wants_pass`."""
         return self.negatives
 
-    def _vectors(self, regions: Regions) -> np.ndarray:
-        columns = [regions.array(name) for name in self.layers or ("latent",)]
-        return np.concatenate(columns, axis=1, dtype=np.float64)  # type: ignore[arg-type]
+    def _vectors(self, rows: Rows | Regions) -> Array:
+        rows = Rows.of(rows)
+        return rows.xp.concat([rows.vectors(name) for name in self.layers or ("latent",)], axis=1)
 
     def _fit(self, regions: RegionsLike) -> None:
         rows, sums, squares = 0, np.zeros(()), np.zeros(())
@@ -122,17 +124,18 @@ class SAFE(Method):
         layers = zip(network.coefs_, network.intercepts_, strict=True)
         self.weights_ = np.concatenate([part.ravel() for layer in layers for part in layer])
 
-    def _standardised(self, regions: Regions) -> np.ndarray:
-        return (self._vectors(regions) - self.mean_) / self.deviation_
+    def _standardised(self, rows: Rows | Regions) -> Array:
+        return (self._vectors(rows) - self.mean_) / self.deviation_
 
-    def _score(self, regions: Regions) -> np.ndarray:
+    def _score(self, rows: Rows) -> Array:
         if not hasattr(self, "weights_"):
             raise FitError(f"{self.name} learns from the pass {self.negatives!r} too: call learn_pass")
-        values, first = self._standardised(regions), 0
+        values, first = self._standardised(rows), 0
         for inputs, outputs in itertools.pairwise(self.sizes_):
             if first and self.activation == "relu":
-                values = np.maximum(values, 0.0)
-            layer = self.weights_[first : first + (inputs + 1) * outputs].reshape(inputs + 1, outputs)
-            values = values @ layer[:-1].astype(np.float64) + layer[-1]
-            first += layer.size
+                values = at_least(values, 0.0)
+            end = first + (inputs + 1) * outputs
+            layer = cast(self.weights_[first:end].reshape(inputs + 1, outputs), rows.dtype)
+            values = values @ layer[:-1] + layer[-1]
+            first = end
         return values[:, 0]

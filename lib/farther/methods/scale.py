@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from farther.methods.activations import Percentile, kept_count, largest_values, sharpening
+from farther.methods.arrays import Array, log_sum_exp
 from farther.methods.base import Method, register
-from farther.methods.logits import Background, last_layer, log_sum_exp
-from farther.tables import Regions
+from farther.methods.logits import Background
+from farther.methods.rows import Rows
 
 
 @register("scale")
@@ -40,9 +39,9 @@ class Scale(Method):
     percentile: Percentile = 85.0
     background: Background = "drop"
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        weight, bias = last_layer(regions, self.background)
-        h = self._vectors(regions)
-        kept = largest_values(h, kept_count(h.shape[1], self.percentile))
-        h *= sharpening(h.sum(axis=1), kept.sum(axis=1, dtype=np.float64))
+    def _score(self, rows: Rows) -> Array:
+        weight, bias = rows.last_layer(self.background)
+        h, xp = self._vectors(rows), rows.xp
+        kept = largest_values(h, kept_count(int(h.shape[1]), self.percentile))
+        h *= sharpening(xp.sum(h, axis=1), xp.sum(kept, axis=1, dtype=rows.dtype))
         return log_sum_exp(h @ weight.T + bias)

@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from farther.methods.arrays import Array, row_products
 from farther.methods.base import Annotation, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("she")
@@ -44,5 +45,5 @@ class SHE(Method):
         counts, means = class_means(self._pass(regions), len(regions.header.classes))
         self.patterns_ = np.where(counts[:, None] > 0, means, counts @ means / counts.sum())
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return np.vecdot(self._vectors(regions), self.patterns_[regions.label])
+    def _score(self, rows: Rows) -> Array:
+        return row_products(self._vectors(rows), self.patterns_[rows.label])

@@ -8,18 +8,10 @@ import numpy as np
 from pydantic import PositiveFloat
 
 from farther.errors import DataError
+from farther.methods.arrays import Array, log_sum_exp, sigmoid, softmax
 from farther.methods.base import FitError, Method, RegionsLike, register
-from farther.methods.logits import (
-    Activation,
-    Background,
-    class_columns,
-    class_logits,
-    is_sigmoid,
-    log_sum_exp,
-    sigmoid,
-    softmax,
-)
-from farther.tables import Regions
+from farther.methods.logits import Activation, Background, class_columns, class_logits
+from farther.methods.rows import Rows
 
 
 @register("temperature_scaling")
@@ -84,15 +76,18 @@ class TemperatureScaling(Method):
         )
         self.temperature_ = fit_temperature(z[known], position[true_column][known])
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        temperature = self.temperature or getattr(self, "temperature_", None)
+    def _score(self, rows: Rows) -> Array:
+        temperature = self.temperature
+        if temperature is None:
+            temperature = getattr(self, "temperature_", None)
         if temperature is None:
             problem = "T is fitted to validation detections with known classes: call learn_truth, or give `temperature`"
             raise FitError(f"{self.name}: {problem}")
-        z = class_logits(regions, self.background, self.activation)
-        if is_sigmoid(regions, self.activation):
-            return sigmoid(z.max(axis=1) / temperature)
-        return softmax(z / temperature).max(axis=1)
+        temperature = rows.number(temperature)
+        z, xp = rows.logits(self.background, self.activation), rows.xp
+        if rows.is_sigmoid(self.activation):
+            return sigmoid(xp.max(z, axis=1) / temperature)
+        return xp.max(softmax(z / temperature), axis=1)
 
 
 def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:

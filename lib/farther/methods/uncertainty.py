@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
+from farther.methods.arrays import Array
 from farther.methods.base import Method, register
-from farther.tables import Regions
+from farther.methods.rows import Rows
 
 
 @register("uncertainty")
@@ -33,8 +32,8 @@ class Uncertainty(Method):
     title: ClassVar[str] = "Uncertainty"
     needs: ClassVar[frozenset[str]] = frozenset({"uncertainty"})
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return -np.asarray(regions.uncertainty, dtype=np.float64)
+    def _score(self, rows: Rows) -> Array:
+        return -rows.vectors("uncertainty")
 
 
 @register("predictive_entropy")
@@ -63,8 +62,8 @@ class PredictiveEntropy(Method):
     title: ClassVar[str] = "Predictive entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"predictive_entropy"})
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return -np.asarray(regions.predictive_entropy, dtype=np.float64)
+    def _score(self, rows: Rows) -> Array:
+        return -rows.vectors("predictive_entropy")
 
 
 @register("mutual_information")
@@ -92,5 +91,5 @@ class MutualInformation(Method):
     title: ClassVar[str] = "Mutual information"
     needs: ClassVar[frozenset[str]] = frozenset({"mutual_information"})
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return -np.asarray(regions.mutual_information, dtype=np.float64)
+    def _score(self, rows: Rows) -> Array:
+        return -rows.vectors("mutual_information")

@@ -7,10 +7,11 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
+from farther.methods.arrays import Array, squared_norms
 from farther.methods.base import RegionsLike, register
-from farther.methods.linear_algebra import eigenvectors, scatter_matrix, squared_norms
-from farther.methods.logits import LogitsMethod, class_logits, energy, last_layer
-from farther.tables import Regions
+from farther.methods.linear_algebra import eigenvectors, scatter_matrix
+from farther.methods.logits import LogitsMethod, class_logits, last_layer
+from farther.methods.rows import Rows
 
 
 @register("vim")
@@ -64,7 +65,7 @@ class ViM(LogitsMethod):
         largest, residuals = 0.0, 0.0
         for block in self._blocks(regions):
             largest += float(class_logits(block, self.counted_background).max(axis=1).sum())
-            residuals += float(self._residuals(block).sum())
+            residuals += float(self._residuals(Rows.of(block)).sum())
         self.alpha_ = largest / residuals if residuals > 0 else 0.0
 
     def _fit_subspace(self, regions: RegionsLike) -> None:
@@ -84,11 +85,11 @@ class ViM(LogitsMethod):
             return 1000 if features >= 2048 else 512
         return features // 2
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return energy(regions, self.counted_background) - self.alpha_ * self._residuals(regions)
+    def _score(self, rows: Rows) -> Array:
+        return rows.energy(self.counted_background) - self.alpha_ * self._residuals(rows)
 
-    def _residuals(self, regions: Regions) -> np.ndarray:
-        """‖R Rᵀ (h − o)‖ of each region, ndarray of shape (n,)."""
-        left = self._vectors(regions) @ self.residual_
+    def _residuals(self, rows: Rows) -> Array:
+        """‖R Rᵀ (h − o)‖ of each row, shape (n,)."""
+        left = self._vectors(rows) @ self.residual_
         left -= self.origin_ @ self.residual_
-        return np.sqrt(squared_norms(left))
+        return rows.xp.sqrt(squared_norms(left))

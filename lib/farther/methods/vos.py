@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from farther.methods.arrays import Array, log_sum_exp
 from farther.methods.base import FitError, Method, RegionsLike, register
-from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp
-from farther.tables import Regions
+from farther.methods.logits import Background, class_columns
+from farther.methods.rows import Rows
 
 
 @register("vos")
@@ -64,10 +65,10 @@ class VOS(Method):
             weight, bias = _numbers(head, "weight", 2), _numbers(head, "bias", 2)
             self.slope_, self.intercept_ = float(weight[1] - weight[0]), float(bias[1] - bias[0])
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        logits = class_logits(regions, self.background)
+    def _score(self, rows: Rows) -> Array:
+        logits = rows.logits(self.background)
         counted = self.energy_weight_ > 0
-        energy = log_sum_exp(logits[:, counted] + np.log(self.energy_weight_[counted]))
+        energy = log_sum_exp(logits[:, counted] + rows.xp.log(self.energy_weight_[counted]))
         return self.slope_ * energy + self.intercept_
 
 

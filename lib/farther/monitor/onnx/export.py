@@ -26,7 +26,11 @@ from farther.detectors.open_clip_classifier import OpenClipClassifier
 from farther.detectors.transformers_classifier import TransformersClassifier
 from farther.detectors.yolo import Yolo
 from farther.errors import ParameterError, shorten
-from farther.methods.base import LABELLED_UNKNOWN, Method
+from farther.methods.base import Method
+from farther.methods.ddu import DDU
+from farther.methods.mahalanobis import Mahalanobis
+from farther.methods.mds_ensemble import MDSEnsemble
+from farther.methods.torch_form import ScoreModule
 from farther.monitor.bundle_info import BundledGraph, GraphPort
 from farther.monitor.bundle_proposals import BundledProposals
 from farther.monitor.onnx.networks import (
@@ -40,8 +44,6 @@ from farther.monitor.onnx.networks import (
 )
 from farther.monitor.onnx.preprocessing import described
 from farther.monitor.onnx.proposals import OF_PROPOSALS, SYMBOLICS, beside
-from farther.monitor.onnx.rows import Rows, number
-from farther.monitor.onnx.scores import scorer
 from farther.tables import Header
 from farther.tables.files import digest
 
@@ -65,6 +67,9 @@ GRAPHS: dict[type[Detector], type[Graph]] = {
     TransformersClassifier: ClassifierGraph,
     OpenClipClassifier: ClassifierGraph,
 }
+
+#: Standard deviations by which the rounding of float32 may move a whitened vector.
+MOST_ROUNDING = 0.1
 
 #: A layer of YOLO-World's first version.
 POOLED = "ImagePoolingAttn"
@@ -99,7 +104,8 @@ class Scored(nn.Module):
 
     def __init__(self, graph: Graph, method: Method, header: Header, decisions: Decisions):
         super().__init__()
-        self.graph, self.method, self.header = graph, method, header
+        self.graph, self.method = graph, method
+        self.score = score_module(method, header)
         self.tau, self.proposals = decisions.tau, decisions.proposals
         self.dtype = getattr(torch, graph.detector.features_dtype)
 
@@ -113,11 +119,12 @@ class Scored(nn.Module):
         """The outputs of one image: N rows each, and of proposals P."""
         columns = self.graph(*inputs)
         for name in self.method.columns:
+            if name not in columns:
+                problem = f"the graph of this detector has no column {name!r}"
+                raise ParameterError(f"method {self.method.name!r} cannot be exported: {problem}")
             columns[name] = columns[name].to(self.dtype).float()
-        score = scorer(self.method)(self.method, Rows(self.header, columns))
-        if self.header.unknown_columns:
-            labelled = (columns["label"][:, None] == torch.tensor(self.header.unknown_columns)).any(dim=1)
-            score = torch.where(labelled, -LABELLED_UNKNOWN * (1 + columns["confidence"].double()), score)
+        read = {name: columns[name] for name in ("logits", "label", *self.method.columns)}
+        score = self.score(score=columns["confidence"], **read)
         columns |= {"score": score, "unknown": score < number(self.tau)}
         if self.proposals is not None:
             called = self._called(self.proposals, columns)
@@ -150,7 +157,7 @@ def write_graph(detector: Detector, method: Method, header: Header, decisions: D
     Raises:
         ParameterError: the detector or the method cannot be exported; says why.
     """
-    scorer(method)
+    score_module(method, header)
     proposed = None if decisions.proposals is None else decisions.proposals.selection()
     detector = replace(detector, device="cpu")
     kind = _kind(detector)
@@ -165,7 +172,7 @@ def write_graph(detector: Detector, method: Method, header: Header, decisions: D
     axes = {"image": dict(zip(free, ("height", "width"), strict=True))} if free else {}
     axes |= {name: {0: "proposals" if name in OF_PROPOSALS else "detections"} for name in module.outputs}
     file = folder / FILE
-    with torch.no_grad(), _tracing():
+    with torch.no_grad(), tracing():
         torch.onnx.export(
             module,
             tuple(sample.values()),
@@ -239,16 +246,48 @@ def _check_runs(detector: Detector, file: Path) -> None:
 
 
 def _check_size(module: nn.Module, method: Method) -> None:
-    state = [value for name, value in vars(method).items() if name.endswith("_") and isinstance(value, np.ndarray)]
-    size = sum(value.nbytes for value in state)
-    size += sum(value.numel() * value.element_size() for value in module.parameters())
+    size = sum(value.numel() * value.element_size() for value in (*module.parameters(), *module.buffers()))
     if size > LARGEST:
         problem = f"weights and fitted state have {size / 2**30:.1f} GiB, and an ONNX file at most 2"
         raise ParameterError(f"method {method.name!r} cannot be exported with this detector: {problem}")
 
 
+def score_module(method: Method, header: Header) -> ScoreModule:
+    """The score as a module that is exported.
+
+    Raises:
+        ParameterError: it cannot be; says why.
+    """
+    reason = method.no_torch_form()
+    if isinstance(method, DDU):
+        reason = "ONNX has no solution of triangular equations"
+    parts: list[Method] = [method]
+    if isinstance(method, MDSEnsemble):
+        parts = [*method.fitted_parts()]
+    for part in parts:
+        if isinstance(part, Mahalanobis) and not reason:
+            reason = _rounding_of(part)
+    if reason:
+        raise ParameterError(f"method {method.name!r} cannot be exported: {reason}")
+    return method.to_torch(header=header)
+
+
+def _rounding_of(method: Mahalanobis) -> str:
+    """Why the rounding of a network in float32 decides the distances; empty where it does not."""
+    scale = max(np.linalg.norm(method.mean_), np.linalg.norm(getattr(method, "latent_mean_", 0.0)))
+    rounding = np.linalg.norm(method.whitening_) * np.finfo(np.float32).eps * scale
+    if rounding <= MOST_ROUNDING:
+        return ""
+    return f"the covariance is so nearly singular that rounding moves vectors by {rounding:.2g} deviations"
+
+
+def number(value: float) -> Tensor:
+    """A number as a constant of the graph, shape (1,): the exporter would round a plain one to float32."""
+    return torch.tensor([value], dtype=torch.float64)
+
+
 @contextmanager
-def _tracing() -> Iterator[None]:
+def tracing() -> Iterator[None]:
     """Lets layers compute in the steps that ONNX has, and the tracer not warn of sizes that all images share."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -1,4 +1,4 @@
-"""Proposals in a graph: which of them lie on no detection, and the steps of their objectness that ONNX has not."""
+"""Proposals in a graph: which of them lie on no detection, and the steps of objectness and scores that ONNX has not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.onnx import symbolic_helper
 
 from farther.metrics.open_set.proposals import INSIDE
 
@@ -43,5 +44,17 @@ def _entr(graph: Any, x: Any) -> Any:
     return graph.op("Neg", graph.op("Mul", x, log))
 
 
+def _argsort(graph: Any, x: Any, *options: Any) -> Any:
+    """Positions in sorted order; of equal values the first one is first, as in a stable sort.
+
+    The options are `stable`, which may be left out, `dim` and `descending`.
+    """
+    dim = symbolic_helper._parse_arg(options[-2], "i")
+    descending = symbolic_helper._parse_arg(options[-1], "i")
+    axis = graph.op("Constant", value_t=torch.tensor([dim]))
+    count = graph.op("Gather", graph.op("Shape", x), axis, axis_i=0)
+    return graph.op("TopK", x, count, axis_i=dim, largest_i=descending, outputs=2)[1]
+
+
 #: What the exporter has no steps for.
-SYMBOLICS = {"aten::expm1": _expm1, "aten::special_entr": _entr}
+SYMBOLICS = {"aten::expm1": _expm1, "aten::special_entr": _entr, "aten::argsort": _argsort}
