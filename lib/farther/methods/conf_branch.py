@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
+from farther.methods.arrays import Array, sigmoid
 from farther.methods.base import Method, register
-from farther.methods.logits import sigmoid
-from farther.tables import Regions
+from farther.methods.rows import Rows
 from farther.tables.regions import CONFIDENCE
 
 
@@ -38,5 +36,5 @@ class ConfBranch(Method):
     title: ClassVar[str] = "ConfBranch"
     needs: ClassVar[frozenset[str]] = frozenset({CONFIDENCE})
 
-    def _score(self, regions: Regions) -> np.ndarray:
-        return sigmoid(regions.array(CONFIDENCE).astype(np.float64)[:, 0])  # type: ignore[union-attr]
+    def _score(self, rows: Rows) -> Array:
+        return sigmoid(rows.vectors(CONFIDENCE)[:, 0])

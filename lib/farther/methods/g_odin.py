@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import numpy as np
-
+from farther.methods.arrays import Array, softmax
 from farther.methods.base import Method, register
-from farther.methods.logits import Protocol, softmax
-from farther.tables import Regions
+from farther.methods.logits import Protocol
+from farther.methods.rows import Rows
 from farther.tables.regions import DENOMINATOR, NUMERATOR
 
 
@@ -52,10 +51,10 @@ class GOdin(Method):
             return frozenset({DENOMINATOR})
         return self.needs
 
-    def _score(self, regions: Regions) -> np.ndarray:
+    def _score(self, rows: Rows) -> Array:
         if self.output == "denominator":
-            return regions.array(DENOMINATOR).astype(np.float64)[:, 0]  # type: ignore[union-attr]
-        numerator = regions.array(NUMERATOR).astype(np.float64)  # type: ignore[union-attr]
+            return rows.vectors(DENOMINATOR)[:, 0]
+        numerator = rows.vectors(NUMERATOR)
         if self.protocol == "published-code":
             numerator = softmax(numerator)
-        return numerator.max(axis=1)
+        return rows.xp.max(numerator, axis=1)
