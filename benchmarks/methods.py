@@ -1,6 +1,7 @@
 """Time and memory of the methods, beside the libraries one would take instead and the products nobody can avoid.
 
     python benchmarks/methods.py time        20,000 × 1,024 training features, 20 classes, 7,000 test regions
+    python benchmarks/methods.py torch       the score alone of `to_torch` beside pytorch-ood's, on the same tensors
     python benchmarks/methods.py memory      1,000,000 × 256 regions on disk, each method in a process of its own
 
 "products" are the bare matrix products of the same shapes and type, by NumPy: what a method that looks at these
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -170,6 +172,83 @@ def measure_time(args: argparse.Namespace) -> None:
     print(f"{'the paper’s together':22}{total:18.3f}")
 
 
+def modules(train: Regions, test: Regions, device: str, dtype: Any) -> dict[str, tuple[Callable, Callable]]:
+    """For each method that pytorch-ood has: the score of the module of farther and that of the peer's, both fitted."""
+    import torch
+    from pytorch_ood import detector as ood
+
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(array)).to(device, dtype)
+
+    h, y = tensor(train.features), torch.from_numpy(train.label.astype(np.int64)).to(device)
+    columns = {"features": tensor(test.features), "logits": tensor(test.logits)}
+    columns["label"] = torch.from_numpy(test.label.astype(np.int64)).to(device)
+    asked, asked_logits = columns["features"], columns["logits"]
+    layer = torch.nn.Linear(*reversed(train.weight.shape), device=device, dtype=dtype).requires_grad_(False)
+    layer.weight.copy_(tensor(train.weight))
+    layer.bias.copy_(tensor(train.bias))
+    maps = asked[:, :, None, None]
+
+    def through(x: torch.Tensor) -> torch.Tensor:
+        return layer(x.flatten(1))
+
+    knn = ood.KNN(None, k=10).fit_features(h, y)
+    mahalanobis = ood.Mahalanobis(None).fit_features(h, y)
+    vim = ood.ViM(None, methods.create("vim")._dimension(h.shape[1]), layer.weight, layer.bias).fit_features(h, y)
+    ash, scale = ood.ASH(None, through, percentile=0.9), ood.SCALE(None, through, percentile=0.85)
+    react = ood.ReAct(None, through).fit_feature_maps(h[:, :, None, None], y)
+    nnguide, she = ood.NNGuide(None, layer, k=10).fit_features(h, y), ood.SHE(None, layer).fit_features(h, y)
+    theirs = {
+        "msp": lambda: ood.MaxSoftmax(None).predict_logits(asked_logits),
+        "energy": lambda: ood.EnergyBased.score(asked_logits),
+        "gen": lambda: ood.GEN.score(asked_logits),
+        "mls": lambda: ood.MaxLogit.score(asked_logits),
+        "entropy": lambda: ood.Entropy.score(asked_logits),
+        "knn": lambda: knn.predict_features(asked),
+        "mahalanobis": lambda: mahalanobis.predict_features(asked),
+        "vim": lambda: vim.predict_features(asked),
+        "ash": lambda: ash.predict_feature_maps(maps),
+        "scale": lambda: scale.predict_feature_maps(maps),
+        "react": lambda: react.predict_feature_maps(maps),
+        "she": lambda: she.predict_features(asked),
+        "nnguide": lambda: nnguide.predict_features(asked),
+    }
+    both = {}
+    for name, peer in theirs.items():
+        method = methods.create(name).fit(train)
+        module = method.to_torch(device, dtype)
+        own = {column: columns[column] for column in columns if column in {*method.inputs, "label"}}
+        both[name] = (lambda module=module, own=own: module(**own), peer)
+    return both
+
+
+def measure_torch(args: argparse.Namespace) -> None:
+    import torch
+
+    train = make(args.train, args.dimensions, args.classes, seed=1)
+    test = make(args.test, args.dimensions, args.classes, seed=2)
+    print(f"{args.train} × {args.dimensions} training features, {args.test} test regions, {args.device}, {args.dtype}")
+    print(f"{'method':22}{'farther ms':>12}{'peer ms':>12}{'÷ peer':>9}")
+
+    def milliseconds(work: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        work()
+        if args.device == "cuda":
+            torch.cuda.synchronize()
+        return 1e3 * (time.perf_counter() - start)
+
+    with torch.no_grad():
+        for name, pair in modules(train, test, args.device, getattr(torch, args.dtype)).items():
+            if args.names and name not in args.names:
+                continue
+            times: list[list[float]] = [[], []]
+            for _ in range(max(5, args.repeat)):  # interleaved: a load of the machine slows both
+                for of_module, work in zip(times, pair, strict=True):
+                    of_module.append(milliseconds(work))
+            own, peer = (float(np.median(of_module)) for of_module in times)
+            print(f"{name:22}{own:12.2f}{peer:12.2f}{own / peer:9.2f}", flush=True)
+
+
 def measure_memory(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "regions"
@@ -214,7 +293,9 @@ def measure_one(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["time", "memory", "one"], help="'one' is what 'memory' runs for each method")
+    parser.add_argument(
+        "what", choices=["time", "torch", "memory", "one"], help="'one' is what 'memory' runs for each method"
+    )
     parser.add_argument("--names", nargs="*", help="methods; all when absent")
     parser.add_argument("--train", type=int, default=20_000)
     parser.add_argument("--test", type=int, default=7_000)
@@ -222,11 +303,14 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=20)
     parser.add_argument("--large", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--device", default="cpu", help="for 'torch'")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float64"], help="for 'torch'")
     parser.add_argument("--folder", help="for 'one'")
     args = parser.parse_args()
     if args.what != "one":
         print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} processors")
-    {"time": measure_time, "memory": measure_memory, "one": measure_one}[args.what](args)
+    measures = {"time": measure_time, "torch": measure_torch, "memory": measure_memory, "one": measure_one}
+    measures[args.what](args)
     if args.what != "one":
         print(f"load after: {os.getloadavg()[0]:.2f}")
 

@@ -47,6 +47,7 @@ WITHOUT_EFFECT = {
     "farther.keyed": "decides what is made again",
     "farther.pipeline.adoption": "decides what of an earlier version is made again",
     "farther.pipeline.cluster": "decides where a stage works",
+    "farther.methods.torch_form": "scores tensors in loops of users and in graphs, and nothing in a stage",
     "farther.metrics": "imports what is named",
     "farther.registry": "finds and checks what params.yaml names; the classes count themselves",
     "farther.stage": "starts a stage and words its errors",

@@ -146,8 +146,12 @@ PEERS = [
 )
 def test_a_score_is_minus_that_of_pytorch_ood(make, name, params, outlier_scores):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
-    found = methods.create(name, **params).fit(train).score(test)
-    np.testing.assert_allclose(found, -np.asarray(outlier_scores(train, test), np.float64), rtol=RTOL)
+    method = methods.create(name, **params).fit(train)
+    expected = -np.asarray(outlier_scores(train, test), np.float64)
+    np.testing.assert_allclose(method.score(test), expected, rtol=RTOL)
+    columns = {column: torch.from_numpy(np.array(test.array(column))) for column in ("logits", *method.columns)}
+    columns["label"] = torch.from_numpy(test.label.astype(np.int64))
+    np.testing.assert_allclose(method.to_torch()(**columns), expected, rtol=RTOL)
 
 
 @pytest.mark.parametrize("name", ["knn", "nnguide"])

@@ -208,7 +208,9 @@ def largest_products(stored: Array, queries: Array, k: int, dtype: Any = np.floa
         stored, queries, k: As in `nearest`.
     """
     if not isinstance(queries, np.ndarray):
-        largest = (queries @ stored.float().T).topk(k, dim=1).indices
+        products_of_largest, largest = (queries @ stored.float().T).topk(k, dim=1)
+        if queries.dtype == dtype:
+            return products_of_largest
         exact = queries.to(dtype)
         return namespace(exact).stack([row_products(exact, stored[rows].to(dtype)) for rows in largest.T], axis=1)
     if has_faiss():

@@ -61,9 +61,9 @@ class TensorRows(Rows):
         """See `Rows.vectors`."""
         return self.array(name).to(self.dtype, copy=True)
 
-    def number(self, value: Any) -> Tensor:
+    def number(self, value: Any) -> Any:
         """See `Rows.number`."""
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) or not torch.jit.is_tracing():
             return value
         # Of shape (1,): the exporter to ONNX rounds a number without a shape to float32.
         return torch.full((1,), value, dtype=self.dtype, device=self._module.unit.device)
@@ -225,7 +225,7 @@ class ScoreModule(nn.Module):
             unknown = torch.tensor(header.unknown_columns, device=scores.device)
             is_unknown = (rows.label[:, None] == unknown).any(dim=1)
             scores = torch.where(is_unknown, -rows.number(LABELLED_UNKNOWN) * (1 + rows.vectors("score")), scores)
-        largest = rows.number(torch.finfo(self.dtype).max)
+        largest = torch.full((1,), torch.finfo(self.dtype).max, dtype=self.dtype, device=scores.device)
         return scores.minimum(largest).maximum(-largest)
 
     def _check(self, given: dict[str, Tensor], header: Header) -> None:
