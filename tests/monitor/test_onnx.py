@@ -374,7 +374,10 @@ NOT_EXPORTED = {
     "lard_gmm": "ONNX has no solution of triangular equations",
 }
 #: Methods that read columns which these regions lack, or learn from a pass: exported by tests of their own.
-OTHERS = {"uncertainty", "predictive_entropy", "mutual_information", "native", "neg_label", "gl_mcm", "safe"}
+OTHERS = {
+    *("uncertainty", "predictive_entropy", "mutual_information", "native", "neg_label", "gl_mcm", "safe"),
+    *("conf_branch", "g_odin"),
+}
 CASES = [
     (name, params)
     for name in METHODS.names()
@@ -436,7 +439,11 @@ def test_methods_that_read_further_columns_or_learn_from_a_pass_are_exported_too
     random = np.random.default_rng(2)
     values = random.random(len(regions)).astype(np.float32)
     of_passes = {"uncertainty": values, "predictive_entropy": values, "mutual_information": values}
-    columns = {**regions.columns(), **of_passes, "latent.patch": random.random(regions.features.shape)}
+    of_heads = {
+        "latent.confidence": random.normal(size=(len(regions), 1)),
+        "latent.numerator": random.normal(size=regions.logits.shape),
+    }
+    columns = {**regions.columns(), **of_passes, **of_heads, "latent.patch": random.random(regions.features.shape)}
     known = Regions(header=replace(regions.header, unknown_columns=(2, 3)), **columns)
     method = methods.create(name).fit(known[:200])
     if name == "safe":
