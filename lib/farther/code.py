@@ -317,12 +317,12 @@ def defines(module: str, name: str) -> bool:
 def packages_of(module: str) -> set[str]:
     """Top-level packages outside farther and the standard library that a module imports.
 
-    Modules of its own package (`farther.detectors`) that it imports are followed.
+    Modules of its own package (`farther.detectors`) that it imports are followed, but for those of `WITHOUT_EFFECT`.
     """
     own = ".".join(module.split(".")[:2])
     names = set()
     for name, file in source_files(module, packages=[own]).items():
-        if file.suffix == ".py":
+        if file.suffix == ".py" and name not in WITHOUT_EFFECT:
             for imported, _ in module_syntax(file, name).imports:
                 names.add(imported.partition(".")[0])
     return names - sys.stdlib_module_names - {*PACKAGES}

@@ -67,18 +67,39 @@ def _lay(folder: Path) -> None:
 
 
 def _lay_training_sets(folder: Path) -> None:
-    """Other images as the training sets of COCO and OpenImages, from which candidates are drawn."""
+    """Other images, of other names, as the training sets of COCO and OpenImages, from which candidates are drawn."""
     others = replace(WORLD, seed=WORLD.seed + 1)
-    coco = folder / "drawn/coco-train"
-    generate("coco", coco, others)
-    shutil.copytree(coco / "val2017", folder / "coco/train2017")
-    annotations = "annotations/instances_{}2017.json"
-    shutil.copy(coco / annotations.format("val"), folder / "coco" / annotations.format("train"))
-    openimages = folder / "drawn/openimages-train"
-    generate("openimages", openimages, others)
-    shutil.copytree(openimages / "validation", folder / "openimages/train")
-    boxes = "{}-annotations-bbox.csv"
-    shutil.copy(openimages / boxes.format("validation"), folder / "openimages" / boxes.format("train"))
+    _lay_coco_train(folder / "drawn/coco-train", folder / "coco", others)
+    _lay_openimages_train(folder / "drawn/openimages-train", folder / "openimages", others)
+
+
+def _lay_coco_train(drawn: Path, folder: Path, world: DemoWorld) -> None:
+    generate("coco", drawn, world)
+    labels = json.loads((drawn / "annotations/instances_val2017.json").read_text())
+    (folder / "train2017").mkdir()
+    for image in labels["images"]:
+        image["id"] += 500
+        file = f"{image['id']:012}.jpg"
+        shutil.copy(drawn / "val2017" / image["file_name"], folder / "train2017" / file)
+        image["file_name"] = file
+    for annotation in labels["annotations"]:
+        annotation["image_id"] += 500
+    (folder / "annotations/instances_train2017.json").write_text(json.dumps(labels))
+
+
+def _lay_openimages_train(drawn: Path, folder: Path, world: DemoWorld) -> None:
+    generate("openimages", drawn, world)
+    (folder / "train").mkdir()
+    with (drawn / "validation-annotations-bbox.csv").open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        columns = reader.fieldnames or []
+        boxes = [{**row, "ImageID": row["ImageID"][::-1]} for row in reader]
+    with (folder / "train-annotations-bbox.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(boxes)
+    for image in (drawn / "validation").iterdir():
+        shutil.copy(image, folder / "train" / f"{image.stem[::-1]}{image.suffix}")
 
 
 def _lay_voc(drawn: Path, devkit: Path) -> None:

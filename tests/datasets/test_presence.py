@@ -5,10 +5,14 @@ from farther.errors import ParameterError
 
 FORMATS = sorted(datasets.names())
 
+#: Parameters that a format needs besides its root.
+NEEDED = {"mvtec": {"category": "bottle"}}
+
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_says_what_it_needs_and_where_that_comes_from(tmp_path, name):
-    found = datasets.missing({"mine": {"format": name, "root": str(tmp_path)}}, {"mine": {"val"}})
+    params = {"format": name, "root": str(tmp_path), **NEEDED.get(name, {})}
+    found = datasets.missing({"mine": params}, {"mine": {"val"}})
     assert found
     for lacking in found:
         assert (lacking.dataset, lacking.subsets) == ("mine", ("val",))
@@ -19,7 +23,8 @@ def test_every_format_says_what_it_needs_and_where_that_comes_from(tmp_path, nam
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_root_that_does_not_exist_is_missing_and_no_error(tmp_path, name):
-    (lacking,) = datasets.missing({"mine": {"format": name, "root": str(tmp_path / "nowhere")}})
+    params = {"format": name, "root": str(tmp_path / "nowhere"), **NEEDED.get(name, {})}
+    (lacking,) = datasets.missing({"mine": params})
     assert "the folder does not exist" in lacking.what
     assert str(tmp_path / "nowhere") in str(lacking)
 

@@ -84,7 +84,7 @@ class MVTec(Reader):
         """The folders of a subset, which are its classes."""
         self._check_root()
         folder = inside(self.root, f"{self.category}/{FOLDERS[subset]}")
-        if not folder.is_dir():
+        if not is_folder(folder):
             known = ", ".join(path.name for path in listed(self.root, "*") if is_folder(path)) or "none"
             problem = f"the folder does not exist; 'category' is a folder of {self.root}, which has: {known}"
             raise DataError(problem, file=folder)
@@ -106,7 +106,7 @@ class MVTec(Reader):
     def _warn_masks(self, collector: Collector) -> None:
         """Lists the masks of defects: scores are of whole images."""
         folder: Path = self.root / self.category / MASKS
-        if not folder.is_dir():
+        if not is_folder(folder):
             return
         count = sum(1 for _ in files_below(folder))
         collector.warn(Location(folder), "masks of defects", f"{count} files", "ignored")

@@ -47,10 +47,10 @@ class Roles:
     test: Sequence[str] = ()
     shifted: Mapping[str, int] = field(default_factory=dict)
     pseudo_ood: str | None = None
-    shifted_val: Mapping[str, int] = field(default_factory=dict)
     distance: Mapping[str, str] = field(default_factory=dict)
     similar: Sequence[Sequence[str]] = ()
     pairs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    shifted_val: Mapping[str, int] = field(default_factory=dict)
 
 
 class RunFiles:
