@@ -211,6 +211,7 @@ def divisions(tmp_path_factory, digests):
     names = params["report"]["seeds"]["mnist6"][:2]
     params["datasets"] = {"mnist": params["datasets"]["mnist"]}
     params["report"]["seeds"] = {"mnist6": names}
+    params["report"]["published"] = {"mnist6": params["report"]["published"]["mnist6"]}
     for section in ("benchmarks", "detectors"):
         params[section] = {name: params[section][name] for name in names}
     write_data({**params, "benchmarks": {"mnist": {}}}, 8)

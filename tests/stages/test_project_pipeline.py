@@ -51,6 +51,7 @@ def test_a_project_without_clip_lacks_what_the_stages_of_clip_make_and_read_and_
                 differences[name, key] = [value for value in values if value not in remaining]
                 assert [value for value in values if value in remaining] == remaining
     assert differences == {
+        ("enrich", "deps"): ["artifacts/embeddings"],
         ("infer", "deps"): ["${embed.weights}"],
         ("infer", "params"): ["embed.encoder"],
         ("report", "deps"): ["artifacts/similarity"],

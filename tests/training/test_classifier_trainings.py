@@ -230,7 +230,7 @@ def test_logits_are_similarities_over_the_probability_of_the_distribution(simila
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_only_the_similarity_has_no_weight_decay(similarity, samples, tmp_path):
     learner = job(tmp_path, g_odin=GOdin(similarity=similarity), weight_decay=0.5)
-    network = build_network(learner.recipe, ((8, 8), (1, 1)), 2)
+    network = build_network("openood_resnet", learner.recipe, ((8, 8), (1, 1)), 2)
     run = ClassifierRun(network, learner.recipe, task(tmp_path, samples), "", None)
     decay = {id(p): group["weight_decay"] for group in run.optimizer.param_groups for p in group["params"]}
     assert len(decay) == len(list(network.parameters()))
@@ -360,6 +360,14 @@ def test_bad_parameters_get_one_message(entry, message):
     with pytest.raises(ParameterError, match=message) as refused:
         build(ClassifierRecipe, "recipe", entry)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["confidence_branch", "g_odin", "virtual_outliers"])
+def test_a_head_of_its_own_needs_a_resnet(name, tmp_path):
+    weights = tmp_path / "net.safetensors"
+    job_of_lenet = {"dataset": "drawings", "weights": weights, "architecture": "LeNet", "image_size": 28}
+    with pytest.raises(ParameterError, match=f"{name} needs architecture: openood_resnet, found LeNet"):
+        build(ClassifierJob, "train.net", {**job_of_lenet, "recipe": {name: {}}})
 
 
 def test_a_folder_without_pictures_is_refused_before_training(tmp_path, samples):
