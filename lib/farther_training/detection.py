@@ -79,7 +79,7 @@ def fitting_weights(
         is_frozen: Whether its first layers never learn.
 
     Raises:
-        ParameterError: there is no file, and the network cannot be trained from scratch.
+        ParameterError: no file is given for a network whose first layers are frozen.
         DataError: the file has no weights of the backbone.
     """
     if path is None:

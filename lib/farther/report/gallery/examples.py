@@ -126,7 +126,7 @@ def thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> s
 
 
 def truth(objects: pl.DataFrame) -> Iterator[Mark]:
-    """Marks of annotated objects; what stands for what nobody annotated has none."""
+    """Marks of the annotated objects, without the boxes of images that were not annotated."""
     for row in objects.filter(~(pl.col("is_crowd") & (pl.col("category") == UNLABELLED))).iter_rows(named=True):
         yield mark_of("truth", row["box"], label_of(row["category"], is_crowd=row["is_crowd"]))
 
