@@ -6,11 +6,14 @@ DVC says what changed, and keeps what stages make. It does so for one stage at a
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -30,6 +33,8 @@ MADE, UNCHANGED, FAILED = "made", "unchanged", "failed"
 PAUSE = 5.0
 #: Seconds that stages have for their end after an interruption, before the next.
 PATIENCE = 5.0
+#: Name of the copy that DVC makes beside a file before it replaces a link by it.
+COPY_OF_DVC = re.compile(r"\.[\w-]{22}\.tmp")
 
 
 class Watcher(Protocol):
@@ -134,6 +139,7 @@ class Pipeline:
 
         replaced = commands(partial(self._execute, watcher))
         with lock_repo(self._repo), self._repo.scm_context(quiet=True), replaced:
+            _remove_copies_of_dvc(self._waiting)
             self._lock.unlock()
             failure = None
             try:
@@ -268,6 +274,21 @@ def _dependencies(stage: Any) -> dict[str, Any]:
         parts = value if isinstance(value, dict) else {"": value}
         found |= {f"{one}: {name}" if name else str(one): part for name, part in parts.items()}
     return found
+
+
+def _remove_copies_of_dvc(stages: Iterable[Any]) -> None:
+    """Deletes the copies that a killed DVC left beside or in the outputs of stages; DVC itself never does."""
+    folders: set[Path] = set()
+    for stage in stages:
+        for output in stage.outs:
+            path = Path(output.fs_path)
+            folders.add(path.parent)
+            for folder, _, _ in os.walk(path):
+                folders.add(Path(folder))
+    for folder in folders:
+        for file in folder.glob(".*.tmp"):
+            if COPY_OF_DVC.fullmatch(file.name):
+                file.unlink(missing_ok=True)
 
 
 def _runs_alone(stage: Any) -> bool:

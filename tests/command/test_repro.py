@@ -169,6 +169,19 @@ def test_what_did_not_change_does_not_run_and_what_the_cache_has_is_taken_from_i
     assert (tmp_path / "dvc.lock").read_text() == locked
 
 
+def test_copies_that_a_killed_dvc_left_are_deleted_and_other_hidden_files_stay(tmp_path):
+    stage = "stages:\n  one:\n    cmd: mkdir -p out/in && echo one > out/in/a\n    outs: [out/in]\n"
+    write(tmp_path, stage, "{}", {})
+    (tmp_path / "out/in").mkdir(parents=True)
+    left = [tmp_path / folder / f".{'aZ_-' * 5}09.tmp" for folder in ("out", "out/in")]
+    others = [tmp_path / "out" / name for name in (".short.tmp", ".keep", f"{'a' * 22}.tmp")]
+    for file in (*left, *others):
+        file.write_text("half")
+    assert repro(tmp_path).returncode == 0
+    assert [file for file in left if file.exists()] == []
+    assert [file for file in others if not file.exists()] == []
+
+
 def test_the_stages_that_are_counted_are_those_of_dvc():
     root = Path(__file__).parents[2]
     assert sorted(_stages(Project(root / "params.yaml", root))) == sorted(
