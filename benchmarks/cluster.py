@@ -1,22 +1,23 @@
 """Networks and evaluations on a Ray cluster of three machines: the same bytes, machines that fail, and what Ray costs.
 
-    sudo .venv/bin/python benchmarks/cluster.py DIR                        all of it; needs a finished `make demo`
-    sudo .venv/bin/python benchmarks/cluster.py DIR --stages infer --events "machine lost"
-    sudo .venv/bin/python benchmarks/cluster.py DIR --stages --cost 400    what Ray costs only, with 400 images
+    sudo .venv/bin/python benchmarks/cluster.py DIR                        all of it; needs a
+    finished `make demo` sudo .venv/bin/python benchmarks/cluster.py DIR --stages infer --events
+    "machine lost" sudo .venv/bin/python benchmarks/cluster.py DIR --stages --cost 400    what Ray
+    costs only, with 400 images
 
-The machines are sets of Linux namespaces on this one, so it takes root, iproute2 and util-linux, and changes nothing
-outside: each has its own address on a network of its own, its own processes and Ray folder, and one core for Ray to
-give away; they share the file system. DIR holds the projects and is deleted first. Events happen when a third of the
-shards are finished:
+The machines are sets of Linux namespaces on this one, so it takes root, iproute2 and util-linux,
+and changes nothing outside: each has its own address on a network of its own, its own processes and
+Ray folder, and one core for Ray to give away; they share the file system. DIR holds the projects
+and is deleted first. Events happen when a third of the shards are finished:
 
-    nothing          three machines
-    worker killed    `kill -9` of one worker
-    driver killed    `kill -9` of the stage, then the command again
-    machine killed   `kill -9` of all processes of the second machine: the others see closed connections
-    machine joins    two machines, and later the third
-    machine lost     as `machine killed`, but without network, as when the power fails: the others see silence
+    nothing          three machines worker killed    `kill -9` of one worker driver killed    `kill
+    -9` of the stage, then the command again machine killed   `kill -9` of all processes of the
+    second machine: the others see closed connections machine joins    two machines, and later the
+    third machine lost     as `machine killed`, but without network, as when the power fails: the
+    others see silence
 
-`evaluate` is three runs at the same time, one on each machine; the second machine fails while it evaluates one.
+`evaluate` is three runs at the same time, one on each machine; the second machine fails while it
+evaluates one.
 
 Each run's outputs are compared with the local engine's, file by file. Prints tables in Markdown.
 """
@@ -45,14 +46,28 @@ from farther.tables import Images
 ROOT = Path(__file__).parents[1]
 RUN, SPLITS = "voc-yolov8", Path("artifacts/splits/voc")
 #: Runs that are evaluated at the same time, and the events that they meet.
-RUNS, OF_EVALUATION = ("voc-yolov8", "voc-rtdetr", "voc-vos"), ("nothing", "machine killed", "machine lost")
+RUNS, OF_EVALUATION = (
+    ("voc-yolov8", "voc-rtdetr", "voc-vos"),
+    ("nothing", "machine killed", "machine lost"),
+)
 #: Scripts of the stages that work on the cluster after inference.
 EVALUATING = ("fit.py", "score.py", "evaluate.py")
 RAY = Path("/run/ray")  # a disk in memory of each machine; short, as it holds sockets
-EVENTS = ("nothing", "worker killed", "driver killed", "machine killed", "machine joins", "machine lost")
+EVENTS = (
+    "nothing",
+    "worker killed",
+    "driver killed",
+    "machine killed",
+    "machine joins",
+    "machine lost",
+)
 INSIDE = "FARTHER_CLUSTER"
-GROUPS = [place for place in map(Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")) if place.is_dir()]
-CORES = GROUPS[0] / f"farther-{os.environ.get(INSIDE)}"  # processor seconds of each machine are counted here
+GROUPS = [
+    place for place in map(Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")) if place.is_dir()
+]
+CORES = (
+    GROUPS[0] / f"farther-{os.environ.get(INSIDE)}"
+)  # processor seconds of each machine are counted here
 #: Seconds after which a stage or machine counts as stuck.
 PATIENCE = 280
 
@@ -73,12 +88,30 @@ class Machine:
         self.cores = CORES / self.name
         self.cores.mkdir(parents=True)
         shell("ip", "netns", "add", self.name)
-        shell("ip", "link", "add", f"to{number}", "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        shell(
+            "ip",
+            "link",
+            "add",
+            f"to{number}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            self.name,
+        )
         shell("ip", "link", "set", f"to{number}", "master", "switch", "up")
         shell("ip", "-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
             shell("ip", "-n", self.name, "link", "set", device, "up")
-        options = ["--num-cpus=1", "--num-gpus=0", "--object-store-memory=80000000", "--disable-usage-stats", "--block"]
+        options = [
+            "--num-cpus=1",
+            "--num-gpus=0",
+            "--object-store-memory=80000000",
+            "--disable-usage-stats",
+            "--block",
+        ]
         options.append(f"--node-ip-address={self.address}")
         if number:
             options.append("--address=10.77.0.1:6379")
@@ -86,14 +119,20 @@ class Machine:
             options += ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={RAY}"]
         ray = " ".join([f"exec {Path(sys.executable).parent}/ray start", *options])
         disk = f"hostname {self.name}; mount -t tmpfs {self.name} {RAY}; " if number else ""
-        apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts"] if number else []
+        apart = (
+            ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts"]
+            if number
+            else []
+        )
         with (Path.cwd() / f"{self.name}.log").open("w") as log:
             self.process = self.popen([*apart, "sh", "-c", disk + ray], stdout=log, stderr=log)
 
     def popen(self, command: Sequence[object], **options: Any) -> subprocess.Popen:
         """A process on this machine."""
         inside = ["ip", "netns", "exec", self.name, *map(str, command)]
-        return subprocess.Popen(inside, preexec_fn=lambda: (self.cores / "cgroup.procs").write_text("0"), **options)
+        return subprocess.Popen(
+            inside, preexec_fn=lambda: (self.cores / "cgroup.procs").write_text("0"), **options
+        )
 
     def seconds(self) -> float:
         """Processor seconds of all its processes so far, those of drivers too."""
@@ -160,7 +199,9 @@ while {{node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}} !=
 
     def popen(self, command: Sequence[object], **options: Any) -> subprocess.Popen:
         """A process on the first machine, connected to the cluster."""
-        return self.machines[0].popen(command, env=os.environ | {"RAY_ADDRESS": "10.77.0.1:6379"}, **options)
+        return self.machines[0].popen(
+            command, env=os.environ | {"RAY_ADDRESS": "10.77.0.1:6379"}, **options
+        )
 
     def processes(self, title: str) -> list[int]:
         """Processes of all machines whose command line begins with `title`."""
@@ -187,7 +228,9 @@ TASKS = {
 EVALUATE = "evaluate"
 
 
-def project(folder: Path, demo: Path, name: str, splits: dict[str, int], shard: int, **stream: Any) -> Path:
+def project(
+    folder: Path, demo: Path, name: str, splits: dict[str, int], shard: int, **stream: Any
+) -> Path:
     """A project whose splits hold the first images of the demo's."""
     task, params = TASKS[name], yaml.safe_load((demo / "params.yaml").read_text())
     (folder / SPLITS).mkdir(parents=True)
@@ -197,7 +240,9 @@ def project(folder: Path, demo: Path, name: str, splits: dict[str, int], shard: 
         (folder / "artifacts" / part).symlink_to(demo / "artifacts" / part)
     for split, count in splits.items():
         source = split.partition("+")[0]
-        Images.read(demo / SPLITS / source / "images.parquet")[:count].write(folder / SPLITS / split / "images.parquet")
+        Images.read(demo / SPLITS / source / "images.parquet")[:count].write(
+            folder / SPLITS / split / "images.parquet"
+        )
     tables = folder / "artifacts/tables/voc"
     tables.mkdir(parents=True)
     shutil.copy(demo / "artifacts/tables/voc/categories.json", tables)
@@ -205,7 +250,9 @@ def project(folder: Path, demo: Path, name: str, splits: dict[str, int], shard: 
         shutil.copytree(folder / SPLITS / split, tables / split)
     entry = params["detectors"][RUN]
     entry["passes"] = {one: entry["passes"][one] for one in task.passes}
-    params["datasets"] = {"voc": params["datasets"]["voc"]} if name == "embed" else params["datasets"]
+    params["datasets"] = (
+        {"voc": params["datasets"]["voc"]} if name == "embed" else params["datasets"]
+    )
     for settings in (params["inference"], params["embed"]["images"]):
         settings.update(batch_size=8, shard_images=shard, **stream)
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
@@ -281,7 +328,10 @@ def happen(event: str, machines: Cluster, folder: Path, task: Task, shards: int)
         seconds += run(folder, task, machines.popen)
     time.sleep(2)
     left = machines.processes("ray::Worker")
-    after = [now - then for now, then in zip([m.seconds() for m in machines.machines], before, strict=True)]
+    after = [
+        now - then
+        for now, then in zip([m.seconds() for m in machines.machines], before, strict=True)
+    ]
     if event in ("machine killed", "machine lost"):
         machines.machines.pop(1).remove()
     return {"seconds": seconds, "workers left": len(left), "afterwards": after}
@@ -292,11 +342,15 @@ def events(machines: Cluster, folder: Path, demo: Path, given: argparse.Namespac
     splits, shard = {"train": given.images * 2 // 3, "test": given.images // 3}, 4
     shards = sum(-(-count // shard) for count in splits.values())
     print(f"\n{sum(splits.values())} images in {len(splits)} splits, {shards} shards of {shard}.\n")
-    print("| stage | event | seconds | files that differ | leftovers | processor seconds of each machine afterwards |")
+    print(
+        "| stage | event | seconds | files that differ | leftovers | processor seconds of each machine afterwards |"
+    )
     print("| --- | --- | ---: | ---: | ---: | --- |", flush=True)
     for name in given.stages:
         if name == EVALUATE:
-            evaluations(machines, folder, demo, [event for event in OF_EVALUATION if event in given.events])
+            evaluations(
+                machines, folder, demo, [event for event in OF_EVALUATION if event in given.events]
+            )
             continue
         task = TASKS[name]
 
@@ -317,10 +371,15 @@ def events(machines: Cluster, folder: Path, demo: Path, given: argparse.Namespac
             there = made(event, "ray")
             result = happen(event, machines, there, task, shards)
             found = content(there)
-            differ = f"{sum(found.get(file) != expected[file] for file in expected)} of {len(expected)}"
+            differ = (
+                f"{sum(found.get(file) != expected[file] for file in expected)} of {len(expected)}"
+            )
             left = len(found.keys() - expected.keys()) + result["workers left"]
             after = ", ".join(f"{seconds:.1f}" for seconds in result["afterwards"])
-            print(f"| {name} | {event} | {result['seconds']:.1f} | {differ} | {left} | {after} |", flush=True)
+            print(
+                f"| {name} | {event} | {result['seconds']:.1f} | {differ} | {left} | {after} |",
+                flush=True,
+            )
 
 
 def evaluated(folder: Path, demo: Path, engine: str) -> Path:
@@ -338,7 +397,9 @@ def evaluated(folder: Path, demo: Path, engine: str) -> Path:
 
 def evaluating(run: str) -> str:
     """Commands of the shell that evaluate a run."""
-    commands = [shlex.join([sys.executable, str(ROOT / "stages" / stage), run]) for stage in EVALUATING]
+    commands = [
+        shlex.join([sys.executable, str(ROOT / "stages" / stage), run]) for stage in EVALUATING
+    ]
     return "\n".join(commands)
 
 
@@ -391,7 +452,10 @@ def cost(machines: Cluster, folder: Path, demo: Path, images: int) -> None:
 
     def row(work: str, engine: str, seconds: float, used: float, local: float) -> None:
         speed = sum(tasks[work][0].values()) / seconds
-        print(f"| {work} | {engine} | {seconds:.1f} | {speed:.1f} | {used:.1f} | × {used / local:.2f} |", flush=True)
+        print(
+            f"| {work} | {engine} | {seconds:.1f} | {speed:.1f} | {used:.1f} | × {used / local:.2f} |",
+            flush=True,
+        )
 
     def made(work: str, kind: str, **stream: Any) -> Path:
         return project(folder / f"cost {work} {kind}", demo, "infer", *tasks[work], **stream)
@@ -416,13 +480,25 @@ def cost(machines: Cluster, folder: Path, demo: Path, images: int) -> None:
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="scratch folder; it is deleted first")
     parser.add_argument("--demo", type=Path, default=ROOT, help="project with a finished demo")
-    parser.add_argument("--stages", nargs="*", choices=(*TASKS, EVALUATE), default=[*TASKS, EVALUATE])
+    parser.add_argument(
+        "--stages", nargs="*", choices=(*TASKS, EVALUATE), default=[*TASKS, EVALUATE]
+    )
     parser.add_argument("--events", nargs="*", choices=EVENTS, default=EVENTS)
-    parser.add_argument("--images", type=int, default=96, help="of the runs that something happens to")
-    parser.add_argument("--cost", type=int, default=400, metavar="IMAGES", help="of the runs that are timed; 0: none")
+    parser.add_argument(
+        "--images", type=int, default=96, help="of the runs that something happens to"
+    )
+    parser.add_argument(
+        "--cost",
+        type=int,
+        default=400,
+        metavar="IMAGES",
+        help="of the runs that are timed; 0: none",
+    )
     given = parser.parse_args()
     if INSIDE not in os.environ:
         apart = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
@@ -432,10 +508,14 @@ def main() -> None:
             "POLARS_MAX_THREADS": "1",
             "RAY_worker_niceness": "0",
         }
-        os.environ |= {"RAY_agent_register_timeout_ms": "200000"}  # on a busy machine 30 s are too few
+        os.environ |= {
+            "RAY_agent_register_timeout_ms": "200000"
+        }  # on a busy machine 30 s are too few
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.execvp(apart[0], [*apart, sys.executable, *sys.argv])
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the first process of a namespace ignores it
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # or the first process of a namespace ignores it
     shell("mount", "-t", "tmpfs", "run", "/run")
     RAY.mkdir()
     shell("ip", "link", "add", "name", "switch", "up", "type", "bridge")

@@ -1,17 +1,20 @@
 """The published benchmark at its true size, from tables instead of images: where the time goes after inference.
 
-    python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 21 GB of disk
-    python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images
-    python benchmarks/full_size.py DIR --jobs 2        two runs at the same time, as `farther repro --jobs 2`
+    python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 21
+    GB of disk python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images python
+    benchmarks/full_size.py DIR --jobs 2        two runs at the same time, as `farther repro --jobs
+    2`
 
-A project that an earlier call finished is measured again with the code of now; `--make-only` ends before that.
+A project that an earlier call finished is measured again with the code of now; `--make-only` ends
+before that.
 
-FMIYC's ID datasets and six OOD splits (Table 2) with its eight runs, whose detections are drawn at random around the
-objects and imported: features of 1,024 values for the four Faster R-CNN, of 256 for the two RT-DETR, none for the two
-YOLO; latents of 256. Methods and τ are those of the profile `fmiyc`; t* leaves 47,000 training regions per run of VOC.
+FMIYC's ID datasets and six OOD splits (Table 2) with its eight runs, whose detections are drawn at
+random around the objects and imported: features of 1,024 values for the four Faster R-CNN, of 256
+for the two RT-DETR, none for the two YOLO; latents of 256. Methods and τ are those of the profile
+`fmiyc`; t* leaves 47,000 training regions per run of VOC.
 
-Prints a table of the stages: seconds by the clock, processor seconds, largest memory of a process, and DVC's own share,
-for the whole of `dvc repro`, for one more method, and when nothing changed.
+Prints a table of the stages: seconds by the clock, processor seconds, largest memory of a process,
+and DVC's own share, for the whole of `dvc repro`, for one more method, and when nothing changed.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ LATENT = 256
 #: Detections of an image that lie on nothing, most of them below t*.
 CLUTTER = 4.0
 SHARD = 4_096
-#: Training regions at or above t*, of each run: the published number of VOC, and ten per image of BDD.
+#: Training regions at or above t*, of each run: the published number of VOC, and ten per image of
+#: BDD.
 LEARNED_FROM = {"voc": 47_000, "bdd": 200_000}
 #: Stages that make images, look at them, or run networks.
 LEFT_OUT = ("demo", "paste", "corrupt", "blank", "embed", "stratify", "cost")
@@ -85,7 +89,10 @@ sys.exit(status)
 def write_datasets(folder: Path, scale: float) -> None:
     """All datasets in COCO's format; their image files are links to one."""
     names = yaml.safe_load((ROOT / "data/benchmarks/voc.yaml").read_text())["id_classes"]
-    known = {"voc": names, "bdd": yaml.safe_load((ROOT / "data/benchmarks/bdd.yaml").read_text())["id_classes"]}
+    known = {
+        "voc": names,
+        "bdd": yaml.safe_load((ROOT / "data/benchmarks/bdd.yaml").read_text())["id_classes"],
+    }
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True)
     noise = Image.fromarray(rng.integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8))
@@ -118,7 +125,9 @@ def write_datasets(folder: Path, scale: float) -> None:
                     "area": wh[0] * wh[1],
                     "iscrowd": 0,
                 }
-                for n, (i, xy, wh, c) in enumerate(zip(of, corner.tolist(), size.tolist(), category, strict=True))
+                for n, (i, xy, wh, c) in enumerate(
+                    zip(of, corner.tolist(), size.tolist(), category, strict=True)
+                )
             ]
             listed = [{"id": k, "name": name} for k, name in enumerate(categories)]
             text = json.dumps({"images": images, "annotations": annotations, "categories": listed})
@@ -130,14 +139,18 @@ def copy_code(project: Path) -> None:
     """The stages that need no images, each started through `timed.py`, and the library that they use."""
     for name in ("stages", "lib", "data", "extensions"):
         shutil.rmtree(project / name, ignore_errors=True)
-        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("demo", "__pycache__"))
+        shutil.copytree(
+            ROOT / name, project / name, ignore=shutil.ignore_patterns("demo", "__pycache__")
+        )
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     for name in LEFT_OUT:
         del pipeline["stages"][name]
     for made in ("artifacts/cost.json", "artifacts/similarity"):
         pipeline["stages"]["report"]["deps"].remove(made)
     text = yaml.safe_dump(pipeline, sort_keys=False)
-    (project / "dvc.yaml").write_text(re.sub(r"cmd: python stages/", "cmd: python timed.py stages/", text))
+    (project / "dvc.yaml").write_text(
+        re.sub(r"cmd: python stages/", "cmd: python timed.py stages/", text)
+    )
     (project / "timed.py").write_text(TIMED)
 
 
@@ -157,7 +170,9 @@ def write_project(project: Path, scale: float) -> dict[str, Any]:
         for name, subsets in SUBSETS.items()
     }
     for benchmark in params["benchmarks"].values():
-        benchmark["most"] = {name: max(40, round(count * scale)) for name, count in benchmark["most"].items()}
+        benchmark["most"] = {
+            name: max(40, round(count * scale)) for name, count in benchmark["most"].items()
+        }
         benchmark.pop("decisions")
         for split in benchmark["splits"].values():
             subset = split["distance"]
@@ -202,14 +217,23 @@ class Network:
     def of(cls, classes: list[str], width: int | None, seed: int) -> Network:
         """A network with background and softmax, or without a last linear layer, background and softmax."""
         rng = np.random.default_rng(seed)
-        centres = np.maximum(rng.normal(0.3, 0.6, (len(classes) + 1, width or LATENT)), 0).astype(np.float32)
+        centres = np.maximum(rng.normal(0.3, 0.6, (len(classes) + 1, width or LATENT)), 0).astype(
+            np.float32
+        )
         made_by = {"name": "drawn", "seed": seed}
         if width is None:
-            return cls(Header(tuple(classes), activation="sigmoid", score_threshold=0.05, detector=made_by), centres)
+            return cls(
+                Header(
+                    tuple(classes), activation="sigmoid", score_threshold=0.05, detector=made_by
+                ),
+                centres,
+            )
         weight = (centres - centres.mean(axis=0)) * np.float32(12 / width)
         columns = (*classes, "background")
         layer = {"weight": weight, "bias": np.zeros(len(columns), np.float32)}
-        return cls(Header(columns, len(classes), score_threshold=0.05, detector=made_by, **layer), centres)
+        return cls(
+            Header(columns, len(classes), score_threshold=0.05, detector=made_by, **layer), centres
+        )
 
     def regions(self, images: Images, objects: Objects, rng: np.random.Generator) -> Regions:
         """Detections on most of the objects, and some on nothing."""
@@ -222,12 +246,17 @@ class Network:
         nothing = rng.poisson(CLUTTER, len(images))
         many = int(nothing.sum())
         corner = rng.uniform(0, [WIDTH - 120, HEIGHT - 120], (many, 2))
-        box = np.concatenate([box, np.concatenate([corner, corner + rng.uniform(20, 120, (many, 2))], axis=1)])
+        box = np.concatenate(
+            [box, np.concatenate([corner, corner + rng.uniform(20, 120, (many, 2))], axis=1)]
+        )
         image_id = np.concatenate([objects.image_id[found], np.repeat(images.image_id, nothing)])
         category = np.concatenate([category, rng.integers(len(known), size=many)])
         # How far a region is towards its class: what lies on nothing is mostly background.
         share = np.concatenate(
-            [np.where(unknown, rng.beta(4, 4, len(unknown)), rng.beta(9, 2, len(unknown))), rng.beta(2, 5, many)]
+            [
+                np.where(unknown, rng.beta(4, 4, len(unknown)), rng.beta(9, 2, len(unknown))),
+                rng.beta(2, 5, many),
+            ]
         )
         order = np.argsort(image_id, kind="stable")
         image_id, category, share, box = (
@@ -270,7 +299,10 @@ def write_detections(project: Path, params: dict[str, Any]) -> None:
         classes = json.loads((splits / "id_classes.json").read_text())
         network = Network.of(classes, DETECTORS[run.split("-")[1]], seed)
         for folder in sorted(path for path in splits.iterdir() if path.is_dir()):
-            images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+            images, objects = (
+                Images.read(folder / "images.parquet"),
+                Objects.read(folder / "objects.parquet"),
+            )
             writer = RegionsWriter(project / entry["weights"] / folder.name, network.header)
             shards = range(0, len(images), SHARD)
             for number, start in enumerate(shards):
@@ -284,7 +316,9 @@ def write_detections(project: Path, params: dict[str, Any]) -> None:
 def set_thresholds(project: Path, params: dict[str, Any], scale: float) -> None:
     """Sets t* of each run so that it leaves `LEARNED_FROM`: drawn scores are not as far apart as a detector's."""
     for entry in params["detectors"].values():
-        scores = scan_regions(project / entry["weights"] / "train", columns=["score"]).collect()["score"]
+        scores = scan_regions(project / entry["weights"] / "train", columns=["score"]).collect()[
+            "score"
+        ]
         kept = min(round(LEARNED_FROM[entry["benchmark"]] * scale), len(scores))
         entry["threshold"] = {"rule": float(scores.sort(descending=True)[kept - 1])}
     (project / "all.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
@@ -307,9 +341,19 @@ def run(project: Path, *command: str) -> tuple[Spent, dict[str, Spent]]:
     log.unlink(missing_ok=True)
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(project / "lib"), "FARTHER_TIMES": str(log)}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(project / "lib"),
+        "FARTHER_TIMES": str(log),
+    }
     done = subprocess.run(
-        command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=project,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     if done.returncode:
         sys.exit(done.stdout[-4000:])
@@ -349,7 +393,9 @@ def make(project: Path, scale: float) -> None:
     finished = project / "finished"
     if not finished.exists():
         if project.exists() and any(project.iterdir()):
-            sys.exit(f"{project}: not empty, and not a finished project: delete it, or name another folder")
+            sys.exit(
+                f"{project}: not empty, and not a finished project: delete it, or name another folder"
+            )
         write_datasets(project / "images", scale)
         params = write_project(project, scale)
         report(project, "Ingest and curate", "curate")
@@ -362,20 +408,42 @@ def make(project: Path, scale: float) -> None:
 
 def main() -> None:
     """Prints tables in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("project", type=Path)
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of images")
-    parser.add_argument("--make-only", action="store_true", help="end after the import of the detections")
     parser.add_argument(
-        "--runs", nargs="+", metavar="RUN", help="the runs to measure, such as bdd-yolov8; all by default"
+        "--make-only", action="store_true", help="end after the import of the detections"
     )
-    parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="methods to leave out")
     parser.add_argument(
-        "--approximate", nargs="+", default=[], metavar="METHOD", help="nearest-neighbour searches to make approximate"
+        "--runs",
+        nargs="+",
+        metavar="RUN",
+        help="the runs to measure, such as bdd-yolov8; all by default",
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs to evaluate at the same time")
-    parser.add_argument("--peer", action="store_true", help="then measure the peer: see full_size_peer.py")
-    parser.add_argument("--last", default="ddu", metavar="METHOD", help="the method that is added last; ddu by default")
+    parser.add_argument(
+        "--without", nargs="+", default=[], metavar="METHOD", help="methods to leave out"
+    )
+    parser.add_argument(
+        "--approximate",
+        nargs="+",
+        default=[],
+        metavar="METHOD",
+        help="nearest-neighbour searches to make approximate",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs to evaluate at the same time"
+    )
+    parser.add_argument(
+        "--peer", action="store_true", help="then measure the peer: see full_size_peer.py"
+    )
+    parser.add_argument(
+        "--last",
+        default="ddu",
+        metavar="METHOD",
+        help="the method that is added last; ddu by default",
+    )
     asked = parser.parse_args()
     project = asked.project.resolve()
     make(project, asked.scale)
@@ -386,9 +454,13 @@ def main() -> None:
         return
     for name in MEASURED:
         shutil.rmtree(project / "artifacts" / name, ignore_errors=True)
-    params["detectors"] = {name: params["detectors"][name] for name in asked.runs or params["detectors"]}
+    params["detectors"] = {
+        name: params["detectors"][name] for name in asked.runs or params["detectors"]
+    }
     runs = [f"evaluate@{name}" for name in params["detectors"]]
-    methods = {name: values for name, values in params["methods"].items() if name not in asked.without}
+    methods = {
+        name: values for name, values in params["methods"].items() if name not in asked.without
+    }
     for name in asked.approximate:
         methods[name]["index"] = "approximate"
     last = {asked.last: methods.pop(asked.last)}
@@ -397,7 +469,10 @@ def main() -> None:
     report(project, f"{len(methods)} methods", *runs, "report", jobs=asked.jobs)
     if asked.peer:
         for name in filter(lambda name: DETECTORS[name.split("-")[1]], params["detectors"]):
-            subprocess.run([sys.executable, str(ROOT / "benchmarks/full_size_peer.py"), str(project), name], check=True)
+            subprocess.run(
+                [sys.executable, str(ROOT / "benchmarks/full_size_peer.py"), str(project), name],
+                check=True,
+            )
     methods |= last
     write_params(project, params)
     report(project, "One more method", *runs, "report", jobs=asked.jobs)

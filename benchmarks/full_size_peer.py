@@ -1,14 +1,16 @@
 """What one would write instead of farther, for a run of `benchmarks/full_size.py`: plain NumPy, scikit-learn, SciPy,
 FAISS and pycocotools, once through, all in memory, nothing kept.
 
-    python benchmarks/full_size_peer.py DIR RUN [--replicates 10]      a run with features, such as bdd-faster_rcnn
+    python benchmarks/full_size_peer.py DIR RUN [--replicates 10]      a run with features, such as
+    bdd-faster_rcnn
 
-The same methods but DDU, and of farther's metrics a few only: AUROC, FPR95 and average precision of each method and OOD
-split with 200 replicates by image, average precision of unknown objects, and the detector's mAP with 200 replicates. Of
-the replicates `--replicates` are measured and multiplied to 200. Reading the tables is not counted.
+The same methods but DDU, and of farther's metrics a few only: AUROC, FPR95 and average precision of
+each method and OOD split with 200 replicates by image, average precision of unknown objects, and
+the detector's mAP with 200 replicates. Of the replicates `--replicates` are measured and multiplied
+to 200. Reading the tables is not counted.
 
-Prints seconds by the clock, processor seconds and the peak of memory; beside them those of farther's stage and the
-largest difference in AUROC, where `full_size.py` evaluated that run before.
+Prints seconds by the clock, processor seconds and the peak of memory; beside them those of
+farther's stage and the largest difference in AUROC, where `full_size.py` evaluated that run before.
 """
 
 from __future__ import annotations
@@ -47,16 +49,22 @@ Score = Callable[[Regions], np.ndarray]
 
 def main() -> None:
     """Prints a table in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("project", type=Path)
     parser.add_argument("run")
-    parser.add_argument("--replicates", type=int, default=10, help=f"that are measured, of {REPLICATES}")
+    parser.add_argument(
+        "--replicates", type=int, default=10, help=f"that are measured, of {REPLICATES}"
+    )
     asked = parser.parse_args()
     params = yaml.safe_load((asked.project / "all.yaml").read_text())["detectors"][asked.run]
     splits = asked.project / "artifacts/splits" / params["benchmark"]
     folder = asked.project / "artifacts/regions" / asked.run
     threshold = params["threshold"]["rule"]
-    train, val, test = (Regions.read(folder / name).above(threshold) for name in ("train", "val", "test"))
+    train, val, test = (
+        Regions.read(folder / name).above(threshold) for name in ("train", "val", "test")
+    )
     odd = {
         path.name: Regions.read(path).above(threshold)
         for path in sorted(folder.iterdir())
@@ -68,7 +76,10 @@ def main() -> None:
     scores, draws = {}, np.random.default_rng(0)
     for name, fitted in fits(train):
         score = fitted()
-        of = {split: by_rows(score, regions) for split, regions in {"val": val, "test": test, **odd}.items()}
+        of = {
+            split: by_rows(score, regions)
+            for split, regions in {"val": val, "test": test, **odd}.items()
+        }
         np.percentile(of["val"], 5)
         scores[name] = of
         spent.add("fit and score", name)
@@ -95,13 +106,19 @@ def main() -> None:
     spent.add("replicates of mAP", times=share)
     print(*spent.lines(asked.project, asked.run), sep="\n")
     if differences := list(differences_to_farther(asked.project, asked.run, auroc)):
-        print("\nlargest difference in AUROC:", ", ".join(f"{name} {value:.1g}" for name, value in differences))
+        print(
+            "\nlargest difference in AUROC:",
+            ", ".join(f"{name} {value:.1g}" for name, value in differences),
+        )
 
 
 def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
     """Each method, fitted when it is called: it then gives the score of regions."""
     known = len(train.header.known_classes)
-    weight, bias = train.header.weight[:known].astype(np.float64), train.header.bias[:known].astype(np.float64)
+    weight, bias = (
+        train.header.weight[:known].astype(np.float64),
+        train.header.bias[:known].astype(np.float64),
+    )
     labels = train.label
 
     def z(regions: Regions) -> np.ndarray:
@@ -153,7 +170,9 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
         place = np.searchsorted(np.unique(labels), labels)
         precise = EmpiricalCovariance(assume_centered=True).fit(vectors - means[place]).precision_
         white = np.linalg.cholesky(precise)
-        return lambda regions: -(euclidean_distances(of(regions) @ white, means @ white, squared=True).min(axis=1))
+        return lambda regions: (
+            -(euclidean_distances(of(regions) @ white, means @ white, squared=True).min(axis=1))
+        )
 
     def neighbours(of: Score) -> Score:
         stored = of(train).astype(np.float32)
@@ -172,7 +191,10 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
         of = components()
         v = of(train)
         each = [(np.mean(labels == k), v[labels == k]) for k in np.unique(labels)]
-        densities = [(np.log(p), multivariate_normal(x.mean(axis=0), np.cov(x.T, bias=True))) for p, x in each]
+        densities = [
+            (np.log(p), multivariate_normal(x.mean(axis=0), np.cov(x.T, bias=True)))
+            for p, x in each
+        ]
 
         def score(regions: Regions) -> np.ndarray:
             u = of(regions)
@@ -186,7 +208,10 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
     yield "gen", lambda: gen
     yield "vos", lambda: lambda regions: logsumexp(z(regions), axis=1)
     yield "knn", lambda: neighbours(lambda regions: normalize(h(regions)))
-    yield "mahalanobis", lambda: mahalanobis(lambda regions: regions.array("features").astype(np.float64), train)
+    yield (
+        "mahalanobis",
+        lambda: mahalanobis(lambda regions: regions.array("features").astype(np.float64), train),
+    )
     yield "vim", vim
     yield "ash", ash
     yield "dice", lambda: clipped(np.inf, sparse())
@@ -199,7 +224,9 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
 
 def by_rows(score: Score, regions: Regions) -> np.ndarray:
     """A score in batches: whole splits in float64 would not fit."""
-    return np.concatenate([score(regions[start : start + ROWS]) for start in range(0, len(regions), ROWS)])
+    return np.concatenate(
+        [score(regions[start : start + ROWS]) for start in range(0, len(regions), ROWS)]
+    )
 
 
 def separated(inside: np.ndarray, outside: np.ndarray) -> tuple[float, float, float]:
@@ -215,11 +242,16 @@ class Rows:
 
     def __init__(self, regions: Regions) -> None:
         self.order = np.argsort(regions.image_id, kind="stable")
-        self.of = np.split(self.order, np.unique(np.asarray(regions.image_id)[self.order], return_index=True)[1][1:])
+        self.of = np.split(
+            self.order,
+            np.unique(np.asarray(regions.image_id)[self.order], return_index=True)[1][1:],
+        )
 
     def drawn(self, rng: np.random.Generator) -> np.ndarray:
         """The rows of as many images, drawn."""
-        return np.concatenate([self.of[image] for image in rng.integers(len(self.of), size=len(self.of))])
+        return np.concatenate(
+            [self.of[image] for image in rng.integers(len(self.of), size=len(self.of))]
+        )
 
 
 def precision(objects: Objects, regions: Regions, score: np.ndarray | None) -> COCOeval:
@@ -253,7 +285,11 @@ def precision(objects: Objects, regions: Regions, score: np.ndarray | None) -> C
         found = truth.loadRes(np.column_stack([image, boxes, value, label]).astype(np.float64))
         run = COCOeval(truth, found, "bbox")
         if score is not None:
-            run.params.iouThrs, run.params.areaRng, run.params.areaRngLbl = np.array([0.5]), [[0, 1e10]], ["all"]
+            run.params.iouThrs, run.params.areaRng, run.params.areaRngLbl = (
+                np.array([0.5]),
+                [[0, 1e10]],
+                ["all"],
+            )
         run.evaluate()
         run.accumulate()
     return run
@@ -263,7 +299,9 @@ def resampled(run: COCOeval, rng: np.random.Generator) -> None:
     """The metrics of as many images, drawn with replacement: their matches are not computed again."""
     images, whole = len(run.params.imgIds), run.evalImgs
     chosen = rng.integers(images, size=images)
-    run.evalImgs = [whole[start + image] for start in range(0, len(whole), images) for image in chosen]
+    run.evalImgs = [
+        whole[start + image] for start in range(0, len(whole), images) for image in chosen
+    ]
     with contextlib.redirect_stdout(io.StringIO()):
         run.accumulate()
     run.evalImgs = whole
@@ -281,7 +319,9 @@ class Spent:
         """What passed since the last call, as many times."""
         before, self._now = self._now, (time.monotonic(), time.process_time())
         passed = [times * (now - then) for now, then in zip(self._now, before, strict=True)]
-        self.parts[part] = [a + b for a, b in zip(self.parts.get(part, [0, 0]), passed, strict=True)]
+        self.parts[part] = [
+            a + b for a, b in zip(self.parts.get(part, [0, 0]), passed, strict=True)
+        ]
         if method:
             self.each[method] = passed[1]
 
@@ -294,11 +334,14 @@ class Spent:
         yield f"| all | {wall:.1f} | {cpu:.1f} |"
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         yield f"\n{memory:,.0f} MiB. Processor seconds of methods: " + ", ".join(
-            f"{name} {cpu:.1f}" for name, cpu in sorted(self.each.items(), key=lambda item: -item[1])
+            f"{name} {cpu:.1f}"
+            for name, cpu in sorted(self.each.items(), key=lambda item: -item[1])
         )
 
 
-def differences_to_farther(project: Path, run: str, auroc: dict[tuple[str, str], float]) -> Iterator[tuple[str, float]]:
+def differences_to_farther(
+    project: Path, run: str, auroc: dict[tuple[str, str], float]
+) -> Iterator[tuple[str, float]]:
     """Each method, and its largest difference in AUROC to what farther's stage wrote, if it did."""
     largest: dict[str, float] = {}
     for (method, split), value in auroc.items():

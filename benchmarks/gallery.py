@@ -2,9 +2,9 @@
 
     python benchmarks/gallery.py [--detections 100000] [--methods 12] [--repeat 5]
 
-Writes the data, prints their size and the CPU time, then opens the page from disk in headless Chromium (it must be
-installed) until the first images are laid out. Prints the least and the largest wall time of the repeats: where they
-are far apart, the machine is busy with something else.
+Writes the data, prints their size and the CPU time, then opens the page from disk in headless
+Chromium (it must be installed) until the first images are laid out. Prints the least and the
+largest wall time of the repeats: where they are far apart, the machine is busy with something else.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ CLASSES, CATEGORIES, WIDTH, HEIGHT = 20, 300, 640, 480
 
 def main() -> None:
     """Makes the split, writes the gallery, opens it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("detections", 100_000), ("methods", 12), ("repeat", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args()
@@ -57,11 +59,19 @@ def made_up(artifacts: Path, detections: int, methods: int) -> Run:
     moved = rng.uniform(-5, 5, (detections, 4)) + 120 * rng.integers(0, 2, (detections, 1))
     files = [f"val/{name}.jpg" for name in names]
     sizes = {"width": [WIDTH] * count, "height": [HEIGHT] * count}
-    images = Images(image_id=names, dataset=["photos"] * count, file=files, digest=["0"] * count, **sizes)
+    images = Images(
+        image_id=names, dataset=["photos"] * count, file=files, digest=["0"] * count, **sizes
+    )
     images.write(artifacts / "splits" / "made" / "up" / "images.parquet")
     category = np.array([f"category {number}" for number in range(CATEGORIES)], dtype=object)
-    truth = {"image_id": names[shown], "box": box, "category": category[rng.integers(0, CATEGORIES, objects)]}
-    Objects(object_id=np.arange(objects), **truth).write(artifacts / "splits" / "made" / "up" / "objects.parquet")
+    truth = {
+        "image_id": names[shown],
+        "box": box,
+        "category": category[rng.integers(0, CATEGORIES, objects)],
+    }
+    Objects(object_id=np.arange(objects), **truth).write(
+        artifacts / "splits" / "made" / "up" / "objects.parquet"
+    )
     image_id, region_id = names[shown[lies_on]], np.arange(detections)
     Regions(
         image_id=image_id,
@@ -79,13 +89,15 @@ def made_up(artifacts: Path, detections: int, methods: int) -> Run:
         # Every other detection is on an object; which object plays no part here.
         on_object = region_id % 2 == 0
         outcome = np.where(
-            score < 0, np.where(on_object, "found", "false_unknown"), np.where(on_object, "misclassified", "known")
+            score < 0,
+            np.where(on_object, "found", "false_unknown"),
+            np.where(on_object, "misclassified", "known"),
         )
         folder = artifacts / "outcomes" / "net" / method
         nothing = {"object_id": np.full(detections, -1), "iou": np.zeros(detections)}
-        RegionOutcomes(image_id=image_id, region_id=region_id, outcome=outcome.astype(object), **nothing).write(
-            folder / "up.parquet"
-        )
+        RegionOutcomes(
+            image_id=image_id, region_id=region_id, outcome=outcome.astype(object), **nothing
+        ).write(folder / "up.parquet")
         ObjectOutcomes(
             image_id=truth["image_id"],
             object_id=np.arange(objects),
@@ -109,14 +121,18 @@ def write(artifacts: Path, run: Run) -> Path:
     report = artifacts / "report"
     start = time.process_time()
     with Site(report) as site:
-        gallery = Gallery(site, {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9))
+        gallery = Gallery(
+            site, {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9)
+        )
         gallery.add(run, read_run_outcomes(run, artifacts), run.methods[0])
         gallery.write()
     seconds = time.process_time() - start
     data = report / "gallery"
     whole = sum(file.stat().st_size for file in data.rglob("*.js"))
     loaded = sum((data / "net" / name).stat().st_size for name in ("up.js", "up/method 0.js"))
-    print(f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are loaded at first")
+    print(
+        f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are loaded at first"
+    )
     return report / "gallery.html"
 
 

@@ -1,13 +1,15 @@
 """Time and memory of fit, score, evaluate and the gallery as the number of regions grows from 10⁴ to 10⁷.
 
-    python benchmarks/growth.py DIR                    10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in DIR, deleted
-    python benchmarks/growth.py DIR --rows 1000000     one size
-    python benchmarks/growth.py DIR --draw docs/growth.svg    the chart of the sizes that were measured last
+    python benchmarks/growth.py DIR                    10⁴, 10⁵, 10⁶, 10⁷ regions; 6 GB of disk in
+    DIR, deleted python benchmarks/growth.py DIR --rows 1000000     one size python
+    benchmarks/growth.py DIR --draw docs/growth.svg    the chart of the sizes that were measured
+    last
 
-Detections are drawn, 10 per image, with features of 64 values in float16 and 11 logits. N regions are fitted, N are
-scored, N are evaluated with 1,000 replicates (half of them ID, half OOD), and those of the OOD split are written to the
-gallery. τ and t* are taken from N / 10 further ones, at most 10⁵. Each step is a process of its own: `fit` is t* and
-12 methods, `score` 12 methods, `evaluate` all metrics with intervals. Prints a table, and appends the measurements to
+Detections are drawn, 10 per image, with features of 64 values in float16 and 11 logits. N regions
+are fitted, N are scored, N are evaluated with 1,000 replicates (half of them ID, half OOD), and
+those of the OOD split are written to the gallery. τ and t* are taken from N / 10 further ones, at
+most 10⁵. Each step is a process of its own: `fit` is t* and 12 methods, `score` 12 methods,
+`evaluate` all metrics with intervals. Prints a table, and appends the measurements to
 DIR/growth.csv.
 """
 
@@ -66,26 +68,31 @@ def write(folder: Path, rows: int) -> None:
     files = RunFiles(RUN, BENCHMARK, folder)
     write_json(
         folder / "splits" / BENCHMARK / "roles.json",
-        vars(Roles(test=("ood",), distance={"ood": "near"})) | {"shifted": {}, "pairs": {}, "similar": []},
+        vars(Roles(test=("ood",), distance={"ood": "near"}))
+        | {"shifted": {}, "pairs": {}, "similar": []},
     )
     rng = np.random.default_rng(0)
     weight = rng.normal(0, 0.35, (CLASSES + 1, WIDTH)).astype(np.float32)
     names = [f"class {k}" for k in range(CLASSES)]
     layer = {"weight": weight, "bias": np.zeros(CLASSES + 1, np.float32)}
-    header = Header((*names, "background"), CLASSES, score_threshold=0.05, detector={"name": "drawn"}, **layer)
+    header = Header(
+        (*names, "background"), CLASSES, score_threshold=0.05, detector={"name": "drawn"}, **layer
+    )
     for split, count in counts.items():
         images = max(20, count // PER_IMAGE)
         image_id = np.array([f"{split}{number:07d}" for number in range(images)], dtype=object)
         constant = {"dataset": [split] * images, "digest": ["0"] * images}
         sides = {"width": np.full(images, SIDE), "height": np.full(images, SIDE)}
-        Images(image_id=image_id, file=[f"{name}.jpg" for name in image_id], **constant, **sides).write(
-            files.images(split)
-        )
+        Images(
+            image_id=image_id, file=[f"{name}.jpg" for name in image_id], **constant, **sides
+        ).write(files.images(split))
         rng = np.random.default_rng(sum(split.encode()))
         corner = rng.uniform(0, SIDE - 150, (images * OBJECTS, 2)).astype(np.float32)
         box = np.hstack([corner, corner + rng.uniform(20, 150, corner.shape).astype(np.float32)])
         category = rng.integers(0, CLASSES, len(box))
-        words = np.array([f"unknown {k}" for k in range(CLASSES)] if split == "ood" else names, dtype=object)
+        words = np.array(
+            [f"unknown {k}" for k in range(CLASSES)] if split == "ood" else names, dtype=object
+        )
         Objects(
             image_id=np.repeat(image_id, OBJECTS),
             object_id=np.arange(len(box)),
@@ -97,7 +104,9 @@ def write(folder: Path, rows: int) -> None:
         for number, start in enumerate(shards):
             part = slice(start, min(start + SHARD, images))
             of_part = slice(part.start * OBJECTS, part.stop * OBJECTS)
-            drawn = draw(image_id[part], box[of_part], category[of_part], header, rng, known=split != "ood")
+            drawn = draw(
+                image_id[part], box[of_part], category[of_part], header, rng, known=split != "ood"
+            )
             writer.write_shard(number, drawn, part.stop - part.start)
         writer.close(len(shards))
 
@@ -114,10 +123,16 @@ def draw(
     """Detections of an image: one on most of its objects, the others on nothing, with features near their class."""
     shape = (len(image_id), PER_IMAGE)
     corner = rng.uniform(0, SIDE - 150, (*shape, 2)).astype(np.float32)
-    boxes = np.concatenate([corner, corner + rng.uniform(20, 150, corner.shape).astype(np.float32)], axis=2)
-    boxes[:, :OBJECTS] = box.reshape(len(image_id), OBJECTS, 4) + rng.normal(0, 3, (len(image_id), OBJECTS, 4))
+    boxes = np.concatenate(
+        [corner, corner + rng.uniform(20, 150, corner.shape).astype(np.float32)], axis=2
+    )
+    boxes[:, :OBJECTS] = box.reshape(len(image_id), OBJECTS, 4) + rng.normal(
+        0, 3, (len(image_id), OBJECTS, 4)
+    )
     boxes = boxes.reshape(-1, 4)
-    boxes = np.hstack([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:]) + 1])
+    boxes = np.hstack(
+        [np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:]) + 1]
+    )
     label = rng.integers(0, CLASSES, shape)
     if known:
         label[:, :OBJECTS] = category.reshape(-1, OBJECTS)
@@ -125,8 +140,12 @@ def draw(
     share[:, :OBJECTS] = rng.beta(*((6, 2) if known else (4, 3)), (len(image_id), OBJECTS))
     weight = header.weight
     assert weight is not None
-    mixed = share.reshape(-1, 1) * weight[label.reshape(-1)] + (1 - share.reshape(-1, 1)) * weight[-1]
-    features = np.maximum(mixed + rng.normal(0, 0.25, mixed.shape).astype(np.float32), 0).astype(np.float16)
+    mixed = (
+        share.reshape(-1, 1) * weight[label.reshape(-1)] + (1 - share.reshape(-1, 1)) * weight[-1]
+    )
+    features = np.maximum(mixed + rng.normal(0, 0.25, mixed.shape).astype(np.float32), 0).astype(
+        np.float16
+    )
     logits = features.astype(np.float32) @ weight.T
     exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
     probability = (exponential / exponential.sum(axis=1, keepdims=True))[:, :CLASSES]
@@ -156,7 +175,15 @@ def fit(folder: Path) -> None:
 def score(folder: Path) -> None:
     """The scores of all splits."""
     files = RunFiles(RUN, BENCHMARK, folder)
-    print(score_run(files.all_regions, files.all_passes, files.all_fitted, folder / "scores" / RUN, lambda method: ""))
+    print(
+        score_run(
+            files.all_regions,
+            files.all_passes,
+            files.all_fitted,
+            folder / "scores" / RUN,
+            lambda method: "",
+        )
+    )
 
 
 def evaluate(folder: Path) -> None:
@@ -184,13 +211,17 @@ def measured(folder: Path, rows: int, steps: tuple[str, ...]) -> pl.DataFrame:
     found = []
     for step in steps:
         start = time.monotonic()
-        process = subprocess.Popen([sys.executable, __file__, str(folder), "--step", step, "--rows", str(rows)])
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(folder), "--step", step, "--rows", str(rows)]
+        )
         _, status, used = os.wait4(process.pid, 0)
         if status:
             sys.exit(f"{step} failed at {rows:,} regions")
         spent = {"wall": time.monotonic() - start, "cpu": used.ru_utime + used.ru_stime}
         found.append({"rows": rows, "step": step, **spent, "memory": used.ru_maxrss / 2**20})
-        print(f"{rows:12,} {step:10}{spent['wall']:9.1f} s{spent['cpu']:9.1f} s CPU{found[-1]['memory']:7.2f} GiB")
+        print(
+            f"{rows:12,} {step:10}{spent['wall']:9.1f} s{spent['cpu']:9.1f} s CPU{found[-1]['memory']:7.2f} GiB"
+        )
         sys.stdout.flush()
     return pl.DataFrame(found)
 
@@ -203,11 +234,22 @@ def exponent(rows: np.ndarray, values: np.ndarray) -> float:
 def summary(found: pl.DataFrame) -> str:
     """A Markdown table: one row per step, processor seconds and memory at each size, and the exponents."""
     sizes = sorted(found["rows"].unique())
-    heads = [f"10{str(len(str(size)) - 1).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}" for size in sizes]
-    lines = ["| step | " + " | ".join(heads) + " | exponents |", "| --- |" + " ---: |" * (len(sizes) + 1)]
+    heads = [
+        f"10{str(len(str(size)) - 1).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+        for size in sizes
+    ]
+    lines = [
+        "| step | " + " | ".join(heads) + " | exponents |",
+        "| --- |" + " ---: |" * (len(sizes) + 1),
+    ]
     for (step,), of in found.sort("rows").group_by("step", maintain_order=True):
-        measured = {rows: f"{cpu:.1f} s, {memory:.2f} GiB" for rows, cpu, memory in of["rows", "cpu", "memory"].rows()}
-        slopes = [exponent(of["rows"].to_numpy(), of[name].to_numpy()) for name in ("cpu", "memory")]
+        measured = {
+            rows: f"{cpu:.1f} s, {memory:.2f} GiB"
+            for rows, cpu, memory in of["rows", "cpu", "memory"].rows()
+        }
+        slopes = [
+            exponent(of["rows"].to_numpy(), of[name].to_numpy()) for name in ("cpu", "memory")
+        ]
         cells = [measured.get(size, "–") for size in sizes]
         lines.append(f"| {step} | " + " | ".join(cells) + f" | {slopes[0]:.2f}, {slopes[1]:.2f} |")
     return "\n".join(lines)
@@ -220,15 +262,28 @@ def chart(found: pl.DataFrame) -> str:
     from farther.report.charts.vega import COLOURS
 
     panels = []
-    for name, title, limit in (("cpu", "Processor seconds", None), ("memory", "Peak memory, GiB", LIMIT)):
+    for name, title, limit in (
+        ("cpu", "Processor seconds", None),
+        ("memory", "Peak memory, GiB", LIMIT),
+    ):
         ends = []
         for (step,), of in found.sort("rows").group_by("step", maintain_order=True):
             slope = exponent(of["rows"].to_numpy(), of[name].to_numpy())
             ends += [{**row, "of": f"{step}: N^{slope:.2f}"} for row in of.iter_rows(named=True)]
         encoding = {
-            "x": {"field": "rows", "type": "quantitative", "scale": {"type": "log"}, "title": "Regions, N"},
+            "x": {
+                "field": "rows",
+                "type": "quantitative",
+                "scale": {"type": "log"},
+                "title": "Regions, N",
+            },
             "y": {"field": name, "type": "quantitative", "scale": {"type": "log"}, "title": title},
-            "color": {"field": "of", "scale": {"range": list(COLOURS[:4])}, "title": None, "sort": None},
+            "color": {
+                "field": "of",
+                "scale": {"range": list(COLOURS[:4])},
+                "title": None,
+                "sort": None,
+            },
         }
         encoding["x"]["axis"] = {"format": "~e", "values": [float(10**k) for k in range(3, 9)]}
         encoding["y"]["axis"] = {"format": "~g", "values": [float(f"1e{k}") for k in range(-2, 5)]}
@@ -239,7 +294,10 @@ def chart(found: pl.DataFrame) -> str:
     spec = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "background": "white",
-        "config": {"font": "sans-serif", "legend": {"orient": "top", "columns": 2, "columnPadding": 24}},
+        "config": {
+            "font": "sans-serif",
+            "legend": {"orient": "top", "columns": 2, "columnPadding": 24},
+        },
         "hconcat": panels,
         "resolve": {"scale": {"color": "independent"}},
     }
@@ -248,11 +306,15 @@ def chart(found: pl.DataFrame) -> str:
 
 def main() -> None:
     """Measures one step, or all of some sizes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
     parser.add_argument("--step", choices=("write", *STEPS), help="one step alone, in this process")
-    parser.add_argument("--steps", nargs="+", default=STEPS, choices=STEPS, help="only these, on tables kept before")
+    parser.add_argument(
+        "--steps", nargs="+", default=STEPS, choices=STEPS, help="only these, on tables kept before"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the tables of each size")
     parser.add_argument("--draw", type=Path, help="write the chart of DIR/growth.csv to this file")
     asked = parser.parse_args()

@@ -1,23 +1,25 @@
 """Speed and memory of the stage `infer`, beside the loops that a user would write instead.
 
-    python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images artifacts/demo/voc
-    python benchmarks/infer.py yolo --weights data/demo/voc-yolov8.safetensors --images artifacts/demo/voc
-    python benchmarks/infer.py classifier --images /data/imagenet/val --device cuda
-    python benchmarks/infer.py detr --full-size --score-threshold 0 --device cuda
+    python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images
+    artifacts/demo/voc python benchmarks/infer.py yolo --weights data/demo/voc-yolov8.safetensors
+    --images artifacts/demo/voc python benchmarks/infer.py classifier --images /data/imagenet/val
+    --device cuda python benchmarks/infer.py detr --full-size --score-threshold 0 --device cuda
 
 Four ways to get detections from image files, in images per second:
 
-    bare loop     the network on batches that are in memory already: what it alone takes
-    framework     the framework's own predict: files decoded by torchvision.io (classifiers: Pillow, torchvision's
-                  preset) and torchvision's model; Ultralytics' `YOLO.predict`; the image processor, the network and
-                  `post_process_object_detection` of transformers
-    stage         farther's engine: files in, the whole regions folder out (logits, features, latent)
-    torch.save    the same numbers, one image at a time, one file per image: what published code writes
+    bare loop     the network on batches that are in memory already: what it alone takes framework
+    the framework's own predict: files decoded by torchvision.io (classifiers: Pillow, torchvision's
+                  preset) and torchvision's model; Ultralytics' `YOLO.predict`; the image processor,
+                  the network and `post_process_object_detection` of transformers
+    stage         farther's engine: files in, the whole regions folder out (logits, features,
+    latent) torch.save    the same numbers, one image at a time, one file per image: what published
+    code writes
 
-All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for each of these numbers
-of images, measured in separate processes. Without --weights the network is untrained, as small as the demo's or with
---full-size as large as the published ones (`full_size` of each class below): then take --score-threshold 0, so that
-every image gets the maximum number of detections.
+All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for
+each of these numbers of images, measured in separate processes. Without --weights the network is
+untrained, as small as the demo's or with --full-size as large as the published ones (`full_size` of
+each class below): then take --score-threshold 0, so that every image gets the maximum number of
+detections.
 """
 
 from __future__ import annotations
@@ -65,10 +67,16 @@ CLASSES = tuple(f"class {n}" for n in range(20))
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("adapter", nargs="?", choices=sorted(LOOPS), default="faster_rcnn")
-    parser.add_argument("--weights", type=Path, help="a checkpoint that the adapter reads; untrained when left out")
-    parser.add_argument("--full-size", action="store_true", help="an untrained network of the published size")
+    parser.add_argument(
+        "--weights", type=Path, help="a checkpoint that the adapter reads; untrained when left out"
+    )
+    parser.add_argument(
+        "--full-size", action="store_true", help="an untrained network of the published size"
+    )
     parser.add_argument("--images", type=Path, help="folder of images; drawn noise when left out")
     parser.add_argument("--width", type=int, default=224, help="of the drawn images")
     parser.add_argument("--height", type=int, default=168, help="of the drawn images")
@@ -80,8 +88,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-detections", type=int, default=100)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="float32")
-    parser.add_argument("--rounds", type=int, default=3, help="timed passes of each; the median counts")
-    parser.add_argument("--memory-images", type=int, nargs="*", default=[], help="numbers of images; left out: none")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="timed passes of each; the median counts"
+    )
+    parser.add_argument(
+        "--memory-images", type=int, nargs="*", default=[], help="numbers of images; left out: none"
+    )
     parser.add_argument("--json", type=Path, help="write the numbers there, too")
     parser.add_argument("--measure-memory", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -89,7 +101,9 @@ def arguments() -> argparse.Namespace:
 
 def found(folder: Path, count: int) -> list[Path]:
     """The first images below a folder."""
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg", ".png"))[:count]
+    files = sorted(
+        file for file in folder.rglob("*") if file.suffix.lower() in (".jpg", ".jpeg", ".png")
+    )[:count]
     if not files:
         raise SystemExit(f"no .jpg, .jpeg or .png below {folder}")
     return files
@@ -102,9 +116,9 @@ def drawn(folder: Path, options: argparse.Namespace) -> list[Path]:
     for number in range(options.count):
         noise = rng.integers(0, 256, (-(-options.height // 8), -(-options.width // 8), 3), np.uint8)
         files.append(folder / f"{number:06d}.jpg")
-        Image.fromarray(noise).resize((options.width, options.height), Image.Resampling.BICUBIC).save(
-            files[-1], quality=90
-        )
+        Image.fromarray(noise).resize(
+            (options.width, options.height), Image.Resampling.BICUBIC
+        ).save(files[-1], quality=90)
     return files
 
 
@@ -222,7 +236,9 @@ class YoloLoops(Loops):
         weights = self.scratch / "network.pt"
         network = load_network(self.detector.weights, self.detector.checkpoint)
         torch.save({"model": network, "train_args": {"task": "detect"}}, weights)
-        (self.scratch / "files.txt").write_text("\n".join(str(file.resolve()) for file in self.files))
+        (self.scratch / "files.txt").write_text(
+            "\n".join(str(file.resolve()) for file in self.files)
+        )
         model = YOLO(weights)
         asked = {
             "conf": self.detector.score_threshold,
@@ -236,7 +252,9 @@ class YoloLoops(Loops):
 
         def run() -> None:
             with float32_products(tf32=self.detector.precision == "tf32"):
-                for _ in model.predict(self.scratch / "files.txt", stream=True, verbose=False, **asked):
+                for _ in model.predict(
+                    self.scratch / "files.txt", stream=True, verbose=False, **asked
+                ):
                     pass
 
         return run
@@ -249,8 +267,14 @@ class DetrLoops(Loops):
         from farther.detectors.networks.detr import DetrBlueprint, build_network, save_checkpoint
 
         side = 640 if full_size else 192
-        processor = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": side, "width": side}}
-        config = {"model_type": "rt_detr", **({} if full_size else {"decoder_layers": 3, "num_queries": 40})}
+        processor = {
+            "image_processor_type": "RTDetrImageProcessor",
+            "size": {"height": side, "width": side},
+        }
+        config = {
+            "model_type": "rt_detr",
+            **({} if full_size else {"decoder_layers": 3, "num_queries": 40}),
+        }
         blueprint = DetrBlueprint(config, processor, CLASSES)
         save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
 
@@ -271,7 +295,9 @@ class DetrLoops(Loops):
 
         def call(files: list[Path]) -> None:
             batch, sizes = self.inputs(files)
-            processor.post_process_object_detection(network(**batch), threshold=threshold, target_sizes=sizes)
+            processor.post_process_object_detection(
+                network(**batch), threshold=threshold, target_sizes=sizes
+            )
 
         return self.over(list(batches(self.files, self.batch_size)), call)
 
@@ -289,7 +315,9 @@ class ClassifierLoops(Loops):
         return self.over(list(map(classifier.inputs, ready)), classifier.network)
 
     def framework(self) -> Way:
-        transform = models.get_model_weights(self.detector.blueprint.architecture).DEFAULT.transforms()
+        transform = models.get_model_weights(
+            self.detector.blueprint.architecture
+        ).DEFAULT.transforms()
 
         def call(files: list[Path]) -> None:
             images = torch.stack([transform(Image.open(file).convert("RGB")) for file in files])
@@ -298,14 +326,24 @@ class ClassifierLoops(Loops):
         return self.over(list(batches(self.files, self.batch_size)), call)
 
 
-LOOPS = {"faster_rcnn": FasterRCNNLoops, "yolo": YoloLoops, "detr": DetrLoops, "classifier": ClassifierLoops}
+LOOPS = {
+    "faster_rcnn": FasterRCNNLoops,
+    "yolo": YoloLoops,
+    "detr": DetrLoops,
+    "classifier": ClassifierLoops,
+}
 
 
 class Contest:
     """The four ways, over the same files with the same checkpoint."""
 
-    def __init__(self, options: argparse.Namespace, weights: Path, files: list[Path], scratch: Path):
-        selection = {"score_threshold": options.score_threshold, "max_detections": options.max_detections}
+    def __init__(
+        self, options: argparse.Namespace, weights: Path, files: list[Path], scratch: Path
+    ):
+        selection = {
+            "score_threshold": options.score_threshold,
+            "max_detections": options.max_detections,
+        }
         self.detector: Detector = detectors.create(
             options.adapter,
             weights=weights,
@@ -336,7 +374,9 @@ class Contest:
         folder = self.scratch / "saved"
         folder.mkdir(exist_ok=True)
         for file in self.files:
-            regions = self.detector.forward([self.detector.prepare(pictures.load(file))], [file.stem])
+            regions = self.detector.forward(
+                [self.detector.prepare(pictures.load(file))], [file.stem]
+            )
             numbers = {n: torch.tensor(v) for n, v in regions.columns().items() if n != "image_id"}
             torch.save(numbers, folder / f"{file.stem}.pt")
 
@@ -356,13 +396,33 @@ def speeds(contest: Contest, rounds: int) -> dict[str, float]:
     for _ in tqdm(range(rounds + 1), unit="round"):
         for name, run in ways.items():
             times[name].append(seconds(run))
-    return {name: len(contest.files) / statistics.median(taken[1:]) for name, taken in times.items()}
+    return {
+        name: len(contest.files) / statistics.median(taken[1:]) for name, taken in times.items()
+    }
 
 
 def peak_memory(options: argparse.Namespace, weights: Path, count: int) -> dict[str, float]:
     """Peak MiB of the stage's process and of its largest worker, measured in a separate process."""
-    handed_on = ("images", "width", "height", "count", "batch_size", "workers", "threads", "device", "precision")
-    command = [sys.executable, __file__, options.adapter, "--measure-memory", str(count), "--weights", str(weights)]
+    handed_on = (
+        "images",
+        "width",
+        "height",
+        "count",
+        "batch_size",
+        "workers",
+        "threads",
+        "device",
+        "precision",
+    )
+    command = [
+        sys.executable,
+        __file__,
+        options.adapter,
+        "--measure-memory",
+        str(count),
+        "--weights",
+        str(weights),
+    ]
     for name in (*handed_on, "score_threshold", "max_detections"):
         if getattr(options, name) is not None:
             command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
@@ -388,13 +448,19 @@ def report(result: dict[str, dict[Any, Any]]) -> None:
     speed = result["images_per_second"]
     print("| way | images/s | of the bare loop | of torch.save |\n| --- | --- | --- | --- |")
     for name, value in speed.items():
-        print(f"| {name} | {value:.1f} | {value / speed['bare loop']:.2f} | {value / speed['torch.save']:.2f} |")
+        print(
+            f"| {name} | {value:.1f} | {value / speed['bare loop']:.2f} | {value / speed['torch.save']:.2f} |"
+        )
     peaks = result["peak_memory_mib"]
     if peaks:
         first = next(iter(peaks.values()))["process"]
-        print("\n| images | process, MiB | of the first | largest worker, MiB |\n| --- | --- | --- | --- |")
+        print(
+            "\n| images | process, MiB | of the first | largest worker, MiB |\n| --- | --- | --- | --- |"
+        )
         for count, peak in peaks.items():
-            print(f"| {count} | {peak['process']:.0f} | {peak['process'] / first:.2f} | {peak['worker']:.0f} |")
+            print(
+                f"| {count} | {peak['process']:.0f} | {peak['process'] / first:.2f} | {peak['worker']:.0f} |"
+            )
 
 
 def main() -> None:
@@ -411,12 +477,16 @@ def main() -> None:
             return
         result = {
             "images_per_second": speeds(contest, options.rounds),
-            "peak_memory_mib": {count: peak_memory(options, weights, count) for count in options.memory_images},
+            "peak_memory_mib": {
+                count: peak_memory(options, weights, count) for count in options.memory_images
+            },
         }
     report(result)
     if options.json:
         options.json.write_text(
-            json.dumps({"options": {k: str(v) for k, v in vars(options).items()}, **result}, indent=2)
+            json.dumps(
+                {"options": {k: str(v) for k, v in vars(options).items()}, **result}, indent=2
+            )
         )
 
 

@@ -3,10 +3,11 @@
     python benchmarks/ingest.py                      14,000,000 boxes in 1,740,000 images
     python benchmarks/ingest.py --boxes 10000000     fewer
 
-Each step runs in a process of its own, which says what it took: `read` parses the CSV; `present` parses it for every
-20th image; `tables` is all of `ingest`, with a small file on disk for each image. pyarrow's own reader of the same
-columns stands beside them: nothing that checks a row can be faster. Run it on an idle machine: the load is printed
-with the figures. The disk needs 1.5 GiB and an entry an image.
+Each step runs in a process of its own, which says what it took: `read` parses the CSV; `present`
+parses it for every 20th image; `tables` is all of `ingest`, with a small file on disk for each
+image. pyarrow's own reader of the same columns stands beside them: nothing that checks a row can be
+faster. Run it on an idle machine: the load is printed with the figures. The disk needs 1.5 GiB and
+an entry an image.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ def make(root: Path, boxes: int) -> int:
             }
             options = arrow_csv.WriteOptions(include_header=start == 0, quoting_style="none")
             arrow_csv.write_csv(pa.table(columns), file, options)
-    (root / "class-descriptions-boxable.csv").write_text("".join(f"{label},Class {label[3:]}\n" for label in labels))
+    (root / "class-descriptions-boxable.csv").write_text(
+        "".join(f"{label},Class {label[3:]}\n" for label in labels)
+    )
     tree = {"LabelName": "/m/root", "Subcategory": [{"LabelName": label} for label in labels]}
     (root / "bbox_labels_600_hierarchy.json").write_text(json.dumps(tree))
     return images

@@ -1,12 +1,13 @@
 """kNN with 10⁶ stored vectors beside FAISS alone: time and memory of the exact search and of an approximate index.
 
-    python benchmarks/knn.py DIR                            10⁶ × 256 stored; 2.5 GB of disk in DIR, deleted
-    python benchmarks/knn.py DIR --stored 100000 --width 1024
+    python benchmarks/knn.py DIR                            10⁶ × 256 stored; 2.5 GB of disk in DIR,
+    deleted python benchmarks/knn.py DIR --stored 100000 --width 1024
 
-Both sides read the same tables of regions, FAISS by PyArrow. Each is a process of its own, which fits (FAISS:
-normalises, trains and adds) and then scores a sample of queries; its seconds are multiplied to 10⁶ queries, as the time
-of a query does not depend on the others. FAISS alone gives the distance to the k-th neighbour by `IndexFlatL2`, or by
-`IndexIVFFlat` with √M cells of which 16 are searched, as farther's index.
+Both sides read the same tables of regions, FAISS by PyArrow. Each is a process of its own, which
+fits (FAISS: normalises, trains and adds) and then scores a sample of queries; its seconds are
+multiplied to 10⁶ queries, as the time of a query does not depend on the others. FAISS alone gives
+the distance to the k-th neighbour by `IndexFlatL2`, or by `IndexIVFFlat` with √M cells of which 16
+are searched, as farther's index.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ SHARD = 65_536
 SAMPLE = {"exact": 2_048, "approximate": 16_384}
 QUERIES = 1_000_000
 SIDES = ("farther", "faiss")
-#: By turns, of which the least counts: the first process to touch a page of a virtual machine's memory waits for it.
+#: By turns, of which the least counts: the first process to touch a page of a virtual machine's
+#: memory waits for it.
 ROUNDS = 3
 
 
 def vectors(count: int, width: int, seed: int) -> Iterator[np.ndarray]:
     """Rectified features around one centre per class, a shard at a time, float32."""
-    centres = np.maximum(np.random.default_rng(0).normal(0.3, 0.6, (CLASSES, width)), 0).astype(np.float32)
+    centres = np.maximum(np.random.default_rng(0).normal(0.3, 0.6, (CLASSES, width)), 0).astype(
+        np.float32
+    )
     rng = np.random.default_rng(seed)
     for start in range(0, count, SHARD):
         rows = min(SHARD, count - start)
@@ -47,7 +51,9 @@ def write(folder: Path, stored: int, width: int) -> None:
     """The stored vectors and the queries."""
     from farther.tables import Header, Regions, RegionsWriter
 
-    header = Header(tuple(f"class {k}" for k in range(CLASSES)), detector={"name": "drawn", "width": width})
+    header = Header(
+        tuple(f"class {k}" for k in range(CLASSES)), detector={"name": "drawn", "width": width}
+    )
     for name, count in (("stored", stored), ("queries", max(SAMPLE.values()))):
         writer = RegionsWriter(folder / name, header)
         for number, features in enumerate(vectors(count, width, seed=len(name))):
@@ -104,14 +110,19 @@ def faiss_alone(folder: Path, index: str) -> np.ndarray:
 
     start = time.monotonic()
     files = [pq.ParquetFile(path) for path in sorted((folder / "stored").glob("*.parquet"))]
-    count, width = sum(f.metadata.num_rows for f in files), files[0].schema_arrow.field("features").type.list_size
+    count, width = (
+        sum(f.metadata.num_rows for f in files),
+        files[0].schema_arrow.field("features").type.list_size,
+    )
     found: faiss.Index = faiss.IndexFlatL2(width)
     if index == "approximate":
         cells = round(count**0.5)
         flat = found  # must outlive the index that searches its cells by it
         found = faiss.IndexIVFFlat(flat, width, cells)
         found.cp.niter, found.cp.max_points_per_centroid, found.nprobe = 5, 64, PROBES
-        found.train(np.concatenate(list(parts_of("stored", 64 * cells))))  # they are in random order
+        found.train(
+            np.concatenate(list(parts_of("stored", 64 * cells)))
+        )  # they are in random order
     for part in parts_of("stored", count):
         found.add(part)
     fitted = time.monotonic()
@@ -140,7 +151,9 @@ def measured(folder: Path, side: str, index: str) -> dict[str, float]:
 
 def main() -> None:
     """Measures both sides with both indexes, prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     for name, default in (("stored", 1_000_000), ("width", 256)):
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -154,21 +167,33 @@ def main() -> None:
     folder = asked.folder / "knn"
     folder.mkdir(parents=True)
     write(folder, asked.stored, asked.width)
-    print(f"{asked.stored:,} × {asked.width} stored, k = {K}; score: seconds for {QUERIES:,} queries\n")
-    print("| index | side | fit | score | processor s | GiB |\n| --- | --- | ---: | ---: | ---: | ---: |")
+    print(
+        f"{asked.stored:,} × {asked.width} stored, k = {K}; score: seconds for {QUERIES:,} queries\n"
+    )
+    print(
+        "| index | side | fit | score | processor s | GiB |\n| --- | --- | ---: | ---: | ---: | ---: |"
+    )
     for index, sample in SAMPLE.items():
         rounds = [{side: measured(folder, side, index) for side in SIDES} for _ in range(ROUNDS)]
-        found = {side: {name: min(one[side][name] for one in rounds) for name in rounds[0][side]} for side in SIDES}
+        found = {
+            side: {name: min(one[side][name] for one in rounds) for name in rounds[0][side]}
+            for side in SIDES
+        }
         for side, of in found.items():
             whole = of["score"] * QUERIES / sample
-            print(f"| {index} | {side} | {of['fit']:.1f} s | {whole:,.0f} s | {of['cpu']:.0f} | {of['memory']:.2f} |")
+            print(
+                f"| {index} | {side} | {of['fit']:.1f} s | {whole:,.0f} s | {of['cpu']:.0f} | {of['memory']:.2f} |"
+            )
         ours, theirs = found.values()
-        ratios = " | ".join(f"{ours[name] / theirs[name]:.2f}" for name in ("fit", "score", "cpu", "memory"))
+        ratios = " | ".join(
+            f"{ours[name] / theirs[name]:.2f}" for name in ("fit", "score", "cpu", "memory")
+        )
         first, second = (np.load(folder / f"{side}-{index}.npy") for side in SIDES)
         recall = f", recall {ours['recall']:.3f}" if ours["recall"] else ""
         print(f"| {index} | ratio{recall} | {ratios} |")
         print(
-            f"<!-- {sample:,} queries measured; largest difference {np.abs(first - second).max():.1e} -->", flush=True
+            f"<!-- {sample:,} queries measured; largest difference {np.abs(first - second).max():.1e} -->",
+            flush=True,
         )
     shutil.rmtree(folder)
 

@@ -1,11 +1,12 @@
 """Time and memory of the methods, beside the libraries one would take instead and the products nobody can avoid.
 
-    python benchmarks/methods.py time        20,000 × 1,024 training features, 20 classes, 7,000 test regions
-    python benchmarks/methods.py torch       the score alone of `to_torch` beside pytorch-ood's, on the same tensors
-    python benchmarks/methods.py memory      1,000,000 × 256 regions on disk, each method in a process of its own
+    python benchmarks/methods.py time        20,000 × 1,024 training features, 20 classes, 7,000
+    test regions python benchmarks/methods.py torch       the score alone of `to_torch` beside
+    pytorch-ood's, on the same tensors python benchmarks/methods.py memory      1,000,000 × 256
+    regions on disk, each method in a process of its own
 
-"products" are the bare matrix products of the same shapes and type, by NumPy: what a method that looks at these
-numbers has to pay. Run it on an idle machine: the load is printed with the figures.
+"products" are the bare matrix products of the same shapes and type, by NumPy: what a method that
+looks at these numbers has to pay. Run it on an idle machine: the load is printed with the figures.
 """
 
 from __future__ import annotations
@@ -28,7 +29,19 @@ from farther.tables import Regions, RegionsFolder, RegionsWriter
 
 #: The methods of the benchmark's paper.
 PAPER = [
-    *("msp", "energy", "gen", "knn", "mahalanobis", "ddu", "vim", "ash", "dice", "react", "dice_react"),
+    *(
+        "msp",
+        "energy",
+        "gen",
+        "knn",
+        "mahalanobis",
+        "ddu",
+        "vim",
+        "ash",
+        "dice",
+        "react",
+        "dice_react",
+    ),
     *("lard_knn", "lard_mahalanobis", "lard_gmm", "vos"),
 ]
 LATENT = 256
@@ -37,10 +50,15 @@ SHARD = 50_000
 
 def make(count: int, dimensions: int, classes: int, seed: int) -> Regions:
     """Rectified features around one centre a class, and the logits of one last layer."""
-    weight = np.random.default_rng(0).normal(scale=0.05, size=(classes, dimensions)).astype(np.float32)
+    weight = (
+        np.random.default_rng(0).normal(scale=0.05, size=(classes, dimensions)).astype(np.float32)
+    )
     bias = np.zeros(classes, np.float32)
     rng = np.random.default_rng(seed)
-    features = rng.normal(size=(count, dimensions)).astype(np.float32) + 5 * weight[rng.integers(classes, size=count)]
+    features = (
+        rng.normal(size=(count, dimensions)).astype(np.float32)
+        + 5 * weight[rng.integers(classes, size=count)]
+    )
     features = np.maximum(features, 0)
     logits = features @ weight.T + bias
     return Regions(
@@ -72,7 +90,9 @@ def products(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
     """For each method, the matrix products that it cannot avoid, fit and score together."""
     wide, asked = train.features.astype(np.float64), test.features.astype(np.float64)
     square = wide[: wide.shape[1]]
-    rest = np.ascontiguousarray(square[:, : max(1, wide.shape[1] - methods.create("vim")._dimension(wide.shape[1]))])
+    rest = np.ascontiguousarray(
+        square[:, : max(1, wide.shape[1] - methods.create("vim")._dimension(wide.shape[1]))]
+    )
     classes = len(train.classes)
 
     def once_a_class() -> None:
@@ -95,7 +115,10 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
     import torch
     from pytorch_ood import detector as ood
 
-    z, y, c = (torch.from_numpy(np.asarray(a)) for a in (train.features, train.label.astype(np.int64), train.logits))
+    z, y, c = (
+        torch.from_numpy(np.asarray(a))
+        for a in (train.features, train.label.astype(np.int64), train.logits)
+    )
     tz, tc = torch.from_numpy(test.features), torch.from_numpy(test.logits)
     layer = torch.nn.Linear(*reversed(train.weight.shape)).requires_grad_(False)
     layer.weight.copy_(torch.from_numpy(train.weight))
@@ -117,7 +140,9 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
     def several_layers() -> None:
         latents = [torch.from_numpy(regions.latent) for regions in (train, test)]
         fitted = ood.MultiMahalanobis([None, None]).to("cpu").fit_structured([latents[0], z], y)
-        for some in zip(latents[1].split(500), tz.split(500), strict=True):  # it computes a matrix of rows by rows
+        for some in zip(
+            latents[1].split(500), tz.split(500), strict=True
+        ):  # it computes a matrix of rows by rows
             fitted.predict_structured([values[:, :, None, None] for values in some])
 
     return {
@@ -130,15 +155,23 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
         "mahalanobis": lambda: ood.Mahalanobis(None).fit_features(z, y).predict_features(tz),
         "relative_mahalanobis": lambda: ood.RMD(None).fit_features(z, y).predict_features(tz),
         "ddu": lambda: ood.GMM(None).fit_features(z, y).predict_features(tz),
-        "vim": lambda: ood.ViM(None, dim, layer.weight, layer.bias).fit_features(z, y).predict_features(tz),
+        "vim": lambda: (
+            ood.ViM(None, dim, layer.weight, layer.bias).fit_features(z, y).predict_features(tz)
+        ),
         "ash": lambda: ood.ASH(None, through, percentile=0.9).predict_feature_maps(maps),
         "scale": lambda: ood.SCALE(None, through, percentile=0.85).predict_feature_maps(maps),
-        "react": lambda: ood.ReAct(None, through).fit_feature_maps(train_maps, y).predict_feature_maps(maps),
-        "dice": lambda: ood.DICE(None, layer.weight, layer.bias, p=0.9).fit_features(z, y).predict_features(tz),
+        "react": lambda: (
+            ood.ReAct(None, through).fit_feature_maps(train_maps, y).predict_feature_maps(maps)
+        ),
+        "dice": lambda: (
+            ood.DICE(None, layer.weight, layer.bias, p=0.9).fit_features(z, y).predict_features(tz)
+        ),
         "kl_matching": lambda: ood.KLMatching(None).fit_logits(c).predict_logits(tc),
         "openmax": lambda: ood.OpenMax(None, tailsize=20).fit_logits(c, y).predict_logits(tc),
         "she": lambda: ood.SHE(None, layer).fit_features(z, y).predict_features(tz),
-        "gradnorm": lambda: ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(tz),
+        "gradnorm": lambda: ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(
+            tz
+        ),
         "fdbd": lambda: ood.fDBD(None, layer).fit_features(z).predict_features(tz),
         "nnguide": lambda: ood.NNGuide(None, layer, k=10).fit_features(z, y).predict_features(tz),
         "mds_ensemble": several_layers,
@@ -146,7 +179,8 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
     }
 
 
-#: Parameters without a default, and what a method would otherwise take from detections whose true class is known.
+#: Parameters without a default, and what a method would otherwise take from detections whose true
+#: class is known.
 GIVEN = {"temperature_scaling": {"temperature": 2.0}, "gram": {"layer": ["layer1"]}}
 
 
@@ -154,8 +188,12 @@ def measure_time(args: argparse.Namespace) -> None:
     train = make(args.train, args.dimensions, args.classes, seed=1)
     test = make(args.test, args.dimensions, args.classes, seed=2)
     others, bare = peers(train, test), products(train, test)
-    print(f"{args.train} × {args.dimensions} training features, {args.classes} classes, {args.test} test regions")
-    print(f"{'method':22}{'fit s':>9}{'score s':>9}{'peer s':>9}{'÷ peer':>9}{'products s':>12}{'÷ products':>12}")
+    print(
+        f"{args.train} × {args.dimensions} training features, {args.classes} classes, {args.test} test regions"
+    )
+    print(
+        f"{'method':22}{'fit s':>9}{'score s':>9}{'peer s':>9}{'÷ peer':>9}{'products s':>12}{'÷ products':>12}"
+    )
     total = 0.0
     for name in args.names or methods.names():
         method = methods.create(name, **GIVEN.get(name, {}))
@@ -167,12 +205,18 @@ def measure_time(args: argparse.Namespace) -> None:
         row = f"{name:22}{fit:9.3f}{score:9.3f}"
         for width, found in ((9, others.get(name)), (12, bare.get(name))):
             other = seconds(found, args.repeat) if found else None
-            row += f"{other:{width}.3f}{(fit + score) / other:{width}.2f}" if other else " " * 2 * width
+            row += (
+                f"{other:{width}.3f}{(fit + score) / other:{width}.2f}"
+                if other
+                else " " * 2 * width
+            )
         print(row, flush=True)
     print(f"{'the paper’s together':22}{total:18.3f}")
 
 
-def modules(train: Regions, test: Regions, device: str, dtype: Any) -> dict[str, tuple[Callable, Callable]]:
+def modules(
+    train: Regions, test: Regions, device: str, dtype: Any
+) -> dict[str, tuple[Callable, Callable]]:
     """For each method that pytorch-ood has: the score of the module of farther and that of the peer's, both fitted."""
     import torch
     from pytorch_ood import detector as ood
@@ -184,7 +228,9 @@ def modules(train: Regions, test: Regions, device: str, dtype: Any) -> dict[str,
     columns = {"features": tensor(test.features), "logits": tensor(test.logits)}
     columns["label"] = torch.from_numpy(test.label.astype(np.int64)).to(device)
     asked, asked_logits = columns["features"], columns["logits"]
-    layer = torch.nn.Linear(*reversed(train.weight.shape), device=device, dtype=dtype).requires_grad_(False)
+    layer = torch.nn.Linear(
+        *reversed(train.weight.shape), device=device, dtype=dtype
+    ).requires_grad_(False)
     layer.weight.copy_(tensor(train.weight))
     layer.bias.copy_(tensor(train.bias))
     maps = asked[:, :, None, None]
@@ -194,10 +240,15 @@ def modules(train: Regions, test: Regions, device: str, dtype: Any) -> dict[str,
 
     knn = ood.KNN(None, k=10).fit_features(h, y)
     mahalanobis = ood.Mahalanobis(None).fit_features(h, y)
-    vim = ood.ViM(None, methods.create("vim")._dimension(h.shape[1]), layer.weight, layer.bias).fit_features(h, y)
+    vim = ood.ViM(
+        None, methods.create("vim")._dimension(h.shape[1]), layer.weight, layer.bias
+    ).fit_features(h, y)
     ash, scale = ood.ASH(None, through, percentile=0.9), ood.SCALE(None, through, percentile=0.85)
     react = ood.ReAct(None, through).fit_feature_maps(h[:, :, None, None], y)
-    nnguide, she = ood.NNGuide(None, layer, k=10).fit_features(h, y), ood.SHE(None, layer).fit_features(h, y)
+    nnguide, she = (
+        ood.NNGuide(None, layer, k=10).fit_features(h, y),
+        ood.SHE(None, layer).fit_features(h, y),
+    )
     theirs = {
         "msp": lambda: ood.MaxSoftmax(None).predict_logits(asked_logits),
         "energy": lambda: ood.EnergyBased.score(asked_logits),
@@ -227,7 +278,9 @@ def measure_torch(args: argparse.Namespace) -> None:
 
     train = make(args.train, args.dimensions, args.classes, seed=1)
     test = make(args.test, args.dimensions, args.classes, seed=2)
-    print(f"{args.train} × {args.dimensions} training features, {args.test} test regions, {args.device}, {args.dtype}")
+    print(
+        f"{args.train} × {args.dimensions} training features, {args.test} test regions, {args.device}, {args.dtype}"
+    )
     print(f"{'method':22}{'farther ms':>12}{'peer ms':>12}{'÷ peer':>9}")
 
     def milliseconds(work: Callable[[], object]) -> float:
@@ -254,7 +307,9 @@ def measure_memory(args: argparse.Namespace) -> None:
         path = Path(folder) / "regions"
         write_large(path, args.large, 256, args.classes)
         names = args.names or PAPER
-        print(f"{args.large} × 256 regions\n{'method':22}{'fit s':>9}{'score s':>9}{'peak GiB':>10}")
+        print(
+            f"{args.large} × 256 regions\n{'method':22}{'fit s':>9}{'score s':>9}{'peak GiB':>10}"
+        )
         for name in names:
             command = [
                 sys.executable,
@@ -267,7 +322,11 @@ def measure_memory(args: argparse.Namespace) -> None:
                 "--test",
                 str(args.test),
             ]
-            print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
+            print(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout,
+                end="",
+                flush=True,
+            )
 
 
 def write_large(path: Path, count: int, dimensions: int, classes: int) -> None:
@@ -292,9 +351,13 @@ def measure_one(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "what", choices=["time", "torch", "memory", "one"], help="'one' is what 'memory' runs for each method"
+        "what",
+        choices=["time", "torch", "memory", "one"],
+        help="'one' is what 'memory' runs for each method",
     )
     parser.add_argument("--names", nargs="*", help="methods; all when absent")
     parser.add_argument("--train", type=int, default=20_000)
@@ -304,12 +367,19 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--device", default="cpu", help="for 'torch'")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "float64"], help="for 'torch'")
+    parser.add_argument(
+        "--dtype", default="float32", choices=["float32", "float64"], help="for 'torch'"
+    )
     parser.add_argument("--folder", help="for 'one'")
     args = parser.parse_args()
     if args.what != "one":
         print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} processors")
-    measures = {"time": measure_time, "torch": measure_torch, "memory": measure_memory, "one": measure_one}
+    measures = {
+        "time": measure_time,
+        "torch": measure_torch,
+        "memory": measure_memory,
+        "one": measure_one,
+    }
     measures[args.what](args)
     if args.what != "one":
         print(f"load after: {os.getloadavg()[0]:.2f}")

@@ -1,11 +1,13 @@
 """farther's metrics beside other libraries, on random detections.
 
-    python benchmarks/metrics.py [--images 5000] [--regions 40] [--classes 20] [--objects 6] [--repeat 1]
-    python benchmarks/metrics.py --only unknowns      12 methods × 4 splits × 7,000 detections, and the bootstrap
-    python benchmarks/metrics.py --only scale         100,000, 1 million, 10 million detections, each in a process
+    python benchmarks/metrics.py [--images 5000] [--regions 40] [--classes 20] [--objects 6]
+    [--repeat 1] python benchmarks/metrics.py --only unknowns      12 methods × 4 splits × 7,000
+    detections, and the bootstrap python benchmarks/metrics.py --only scale         100,000, 1
+    million, 10 million detections, each in a process
 
-Prints seconds of CPU time (what a busy machine does to it is small, and on an idle one it is the wall time of a single
-thread), the ratio to the other library, and the largest difference. Where a line says "wall", it is that.
+Prints seconds of CPU time (what a busy machine does to it is small, and on an idle one it is the
+wall time of a single thread), the ratio to the other library, and the largest difference. Where a
+line says "wall", it is that.
 """
 
 from __future__ import annotations
@@ -46,8 +48,16 @@ STATS += ("ar_1", "ar_10", "ar", "ar_small", "ar_medium", "ar_large")
 
 def main() -> None:
     """Makes the world, runs both sides, prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("images", 5000), ("regions", 40), ("classes", 20), ("objects", 6), ("repeat", 1)):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (
+        ("images", 5000),
+        ("regions", 40),
+        ("classes", 20),
+        ("objects", 6),
+        ("repeat", 1),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--only", choices=("tables", "unknowns", "scale", "one-scale"))
     asked = parser.parse_args()
@@ -67,7 +77,9 @@ def main() -> None:
 def tables(asked: argparse.Namespace) -> None:
     """One large table of detections."""
     objects, regions = world(asked.images, asked.objects, asked.regions, asked.classes)
-    print(f"{asked.images} images, {len(objects)} objects, {len(regions)} regions, {asked.classes} classes\n")
+    print(
+        f"{asked.images} images, {len(objects)} objects, {len(regions)} regions, {asked.classes} classes\n"
+    )
     print(f"{'':34}{'farther':>10}{'peer':>10}{'ratio':>8}  largest difference")
     closed_set_beside_pycocotools(objects, regions, asked.repeat)
     areas_beside_scikit_learn(len(regions), asked.repeat)
@@ -76,18 +88,26 @@ def tables(asked: argparse.Namespace) -> None:
 
 def unknowns(repeat: int) -> None:
     """Finding unknown objects by each method's score, in all splits; then the bootstrap of one split."""
-    print(f"\n{METHODS} methods × {SPLITS} splits × {DETECTIONS} detections, {OBJECTS} objects, {IMAGES} images\n")
-    splits = [world(IMAGES, OBJECTS // IMAGES, DETECTIONS // IMAGES, 1, seed) for seed in range(SPLITS)]
+    print(
+        f"\n{METHODS} methods × {SPLITS} splits × {DETECTIONS} detections, {OBJECTS} objects, {IMAGES} images\n"
+    )
+    splits = [
+        world(IMAGES, OBJECTS // IMAGES, DETECTIONS // IMAGES, 1, seed) for seed in range(SPLITS)
+    ]
     # As stored: what a table holds in double precision is rounded for the others too.
     scores = np.random.default_rng(0).random((SPLITS, METHODS, DETECTIONS)).astype(np.float32)
-    ours, found = timed(lambda: [by_farther(*tables, scores[k]) for k, tables in enumerate(splits)], repeat)
+    ours, found = timed(
+        lambda: [by_farther(*tables, scores[k]) for k, tables in enumerate(splits)], repeat
+    )
     peers = {
         "pycocotools": (COCO, COCOeval),
         "faster-coco-eval": (faster_coco_eval.COCO, faster_coco_eval.COCOeval_faster),
     }
     for name, (table, evaluation) in peers.items():
         theirs, expected = by_peer(table, evaluation, splits, scores)
-        row(f"AP and recall ({name})", ours, theirs, float(np.abs(np.array(found) - expected).max()))
+        row(
+            f"AP and recall ({name})", ours, theirs, float(np.abs(np.array(found) - expected).max())
+        )
     shares = np.linspace(0.05, 0.95, 19)
     matched = [OpenSetSplit.of(*tables) for tables in splits]
 
@@ -104,11 +124,16 @@ def unknowns(repeat: int) -> None:
 def by_farther(objects: Objects, regions: Regions, scores: np.ndarray) -> list[tuple[float, float]]:
     """AP and recall of each method's score."""
     all_regions = np.ones(len(regions), dtype=bool)
-    each = [open_set.evaluate(objects, regions.with_columns(score=score), all_regions) for score in scores]
+    each = [
+        open_set.evaluate(objects, regions.with_columns(score=score), all_regions)
+        for score in scores
+    ]
     return [(found["ap_u"], found["r_u"]) for found in each]
 
 
-def by_peer(table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray) -> tuple[float, np.ndarray]:
+def by_peer(
+    table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray
+) -> tuple[float, np.ndarray]:
     """CPU seconds of another library, without those for building its tables, and its AP and recall."""
     total, metrics = 0.0, np.zeros((SPLITS, METHODS, 2))
     for k, (objects, regions) in enumerate(splits):
@@ -116,8 +141,15 @@ def by_peer(table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray) 
         for method, score in enumerate(scores[k]):
             scored = Regions(**{**regions.columns(), "score": score}, header=regions.header)
             run = evaluation(*as_coco(objects, scored, table), "bbox")
-            run.params.iouThrs, run.params.recThrs = np.array([0.5]), np.arange(1, positives + 1) / positives
-            run.params.areaRng, run.params.areaRngLbl, run.params.maxDets = [[0, 1e10]], ["all"], [len(regions)]
+            run.params.iouThrs, run.params.recThrs = (
+                np.array([0.5]),
+                np.arange(1, positives + 1) / positives,
+            )
+            run.params.areaRng, run.params.areaRngLbl, run.params.maxDets = (
+                [[0, 1e10]],
+                ["all"],
+                [len(regions)],
+            )
 
             def evaluate(run: Any = run) -> None:
                 with contextlib.redirect_stdout(io.StringIO()):
@@ -129,10 +161,13 @@ def by_peer(table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray) 
     return total, metrics
 
 
-def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions], scores: np.ndarray) -> None:
+def resampled(
+    inside: tuple[Objects, Regions], outside: tuple[Objects, Regions], scores: np.ndarray
+) -> None:
     """1,000 replicates of all metrics of one OOD split, for one method and for all."""
     draws = [
-        bootstrap.ImageDraws({*o.image_id, *r.image_id}, 1000, seed) for seed, (o, r) in enumerate((inside, outside))
+        bootstrap.ImageDraws({*o.image_id, *r.image_id}, 1000, seed)
+        for seed, (o, r) in enumerate((inside, outside))
     ]
     split, known = OpenSetSplit.of(*outside), closed_set.ClosedSet.of(*inside)
     weights = draws[1].of(split.images)
@@ -141,7 +176,10 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
     def one(method: int) -> None:
         first, second = scores[:, method]
         ood.evaluate(first, second, draws[0].rows(images[0]), draws[1].rows(images[1]))
-        sides = [ood.per_image(image, score) for image, score in zip(images, (first, second), strict=True)]
+        sides = [
+            ood.per_image(image, score)
+            for image, score in zip(images, (first, second), strict=True)
+        ]
         rows = (one.rows(image) for one, (image, _) in zip(draws, sides, strict=True))
         ood.evaluate(sides[0][1], sides[1][1], *rows)
         outcome = split.match(second < 0.5)
@@ -157,7 +195,10 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
     for what, run in (
         ("one method", lambda: one(0)),
         (f"{METHODS} methods, two threads", every),
-        ("COCO’s metrics of the ID split", lambda: closed_set.Matches.of(known).metrics(draws[0].of(known.images))),
+        (
+            "COCO’s metrics of the ID split",
+            lambda: closed_set.Matches.of(known).metrics(draws[0].of(known.images)),
+        ),
         ("known classes of a mixed split", lambda: of_known(draws[1], outside, scores[1, 0])),
     ):
         start = time.perf_counter()
@@ -166,12 +207,18 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
         print(f"{'':34}{time.perf_counter() - start:9.2f}s wall")
 
 
-def of_known(draws: bootstrap.ImageDraws, tables: tuple[Objects, Regions], scores: np.ndarray) -> None:
+def of_known(
+    draws: bootstrap.ImageDraws, tables: tuple[Objects, Regions], scores: np.ndarray
+) -> None:
     """1,000 replicates of the metrics of known classes, where all objects are known."""
     objects, regions = tables
-    split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=regions.header.known_classes))
+    split = OpenSetSplit.of(
+        objects, regions, MatchingRules(known_classes=regions.header.known_classes)
+    )
     weights = draws.of(split.images)
-    known_classes.metrics(split.match(scores < 0.5), regions, unknown_score=-scores, weights=weights)
+    known_classes.metrics(
+        split.match(scores < 0.5), regions, unknown_score=-scores, weights=weights
+    )
 
 
 def at_scale(rows: int) -> None:
@@ -205,37 +252,67 @@ def closed_set_beside_pycocotools(objects: Objects, regions: Regions, repeat: in
 def areas_beside_scikit_learn(count: int, repeat: int) -> None:
     """AUROC and both AUPR of half as many ID as OOD scores, with ties."""
     random = np.random.default_rng(0)
-    inside, outside = random.normal(1, 1, count // 3).round(4), random.normal(0, 1, count - count // 3).round(4)
-    truth, together = np.repeat([1, 0], [len(inside), len(outside)]), np.concatenate([inside, outside])
+    inside, outside = (
+        random.normal(1, 1, count // 3).round(4),
+        random.normal(0, 1, count - count // 3).round(4),
+    )
+    truth, together = (
+        np.repeat([1, 0], [len(inside), len(outside)]),
+        np.concatenate([inside, outside]),
+    )
 
     def peer() -> list[float]:
         auroc = roc_auc_score(truth, together)
-        return [auroc, average_precision_score(truth, together), average_precision_score(1 - truth, -together)]
+        return [
+            auroc,
+            average_precision_score(truth, together),
+            average_precision_score(1 - truth, -together),
+        ]
 
     ours, metrics = timed(lambda: ood.evaluate(inside, outside), repeat)
     theirs, expected = timed(peer, repeat)
     found = [metrics["auroc"], metrics["aupr_in"], metrics["aupr_out"]]
-    row("AUROC, AUPR (scikit-learn)", ours, theirs, max(abs(a - b) for a, b in zip(found, expected, strict=True)))
+    row(
+        "AUROC, AUPR (scikit-learn)",
+        ours,
+        theirs,
+        max(abs(a - b) for a, b in zip(found, expected, strict=True)),
+    )
 
 
 def others(objects: Objects, regions: Regions, repeat: int) -> None:
     """What has no peer."""
     random = np.random.default_rng(1)
     scores = random.random(len(regions))
-    row("open set, all regions", timed(lambda: open_set.evaluate(objects, regions, scores < 0.5), repeat)[0])
+    row(
+        "open set, all regions",
+        timed(lambda: open_set.evaluate(objects, regions, scores < 0.5), repeat)[0],
+    )
     split = OpenSetSplit.of(objects, regions)
-    row("  one more method on it", timed(lambda: open_set.metrics(split.match(scores < 0.3), -scores), repeat)[0])
-    row("operating threshold", timed(lambda: operating_threshold.choose(objects, regions), repeat)[0])
+    row(
+        "  one more method on it",
+        timed(lambda: open_set.metrics(split.match(scores < 0.3), -scores), repeat)[0],
+    )
+    row(
+        "operating threshold",
+        timed(lambda: operating_threshold.choose(objects, regions), repeat)[0],
+    )
     draws = bootstrap.ImageDraws(set(objects.image_id) | set(regions.image_id), 200)
     outcome, weights = split.match(scores < 0.5), draws.of(split.images)
-    row("open set, 200 replicates", timed(lambda: open_set.metrics(outcome, -scores, weights), repeat)[0])
+    row(
+        "open set, 200 replicates",
+        timed(lambda: open_set.metrics(outcome, -scores, weights), repeat)[0],
+    )
     known = closed_set.ClosedSet.of(objects, regions)
     row(
         "COCO’s metrics, 200 replicates",
         timed(lambda: closed_set.Matches.of(known).metrics(draws.of(known.images)), repeat)[0],
     )
     rows = draws.rows(regions.image_id)
-    row("AUROC …, 200 replicates", timed(lambda: ood.evaluate(scores, scores**2, rows, rows), repeat)[0])
+    row(
+        "AUROC …, 200 replicates",
+        timed(lambda: ood.evaluate(scores, scores**2, rows, rows), repeat)[0],
+    )
 
 
 def timed(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
@@ -248,12 +325,16 @@ def timed(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
     return float(shortest), result
 
 
-def row(what: str, ours: float, theirs: float | None = None, difference: float | None = None) -> None:
+def row(
+    what: str, ours: float, theirs: float | None = None, difference: float | None = None
+) -> None:
     beside = "" if theirs is None else f"{theirs:9.2f}s{theirs / ours:7.1f}×  {difference:.1e}"
     print(f"{what:34}{ours:9.2f}s{beside}", flush=True)
 
 
-def world(images: int, objects: int, regions: int, classes: int, seed: int = 0) -> tuple[Objects, Regions]:
+def world(
+    images: int, objects: int, regions: int, classes: int, seed: int = 0
+) -> tuple[Objects, Regions]:
     """Random objects, 5% of them crowds, and random regions around them, sorted by image as tables are stored."""
     random = np.random.default_rng(seed)
     count, total = images * objects, images * regions
@@ -266,8 +347,12 @@ def world(images: int, objects: int, regions: int, classes: int, seed: int = 0) 
     category = random.integers(0, classes, count)
     source = random.integers(0, count, total)
     moved = box[source] + random.normal(0, 0.08, (total, 4)) * np.tile(size[source], 2)
-    moved = np.concatenate([np.minimum(moved[:, :2], moved[:, 2:]), np.maximum(moved[:, :2], moved[:, 2:])], axis=1)
-    of_image = np.where(random.random(total) < 0.3, random.integers(0, images, total), image[source])
+    moved = np.concatenate(
+        [np.minimum(moved[:, :2], moved[:, 2:]), np.maximum(moved[:, :2], moved[:, 2:])], axis=1
+    )
+    of_image = np.where(
+        random.random(total) < 0.3, random.integers(0, images, total), image[source]
+    )
     order = np.argsort(of_image, kind="stable")
     truth = Objects(
         image_id=names[image],
@@ -281,7 +366,9 @@ def world(images: int, objects: int, regions: int, classes: int, seed: int = 0) 
         region_id=np.arange(total),
         box=moved[order],
         score=random.random(total),
-        label=np.where(random.random(total) < 0.8, category[source], random.integers(0, classes, total))[order],
+        label=np.where(
+            random.random(total) < 0.8, category[source], random.integers(0, classes, total)
+        )[order],
         logits=np.zeros((total, classes), np.float32),
         classes=tuple(labels),
     )
@@ -290,7 +377,10 @@ def world(images: int, objects: int, regions: int, classes: int, seed: int = 0) 
 
 def as_coco(objects: Objects, regions: Regions, table: Any = COCO) -> tuple[Any, Any]:
     """The same tables as pycocotools, or another library, wants them."""
-    images = {name: number + 1 for number, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
+    images = {
+        name: number + 1
+        for number, name in enumerate(sorted({*objects.image_id, *regions.image_id}))
+    }
     classes = {name: number + 1 for number, name in enumerate(regions.classes)}
 
     def xywh(boxes: np.ndarray) -> list[list[float]]:

@@ -1,19 +1,24 @@
 """What the monitor adds to a detector: CPU milliseconds per image beside the bare network, on the demo's checkpoints.
 
-    python benchmarks/monitor.py                               in the folder of a finished demo; at most 8 minutes
-    python benchmarks/monitor.py --project DIR --device cuda   with the demo in another folder, on a GPU (wall time)
+    python benchmarks/monitor.py                               in the folder of a finished demo; at
+    most 8 minutes python benchmarks/monitor.py --project DIR --device cuda   with the demo in
+    another folder, on a GPU (wall time)
 
-All variants get the same prepared images, take turns in every round, and are compared within a round; the median of the
-rounds' ratios counts, so other load on the machine matters little. PyTorch and BLAS use one thread.
+All variants get the same prepared images, take turns in every round, and are compared within a
+round; the median of the rounds' ratios counts, so other load on the machine matters little. PyTorch
+and BLAS use one thread.
 
-    bare        the framework's network and its own suppression, boxes and scores as arrays: a user's loop
-    framework   the framework's own prediction from the same pixels: torchvision's model, Ultralytics' `predict`,
+    bare        the framework's network and its own suppression, boxes and scores as arrays: a
+    user's loop framework   the framework's own prediction from the same pixels: torchvision's
+    model, Ultralytics' `predict`,
                 transformers' processor, network and `post_process_object_detection`
-    monitor     `farther.Monitor` with each method of its bundle, without proposals; knn_100k has 100,000 stored
+    monitor     `farther.Monitor` with each method of its bundle, without proposals; knn_100k has
+    100,000 stored
                 regions; `msp, proposals` gives the boxes of objects that are not detected, too
 
-The last two columns are the score alone, by farther and by pytorch-ood's detector of the same name, for the same
-detections. What cannot be measured is a line on stderr; the rest is measured all the same.
+The last two columns are the score alone, by farther and by pytorch-ood's detector of the same name,
+for the same detections. What cannot be measured is a line on stderr; the rest is measured all the
+same.
 """
 
 from __future__ import annotations
@@ -60,7 +65,9 @@ Work = Callable[[], object]
 def stored(features: np.ndarray, count: int) -> np.ndarray:
     """Features between pairs of training features: as many as asked for, at unit length."""
     rng = np.random.default_rng(0)
-    one, other = (features[rng.integers(len(features), size=count)].astype(np.float64) for _ in range(2))
+    one, other = (
+        features[rng.integers(len(features), size=count)].astype(np.float64) for _ in range(2)
+    )
     share = rng.uniform(0, 0.3, (count, 1))
     return normalised((1 - share) * one + share * other).astype(np.float32)
 
@@ -69,7 +76,9 @@ def bundles(run: str, folder: Path) -> dict[str, Path]:
     """A bundle of each method that applies to a run."""
     entry, found = section("detectors", run), {}
     for name in METHODS:
-        source = BundleSource(RunFiles(run, entry["benchmark"]), entry, read_entry(name, section("methods", name)))
+        source = BundleSource(
+            RunFiles(run, entry["benchmark"]), entry, read_entry(name, section("methods", name))
+        )
         try:
             found[name] = write_bundle(source, folder / f"{run}-{name}", copy=False)
         except farther.errors.FartherError as error:
@@ -94,7 +103,9 @@ def monitors(run: str, folder: Path, device: str, scale: float = 1.0) -> dict[st
         found["knn_100k"]._selection = None
         method: Any = found["knn_100k"].bundle.method
         train = Regions.read(Path("artifacts/regions") / run / "train")
-        method.stored_ = stored(train.features[train.score >= found["knn"].bundle.info.operating], STORED)
+        method.stored_ = stored(
+            train.features[train.score >= found["knn"].bundle.info.operating], STORED
+        )
     return found
 
 
@@ -103,8 +114,12 @@ def bare(detector: Any, prepared: list[Any]) -> Work:
     network, device = detector.network, detector.torch_device()
 
     def faster_rcnn() -> object:
-        images = [torch.from_numpy(image).to(device).permute(2, 0, 1).float() / 255 for image in prepared]
-        return [{name: values.cpu().numpy() for name, values in one.items()} for one in network(images)]
+        images = [
+            torch.from_numpy(image).to(device).permute(2, 0, 1).float() / 255 for image in prepared
+        ]
+        return [
+            {name: values.cpu().numpy() for name, values in one.items()} for one in network(images)
+        ]
 
     def yolo() -> object:
         from ultralytics.utils.nms import non_max_suppression
@@ -116,7 +131,9 @@ def bare(detector: Any, prepared: list[Any]) -> Work:
             batch = torch.from_numpy(np.stack([image.pixels for image in group])).to(device)
             batch = batch.permute(0, 3, 1, 2).float() / 255
             limits = detector.score_threshold, detector.nms_iou
-            kept = non_max_suppression(network(batch)[0], *limits, max_det=detector.max_detections, max_time_img=1e6)
+            kept = non_max_suppression(
+                network(batch)[0], *limits, max_det=detector.max_detections, max_time_img=1e6
+            )
             for image, one in zip(group, kept, strict=True):
                 one[:, :4] = scale_boxes(batch.shape[2:], one[:, :4], image.original)
                 found.append(one.cpu().numpy())
@@ -125,14 +142,18 @@ def bare(detector: Any, prepared: list[Any]) -> Work:
     def detr() -> object:
         pixels = torch.stack([image.pixels for image in prepared]).to(device)
         seen, sizes = network(pixel_values=pixels), [image.original for image in prepared]
-        found = detector.processor.post_process_object_detection(seen, detector.score_threshold, sizes)
+        found = detector.processor.post_process_object_detection(
+            seen, detector.score_threshold, sizes
+        )
         return [{name: values.cpu().numpy() for name, values in one.items()} for one in found]
 
     def classifier() -> object:
         best = network.network(network.inputs(prepared)).softmax(1).max(1)
         return best.values.cpu().numpy(), best.indices.cpu().numpy()
 
-    return {"faster_rcnn": faster_rcnn, "yolo": yolo, "detr": detr, "classifier": classifier}[detector.name]
+    return {"faster_rcnn": faster_rcnn, "yolo": yolo, "detr": detr, "classifier": classifier}[
+        detector.name
+    ]
 
 
 def framework(detector: Any, pixels: list[np.ndarray], scratch: Path) -> Work:
@@ -143,21 +164,33 @@ def framework(detector: Any, pixels: list[np.ndarray], scratch: Path) -> Work:
         from farther.detectors.networks.yolo import load_network
 
         weights = scratch / "network.pt"
-        torch.save({"model": load_network(detector.weights, detector.checkpoint), "train_args": {}}, weights)
+        torch.save(
+            {"model": load_network(detector.weights, detector.checkpoint), "train_args": {}},
+            weights,
+        )
         model, size = YOLO(weights, task="detect"), detector.checkpoint.blueprint.image_size
-        limits = {"conf": detector.score_threshold, "iou": detector.nms_iou, "max_det": detector.max_detections}
+        limits = {
+            "conf": detector.score_threshold,
+            "iou": detector.nms_iou,
+            "max_det": detector.max_detections,
+        }
         images = [np.ascontiguousarray(image[..., ::-1]) for image in pixels]
         where = str(detector.torch_device())
-        return lambda: model.predict(images, verbose=False, imgsz=size, device=where, batch=len(images), **limits)
+        return lambda: model.predict(
+            images, verbose=False, imgsz=size, device=where, batch=len(images), **limits
+        )
     if detector.name == "faster_rcnn":
         return bare(detector, pixels)
     return lambda: bare(detector, [detector.prepare(image) for image in pixels])()
 
 
-def rounds(works: Mapping[str, list[Work]], count: int, seconds: float, *, wall: bool) -> dict[str, list[float]]:
+def rounds(
+    works: Mapping[str, list[Work]], count: int, seconds: float, *, wall: bool
+) -> dict[str, list[float]]:
     """Seconds that each variant takes in each round, in which they take turns batch by batch; the first is left out.
 
-    There are fewer rounds than `count`, but at least three, where they would take more seconds than that.
+    There are fewer rounds than `count`, but at least three, where they would take more seconds than
+    that.
     """
     clock = time.perf_counter if wall else time.process_time
     taken: dict[str, list[float]] = {name: [] for name in works}
@@ -180,7 +213,11 @@ def rounds(works: Mapping[str, list[Work]], count: int, seconds: float, *, wall:
 
 
 def compare(
-    run: str, made: Mapping[str, Monitor], pixels: list[np.ndarray], asked: argparse.Namespace, folder: Path
+    run: str,
+    made: Mapping[str, Monitor],
+    pixels: list[np.ndarray],
+    asked: argparse.Namespace,
+    folder: Path,
 ) -> None:
     """Prints one line per variant for each batch size."""
     detector: Any = next(iter(made.values()))._detector
@@ -199,23 +236,36 @@ def compare(
         images = len(batches) * size
         for name, values in taken.items():
             milliseconds = 1000 * statistics.median(values) / images
-            ratio = statistics.median(one / base for one, base in zip(values, taken["bare"], strict=True))
+            ratio = statistics.median(
+                one / base for one, base in zip(values, taken["bare"], strict=True)
+            )
             alone = scores(run, name, made[name], batches, asked) if name in made else ["", ""]
             line = [run, size, name, f"{milliseconds:.2f}", f"{ratio:.3f}", *alone]
             print("| " + " | ".join(map(str, line)) + " |", flush=True)
 
 
 def scores(
-    run: str, name: str, monitor: Monitor, batches: list[list[np.ndarray]], asked: argparse.Namespace
+    run: str,
+    name: str,
+    monitor: Monitor,
+    batches: list[list[np.ndarray]],
+    asked: argparse.Namespace,
 ) -> list[str]:
     """Milliseconds per image of the score alone, by farther and by pytorch-ood, which may not have it."""
-    found = [Regions.concatenate([one.regions for one in monitor(batch, batch_size=len(batch))]) for batch in batches]  # type: ignore[union-attr]
+    found = [
+        Regions.concatenate([one.regions for one in monitor(batch, batch_size=len(batch))])
+        for batch in batches
+    ]  # type: ignore[union-attr]
     found = [one for one in found if len(one)]
-    works: dict[str, list[Work]] = {"farther": [partial(monitor.bundle.method.score, one) for one in found]}
+    works: dict[str, list[Work]] = {
+        "farther": [partial(monitor.bundle.method.score, one) for one in found]
+    }
     try:
         other = published(run, name, monitor)
         columns = [one.logits if name in ("msp", "energy") else one.features for one in found]
-        works["pytorch-ood"] = [partial(other, torch.from_numpy(np.array(values))) for values in columns]
+        works["pytorch-ood"] = [
+            partial(other, torch.from_numpy(np.array(values))) for values in columns
+        ]
         with torch.inference_mode():
             works["pytorch-ood"][0]()
     except Exception as error:
@@ -224,7 +274,10 @@ def scores(
     with torch.inference_mode():
         taken = rounds(works, asked.rounds, 3, wall=False)
     images = sum(len(batch) for batch in batches)
-    return [f"{1000 * statistics.median(taken[one]) / images:.3f}" if one in taken else "–" for one in SCORED_BY]
+    return [
+        f"{1000 * statistics.median(taken[one]) / images:.3f}" if one in taken else "–"
+        for one in SCORED_BY
+    ]
 
 
 def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor], object]:
@@ -237,7 +290,9 @@ def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor],
 
     if name in ("msp", "energy"):
         return {"msp": MaxSoftmax, "energy": EnergyBased}[name].score
-    train = Regions.read(Path("artifacts/regions") / run / "train").above(monitor.bundle.info.operating)
+    train = Regions.read(Path("artifacts/regions") / run / "train").above(
+        monitor.bundle.info.operating
+    )
     labels = torch.from_numpy(train.label.astype(np.int64))
     method: Any = monitor.bundle.method
     if name.startswith("knn"):
@@ -245,7 +300,10 @@ def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor],
         other: Any = KNN(None, k=method.k)
         other.fit_features(memory, torch.zeros(len(memory), dtype=torch.long))
     else:
-        weight, bias = (None if one is None else torch.from_numpy(np.array(one)) for one in (train.weight, train.bias))
+        weight, bias = (
+            None if one is None else torch.from_numpy(np.array(one))
+            for one in (train.weight, train.bias)
+        )
         width = train.features.shape[1]
         other = {
             "mahalanobis": lambda: Mahalanobis(None),
@@ -258,21 +316,35 @@ def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor],
 def measure(run: str, asked: argparse.Namespace, roots: Mapping[str, Path], folder: Path) -> None:
     """Prints the lines of a run."""
     made = monitors(run, folder, asked.device, asked.scale)
-    table = Images.read(Path("artifacts/splits") / section("detectors", run, "benchmark") / "test/images.parquet")
+    table = Images.read(
+        Path("artifacts/splits") / section("detectors", run, "benchmark") / "test/images.parquet"
+    )
     chosen = range(min(asked.images, len(table)))
-    compare(run, made, [load(inside(roots[table.dataset[row]], table.file[row])) for row in chosen], asked, folder)
+    compare(
+        run,
+        made,
+        [load(inside(roots[table.dataset[row]], table.file[row])) for row in chosen],
+        asked,
+        folder,
+    )
 
 
 def main() -> None:
     """Prints a table in Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--project", type=Path, default=Path())
     parser.add_argument("--runs", nargs="*", default=list(RUNS))
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=25, help="of one table of rounds, which has at least three")
+    parser.add_argument(
+        "--seconds", type=float, default=25, help="of one table of rounds, which has at least three"
+    )
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 16])
-    parser.add_argument("--scale", type=float, default=1.0, help="of the network's input; 640 pixels of YOLO: 2.86")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the network's input; 640 pixels of YOLO: 2.86"
+    )
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     torch.set_num_threads(1)

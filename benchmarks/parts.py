@@ -1,22 +1,23 @@
 """Where the time of inference goes, part by part, for batch sizes, precisions and ways to run the network.
 
-    python benchmarks/parts.py --device cuda
-    python benchmarks/parts.py yolo faster_rcnn --batch-size 1 8 16 32 --precision float32 bfloat16 --device cuda
-    python benchmarks/parts.py detr --full-size --score-threshold 0 --images artifacts/demo/voc --count 32
+    python benchmarks/parts.py --device cuda python benchmarks/parts.py yolo faster_rcnn
+    --batch-size 1 8 16 32 --precision float32 bfloat16 --device cuda python benchmarks/parts.py
+    detr --full-size --score-threshold 0 --images artifacts/demo/voc --count 32
 
-Two tables in Markdown. The first has the milliseconds per image of each part of the stage `infer`, each alone:
+Two tables in Markdown. The first has the milliseconds per image of each part of the stage `infer`,
+each alone:
 
-    decode      from the file to pixels, on one core
-    prepare     what the detector does to the pixels on the CPU, on one core
-    network     the bare network on batches that are in the device's memory
-    forward     what the stage calls: transfer, network, pooling of features and latents, selection, back to the CPU
-    write       the regions to Parquet
-    stage       all of it together, by the engine with its worker processes
+    decode      from the file to pixels, on one core prepare     what the detector does to the
+    pixels on the CPU, on one core network     the bare network on batches that are in the device's
+    memory forward     what the stage calls: transfer, network, pooling of features and latents,
+    selection, back to the CPU write       the regions to Parquet stage       all of it together, by
+    the engine with its worker processes
 
-and the images per second of the stage beside those of the framework's own predict (see `infer.py`), and the hours that
-the stage would take for the images that `--benchmark-images` names (by default the eight runs of FMIYC, Table 2).
-The second has the network in the other memory layout (`channels_last`) and compiled (`--compile`: minutes per shape),
-as speed over the first table's network.
+and the images per second of the stage beside those of the framework's own predict (see `infer.py`),
+and the hours that the stage would take for the images that `--benchmark-images` names (by default
+the eight runs of FMIYC, Table 2). The second has the network in the other memory layout
+(`channels_last`) and compiled (`--compile`: minutes per shape), as speed over the first table's
+network.
 """
 
 from __future__ import annotations
@@ -40,10 +41,16 @@ FMIYC = 4 * (16_551 + 4_952 + 20_000 + 10_000 + 2 * (1_174 + 938 + 1_873 + 908 +
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("adapters", nargs="*", help=f"of {', '.join(sorted(LOOPS))}; all by default")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "adapters", nargs="*", help=f"of {', '.join(sorted(LOOPS))}; all by default"
+    )
     parser.add_argument("--weights", type=Path, help="a checkpoint; for one adapter only")
-    parser.add_argument("--full-size", action="store_true", help="untrained networks of the published size")
+    parser.add_argument(
+        "--full-size", action="store_true", help="untrained networks of the published size"
+    )
     parser.add_argument("--images", type=Path, help="folder of images; drawn noise when left out")
     parser.add_argument("--width", type=int, default=1280, help="of the drawn images")
     parser.add_argument("--height", type=int, default=720, help="of the drawn images")
@@ -55,7 +62,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--score-threshold", type=float, default=0.05)
     parser.add_argument("--max-detections", type=int, default=100)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--rounds", type=int, default=3, help="timed passes of each; the median counts")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="timed passes of each; the median counts"
+    )
     parser.add_argument("--compile", action="store_true", help="time the compiled network, too")
     parser.add_argument("--benchmark-images", type=int, default=FMIYC)
     options = parser.parse_args()
@@ -106,7 +115,9 @@ def parts(contest: Contest, timer: Timer, batch_size: int) -> dict[str, float]:
 def module_of(contest: Contest) -> torch.nn.Module:
     """The PyTorch module that the bare loop runs, from now on always the same one."""
     network = contest.detector.network
-    if isinstance(contest.loops, FasterRCNNLoops):  # torchvision's own model, which each loop would load again
+    if isinstance(
+        contest.loops, FasterRCNNLoops
+    ):  # torchvision's own model, which each loop would load again
         network = contest.loops.network()
         contest.loops.network = lambda: network  # type: ignore[method-assign]
     return network if isinstance(network, torch.nn.Module) else network.network
@@ -124,7 +135,9 @@ def layouts(contest: Contest, timer: Timer, plain: float, *, compiled: bool) -> 
     return found
 
 
-def rows(options: argparse.Namespace, files: list[Path], scratch: Path) -> Iterator[tuple[str, dict[str, float], Any]]:
+def rows(
+    options: argparse.Namespace, files: list[Path], scratch: Path
+) -> Iterator[tuple[str, dict[str, float], Any]]:
     """Name of the setting, its parts and its layouts, for each adapter, precision and batch size."""
     timer = Timer(len(files), options.rounds)
     for adapter in options.adapters:
@@ -132,7 +145,12 @@ def rows(options: argparse.Namespace, files: list[Path], scratch: Path) -> Itera
         for precision in options.precision:
             for size in options.batch_size:
                 one = argparse.Namespace(
-                    **{**vars(options), "adapter": adapter, "batch_size": size, "precision": precision}
+                    **{
+                        **vars(options),
+                        "adapter": adapter,
+                        "batch_size": size,
+                        "precision": precision,
+                    }
                 )
                 contest = Contest(one, weights, files, scratch)
                 spent = parts(contest, timer, size)
@@ -145,14 +163,20 @@ def main() -> None:
     options = arguments()
     if options.threads:
         torch.set_num_threads(options.threads)
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() and options.device != "cpu" else "CPU"
+    device = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available() and options.device != "cpu"
+        else "CPU"
+    )
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         files = found(options.images, options.count) if options.images else drawn(scratch, options)
         second = []
         names = ("decode", "prepare", "network", "forward", "write", "stage")
         print(f"{device}, PyTorch {torch.__version__}, {len(files)} images\n")
-        print(f"| adapter | precision | batch | {' | '.join(names)} | images/s | of the framework | hours |")
+        print(
+            f"| adapter | precision | batch | {' | '.join(names)} | images/s | of the framework | hours |"
+        )
         print(f"| --- | --- | ---: |{' ---: |' * (len(names) + 3)}")
         for row, spent, others in rows(options, files, scratch):
             hours = options.benchmark_images * spent["stage"] / 3.6e6

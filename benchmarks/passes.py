@@ -1,12 +1,14 @@
 """Time of passes over a detector's rows, as a multiple of the time of detecting.
 
-    python benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages
-    python benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages --crops 32 --clip data/demo/clip
+    python benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages python
+    benchmarks/passes.py --images artifacts/demo/voc/VOC2007/JPEGImages --crops 32 --clip
+    data/demo/clip
 
-Each row is one of the demo's detectors with one pass: milliseconds per image of the plain forward pass and of the pass,
-which detects too, and their ratio; of the fastest batch, on one thread. With `--crops`, rows are crops per second of
-a pass of kind `crops` with that many boxes per image, and of a loop over boxes with open_clip's own preprocessing, in
-batches of one image: cutting and preprocessing alone, and with the network, on the device that `--device` names.
+Each row is one of the demo's detectors with one pass: milliseconds per image of the plain forward
+pass and of the pass, which detects too, and their ratio; of the fastest batch, on one thread. With
+`--crops`, rows are crops per second of a pass of kind `crops` with that many boxes per image, and
+of a loop over boxes with open_clip's own preprocessing, in batches of one image: cutting and
+preprocessing alone, and with the network, on the device that `--device` names.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ DETECTORS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "vo
 PASSES = {"dropout": {"passes": 10, "rate": 0.3}, "augment": {}}
 
 
-def milliseconds(run: Callable[[list, list[str]], object], batches: list[list], ids: list[str]) -> float:
+def milliseconds(
+    run: Callable[[list, list[str]], object], batches: list[list], ids: list[str]
+) -> float:
     """Of the fastest batch, per image; the first one goes twice."""
     times = []
     for batch in [batches[0], *batches]:
@@ -49,14 +53,21 @@ def crops_per_second(images: list, given: argparse.Namespace) -> None:
     for image in images:
         corner = rng.uniform(0, 0.7, (given.crops, 2))
         ends = corner + rng.uniform(0.05, 0.3, (given.crops, 2))
-        boxes.append((np.concatenate([corner, ends], axis=1) * np.tile(image.shape[1::-1], 2)).astype(np.float32))
+        boxes.append(
+            (np.concatenate([corner, ends], axis=1) * np.tile(image.shape[1::-1], 2)).astype(
+                np.float32
+            )
+        )
     pairs, score = list(zip(images, boxes, strict=True)), np.ones(given.crops)
     transform, clip = crops.clip.preprocessing.prepare, crops.clip
 
     def loop(image: np.ndarray, box: np.ndarray) -> torch.Tensor:
         whole = Image.fromarray(image)
         return torch.stack(
-            [transform(np.asarray(whole.crop(place))) for place in crops.bounds(box, *whole.size).tolist()]
+            [
+                transform(np.asarray(whole.crop(place)))
+                for place in crops.bounds(box, *whole.size).tolist()
+            ]
         )
 
     header = Header(("cat",), weight=np.ones((1, 1)), bias=np.zeros(1))
@@ -75,18 +86,28 @@ def crops_per_second(images: list, given: argparse.Namespace) -> None:
         way()
         start = time.perf_counter()
         way()
-        print(f"{name:28} {len(pairs) * given.crops / (time.perf_counter() - start):9.0f} crops per second")
+        print(
+            f"{name:28} {len(pairs) * given.crops / (time.perf_counter() - start):9.0f} crops per second"
+        )
 
 
 def main() -> None:
     """Prints one line per detector and pass."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=Path, required=True, help="folder of images, searched recursively")
-    parser.add_argument("--weights", type=Path, default=Path("data/demo"), help="folder of the demo's checkpoints")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--images", type=Path, required=True, help="folder of images, searched recursively"
+    )
+    parser.add_argument(
+        "--weights", type=Path, default=Path("data/demo"), help="folder of the demo's checkpoints"
+    )
     parser.add_argument("--batches", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--crops", type=int, help="boxes per image of a pass of kind crops")
-    parser.add_argument("--clip", type=Path, default=Path("data/demo/clip"), help="folder of the CLIP")
+    parser.add_argument(
+        "--clip", type=Path, default=Path("data/demo/clip"), help="folder of the CLIP"
+    )
     parser.add_argument("--device", default="cpu", help="of the CLIP")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -98,12 +119,18 @@ def main() -> None:
     ids = [str(number) for number in range(given.batch_size)]
     starts = range(0, len(pixels) - given.batch_size + 1, given.batch_size)
     for adapter, name in DETECTORS.items():
-        detector = detectors.create(adapter, weights=given.weights / f"{name}.safetensors", device="cpu")
+        detector = detectors.create(
+            adapter, weights=given.weights / f"{name}.safetensors", device="cpu"
+        )
         groups = [pixels[start : start + given.batch_size] for start in starts]
-        plain = milliseconds(detector.forward, [[detector.prepare(one) for one in group] for group in groups], ids)
+        plain = milliseconds(
+            detector.forward, [[detector.prepare(one) for one in group] for group in groups], ids
+        )
         for label, found in read_passes("run", PASSES).items():
             prepared = [[found.prepare(detector, one) for one in group] for group in groups]
-            slow = milliseconds(lambda batch, ids, found=found: found.forward(detector, batch, ids), prepared, ids)  # noqa: B023
+            slow = milliseconds(
+                lambda batch, ids, found=found: found.forward(detector, batch, ids), prepared, ids
+            )  # noqa: B023
             print(f"{adapter:12} {label:8} {plain:7.1f} ms {slow:7.1f} ms  × {slow / plain:.2f}")
 
 

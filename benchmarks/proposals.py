@@ -2,8 +2,9 @@
 
     python benchmarks/proposals.py artifacts/demo/voc --images 64
 
-For each of the demo's detectors: milliseconds per image without and with its own source of proposals, minimum and
-median over rounds, and speed with them relative to speed without. What they find is measured by the stage `proposals`.
+For each of the demo's detectors: milliseconds per image without and with its own source of
+proposals, minimum and median over rounds, and speed with them relative to speed without. What they
+find is measured by the stage `proposals`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ MAX_PIXELS = 10**9
 
 def main() -> None:
     """Prints one line per detector."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="Folder of JPEG files, searched below.")
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--batch", type=int, default=16)
@@ -37,7 +40,9 @@ def main() -> None:
     files = sorted(given.folder.rglob("*.jpg"))[: given.images]
     pixels = [load(file, MAX_PIXELS) for file in files]
     for adapter, weights in RUNS.items():
-        detector = detectors.create(adapter, weights=Path("data/demo") / f"{weights}.safetensors", device=given.device)
+        detector = detectors.create(
+            adapter, weights=Path("data/demo") / f"{weights}.safetensors", device=given.device
+        )
         (source,) = read_sources(weights, {detector.PROPOSALS: {}}).values()
         assert isinstance(source, NetworkSource)
         prepared = [detector.prepare(image) for image in pixels]
@@ -57,9 +62,13 @@ def main() -> None:
                     took[name].append(1000 * (time.perf_counter() - started) / len(files))
         both = [(min(each), statistics.median(each)) for each in took.values()]
         shown = ", ".join(
-            f"{name} {low:.1f} (median {mid:.1f}) ms" for name, (low, mid) in zip(took, both, strict=True)
+            f"{name} {low:.1f} (median {mid:.1f}) ms"
+            for name, (low, mid) in zip(took, both, strict=True)
         )
-        print(f"{adapter}, {detector.PROPOSALS}: {shown}; speed with {both[0][0] / both[1][0]:.2f}", flush=True)
+        print(
+            f"{adapter}, {detector.PROPOSALS}: {shown}; speed with {both[0][0] / both[1][0]:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

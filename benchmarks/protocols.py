@@ -3,9 +3,10 @@
     python benchmarks/protocols.py                 in the folder of a finished demo
     python benchmarks/protocols.py --project DIR   with the demo in another folder
 
-Each run of VOC, one per architecture, is measured as the paper does, then with one point of the published code at a
-time, then with all of them. Prints a Markdown table per run (docs/benchmark.md): a row per method and point, of those
-points that change a metric of the method by at least 0.0005. Regions are kept in `--work`.
+Each run of VOC, one per architecture, is measured as the paper does, then with one point of the
+published code at a time, then with all of them. Prints a Markdown table per run
+(docs/benchmark.md): a row per method and point, of those points that change a metric of the method
+by at least 0.0005. Regions are kept in `--work`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from farther.scoring.fit import fit_method
 from farther.scoring.inputs import RunRegions
 from farther.tables import Objects, Regions, RegionsFolder
 
-METRICS = {"auroc": "AUROC", "fpr95": "FPR95", "ap_u": "AP_U", "p_u": "P_U", "r_u": "R_U", "nose": "nOSE"}
+METRICS = {
+    "auroc": "AUROC",
+    "fpr95": "FPR95",
+    "ap_u": "AP_U",
+    "p_u": "P_U",
+    "r_u": "R_U",
+    "nose": "nOSE",
+}
 SMALLEST = 0.0005
 LARD = ("lard_mahalanobis", "lard_knn", "lard_gmm")
 #: Parameters of the methods under the paper's protocol.
@@ -87,7 +95,9 @@ def points(adapter: str) -> dict[str, Settings]:
         "ROI grid 16, sampling −1": Settings(detector={"latent_size": 16, "latent_sampling": -1}),
         "GEN: γ 0.1": Settings(methods={"gen": {"gamma": 0.1}}),
         f"kNN: k {k}": Settings(methods={"knn": {"k": k}, "lard_knn": {"k": k}}),
-        "DDU, GMM: float32, equal weights": Settings(methods={n: {"protocol": code} for n in ("ddu", "lard_gmm")}),
+        "DDU, GMM: float32, equal weights": Settings(
+            methods={n: {"protocol": code} for n in ("ddu", "lard_gmm")}
+        ),
         "LaRD: one Gaussian": Settings(methods={"lard_mahalanobis": {"gaussian": "single"}}),
         "LaRD: whitened, kNN at unit norm": Settings(methods={"lard_knn": {"protocol": code}}),
         "LaRD without PCA": Settings(methods={name: {"components": None} for name in LARD}),
@@ -117,7 +127,9 @@ class Demo:
         self.ood_split = ood_split
         self.params = project / "params.yaml"
         self.artifacts = project / "artifacts"
-        self.roots = image_roots(section("datasets", file=self.params), self.artifacts / "tables", project)
+        self.roots = image_roots(
+            section("datasets", file=self.params), self.artifacts / "tables", project
+        )
         self.splits = work / "splits"
         for split in ("train", "val", "test", ood_split):
             self.splits.mkdir(parents=True, exist_ok=True)
@@ -133,12 +145,21 @@ class Demo:
         """Folder of the regions of a run whose detector has other parameters."""
         entry = section("detectors", run, file=self.params)
         params = {**entry.get("params", {}), **changed}
-        detector = detectors.create(entry["adapter"], weights=self.project / entry["weights"], **params)
+        detector = detectors.create(
+            entry["adapter"], weights=self.project / entry["weights"], **params
+        )
         name = "-".join([run, *(f"{key}={value}" for key, value in changed.items())])
         inference = InferenceParams(**section("inference", file=self.params))
         out, unfinished = self.work / "regions" / name, self.work / "unfinished" / name
         infer_splits(
-            detector, self.splits, self.roots, out, unfinished, inference, progress=False, log=lambda line: None
+            detector,
+            self.splits,
+            self.roots,
+            out,
+            unfinished,
+            inference,
+            progress=False,
+            log=lambda line: None,
         )
         return out
 
@@ -156,7 +177,9 @@ class Measured:
         folder = self.demo.regions(self.run, settings.detector)
         demo_rule = section("threshold", file=self.demo.params)["rule"]
         rule = demo_rule if settings.rule is None else settings.rule
-        operating = operating_threshold.choose(self.demo.objects("val"), _read(folder / "val"), rule)["threshold"]
+        operating = operating_threshold.choose(
+            self.demo.objects("val"), _read(folder / "val"), rule
+        )["threshold"]
         run = RunRegions(folder, operating)
         known, unknown = (_read(folder / s).above(operating) for s in ("test", self.demo.ood_split))
         found = {}
@@ -164,21 +187,32 @@ class Measured:
             method = methods.create(name, **settings.of_method(name))
             if method.missing(known):
                 continue
-            key = f"{folder} {operating} {settings.threshold_rule} {name} {settings.of_method(name)}"
+            key = (
+                f"{folder} {operating} {settings.threshold_rule} {name} {settings.of_method(name)}"
+            )
             if key not in self._fitted:
                 fit_method(method, run)
                 self._fitted[key] = method, _tau(method, run, settings)
             method, tau = self._fitted[key]
-            found[name] = self._evaluate(settings, method.score(known), unknown, method.score(unknown), tau)
+            found[name] = self._evaluate(
+                settings, method.score(known), unknown, method.score(unknown), tau
+            )
         return found
 
     def _evaluate(
-        self, settings: Settings, id_scores: np.ndarray, regions: Regions, scores: np.ndarray, tau: float
+        self,
+        settings: Settings,
+        id_scores: np.ndarray,
+        regions: Regions,
+        scores: np.ndarray,
+        tau: float,
     ) -> dict[str, float]:
         objects, classes = self.demo.objects(self.demo.ood_split), regions.header.known_classes
         separation = ood.evaluate(id_scores, scores[not_of_known(objects, regions, classes)])
         unknown = {"unknown_score": -scores, "known_classes": classes}
-        flagged = open_set.evaluate(objects, regions, scores < tau, 0.5, settings.protocol, **unknown)
+        flagged = open_set.evaluate(
+            objects, regions, scores < tau, 0.5, settings.protocol, **unknown
+        )
         return {name: {**separation, **flagged}[name] for name in METRICS}
 
 
@@ -215,11 +249,17 @@ def _shown(value: float | None, before: float | None) -> str:
 
 def main() -> None:
     """Prints a table per run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--project", type=Path, default=Path(), help="folder of a finished demo")
-    parser.add_argument("--work", type=Path, default=Path("artifacts/.work/protocols"), help="folder for regions")
+    parser.add_argument(
+        "--work", type=Path, default=Path("artifacts/.work/protocols"), help="folder for regions"
+    )
     parser.add_argument("--split", default="coco_near", help="OOD split of benchmark voc")
-    parser.add_argument("--runs", nargs="*", default=["voc-faster_rcnn", "voc-yolov8", "voc-rtdetr"])
+    parser.add_argument(
+        "--runs", nargs="*", default=["voc-faster_rcnn", "voc-yolov8", "voc-rtdetr"]
+    )
     options = parser.parse_args()
     demo = Demo(options.project, options.work, options.split)
     for run in options.runs:

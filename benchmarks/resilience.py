@@ -1,10 +1,11 @@
 """Full disks, read-only folders and killed processes: `python benchmarks/resilience.py --times 4 --seed 3`, as root.
 
-A small project runs undisturbed. A second one lies on a tmpfs that is filled before each stage, so that a drawn share
-of what the stage writes is left. The stage must end with status 1 and a message that names a file and the space;
-nothing half-written may lie beside finished outputs; with space again the rerun must end in the bytes of the
-undisturbed project. The same with the tmpfs mounted read-only, and with `kill -9` of a large import and of the worker
-processes of a network. Prints a table.
+A small project runs undisturbed. A second one lies on a tmpfs that is filled before each stage, so
+that a drawn share of what the stage writes is left. The stage must end with status 1 and a message
+that names a file and the space; nothing half-written may lie beside finished outputs; with space
+again the rerun must end in the bytes of the undisturbed project. The same with the tmpfs mounted
+read-only, and with `kill -9` of a large import and of the worker processes of a network. Prints a
+table.
 """
 
 from __future__ import annotations
@@ -78,7 +79,11 @@ def write_results(project: Path) -> None:
             for row in range(len(regions)):
                 if regions.label[row] < len(known):
                     box = [*map(float, regions.box[row, :2]), *map(float, size[row])]
-                    one = {"image_id": str(regions.image_id[row]), "category_id": int(regions.label[row]), "bbox": box}
+                    one = {
+                        "image_id": str(regions.image_id[row]),
+                        "category_id": int(regions.label[row]),
+                        "bbox": box,
+                    }
                     rows.append(one | {"score": float(regions.score[row])})
     (project / "results.json").write_text(json.dumps(rows))
     made = yaml.safe_load((project / "params.yaml").read_text())
@@ -117,7 +122,9 @@ def last_line(folder: Path) -> str:
     return lines[-1].removeprefix("SystemExit: ") if lines else ""
 
 
-def disturb(calm: Path, project: Path, stage: str, change: str, drawn: random.Random) -> tuple[bool, list[str], str]:
+def disturb(
+    calm: Path, project: Path, stage: str, change: str, drawn: random.Random
+) -> tuple[bool, list[str], str]:
     """Runs a stage on a full or read-only disk: whether it ended with a message, what is half-written, the message."""
     disk, before = project / "artifacts", kills.content(project / "artifacts")
     needed = sum(file.stat().st_size for file in new_files(calm, before))
@@ -134,12 +141,16 @@ def disturb(calm: Path, project: Path, stage: str, change: str, drawn: random.Ra
             subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
     message = last_line(project)
     wanted = (
-        r"the disk is full: more than [\d,]+ bytes are needed" if change == "full" else "the file system is read-only"
+        r"the disk is full: more than [\d,]+ bytes are needed"
+        if change == "full"
+        else "the file system is read-only"
     )
     said = status == 0 or (status == 1 and re.search(wanted, message) is not None)
     return (
         said,
-        half_written(kills.content(calm / "artifacts"), before, kills.content(project / "artifacts")),
+        half_written(
+            kills.content(calm / "artifacts"), before, kills.content(project / "artifacts")
+        ),
         f"{status} {message}",
     )
 
@@ -160,7 +171,9 @@ def on_disk(folder: Path, times: int, drawn: random.Random) -> Iterator[dict]:
         for stage in STAGES:
             assert kills.run(calm, stage)[0] == 0, (stage, last_line(calm))
             if stage == "infer voc-faster_rcnn":
-                assert kills.forked(partial(write_results, calm)) == 0  # Polars must not start threads before a fork
+                assert (
+                    kills.forked(partial(write_results, calm)) == 0
+                )  # Polars must not start threads before a fork
             ended = {"full": 0, "read-only": 0}
             wrong: list[str] = []
             for change, count in (("full", times), ("read-only", 1)) if stage in DISTURBED else ():
@@ -208,7 +221,9 @@ def repro_on_disk(folder: Path, times: int, drawn: random.Random) -> dict:
             else:
                 subprocess.run(["umount", cache], check=True)
             ended[change] += status != 0
-            wrong += half_written(kills.content(calm / "artifacts"), before, kills.content(disturbed / "artifacts"))
+            wrong += half_written(
+                kills.content(calm / "artifacts"), before, kills.content(disturbed / "artifacts")
+            )
         for finding in kills.dvc_locks(disturbed):
             Path(finding.more["remedy"].removeprefix("rm ")).unlink()
         assert kills.repro(disturbed)[0] == 0, last_line(disturbed)
@@ -223,8 +238,15 @@ def write_large(place: Path, drawn: random.Random) -> None:
     from farther.tables import Images
 
     ids = [f"i{n}" for n in range(IMAGES)]
-    rows = {"image_id": ids, "dataset": ["d"] * IMAGES, "file": [f"{n}.png" for n in ids], "digest": ["x"] * IMAGES}
-    Images(**rows, width=[640] * IMAGES, height=[480] * IMAGES).write(place / "splits/test/images.parquet")
+    rows = {
+        "image_id": ids,
+        "dataset": ["d"] * IMAGES,
+        "file": [f"{n}.png" for n in ids],
+        "digest": ["x"] * IMAGES,
+    }
+    Images(**rows, width=[640] * IMAGES, height=[480] * IMAGES).write(
+        place / "splits/test/images.parquet"
+    )
     found = [
         {
             "image_id": drawn.choice(ids),
@@ -246,8 +268,12 @@ def large_import(folder: Path, times: int, drawn: random.Random) -> dict:
     assert kills.forked(partial(write_large, place, drawn)) == 0
 
     def act(out: str) -> None:
-        adapter = detectors.create("coco_results", weights=place / "found.json", classes=("cat", "dog"))
-        import_splits(adapter, place / "splits", place / out, place / f"work-{out}", 100, log=lambda _: None)
+        adapter = detectors.create(
+            "coco_results", weights=place / "found.json", classes=("cat", "dog")
+        )
+        import_splits(
+            adapter, place / "splits", place / out, place / f"work-{out}", 100, log=lambda _: None
+        )
 
     start = time.monotonic()
     assert kills.forked(partial(act, "calm")) == 0
@@ -301,8 +327,16 @@ def killed_workers(folder: Path, times: int, drawn: random.Random) -> dict:
     assert subprocess.run(command, cwd=project, stdout=subprocess.DEVNULL).returncode == 0
     folders = ("artifacts/regions/voc-faster_rcnn",)
     found = [kills.content(place / folders[0]) for place in (calm, project)]
-    differ = sorted(name for name in {*found[0], *found[1]} if found[0].get(name) != found[1].get(name))
-    return {"stage": "infer, a worker killed", "killed": done, "wrong": wrong, "differ": differ, "hidden": []}
+    differ = sorted(
+        name for name in {*found[0], *found[1]} if found[0].get(name) != found[1].get(name)
+    )
+    return {
+        "stage": "infer, a worker killed",
+        "killed": done,
+        "wrong": wrong,
+        "differ": differ,
+        "hidden": [],
+    }
 
 
 def main() -> None:
@@ -317,7 +351,9 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    print("| what | full disk | read-only | killed | no message, half-written | differs after the rerun, left over |")
+    print(
+        "| what | full disk | read-only | killed | no message, half-written | differs after the rerun, left over |"
+    )
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="farther-resilience-") as name:
         folder = Path(name).resolve()
@@ -329,7 +365,9 @@ def main() -> None:
         for part in parts:
             for row in part():
                 bad, after = len(row["wrong"]), len(row["differ"]) + len(row["hidden"])
-                tried = " | ".join(str(row.get(name, "")) for name in ("full", "read-only", "killed"))
+                tried = " | ".join(
+                    str(row.get(name, "")) for name in ("full", "read-only", "killed")
+                )
                 print(f"| {row['stage']} | {tried} | {bad} | {after} |", flush=True)
                 for line in (*row["wrong"], *row["differ"], *row["hidden"]):
                     print(f"    {line[:300]}", file=sys.stderr, flush=True)

@@ -2,8 +2,9 @@
 
     dvc repro && python benchmarks/review_queue.py
 
-For each benchmark and each run with regions: of the images that the rules keep and that show an unlabelled object of an
-ID class, how many are in the first 20% of the queue, by the detector alone and with CLIP.
+For each benchmark and each run with regions: of the images that the rules keep and that show an
+unlabelled object of an ID class, how many are in the first 20% of the queue, by the detector alone
+and with CLIP.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def unlabelled(datasets: list[str], artifacts: Path) -> dict[tuple[str, str], se
     """Dataset and image → ID classes that it shows and that nobody labelled, of the demo's sources."""
     found: dict[tuple[str, str], set[str]] = {}
     for dataset in datasets:
-        with (artifacts / "demo" / dataset / "planted.csv").open(newline="", encoding="utf-8") as file:
+        with (artifacts / "demo" / dataset / "planted.csv").open(
+            newline="", encoding="utf-8"
+        ) as file:
             for row in csv.DictReader(file):
                 if row["labelled"] == "0":
                     found.setdefault((dataset, row["image_id"]), set()).add(row["category"])
@@ -42,14 +45,21 @@ def in_front(queue: np.ndarray, wanted: np.ndarray) -> int:
 
 
 def main() -> None:
-    params, artifacts = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8")), Path("artifacts")
+    params, artifacts = (
+        yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8")),
+        Path("artifacts"),
+    )
     planted = unlabelled(list(SOURCES), artifacts)
-    print("| benchmark | run | images | detector alone | with CLIP |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| benchmark | run | images | detector alone | with CLIP |\n| --- | --- | --- | --- | --- |"
+    )
     for name, section in params["benchmarks"].items():
         made = benchmark(name, section)
         for run in params["detectors"]:
             try:
-                catalogue = Catalogue(name, made, params["datasets"], ".", watcher_for(name, params, ".", run))
+                catalogue = Catalogue(
+                    name, made, params["datasets"], ".", watcher_for(name, params, ".", run)
+                )
             except ParameterError:  # it has no regions, or knows none of the classes
                 continue
             fates, classes = catalogue.fates, set(catalogue.id_classes)
@@ -58,7 +68,10 @@ def main() -> None:
             kept = (fates.fate != "removed") & np.isin(fates.dataset.astype(str), SOURCES)
             if not wanted[kept].any():  # nothing is planted there
                 continue
-            front = [in_front(queue[kept], wanted[kept]) for queue in (catalogue.suspicion, catalogue.queue)]
+            front = [
+                in_front(queue[kept], wanted[kept])
+                for queue in (catalogue.suspicion, catalogue.queue)
+            ]
             shares = " | ".join(f"{count} ({count / wanted[kept].sum():.0%})" for count in front)
             print(f"| {name} | {run} | {wanted[kept].sum()} of {kept.sum()} | {shares} |")
 

@@ -51,8 +51,9 @@ CODES = {
 }
 
 
-#: Files that take minutes run first: as the last ones they would keep one worker busy while the others are idle. One
-#: makes the project that others of its folder read: at the same time, these would only wait for it.
+#: Files that take minutes run first: as the last ones they would keep one worker busy while the
+#: others are idle. One makes the project that others of its folder read: at the same time, these
+#: would only wait for it.
 LONGEST = (
     "tests/stages/test_pipeline.py",
     "tests/command/test_compare.py",
@@ -71,7 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if CHROMIUM is None and not os.environ.get("CI"):
         for item in items:
             if {"browser", "chromium"} & set(getattr(item, "fixturenames", ())):
-                item.add_marker(pytest.mark.skip(reason="no Chromium; `make test` installs it where CI is set"))
+                item.add_marker(
+                    pytest.mark.skip(reason="no Chromium; `make test` installs it where CI is set")
+                )
 
 
 class Chromium:
@@ -89,11 +92,19 @@ class Chromium:
     def __enter__(self) -> Chromium:
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-        command = [str(CHROMIUM), *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={self._profile}", "about:blank"]
+        command = [
+            str(CHROMIUM),
+            *FLAGS,
+            "--remote-debugging-pipe",
+            f"--user-data-dir={self._profile}",
+            "about:blank",
+        ]
         line = f"exec {shlex.join(command)} 3<&{theirs_in} 4>&{theirs_out}"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         pipes = (theirs_in, theirs_out)
-        self._process = subprocess.Popen(["bash", "-c", line], pass_fds=pipes, start_new_session=True, **quiet)
+        self._process = subprocess.Popen(
+            ["bash", "-c", line], pass_fds=pipes, start_new_session=True, **quiet
+        )
         for pipe in pipes:
             os.close(pipe)
         return self
@@ -112,7 +123,9 @@ class Chromium:
             width, height: Of the window, in CSS pixels.
         """
         context = self.call("Target.createBrowserContext")["browserContextId"]
-        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)[
+            "targetId"
+        ]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Browser(self, session, context, self._events.setdefault(session, []))
         for domain in ("Page", "Runtime", "Log"):
@@ -154,7 +167,9 @@ class Browser:
         expected: Parts of error messages that a test expects.
     """
 
-    def __init__(self, chromium: Chromium, session: str, context: str, events: list[dict[str, Any]]):
+    def __init__(
+        self, chromium: Chromium, session: str, context: str, events: list[dict[str, Any]]
+    ):
         self._chromium, self._session = chromium, session
         self.context, self.events = context, events
         self.expected: list[str] = []
@@ -166,7 +181,11 @@ class Browser:
     def resize(self, width: int, height: int) -> None:
         """Sets the size of the window."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
 
     def open(self, address: str) -> None:
@@ -176,7 +195,9 @@ class Browser:
 
     def read(self, expression: str) -> Any:
         """The value of a JavaScript expression."""
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        result = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
@@ -194,7 +215,9 @@ class Browser:
         code = CODES.get(key) or ord(key.upper())
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
         common = {"key": key, "windowsVirtualKeyCode": code}
-        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **common, **text)
+        self.call(
+            "Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **common, **text
+        )
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def type(self, text: str) -> None:
@@ -204,7 +227,9 @@ class Browser:
 
     def screenshot(self, file: Path) -> None:
         """Writes what the window shows, as PNG."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        file.write_bytes(
+            base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        )
 
     def complaints(self) -> list[str]:
         """Errors and warnings that the page made so far, without those that are expected."""
@@ -214,7 +239,10 @@ class Browser:
             json.dumps(event["params"])
             for event in self.events
             if event.get("method") in wrong
-            or (event.get("method") == "Runtime.consoleAPICalled" and event["params"]["type"] in ("warning", "error"))
+            or (
+                event.get("method") == "Runtime.consoleAPICalled"
+                and event["params"]["type"] in ("warning", "error")
+            )
         ]
         return [error for error in made if not any(part in error for part in self.expected)]
 
@@ -236,7 +264,10 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
 @pytest.fixture(scope="module", autouse=True)
 def registries() -> Iterator[None]:
     """What the tests of a file register is forgotten after that file."""
-    kept = [(each, {name: each.get(name) for name in each.names()}) for each in (METHODS, METRICS, FORMATS, detectors)]
+    kept = [
+        (each, {name: each.get(name) for name in each.names()})
+        for each in (METHODS, METRICS, FORMATS, detectors)
+    ]
     yield
     for each, known in kept:
         each._classes.clear()
@@ -256,7 +287,11 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ray_cluster() -> Iterator[None]:
     """Ray on this machine, with room for two workers; they find the tests' modules as the tests do."""
     root = Path(__file__).parents[1]
-    variables = {"PYTHONPATH": f"{root / 'lib'}{os.pathsep}{root}", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
+    variables = {
+        "PYTHONPATH": f"{root / 'lib'}{os.pathsep}{root}",
+        "RAY_worker_niceness": "0",
+        "OMP_NUM_THREADS": "1",
+    }
     # A token of the test's own: Ray would write one to the user's home.
     variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tests.datasets import test_coco, test_huggingface, test_image_labels, test_openimages, test_yolo
+from tests.datasets import (
+    test_coco,
+    test_huggingface,
+    test_image_labels,
+    test_openimages,
+    test_yolo,
+)
 from tests.datasets.conftest import lay
 from tests.similarity.tiny_wordnet import write as write_wordnet
 
@@ -53,7 +59,8 @@ class OptionalInput:
         link: Its path in the folder that has the inputs.
         read: Reads the inputs; called with the folder.
         files: The other inputs, as the fixture `lay` takes them.
-        may_be_absent: Whether `read` works without the input and with these files; False where the files are too few.
+        may_be_absent: Whether `read` works without the input and with these files; False where the
+            files are too few.
     """
 
     link: str
@@ -75,7 +82,9 @@ def check_decision(root: Path) -> None:
     """A decision that is written through a broken link must not end up elsewhere, nor nowhere."""
     file = DecisionsFile(root / "decisions.csv")
     with file.locked() as opened:
-        file.append(opened, Decision(datetime(2026, 1, 1, tzinfo=UTC), "ann", "d", "s", "i", "keep"))
+        file.append(
+            opened, Decision(datetime(2026, 1, 1, tzinfo=UTC), "ann", "d", "s", "i", "keep")
+        )
 
 
 def names_of_a_detector(root: Path) -> dict[str, str]:
@@ -113,7 +122,9 @@ def parquet(**columns: Any) -> bytes:
 #: Width and height of an image.
 PICTURE = (40, 20)
 
-ONE_ROW = test_huggingface.parquet([test_huggingface.row(test_huggingface.LISTS)], test_huggingface.labelled())
+ONE_ROW = test_huggingface.parquet(
+    [test_huggingface.row(test_huggingface.LISTS)], test_huggingface.labelled()
+)
 DIGITS = gzip.compress(test_image_labels.idx(np.zeros((1, 28, 28), np.uint8)))
 DIGIT_LABELS = gzip.compress(test_image_labels.idx(np.zeros(1, np.uint8)))
 COCO_FILES = {"annotations/instances_train2017.json": test_coco.instances()}
@@ -126,7 +137,12 @@ VOC_FILES = {
 }
 BOXES = json.dumps([{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}])
 DETECTIONS = parquet(image_id=["a"], score=[0.5])
-CHECKPOINT = {"config.json": {}, "model.safetensors": "", "preprocessor_config.json": {}, "tokenizer.json": {}}
+CHECKPOINT = {
+    "config.json": {},
+    "model.safetensors": "",
+    "preprocessor_config.json": {},
+    "tokenizer.json": {},
+}
 
 
 def imported(adapter: str, root: Path, **params: Any) -> detectors.Adapter:
@@ -144,10 +160,14 @@ INPUTS = {
     "decisions that are written": OptionalInput("decisions.csv", check_decision, {}),
     "the folder of decisions": OptionalInput("new", lock_decisions, {}),
     "decisions that init would begin": OptionalInput(
-        "data/decisions/b.csv", lambda root: ProjectFiles(root, {"data/decisions/b.csv": HEADER}, []).write(), {}
+        "data/decisions/b.csv",
+        lambda root: ProjectFiles(root, {"data/decisions/b.csv": HEADER}, []).write(),
+        {},
     ),
     "decisions about ID images": OptionalInput(
-        "data/decisions/b.id.csv", lambda root: with_unlabelled(reviewed_file("b", root), ["test"]), {}
+        "data/decisions/b.id.csv",
+        lambda root: with_unlabelled(reviewed_file("b", root), ["test"]),
+        {},
     ),
     # Names and published values
     "names of classes": OptionalInput("classes.yaml", names_of_a_detector, {}),
@@ -169,12 +189,18 @@ INPUTS = {
             **{"images/train/b.jpg": PICTURE},
         ),
     ),
-    "the description of YOLO": OptionalInput("data.yaml", lambda root: reader("yolo", root).expects("val"), {}),
+    "the description of YOLO": OptionalInput(
+        "data.yaml", lambda root: reader("yolo", root).expects("val"), {}
+    ),
     "a folder of images of YOLO": OptionalInput(
-        "images/train", lambda root: reader("yolo", root).subsets(), test_yolo.files(text="names: [cat, dog]\n")
+        "images/train",
+        lambda root: reader("yolo", root).subsets(),
+        test_yolo.files(text="names: [cat, dog]\n"),
     ),
     "annotations of a subset of COCO": OptionalInput(
-        "annotations/instances_val2017.json", lambda root: reader("coco", root).subsets(), COCO_FILES
+        "annotations/instances_val2017.json",
+        lambda root: reader("coco", root).subsets(),
+        COCO_FILES,
     ),
     "the folder of annotations of COCO": OptionalInput(
         "annotations",
@@ -202,7 +228,9 @@ INPUTS = {
         {"test_batch.bin": b"", "batches.meta.txt": "cat\n"},
     ),
     "a split of a dataset of Hugging Face": OptionalInput(
-        "val", lambda root: reader("huggingface", root).subsets(), {"train/train-00000-of-00001.parquet": ONE_ROW}
+        "val",
+        lambda root: reader("huggingface", root).subsets(),
+        {"train/train-00000-of-00001.parquet": ONE_ROW},
     ),
     "the card of a dataset of Hugging Face": OptionalInput(
         "README.md",
@@ -215,16 +243,22 @@ INPUTS = {
         {"data/train-00000-of-00001.parquet": ONE_ROW},
     ),
     "a list of OpenOOD": OptionalInput(
-        "test.txt", lambda root: reader("imglist", root).expects("test"), {"train.txt": "a/1.png 0\n"}
+        "test.txt",
+        lambda root: reader("imglist", root).expects("test"),
+        {"train.txt": "a/1.png 0\n"},
     ),
     "a folder of a class": OptionalInput(
-        "train/dog", lambda root: reader("image_folder", root).read("train"), {"train/cat/1.png": PICTURE}
+        "train/dog",
+        lambda root: reader("image_folder", root).read("train"),
+        {"train/cat/1.png": PICTURE},
     ),
     "a folder of a subset": OptionalInput(
         "val", lambda root: reader("image_folder", root).subsets(), {"train/cat/1.png": PICTURE}
     ),
     "a folder in that of a class": OptionalInput(
-        "train/cat/more", lambda root: reader("image_folder", root).read("train"), {"train/cat/1.png": PICTURE}
+        "train/cat/more",
+        lambda root: reader("image_folder", root).read("train"),
+        {"train/cat/1.png": PICTURE},
     ),
     "images without boxes": OptionalInput(
         "june", lambda root: reader("images", root).read("all"), {"may/1.png": PICTURE}
@@ -235,7 +269,9 @@ INPUTS = {
         {"annots/a.xml": f"{XML}</object></annotation>"},
     ),
     "patches of Objects365": OptionalInput(
-        "train/patch1", lambda root: reader("objects365", root)._image_name("train"), {"train/a.jpg": PICTURE}
+        "train/patch1",
+        lambda root: reader("objects365", root)._image_name("train"),
+        {"train/a.jpg": PICTURE},
     ),
     "cut-outs of a category": OptionalInput(
         "fox", lambda root: CutOutFolder(root=root, smallest=4).read(), {"cat/1.png": cut_out()}
@@ -249,10 +285,14 @@ INPUTS = {
         "val", lambda root: imported("parquet", root).sources(), {"train/part.parquet": DETECTIONS}
     ),
     "facts beside Parquet files": OptionalInput(
-        "regions.json", lambda root: imported("parquet", root).header(), {"part.parquet": DETECTIONS}
+        "regions.json",
+        lambda root: imported("parquet", root).header(),
+        {"part.parquet": DETECTIONS},
     ),
     "the last layer beside Parquet files": OptionalInput(
-        "last_layer.safetensors", lambda root: imported("parquet", root).files(), {"part.parquet": DETECTIONS}
+        "last_layer.safetensors",
+        lambda root: imported("parquet", root).files(),
+        {"part.parquet": DETECTIONS},
     ),
     "the last layer of regions": OptionalInput(
         "last_layer.safetensors", lambda root: _read_last_layer(root / "last_layer.safetensors"), {}
@@ -260,11 +300,15 @@ INPUTS = {
     # Checkpoints
     "a member of an ensemble": OptionalInput(
         "b.safetensors",
-        lambda root: detectors.create("repeated", weights=root, of="yolo", kind="ensemble").content(),
+        lambda root: detectors.create(
+            "repeated", weights=root, of="yolo", kind="ensemble"
+        ).content(),
         {"a.safetensors": ""},
     ),
     "the list of shards": OptionalInput("model.safetensors.index.json", weight_files, CHECKPOINT),
-    "a tokenizer": OptionalInput("tokenizer.json", read_folder, {"config.json": {}}, may_be_absent=False),
+    "a tokenizer": OptionalInput(
+        "tokenizer.json", read_folder, {"config.json": {}}, may_be_absent=False
+    ),
     "a description of the prompts": OptionalInput(
         "special_tokens_map.json", read_folder, CHECKPOINT, may_be_absent=False
     ),
@@ -275,9 +319,13 @@ INPUTS = {
     ),
     # What `farther init` looks for
     "image sets of VOC": OptionalInput("VOC2012/ImageSets", recognise, VOC_FILES),
-    "a list of classes": OptionalInput("classes.txt", recognise, {"cat/1.png": PICTURE}, may_be_absent=False),
+    "a list of classes": OptionalInput(
+        "classes.txt", recognise, {"cat/1.png": PICTURE}, may_be_absent=False
+    ),
     # Images to predict
-    "an image of a pattern": OptionalInput("b.png", lambda root: open_source(f"{root}/*.png"), {"a.png": PICTURE}),
+    "an image of a pattern": OptionalInput(
+        "b.png", lambda root: open_source(f"{root}/*.png"), {"a.png": PICTURE}
+    ),
 }
 
 
@@ -301,7 +349,9 @@ def test_a_broken_link_is_refused_by_name(optional, kind):
     link = root / chosen.link
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to({"dangling": "nowhere", "loop": link.name}[kind])
-    with pytest.raises(DataError, match="that leads nowhere: correct the link, or delete it") as error:
+    with pytest.raises(
+        DataError, match="that leads nowhere: correct the link, or delete it"
+    ) as error:
         chosen.read(root)
     assert error.value.file == str(link)
     assert link.is_symlink()
@@ -309,9 +359,20 @@ def test_a_broken_link_is_refused_by_name(optional, kind):
 
 
 #: Packages whose modules read what users bring.
-READING = ("curation", "datasets", "derived", "detectors", "images", "methods", "projects", "review", "similarity")
+READING = (
+    "curation",
+    "datasets",
+    "derived",
+    "detectors",
+    "images",
+    "methods",
+    "projects",
+    "review",
+    "similarity",
+)
 
-#: Module → why it may ask a path itself whether it exists: nothing that may be left out is looked for there.
+#: Module → why it may ask a path itself whether it exists: nothing that may be left out is looked
+#: for there.
 ASKING = {
     "curation.check": "files that parameters name: absent is an error",
     "curation.sources": "ingested tables",
@@ -353,7 +414,9 @@ def modules_that_ask() -> Iterator[str]:
     root = Path(farther.__file__).parent
     for package in READING:
         for file in sorted((root / package).rglob("*.py")):
-            calls = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+            calls = [
+                node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)
+            ]
             names = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
             if names & {"exists", "is_file", "is_dir"}:
                 yield ".".join(file.relative_to(root).with_suffix("").parts)

@@ -8,7 +8,14 @@ from types import ModuleType
 import pytest
 
 from farther import code
-from farther.code import WITHOUT_EFFECT, digest_of, modules_of, packages_of, registered, source_files
+from farther.code import (
+    WITHOUT_EFFECT,
+    digest_of,
+    modules_of,
+    packages_of,
+    registered,
+    source_files,
+)
 from farther.datasets.base import FORMATS
 from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
@@ -60,12 +67,16 @@ def package(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    yield lambda module: [str(path.relative_to(tmp_path)) for path in source_files(module, packages=["zoo"]).values()]
+    yield lambda module: [
+        str(path.relative_to(tmp_path)) for path in source_files(module, packages=["zoo"]).values()
+    ]
     for name in [name for name in sys.modules if name.split(".")[0] == "zoo"]:
         del sys.modules[name]
 
 
-def test_imports_are_followed_within_the_package_also_those_inside_functions_and_relative_ones(package):
+def test_imports_are_followed_within_the_package_also_those_inside_functions_and_relative_ones(
+    package,
+):
     assert package("zoo.adapter") == [
         "zoo/adapter.py",
         "zoo/base.py",
@@ -94,7 +105,12 @@ def test_modules_that_import_each_other_end(package):
 
 def test_a_name_that_a_package_takes_from_a_module_leads_to_that_module_only(package):
     assert package("priced") == ["priced.py", "zoo/shop/sell.py"]
-    assert package("shopping") == ["shopping.py", "zoo/shop/__init__.py", "zoo/shop/buy.py", "zoo/shop/sell.py"]
+    assert package("shopping") == [
+        "shopping.py",
+        "zoo/shop/__init__.py",
+        "zoo/shop/buy.py",
+        "zoo/shop/sell.py",
+    ]
 
 
 def test_a_name_that_a_package_loads_lazily_may_come_from_any_of_its_modules(package):
@@ -125,7 +141,11 @@ def test_imports_for_type_checkers_do_not_count(package):
 
 
 def test_data_files_that_a_module_names_count_with_it(package):
-    assert package("zoo.data") == ["zoo/data/pages/index.html", "zoo/data/table.yaml", "zoo/data/__init__.py"]
+    assert package("zoo.data") == [
+        "zoo/data/pages/index.html",
+        "zoo/data/table.yaml",
+        "zoo/data/__init__.py",
+    ]
 
 
 def test_a_registry_and_the_digests_of_code_agree_on_the_modules_of_names():
@@ -168,12 +188,16 @@ def test_other_adapters_are_not_part_of_an_adapters_code():
         ("x = 'one'\n", "x = 'two'\n", False),
     ],
 )
-def test_comments_docstrings_and_layout_change_no_digest(tmp_path, monkeypatch, before, after, same):
+def test_comments_docstrings_and_layout_change_no_digest(
+    tmp_path, monkeypatch, before, after, same
+):
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "lone_module_of_this_test.py"
     digests = []
     for text in (before, after):
-        module.write_text(text + "\n" * len(digests))  # another size, also within one tick of the clock
+        module.write_text(
+            text + "\n" * len(digests)
+        )  # another size, also within one tick of the clock
         digests.append(digest_of(module.stem))
     assert (digests[0] == digests[1]) is same
     assert [len(digest) for digest in digests] == [16, 16]
@@ -191,7 +215,10 @@ def test_a_registration_has_a_name_a_decorator_and_the_first_paragraph_of_its_do
         "# @register('commented')\n"
     )
     found = [(entry.name, entry.decorator, entry.summary) for entry in registrations(file)]
-    assert found == [("mine", "farther.register", "One line and another."), ("pasted", "KINDS.register", "")]
+    assert found == [
+        ("mine", "farther.register", "One line and another."),
+        ("pasted", "KINDS.register", ""),
+    ]
 
 
 def test_a_name_that_is_not_written_as_a_text_is_refused(tmp_path):
@@ -228,7 +255,9 @@ def test_a_stage_counts_its_script_its_module_and_what_both_import(tmp_path):
     script.write_text("from farther.derived.masks import *\n")
     starts = stage_starts([script])
     assert starts["curate"] == ["farther.pipeline.curate", script]
-    assert {"curate.py", "farther.pipeline.curate", "farther.derived.masks"} <= source_files(*starts["curate"]).keys()
+    assert {"curate.py", "farther.pipeline.curate", "farther.derived.masks"} <= source_files(
+        *starts["curate"]
+    ).keys()
     before = code_digests({"curate": starts["curate"]})["curate"]
     script.write_text("from farther.derived.masks import *\nprint(1)\n")
     assert code_digests({"curate": starts["curate"]})["curate"] != before
@@ -280,11 +309,20 @@ def own(tmp_path, monkeypatch) -> Path:
     ],
 )
 def test_every_file_of_the_extensions_counts_with_each_of_their_names(own, file, counts):
-    before = code_digests({"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]})
+    before = code_digests(
+        {"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]}
+    )
     with (own / file).open("a") as opened:
         opened.write("\nMORE = 1\n")
-    after = code_digests({"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]})
-    places = [("infer", "area"), ("kept", "fit", "area"), ("kept", "score", "area"), ("kept", "user_defined", "base")]
+    after = code_digests(
+        {"infer": ["farther.pipeline.infer"], "evaluate": ["farther.pipeline.evaluate"]}
+    )
+    places = [
+        ("infer", "area"),
+        ("kept", "fit", "area"),
+        ("kept", "score", "area"),
+        ("kept", "user_defined", "base"),
+    ]
     for place in [*places, ("evaluate",)]:
         was, now = before, after
         for key in place:
@@ -330,7 +368,10 @@ def library(copied, tmp_path, monkeypatch) -> Iterator[Path]:
             file.write_bytes(original.read_bytes())
 
 
-STARTS = {stage: [f"farther.pipeline.{stage}"] for stage in ("derive", "ingest", "curate", "infer", "embed", "report")}
+STARTS = {
+    stage: [f"farther.pipeline.{stage}"]
+    for stage in ("derive", "ingest", "curate", "infer", "embed", "report")
+}
 
 
 def changed_by(library: Path, file: str, old: str, new: str) -> set[str]:
@@ -353,20 +394,30 @@ def test_an_edit_of_what_only_moves_bytes_reruns_nothing(library, module):
     if is_package or module.startswith("farther.methods."):
         counts = {"report"}  # its version, all metrics, and all methods
     assert (
-        changed_by(library, file, "\nimport importlib" if is_package else "\nfrom __future__", "\nx = 1\n#") == counts
+        changed_by(
+            library, file, "\nimport importlib" if is_package else "\nfrom __future__", "\nx = 1\n#"
+        )
+        == counts
     )
 
 
 def test_an_edit_of_what_computes_reruns_what_reaches_it(library):
     edit = "\nEDITED = 1\nfrom __future__"
-    assert changed_by(library, "farther/tables/content.py", "\nfrom __future__", edit) == set(STARTS)
-    assert changed_by(library, "farther/images/stream.py", "\nfrom __future__", edit) >= {"infer", "embed"}
+    assert changed_by(library, "farther/tables/content.py", "\nfrom __future__", edit) == set(
+        STARTS
+    )
+    assert changed_by(library, "farther/images/stream.py", "\nfrom __future__", edit) >= {
+        "infer",
+        "embed",
+    }
 
 
 def test_a_docstring_counts_in_the_report_alone_which_prints_it(library):
     vim = (library / "farther/methods/vim.py").read_text()
     first_word = vim.split('"""')[3].split()[0]
-    assert changed_by(library, "farther/methods/vim.py", f'    """{first_word}', '    """Edited') == {"report"}
+    assert changed_by(
+        library, "farther/methods/vim.py", f'    """{first_word}', '    """Edited'
+    ) == {"report"}
     before = digest_of("farther.methods.vim")
     (library / "farther/methods/vim.py").write_text(vim)
     assert digest_of("farther.methods.vim") == before
@@ -416,7 +467,12 @@ def named(tmp_path, monkeypatch) -> Path:
 PARAMS = {
     "datasets": {"d": {"format": "coco", "root": "train", "subset_names": ["train"]}},
     "derived": {
-        "paste": {"p": {"rules": "data/benchmarks/pets.yaml", "cutouts": {"source": "masks", "root": "boxes"}}},
+        "paste": {
+            "p": {
+                "rules": "data/benchmarks/pets.yaml",
+                "cutouts": {"source": "masks", "root": "boxes"},
+            }
+        },
         "blank": {"b": {"images": {"dataset": "d", "rules": "data/benchmarks/plain.yaml"}}},
     },
     "benchmarks": {
@@ -425,7 +481,11 @@ PARAMS = {
             "decisions": "mine/decisions.csv",
             "splits": {
                 "near": {"dataset": "d", "subset": "train", "candidates": "mine/candidates.csv"},
-                "added": {"dataset": "d", "subset": "train", "candidates": "data/candidates/pools/pets.csv"},
+                "added": {
+                    "dataset": "d",
+                    "subset": "train",
+                    "candidates": "data/candidates/pools/pets.csv",
+                },
             },
         },
     },
@@ -434,13 +494,22 @@ PARAMS = {
         "results": {
             "adapter": "coco_results",
             "weights": "weights/detr.pt",
-            "params": {"annotations": {"a": "mine/ann.json"}, "last_layer": "mine/layer.safetensors"},
+            "params": {
+                "annotations": {"a": "mine/ann.json"},
+                "last_layer": "mine/layer.safetensors",
+            },
             "classes": {"cat": "train"},
         },
         "detr": {"weights": "weights/detr.pt", "params": {"config": "mine/config"}},
         "clip": {"weights": "weights/graph.onnx", "params": {"unknown": "negatives.txt"}},
-        "boxed": {"weights": "weights", "proposals": {"sam": {"kind": "imported", "file": "boxes"}}},
-        "twice": {"weights": "none.pt", "passes": {"ensemble": {"members": ["weights/other.pt"], "skip": ["train"]}}},
+        "boxed": {
+            "weights": "weights",
+            "proposals": {"sam": {"kind": "imported", "file": "boxes"}},
+        },
+        "twice": {
+            "weights": "none.pt",
+            "passes": {"ensemble": {"members": ["weights/other.pt"], "skip": ["train"]}},
+        },
     },
 }
 
@@ -496,7 +565,9 @@ def test_a_file_that_params_name_changes_the_digests_of_what_names_it(named, fil
 
 
 def test_a_renamed_file_in_a_folder_of_proposals_changes_the_digest(named):
-    assert changed_digests(lambda: (named / "boxes/a.json").rename(named / "boxes/c.json")) == {("detectors", "boxed")}
+    assert changed_digests(lambda: (named / "boxes/a.json").rename(named / "boxes/c.json")) == {
+        ("detectors", "boxed")
+    }
 
 
 def test_comments_in_yaml_change_no_digest_and_absent_files_count_as_absent(named):
@@ -508,12 +579,20 @@ def test_comments_in_yaml_change_no_digest_and_absent_files_count_as_absent(name
 
 
 def test_a_yaml_file_that_names_itself_and_one_that_is_damaged_end(named):
-    (named / "data/benchmarks/kinds.yaml").write_text("again: kinds.yaml\nrules: data/benchmarks/pets.yaml\n")
+    (named / "data/benchmarks/kinds.yaml").write_text(
+        "again: kinds.yaml\nrules: data/benchmarks/pets.yaml\n"
+    )
     paths = {entry.path.name for entry in named_files(PARAMS["benchmarks"], "benchmarks")}
     assert paths == {"pets.yaml", "kinds.yaml", "classes.yaml", "decisions.csv", "candidates.csv"}
     damaged = named / "data/benchmarks/pets.yaml"
-    assert changed_digests(lambda: damaged.write_text("{")) == {("benchmarks",), ("derived", "paste", "p")}
-    assert changed_digests(lambda: damaged.write_text("[")) == {("benchmarks",), ("derived", "paste", "p")}
+    assert changed_digests(lambda: damaged.write_text("{")) == {
+        ("benchmarks",),
+        ("derived", "paste", "p"),
+    }
+    assert changed_digests(lambda: damaged.write_text("[")) == {
+        ("benchmarks",),
+        ("derived", "paste", "p"),
+    }
 
 
 @pytest.mark.parametrize("text", [".", "..", "/", "", "a\0b", "x" * 5000, "y" * 300, "loop"])
@@ -535,12 +614,18 @@ def test_a_module_that_creates_by_name_reaches_the_classes_whose_names_are_texts
 
 
 def test_an_extension_that_creates_by_name_reaches_the_class(own):
-    (own / "area.py").write_text("import farther.methods\nfarther.methods.create('knn')\n" + METHOD.format(name="area"))
+    (own / "area.py").write_text(
+        "import farther.methods\nfarther.methods.create('knn')\n" + METHOD.format(name="area")
+    )
     assert "farther.methods.knn" in source_files("extensions.area")
 
 
 def test_the_code_of_other_adapters_that_a_run_names_counts_with_the_run(library):
-    entry = {"adapter": "repeated", "params": {"of": "yolo"}, "proposals": {"sam": {"adapter": "parquet"}}}
+    entry = {
+        "adapter": "repeated",
+        "params": {"of": "yolo"},
+        "proposals": {"sam": {"adapter": "parquet"}},
+    }
     adapters = {"repeated": "1", "yolo": "2", "parquet": "3", "detr": "4"}
     assert _code_of_others(entry, adapters) == ["parquet 3", "yolo 2"]
     assert _code_of_others({"adapter": "yolo"}, adapters) == []

@@ -18,7 +18,8 @@ def test_only_the_cores_of_the_process_count_not_those_of_the_machine(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("limit", "cores"), [("200000 100000", 2), ("250000 100000", 3), ("1000 100000", 1), ("max 100000", 8)]
+    ("limit", "cores"),
+    [("200000 100000", 2), ("250000 100000", 3), ("1000 100000", 1), ("max 100000", 8)],
 )
 def test_a_container_has_the_cores_that_its_processor_time_is_worth(tmp_path, limit, cores):
     (tmp_path / "cpu.max").write_text(f"{limit}\n")
@@ -48,7 +49,9 @@ def test_where_affinity_is_unknown_all_cores_of_the_machine_count(monkeypatch):
 def test_programs_beside_one_another_have_cores_of_their_own(monkeypatch, cores, parts, shares):
     kept = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, share: kept.append(share), raising=False)
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda pid, share: kept.append(share), raising=False
+    )
     for number in range(parts):
         keep_to_share(number, parts)
     assert kept == shares

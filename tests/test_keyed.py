@@ -43,7 +43,8 @@ def update(folder: Path, keys: dict[str, str]) -> list[str]:
     return lines
 
 
-# ----------------------------------------------------------------------------------------------------- current or not
+# -----------------------------------------------------------------------------------------------------
+# current or not
 
 
 def test_an_item_is_current_until_its_key_changes(folder):
@@ -104,7 +105,9 @@ def test_an_error_leaves_the_earlier_item_and_its_key(folder):
     assert names_below(folder) == ["a.txt"]
 
 
-def test_an_item_that_was_replaced_by_a_process_that_was_killed_is_current_under_no_key(folder, monkeypatch):
+def test_an_item_that_was_replaced_by_a_process_that_was_killed_is_current_under_no_key(
+    folder, monkeypatch
+):
     items = Keyed(folder)
     make(items, "a.txt", "1")
     monkeypatch.setattr(items, "record", lambda *_: None)  # it was killed here
@@ -133,7 +136,8 @@ def test_recording_all_items_forgets_those_of_before(folder):
     assert not items.is_current("a.txt", "1")
 
 
-# ------------------------------------------------------------------------------------------------- what is made again
+# -------------------------------------------------------------------------------------------------
+# what is made again
 
 
 def test_an_update_makes_what_is_new_changed_or_damaged_and_deletes_the_rest(folder):
@@ -180,7 +184,8 @@ def test_a_folder_without_items_holds_a_file_that_says_so_until_it_gets_one(fold
     assert names_below(folder) == ["a"]
 
 
-# ------------------------------------------------------------------------------------------------------------- forced
+# -------------------------------------------------------------------------------------------------------------
+# forced
 
 
 def test_a_forced_stage_makes_every_item_again_and_each_once(folder, monkeypatch):
@@ -243,7 +248,9 @@ def test_other_command_lines_force_nothing(command_line):
     assert not keyed._forces(command_line)
 
 
-@pytest.mark.parametrize(("arguments", "is_forced"), [(["repro", "--force"], True), (["repro"], False)])
+@pytest.mark.parametrize(
+    ("arguments", "is_forced"), [(["repro", "--force"], True), (["repro"], False)]
+)
 def test_a_stage_that_dvc_started_reads_the_command_line_of_dvc(monkeypatch, arguments, is_forced):
     class Process:
         def __init__(self, command_line):
@@ -259,7 +266,9 @@ def test_a_stage_that_dvc_started_reads_the_command_line_of_dvc(monkeypatch, arg
             ]
 
     monkeypatch.delenv(keyed.FORCE, raising=False)
-    monkeypatch.setattr(keyed.psutil, "Process", lambda: Process([PYTHON, "stages/score.py", "voc"]))
+    monkeypatch.setattr(
+        keyed.psutil, "Process", lambda: Process([PYTHON, "stages/score.py", "voc"])
+    )
     assert keyed.is_forced() == is_forced
 
 
@@ -272,7 +281,8 @@ def test_a_stage_whose_ancestors_cannot_be_read_is_not_forced(monkeypatch):
     assert not keyed.is_forced()
 
 
-# --------------------------------------------------------------------------------------------------------- the record
+# ---------------------------------------------------------------------------------------------------------
+# the record
 
 
 def test_folders_of_equal_content_are_equal_whatever_the_keys_are(tmp_path):
@@ -289,7 +299,9 @@ def test_the_record_of_an_output_is_in_the_folder_of_records(tmp_path):
     assert record_path("artifacts/scores/voc") == Path("artifacts/records/scores/voc.json")
     assert record_path("artifacts/embeddings") == Path("artifacts/records/embeddings.json")
     assert record_path("artifacts/choices/voc.json") == Path("artifacts/records/choices/voc.json")
-    assert record_path("artifacts/proposals/voc/rpn") == Path("artifacts/records/proposals/voc/rpn.json")
+    assert record_path("artifacts/proposals/voc/rpn") == Path(
+        "artifacts/records/proposals/voc/rpn.json"
+    )
     inner = tmp_path / "artifacts/project/artifacts"
     assert record_path(inner / "scores/voc") == inner / "records/scores/voc.json"
 
@@ -315,16 +327,21 @@ def test_a_record_is_the_same_file_in_whatever_order_items_were_made(tmp_path):
     assert record_path(one).read_bytes() == record_path(other).read_bytes()
 
 
-@pytest.mark.parametrize("text", ["[1]", "{", '{"items": {"a.txt": "1"}}', '{"items": {"a.txt": {"key": "1"}}}', "\0"])
+@pytest.mark.parametrize(
+    "text", ["[1]", "{", '{"items": {"a.txt": "1"}}', '{"items": {"a.txt": {"key": "1"}}}', "\0"]
+)
 def test_a_damaged_record_is_refused_by_name(folder, text):
     record = record_path(folder)
     record.parent.mkdir(parents=True)
     record.write_text(text)
-    with pytest.raises(DataError, match=r"scores/run\.json: not a record of kept outputs: delete it, and its"):
+    with pytest.raises(
+        DataError, match=r"scores/run\.json: not a record of kept outputs: delete it, and its"
+    ):
         Keyed(folder)
 
 
-# ----------------------------------------------------------------------------------------------- versions of packages
+# -----------------------------------------------------------------------------------------------
+# versions of packages
 
 
 def environments(folder: Path) -> dict[str, dict[str, str] | None]:
@@ -382,7 +399,8 @@ def test_an_output_that_is_made_whole_has_its_versions_recorded(tmp_path, instal
     assert record["environments"] == [{"numpy": "2.3.0"}]
 
 
-# ------------------------------------------------------------------------------------------- items of farther 1.0
+# ------------------------------------------------------------------------------------------- items
+# of farther 1.0
 
 
 @pytest.fixture
@@ -435,7 +453,8 @@ def test_what_an_earlier_version_did_not_list_is_made(earlier):
     assert "c: written" in update(earlier, {"a": "1", "b": "1", "c": "1"})
 
 
-# --------------------------------------------------------------------------------------------------------------- keys
+# ---------------------------------------------------------------------------------------------------------------
+# keys
 
 
 @pytest.fixture
@@ -449,7 +468,9 @@ def inputs(tmp_path):
 
 
 def digest_of_inputs(inputs: Path, **params: object) -> str:
-    return key_of([inputs / "splits", inputs / "weights"], {"k": 10, "metric": {"name": "cosine"}, **params})
+    return key_of(
+        [inputs / "splits", inputs / "weights"], {"k": 10, "metric": {"name": "cosine"}, **params}
+    )
 
 
 def test_a_key_of_the_same_inputs_is_the_same_wherever_they_are(inputs, tmp_path):
@@ -476,7 +497,9 @@ def test_a_key_changes_with_every_file(inputs, change):
     assert digest_of_inputs(inputs) != before
 
 
-@pytest.mark.parametrize("params", [{"k": 12}, {"k": "10"}, {"metric": {"name": "euclidean"}}, {"seed": None}])
+@pytest.mark.parametrize(
+    "params", [{"k": 12}, {"k": "10"}, {"metric": {"name": "euclidean"}}, {"seed": None}]
+)
 def test_a_key_changes_with_every_parameter(inputs, params):
     assert digest_of_inputs(inputs, **params) != digest_of_inputs(inputs)
 
@@ -499,7 +522,8 @@ def test_contents_do_not_run_into_each_other(tmp_path):
     assert len(digests) == 3
 
 
-# -------------------------------------------------------------------------------------------------- folders and links
+# --------------------------------------------------------------------------------------------------
+# folders and links
 
 
 def test_no_item_leaves_its_folder(folder):
@@ -510,7 +534,9 @@ def test_no_item_leaves_its_folder(folder):
 def test_a_link_to_a_folder_above_is_refused_and_nothing_there_is_deleted(tmp_path):
     (tmp_path / "precious.txt").write_text("of the user")
     (tmp_path / "scores").symlink_to(tmp_path)
-    with pytest.raises(DataError, match=r"scores: a link to a folder that contains it.*delete the link"):
+    with pytest.raises(
+        DataError, match=r"scores: a link to a folder that contains it.*delete the link"
+    ):
         Keyed(tmp_path / "scores").keep_only([])
     assert (tmp_path / "precious.txt").exists()
 

@@ -31,8 +31,9 @@ NAMES = (
 )
 
 
-#: Imports farther alone, then tries each name in a process of its own, forked from there; prints those that fail.
-#: Libraries are imported before: they know nothing of farther, and each process would import them again.
+#: Imports farther alone, then tries each name in a process of its own, forked from there; prints
+#: those that fail. Libraries are imported before: they know nothing of farther, and each process
+#: would import them again.
 TRY_EACH = """
 import os, sys
 import numpy, polars, pyarrow.parquet, pydantic, scipy.stats, torch, torchvision, PIL.Image, yaml
@@ -67,6 +68,10 @@ def test_a_platform_without_file_locks_is_refused_by_name():
 def test_the_page_of_what_is_public_lists_the_former_commands():
     page = (Path(__file__).parents[1] / "docs/public.md").read_text(encoding="utf-8")
     listed = {}
-    for before, since in re.findall(r"^\| `farther ([^|]+?) \| `farther (.+?)` \|$", page, re.MULTILINE):
-        listed |= {name.strip("` "): since.replace("…", name.strip("` ")) for name in before.split(",")}
+    for before, since in re.findall(
+        r"^\| `farther ([^|]+?) \| `farther (.+?)` \|$", page, re.MULTILINE
+    ):
+        listed |= {
+            name.strip("` "): since.replace("…", name.strip("` ")) for name in before.split(",")
+        }
     assert listed == FORMER

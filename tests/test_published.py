@@ -15,7 +15,10 @@ WHERE = ("detector", "id", "ood")
 def rows(name):
     with (FOLDER / f"fmiyc_{name}.csv").open(encoding="utf-8") as file:
         return [
-            {key: value if key in (*WHERE, "method") else float(value) for key, value in row.items()}
+            {
+                key: value if key in (*WHERE, "method") else float(value)
+                for key, value in row.items()
+            }
             for row in csv.DictReader(file)
         ]
 
@@ -30,7 +33,17 @@ def joined():
 def test_each_table_has_its_rows():
     # Methods times splits, and of half-filled rows the half.
     old = {8: 12 * 4, 9: 11 * 4, 10: 11 * 4 + 2, 11: 4 * 4, 12: 4 * 4 + 7 * 2, 13: 11 * 4}
-    new = {14: 4 * 2, 15: 4 * 2, 16: 4 * 2, 17: 13 * 2, 18: 13 * 2, 19: 13 * 2, 20: 12 * 2, 21: 12 * 2, 22: 12 * 2}
+    new = {
+        14: 4 * 2,
+        15: 4 * 2,
+        16: 4 * 2,
+        17: 13 * 2,
+        18: 13 * 2,
+        19: 13 * 2,
+        20: 12 * 2,
+        21: 12 * 2,
+        22: 12 * 2,
+    }
     new |= {23: 12 * 2, 24: 12 * 2, 25: 12 * 2}
     assert Counter(row["table"] for row in rows("ood")) == old
     assert Counter(row["table"] for row in rows("open_set")) == new
@@ -42,7 +55,9 @@ def test_nothing_stands_twice_and_all_are_fractions(name):
     table = rows(name)
     assert len({tuple(row[key] for key in (*WHERE, "method")) for row in table}) == len(table)
     for row in table:
-        assert all(0 <= value <= 1 for key, value in row.items() if key not in (*WHERE, "method", "table"))
+        assert all(
+            0 <= value <= 1 for key, value in row.items() if key not in (*WHERE, "method", "table")
+        )
 
 
 def test_images_of_the_old_benchmark_that_show_id_classes_are_those_of_table_4():
@@ -111,18 +126,23 @@ def means(table, keys):
     for row in table:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     metrics = (*OLD, *NEW, "p_u")
-    return [{m: sum(row[m] for row in group) / len(group) for m in metrics} for group in groups.values()]
+    return [
+        {m: sum(row[m] for row in group) / len(group) for m in metrics} for group in groups.values()
+    ]
 
 
 def extremes(table, kind="pearson"):
     """Smallest and largest |r| of an old and a new metric, and the largest with P_U, to two digits."""
     found = correlation.matrix(table, (*OLD, *NEW, "p_u"), kind)
     sizes = [abs(found[old][new]) for old in OLD for new in NEW]
-    return tuple(round(v, 2) for v in (min(sizes), max(sizes), max(abs(found[old]["p_u"]) for old in OLD)))
+    return tuple(
+        round(v, 2) for v in (min(sizes), max(sizes), max(abs(found[old]["p_u"]) for old in OLD))
+    )
 
 
 def test_no_reading_of_the_correlation_claim_comes_out_exactly():
-    # The paper: 0.56 to 0.70, and none with P_U. The numbers here are those of data/published/README.md.
+    # The paper: 0.56 to 0.70, and none with P_U. The numbers here are those of
+    # data/published/README.md.
     table = joined()
     per_run = means(table, ("detector", "id", "method"))
     assert len(per_run) == 75
@@ -159,14 +179,22 @@ def test_each_benchmark_of_openood_has_each_method_once_near_and_far():
         ("swin_t", "imagenet"): 17,
         ("vit_b_16", "imagenet"): 16,
     }
-    assert {(row["detector"], row["id"]) for row in openood("openood_accuracy")} == {place[:2] for place in places}
+    assert {(row["detector"], row["id"]) for row in openood("openood_accuracy")} == {
+        place[:2] for place in places
+    }
 
 
 def test_values_of_openood_are_fractions_and_only_imagenet_has_full_spectrum_values():
     for row in openood():
-        assert all(0 <= float(row[name]) <= 1 for name in ("auroc", "auroc_sd", "full_spectrum_auroc") if row[name])
+        assert all(
+            0 <= float(row[name]) <= 1
+            for name in ("auroc", "auroc_sd", "full_spectrum_auroc")
+            if row[name]
+        )
         assert bool(row["full_spectrum_auroc"]) == row["id"].startswith("imagenet")
-        assert bool(row["auroc_sd"]) == (row["id"] != "imagenet")  # three seeds but for torchvision's checkpoints
+        assert bool(row["auroc_sd"]) == (
+            row["id"] != "imagenet"
+        )  # three seeds but for torchvision's checkpoints
 
 
 def test_shifted_id_images_make_the_benchmark_harder_for_every_good_method():
@@ -182,7 +210,9 @@ def test_shifted_id_images_make_the_benchmark_harder_for_every_good_method():
 def test_near_is_harder_than_far_for_most_methods_on_each_benchmark():
     found = {}
     for row in openood():
-        found.setdefault((row["detector"], row["id"], row["method"]), {})[row["ood"]] = float(row["auroc"])
+        found.setdefault((row["detector"], row["id"], row["method"]), {})[row["ood"]] = float(
+            row["auroc"]
+        )
     for place in {key[:2] for key in found}:
         harder = [of["near"] < of["far"] for key, of in found.items() if key[:2] == place]
         assert sum(harder) > len(harder) / 2
@@ -194,7 +224,8 @@ def test_near_is_harder_than_far_for_most_methods_on_each_benchmark():
 CELLS_V1 = dict.fromkeys(("mvtec-ad", "mnist-6-4", "cifar-6-4", "cifar-50-50", "tin-20-180"), 1)
 CELLS_V1 |= dict.fromkeys(("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1"), 2)
 
-#: Printed means that are not those of the printed values, to a unit of the last digit: method → means.
+#: Printed means that are not those of the printed values, to a unit of the last digit: method →
+#: means.
 OTHER_MEANS = {
     "odin": {"osr_mean"},
     "mahalanobis": {"osr_mean"},
@@ -214,7 +245,8 @@ def test_each_of_the_34_methods_has_a_cell_on_each_benchmark_of_openood_version_
     for row in cells:
         assert bool(row["auroc"]) != bool(row["missing"])
         assert not row["auroc"] or 0 <= float(row["auroc"]) <= 1
-    # Anomaly detection, post-hoc, training, extra data, uncertainty and augmentation: methods times cells.
+    # Anomaly detection, post-hoc, training, extra data, uncertainty and augmentation: methods times
+    # cells.
     printed = (1 + 3 * 11) + 13 * 12 + 8 * 6 + 3 * 4 + 3 * 10 + 3 * 10
     assert sum(bool(row["auroc"]) for row in cells) == printed
 
@@ -225,9 +257,15 @@ def test_printed_means_of_openood_version_1_are_those_of_the_values_but_for_six_
         if row["auroc"]:
             values[row["method"], row["id"], row["ood"]] = float(row["auroc"])
     columns = {
-        "osr_mean": [(name, "near") for name in ("mnist-6-4", "cifar-6-4", "cifar-50-50", "tin-20-180")],
-        "near_mean": [(name, "near") for name in ("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1")],
-        "far_mean": [(name, "far") for name in ("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1")],
+        "osr_mean": [
+            (name, "near") for name in ("mnist-6-4", "cifar-6-4", "cifar-50-50", "tin-20-180")
+        ],
+        "near_mean": [
+            (name, "near") for name in ("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1")
+        ],
+        "far_mean": [
+            (name, "far") for name in ("mnist-v1", "cifar10-v1", "cifar100-v1", "imagenet-v1")
+        ],
     }
     differ = {}
     for row in openood("openood_v1_methods"):
@@ -249,22 +287,32 @@ def elephant(name):
 
 
 def test_the_elephant_tables_have_their_rows():
-    assert [len(elephant(name)) for name in ("map", "impact", "background", "operating_points")] == [5, 12, 20, 54]
-    assert {row["id"] for name in ("map", "impact", "background", "operating_points") for row in elephant(name)} == {
-        "voc"
-    }
+    assert [
+        len(elephant(name)) for name in ("map", "impact", "background", "operating_points")
+    ] == [5, 12, 20, 54]
+    assert {
+        row["id"]
+        for name in ("map", "impact", "background", "operating_points")
+        for row in elephant(name)
+    } == {"voc"}
 
 
 def test_unknown_objects_cost_every_detector_and_two_stages_suffer_least():
     assert all(float(row["map_open"]) < float(row["map_closed"]) for row in elephant("map"))
-    impact = {(row["detector"], row["recall"]): float(row["average_impact"]) for row in elephant("impact")}
+    impact = {
+        (row["detector"], row["recall"]): float(row["average_impact"]) for row in elephant("impact")
+    }
     for recall in ("0.1", "0.3", "0.5"):
-        assert impact["faster_rcnn", recall] == min(of for (_, at), of in impact.items() if at == recall)
+        assert impact["faster_rcnn", recall] == min(
+            of for (_, at), of in impact.items() if at == recall
+        )
 
 
 def test_the_printed_f_follows_from_precision_and_recall_but_for_beta_one_half_with_unknown_objects():
     for row in elephant("operating_points"):
-        beta, f, precision, recall = (float(row[name]) for name in ("beta", "f", "precision", "recall"))
+        beta, f, precision, recall = (
+            float(row[name]) for name in ("beta", "f", "precision", "recall")
+        )
         lacks = (1 + beta**2) * precision * recall / (recall + beta**2 * precision) - f
         if beta == 0.5 and row["ratio"] != "0":
             assert 0.025 < lacks < 0.155
@@ -292,7 +340,14 @@ def harmonic(*values):
 
 
 def test_the_saod_tables_have_their_rows_and_fractions():
-    counts = {"aggregates": 6, "uncertainties": 8, "subsets": 6, "calibration": 24, "detectors": 6, "ablation": 4}
+    counts = {
+        "aggregates": 6,
+        "uncertainties": 8,
+        "subsets": 6,
+        "calibration": 24,
+        "detectors": 6,
+        "ablation": 4,
+    }
     values = 0
     for name, count in counts.items():
         assert len(saod(name)) == count
@@ -306,7 +361,11 @@ def test_the_saod_tables_have_their_rows_and_fractions():
 
 def test_printed_idq_and_daq_are_harmonic_means_of_the_printed_parts():
     for row in saod("detectors"):
-        cells = {name: float(cell) for name, cell in row.items() if name not in ("detector", "id", "table")}
+        cells = {
+            name: float(cell)
+            for name, cell in row.items()
+            if name not in ("detector", "id", "table")
+        }
         for shift in ("", "_t"):
             assert harmonic(1 - cells[f"lrp{shift}"], 1 - cells[f"laece{shift}"]) == pytest.approx(
                 cells[f"idq{shift}"], abs=0.0012
@@ -314,10 +373,15 @@ def test_printed_idq_and_daq_are_harmonic_means_of_the_printed_parts():
         parts = (cells["balanced_accuracy"], cells["idq"], cells["idq_t"])
         assert harmonic(*parts) == pytest.approx(cells["daq"], abs=0.0012)
     for row in saod("ablation"):
-        cells = {name: float(row[name]) for name in ("daq", "balanced_accuracy", "laece", "lrp", "laece_t", "lrp_t")}
+        cells = {
+            name: float(row[name])
+            for name in ("daq", "balanced_accuracy", "laece", "lrp", "laece_t", "lrp_t")
+        }
         idq = harmonic(1 - cells["lrp"], 1 - cells["laece"])
         idq_t = harmonic(1 - cells["lrp_t"], 1 - cells["laece_t"])
-        assert harmonic(cells["balanced_accuracy"], idq, idq_t) == pytest.approx(cells["daq"], abs=0.0015)
+        assert harmonic(cells["balanced_accuracy"], idq, idq_t) == pytest.approx(
+            cells["daq"], abs=0.0015
+        )
 
 
 def test_the_last_row_of_the_ablation_is_the_first_detector():
@@ -333,7 +397,11 @@ def test_auroc_of_all_ood_images_is_the_mean_of_the_subsets_weighted_by_their_im
         total = sum(float(row[name]) * images for name, images in SAOD_OOD.items())
         mean = total / sum(SAOD_OOD.values())
         assert float(aggregates[detector]["top_3"]) == pytest.approx(mean, abs=0.0006)
-        if not float(row["all"]) == float(uncertainties[detector]["confidence"]) == pytest.approx(mean, abs=0.0006):
+        if (
+            not float(row["all"])
+            == float(uncertainties[detector]["confidence"])
+            == pytest.approx(mean, abs=0.0006)
+        ):
             differ.add(detector)
     # Printed otherwise in Tables 3 and 4, or in 4 alone: data/published/README.md.
     assert differ == {("deformable_detr", "coco"), ("atss", "nuimages")}

@@ -24,22 +24,39 @@ class Installed:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "hatchling",
+            "build",
+            "--target",
+            "wheel",
+            "--directory",
+            str(folder),
+        ]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
         venv.create(folder / "venv", symlinks=True)
         (packages,) = (folder / "venv/lib").glob("python*/site-packages")
         (self.wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(self.wheel) as wheel:
             wheel.extractall(packages)
-        (packages / "others.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+        (packages / "others.pth").write_text(
+            "\n".join(path for path in sys.path if path.endswith("-packages"))
+        )
 
     def run(self, *arguments: str, within: Path) -> str:
         """What `farther …` prints in a folder."""
         path = os.pathsep.join([str(self.folder / "venv/bin"), os.environ["PATH"]])
-        environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")} | {"PATH": path}
+        environment = {
+            k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")
+        } | {"PATH": path}
         command = ["python", "-m", "farther", *arguments]
-        done = subprocess.run(command, cwd=within, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{' '.join(arguments)}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        done = subprocess.run(
+            command, cwd=within, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (
+            f"{' '.join(arguments)}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        )
         return done.stdout
 
 
@@ -77,7 +94,9 @@ def test_a_project_goes_from_init_to_a_verdict_where_there_is_no_clone(installed
     assert run in installed.run("choose", run, within=project)
     assert "Written: bundle" in installed.run("bundle", run, "msp", "bundle", within=project)
     picture = next((world / "coco").rglob("*.jpg"))
-    assert "1 images in" in installed.run("predict", "bundle", str(picture), "--out", "predicted", within=project)
+    assert "1 images in" in installed.run(
+        "predict", "bundle", str(picture), "--out", "predicted", within=project
+    )
     code = json.loads((project / "artifacts/code.json").read_text())
     assert code["made_of"]
     assert "0 were up to date" not in installed.run("repro", within=project)
@@ -90,12 +109,17 @@ def test_a_profile_brings_the_rules_and_the_published_tables_that_it_names(insta
         assert Rules(tmp_path / benchmark["rules"]).id_classes
         assert (tmp_path / benchmark["decisions"]).is_file()
     assert (tmp_path / "data/published/fmiyc_ood.csv").read_text().startswith("table,detector,")
-    assert {"embed", "stratify"} <= set(yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"])
+    assert {"embed", "stratify"} <= set(
+        yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
+    )
 
 
 def test_the_wheel_has_what_it_needs_and_nothing_of_the_demo(installed):
     with zipfile.ZipFile(installed.wheel) as wheel:
         names = wheel.namelist()
-    assert {Path(name).parts[0] for name in names} == {"farther", f"farther-{farther.__version__}.dist-info"}
+    assert {Path(name).parts[0] for name in names} == {
+        "farther",
+        f"farther-{farther.__version__}.dist-info",
+    }
     assert not [name for name in names if name.endswith(".safetensors")]
     assert installed.wheel.stat().st_size < 2 * 2**20

@@ -3,10 +3,11 @@
     >>> import farther
     >>> method = farther.methods.create("energy", temperature=1.0)
 
-The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `scoring`,
-`evaluation`, `curation`, `similarity`, `derived`, `report`, `monitor`, `review`, `publication`, `projects`; and
-`farther.Monitor` and `farther.record`. `Method`, `Detector`, `Reader`, `Metric` and `register` are what extensions are
-made of: see `farther.extensions`.
+The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`,
+`metrics`, `scoring`, `evaluation`, `curation`, `similarity`, `derived`, `report`, `monitor`,
+`review`, `publication`, `projects`; and `farther.Monitor` and `farther.record`. `Method`,
+`Detector`, `Reader`, `Metric` and `register` are what extensions are made of: see
+`farther.extensions`.
 """
 
 import importlib
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from farther.monitor import Monitor as Monitor
 
 if find_spec("fcntl") is None:
-    raise ImportError("farther needs the file locks of Linux and macOS (flock); on Windows, use it in WSL")
+    raise ImportError(
+        "farther needs the file locks of Linux and macOS (flock); on Windows, use it in WSL"
+    )
 
 __version__ = "1.0.0"
 

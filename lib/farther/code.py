@@ -1,16 +1,18 @@
 """Digests of code: of modules, and of all files of farther and of extensions that they reach.
 
-They say what must run again. Comments, layout and, unless they are asked for, docstrings do not count; everything else
-of a file that is reached does. Files are reached
+They say what must run again. Comments, layout and, unless they are asked for, docstrings do not
+count; everything else of a file that is reached does. Files are reached
 
-- by imports within farther, also those inside functions. A name that a package's `__init__.py` imports from one of its
-  modules leads to that module only: `from farther.tables import Images` does not reach `farther.tables.regions`;
-- as data beside a module (a template, YAML): with the modules of its folder that name it or the folder it is in;
-- by names: a module that calls `create` and imports something of `farther.methods`, say, reaches the methods whose
-  names are texts in it: `create("entropy")`. Names in params.yaml are not known here: see
-  `farther.pipeline.code_digests`;
-- as extensions: all files of the folder `extensions/`, or of a package that has extensions, and the modules of the
-  project that they import.
+- by imports within farther, also those inside functions. A name that a package's `__init__.py`
+  imports from one of its modules leads to that module only: `from farther.tables import Images`
+  does not reach `farther.tables.regions`;
+- as data beside a module (a template, YAML): with the modules of its folder that name it or the
+  folder it is in;
+- by names: a module that calls `create` and imports something of `farther.methods`, say, reaches
+  the methods whose names are texts in it: `create("entropy")`. Names in params.yaml are not known
+  here: see `farther.pipeline.code_digests`;
+- as extensions: all files of the folder `extensions/`, or of a package that has extensions, and the
+  modules of the project that they import.
 
 Modules of `WITHOUT_EFFECT` do not. Everything is read from syntax trees; no module is imported.
 """
@@ -37,7 +39,8 @@ REGISTERING = ("farther.datasets", "farther.derived", "farther.detectors", "fart
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
 
-#: Modules whose code changes no result, with the reason. What they import counts, and they do where they are asked for.
+#: Modules whose code changes no result, with the reason. What they import counts, and they do where
+#: they are asked for.
 WITHOUT_EFFECT = {
     "farther": "imports what is named; the report, which prints its version, asks for it",
     "farther.code": "computes digests of code",
@@ -67,8 +70,8 @@ class SourceFile:
     """A file of code, or of data that code reads.
 
     Args:
-        label: What it is called in digests and messages: a module's dotted name, or the end of its path, the same on
-            every machine.
+        label: What it is called in digests and messages: a module's dotted name, or the end of its
+            path, the same on every machine.
         path: Where it is.
         module: Dotted name of the module that it is; None for data.
     """
@@ -86,7 +89,9 @@ class Sources:
         without_effect: Dotted names of modules that do not count.
     """
 
-    def __init__(self, packages: Sequence[str] = PACKAGES, without_effect: Iterable[str] = WITHOUT_EFFECT):
+    def __init__(
+        self, packages: Sequence[str] = PACKAGES, without_effect: Iterable[str] = WITHOUT_EFFECT
+    ):
         self._followed = tuple(f"{package}." for package in packages)
         self._without_effect = frozenset(without_effect)
         self._reached: dict[str | Path, frozenset[SourceFile]] = {}
@@ -103,7 +108,8 @@ class Sources:
         """The files that count with modules.
 
         Args:
-            starts: Dotted names of modules, or paths of scripts; they need not be part of the packages.
+            starts: Dotted names of modules, or paths of scripts; they need not be part of the
+                packages.
         """
         files: set[SourceFile] = set()
         for start in starts:
@@ -217,7 +223,9 @@ class Sources:
             return [module]
         if name in syntax.exports:
             return self._modules_of_import(*syntax.exports[name])
-        if "__getattr__" in syntax.defined and name not in syntax.defined:  # it may lead to any module of the package
+        if (
+            "__getattr__" in syntax.defined and name not in syntax.defined
+        ):  # it may lead to any module of the package
             return [inner for inner, _ in _package_files(module)]
         return [module]
 
@@ -262,8 +270,8 @@ def digest_of(*modules: str | Path) -> str:
     """Digest of the code of modules and of all that they reach: see the text on this module.
 
     Args:
-        modules: Dotted names to start at, or paths of scripts; they need not be part of farther. The name of a module
-            of extensions stands for its whole folder or package.
+        modules: Dotted names to start at, or paths of scripts; they need not be part of farther.
+            The name of a module of extensions stands for its whole folder or package.
 
     Returns:
         16 hexadecimal digits.
@@ -275,15 +283,19 @@ def source_files(*modules: str | Path, packages: Sequence[str] = PACKAGES) -> di
     """The files that count with modules: see `digest_of`.
 
     Args:
-        modules: Dotted names to start at, or paths of scripts; they need not be part of the packages.
+        modules: Dotted names to start at, or paths of scripts; they need not be part of the
+            packages.
         packages: Names of the packages whose modules are followed.
 
     Returns:
-        {dotted name, or for a data file the end of its path: file}, sorted by name. Files of one label have more of
-        their paths in it. Modules without a source file (a notebook's) are left out.
+        {dotted name, or for a data file the end of its path: file}, sorted by name. Files of one
+        label have more of their paths in it. Modules without a source file (a notebook's) are left
+        out.
     """
     files: dict[str, Path] = {}
-    for source in sorted(Sources(packages).reached(*modules), key=lambda source: (source.label, source.path)):
+    for source in sorted(
+        Sources(packages).reached(*modules), key=lambda source: (source.label, source.path)
+    ):
         label = source.label
         for parent in source.path.parents:
             if label not in files:
@@ -317,7 +329,8 @@ def defines(module: str, name: str) -> bool:
 def packages_of(module: str) -> set[str]:
     """Top-level packages outside farther and the standard library that a module imports.
 
-    Modules of its own package (`farther.detectors`) that it imports are followed, but for those of `WITHOUT_EFFECT`.
+    Modules of its own package (`farther.detectors`) that it imports are followed, but for those of
+    `WITHOUT_EFFECT`.
     """
     own = ".".join(module.split(".")[:2])
     names = set()
@@ -328,7 +341,8 @@ def packages_of(module: str) -> set[str]:
     return names - sys.stdlib_module_names - {*PACKAGES}
 
 
-#: Labels of files outside farther, whose imports of the project's modules are followed, begin with this.
+#: Labels of files outside farther, whose imports of the project's modules are followed, begin with
+#: this.
 OUTSIDE = "./"
 
 
@@ -356,7 +370,9 @@ def _project_modules(module: str) -> list[SourceFile]:
     if file.is_file():
         return [SourceFile(f"{OUTSIDE}{name}.py", file, name)]
     if Path(name).is_dir():
-        return [source for source in _package_contents(name, Path(name)) if source.module is not None]
+        return [
+            source for source in _package_contents(name, Path(name)) if source.module is not None
+        ]
     return []
 
 
@@ -382,7 +398,11 @@ def _files_below(folder: Path) -> Iterator[Path]:
             continue
         seen.add(real)
         for entry in sorted(place.iterdir()):
-            if entry.name.startswith(".") or entry.name in _IGNORED_NAMES or entry.suffix in _IGNORED_SUFFIXES:
+            if (
+                entry.name.startswith(".")
+                or entry.name in _IGNORED_NAMES
+                or entry.suffix in _IGNORED_SUFFIXES
+            ):
                 continue
             if entry.is_dir():
                 waiting.append(entry)

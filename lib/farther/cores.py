@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Microseconds of processor time that a container may take, and in how many: Linux's control groups, version 2.
+#: Microseconds of processor time that a container may take, and in how many: Linux's control
+#: groups, version 2.
 LIMIT = Path("/sys/fs/cgroup/cpu.max")
 #: Devices of GPUs: NVIDIA's, AMD's, and those of Windows in WSL.
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
@@ -26,7 +27,9 @@ def count_cores() -> int:
 
     A limit on a container's processor time counts as that number of cores, rounded up.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         limit, period = LIMIT.read_text().split()
         return min(cores, -(-int(limit) // int(period)))

@@ -42,18 +42,26 @@ def describe(cls: type) -> Description:
     summary, text, sections = _parsed(cls)
     known: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
-        for names, words in re.findall(r"^([\w, ]+): (.+(?:\n +.+)*)", _parsed(owner)[2].get("Args", ""), re.MULTILINE):
+        for names, words in re.findall(
+            r"^([\w, ]+): (.+(?:\n +.+)*)", _parsed(owner)[2].get("Args", ""), re.MULTILINE
+        ):
             known |= dict.fromkeys(names.split(", "), " ".join(words.split()))
     listed = (field for field in fields(cls) if field.init)
-    parameters = tuple(Parameter(field.name, _default(field), known.get(field.name, "")) for field in listed)
+    parameters = tuple(
+        Parameter(field.name, _default(field), known.get(field.name, "")) for field in listed
+    )
     return Description(summary, text, sections, parameters)
 
 
 def _parsed(cls: type) -> tuple[str, str, dict[str, str]]:
     """Summary, text and sections of a class's own docstring."""
-    head, *rest = re.split(r"^([A-Z]\w+):\n(?= )", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
+    head, *rest = re.split(
+        r"^([A-Z]\w+):\n(?= )", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE
+    )
     summary, _, text = head.strip().partition("\n\n")
-    sections = {title: inspect.cleandoc(body) for title, body in zip(rest[::2], rest[1::2], strict=True)}
+    sections = {
+        title: inspect.cleandoc(body) for title, body in zip(rest[::2], rest[1::2], strict=True)
+    }
     return " ".join(summary.split()), text.strip(), sections
 
 

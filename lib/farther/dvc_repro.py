@@ -1,6 +1,7 @@
 """`dvc repro` with several stages at the same time: those that have all that they depend on.
 
-DVC says what changed, and keeps what stages make. It does so for one stage at a time; their commands run side by side.
+DVC says what changed, and keeps what stages make. It does so for one stage at a time; their
+commands run side by side.
 """
 
 from __future__ import annotations
@@ -101,23 +102,31 @@ class Pipeline:
     Args:
         targets: Names of stages; all where there are none.
         first: Names of stages that come, with what they depend on, before others that could run.
-        force: Whether the targets run even if nothing changed; what they depend on runs only if it changed.
+        force: Whether the targets run even if nothing changed; what they depend on runs only if it
+            changed.
 
     Raises:
         dvc.exceptions.DvcException: dvc.yaml, dvc.lock or a target is wrong.
     """
 
-    def __init__(self, targets: Sequence[str] = (), first: Sequence[str] = (), *, force: bool = False):
+    def __init__(
+        self, targets: Sequence[str] = (), first: Sequence[str] = (), *, force: bool = False
+    ):
         from dvc.repo import Repo
 
-        logging.getLogger("dvc").setLevel(logging.WARNING)  # its lines and bars would mix with those of stages
+        logging.getLogger("dvc").setLevel(
+            logging.WARNING
+        )  # its lines and bars would mix with those of stages
         self._repo = Repo()
         planned = planned_stages(self._repo, targets)
         self._forced: set[Any] = set()
         if force:
             self._forced.update(named_stages(self._repo, targets) if targets else planned)
         early = _with_upstream((stage for stage in planned if stage.addressing in first), planned)
-        self._waiting = {stage: set(planned[stage]) for stage in sorted(planned, key=lambda stage: stage not in early)}
+        self._waiting = {
+            stage: set(planned[stage])
+            for stage in sorted(planned, key=lambda stage: stage not in early)
+        }
         self._repo.lock = self._lock = ThreadSafeRepoLock(self._repo.lock)
         self._running: dict[Any, int] = {}
         self._threads: list[threading.Thread] = []
@@ -130,10 +139,12 @@ class Pipeline:
 
         Args:
             watcher: Runs the commands.
-            jobs: Most stages at the same time. Each keeps to its share of the cores while others could run.
+            jobs: Most stages at the same time. Each keeps to its share of the cores while others
+                could run.
 
         Raises:
-            dvc.exceptions.DvcException: a stage failed; those beside it came to their end, and no other was begun.
+            dvc.exceptions.DvcException: a stage failed; those beside it came to their end, and no
+                other was begun.
         """
         from dvc.repo import lock_repo
 
@@ -167,7 +178,9 @@ class Pipeline:
             parts = 1 if is_alone or _is_on_gpu(stage) else jobs
             self._running[stage] = free[0]
             del self._waiting[stage]
-            thread = threading.Thread(target=self._work, args=(stage, watcher, free[0] % parts, parts))
+            thread = threading.Thread(
+                target=self._work, args=(stage, watcher, free[0] % parts, parts)
+            )
             self._threads.append(thread)
             thread.start()
 
@@ -185,7 +198,9 @@ class Pipeline:
 
         ended = None
         while ended is None:
-            with suppress(Empty):  # Polars, which a table imports, has waits without an end go on after Ctrl-C
+            with suppress(
+                Empty
+            ):  # Polars, which a table imports, has waits without an end go on after Ctrl-C
                 ended = self._ended.get(timeout=1.0)
         stage, error = ended
         del self._running[stage]
@@ -234,14 +249,16 @@ class Pipeline:
         """Writes what stages made into dvc.lock, of several at once."""
         unwritten, self._unwritten = self._unwritten, []
         for file in {stage.dvcfile for stage in unwritten}:
-            file.dump_stages([stage for stage in unwritten if stage.dvcfile == file], update_pipeline=False)
+            file.dump_stages(
+                [stage for stage in unwritten if stage.dvcfile == file], update_pipeline=False
+            )
         self._written = time.monotonic()
 
     def _execute(self, watcher: Watcher, stage: Any, **options: Any) -> None:
         """Runs the command of a stage, as `dvc.stage.run.cmd_run` does, while other stages have their turn.
 
-        DVC records dependencies as they are at the end: after a `git checkout` meanwhile, it would take outputs of the
-        earlier ones for current.
+        DVC records dependencies as they are at the end: after a `git checkout` meanwhile, it would
+        take outputs of the earlier ones for current.
         """
         from dvc.exceptions import DvcException
         from dvc.stage.exceptions import StageCmdFailedError

@@ -38,7 +38,8 @@ _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdi
 class FartherError(Exception):
     """Base of every error that farther raises on purpose.
 
-    Words of a message that are too long, as files may hold them, are cut, and what a terminal would obey is escaped.
+    Words of a message that are too long, as files may hold them, are cut, and what a terminal would
+    obey is escaped.
     """
 
     def __init__(self, message: object = ""):
@@ -86,17 +87,24 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
         kind: What it names, in the singular ("run").
 
     Raises:
-        ParameterError: it is not known; the message suggests the nearest name and lists the known ones.
+        ParameterError: it is not known; the message suggests the nearest name and lists the known
+            ones.
     """
     names = sorted(set(known))
     if not isinstance(name, str) or len(name) > SHOWN:
-        raise ParameterError(f"unknown {kind} {shorten(name)}. Known: {', '.join(names[:LISTED]) or 'none'}")
+        raise ParameterError(
+            f"unknown {kind} {shorten(name)}. Known: {', '.join(names[:LISTED]) or 'none'}"
+        )
     if name in names:
         return name
-    close = [one for one in names if name and one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
+    close = [one for one in names if name and one.startswith(name)] or difflib.get_close_matches(
+        name, names, n=1
+    )
     hint = f" Did you mean {close[0]!r}?" if close else ""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    raise ParameterError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}")
+    raise ParameterError(
+        f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}"
+    )
 
 
 def _message(message: str) -> str:
@@ -116,7 +124,11 @@ def shorten(value: Any) -> str:
     try:
         text = repr(value) if isinstance(value, (bool, float)) else _REPR.repr(value)
     except ValueError:  # an integer of thousands of digits
-        text = f"a number of {value.bit_length():,} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+        text = (
+            f"a number of {value.bit_length():,} bits"
+            if isinstance(value, int)
+            else f"a {type(value).__name__}"
+        )
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
@@ -125,8 +137,8 @@ class Finding:
     """One thing that was checked.
 
     Args:
-        topic: "pipeline", "parameters", "packages", "datasets", "checkpoints", "warnings", "disk", "GPU" or
-            "repository".
+        topic: "pipeline", "parameters", "packages", "datasets", "checkpoints", "warnings", "disk",
+            "GPU" or "repository".
         name: What was checked.
         state: "ok"; "missing" or "wrong": something will not run; "note": worth knowing.
         text: The result in a few words.
@@ -150,6 +162,13 @@ def refused(name: str, *reads: Callable[[], Any]) -> list[Finding]:
             read()
         except FartherError as error:
             texts[str(error)] = None
-        except (AttributeError, KeyError, TypeError, ValueError):  # a text or a number where an entry belongs
-            texts["not of the form that the stages expect; compare it with the documentation"] = None
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # a text or a number where an entry belongs
+            texts["not of the form that the stages expect; compare it with the documentation"] = (
+                None
+            )
     return [Finding("parameters", name, "wrong", text) for text in texts]

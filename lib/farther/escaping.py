@@ -11,17 +11,33 @@ _FORMULA = re.compile(r"(?![+-]?[\d.]+(e[+-]?\d+)?$)[=+\-@\t\r\n＝＋－＠]")
 #: The same behind apostrophes.
 _MARKED = re.compile(f"'*{_FORMULA.pattern}")
 
-#: Letters that Markdown takes for markup. A bar would end a cell of a table even behind a backslash.
+#: Letters that Markdown takes for markup. A bar would end a cell of a table even behind a
+#: backslash.
 _MARKDOWN = str.maketrans(
-    {letter: f"\\{letter}" for letter in "\\`*_[]~$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
+    {letter: f"\\{letter}" for letter in "\\`*_[]~$"}
+    | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
 )
 
 #: Characters that TeX does not print as they are.
 _LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "†": r"$^\dagger$"}
-    | {"τ": r"$\tau$", "≥": r"$\geq$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "…": r"\dots{}", "→": r"$\to$"}
+    | {
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\textquotedbl{}",
+        "†": r"$^\dagger$",
+    }
+    | {
+        "τ": r"$\tau$",
+        "≥": r"$\geq$",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "−": "$-$",
+        "…": r"\dots{}",
+        "→": r"$\to$",
+    }
 )
 
 #: BibTeX counts braces, those behind a backslash too.

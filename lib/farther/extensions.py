@@ -1,7 +1,7 @@
 """What users add to farther: methods, detectors, dataset formats and metrics.
 
-They are classes in Python files of the project's folder `extensions/`, under any file names, or in a package that names
-its module under the entry point group `farther.extensions`:
+They are classes in Python files of the project's folder `extensions/`, under any file names, or in
+a package that names its module under the entry point group `farther.extensions`:
 
     # extensions/sharpness.py
     from farther import Method, register
@@ -10,9 +10,9 @@ its module under the entry point group `farther.extensions`:
     class Sharpness(Method):
         ...
 
-Which names a file registers is read from its syntax, so a file is imported only when one of its names is used. A file
-may import others of the folder (`from .helpers import f`) and read what is stored there, so the code of a name is the
-whole folder, or the whole package.
+Which names a file registers is read from its syntax, so a file is imported only when one of its
+names is used. A file may import others of the folder (`from .helpers import f`) and read what is
+stored there, so the code of a name is the whole folder, or the whole package.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ FOLDER = Path("extensions")
 #: The entry point group of packages that have extensions.
 GROUP = "farther.extensions"
 
-#: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown parameters are refused.
+#: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown
+#: parameters are refused.
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
@@ -69,8 +70,14 @@ def register(name: str) -> Callable[[C], C]:
     def add(cls: C) -> C:
         registry = getattr(cls, "REGISTRY", None)
         if registry is None:
-            raise ParameterError(f"{cls.__name__}: derive it from Method, Detector, Reader or Metric of farther")
-        checked = cls if "__pydantic_fields__" in vars(cls) else dataclass(config=STRICT, kw_only=True)(cls)
+            raise ParameterError(
+                f"{cls.__name__}: derive it from Method, Detector, Reader or Metric of farther"
+            )
+        checked = (
+            cls
+            if "__pydantic_fields__" in vars(cls)
+            else dataclass(config=STRICT, kw_only=True)(cls)
+        )
         registered: C = registry.register(name)(checked)
         return registered
 
@@ -89,18 +96,23 @@ def _of_packages() -> dict[str, Path]:
     for point in entry_points(group=GROUP):
         spec = importlib.util.find_spec(point.module)
         if spec is None or spec.origin is None:
-            raise ParameterError(f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}")
+            raise ParameterError(
+                f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}"
+            )
         found[point.module] = Path(spec.origin)
         for folder in spec.submodule_search_locations or ():
             files = sorted(Path(folder).glob("*.py"))
-            found |= {f"{point.module}.{file.stem}": file for file in files if file.stem != "__init__"}
+            found |= {
+                f"{point.module}.{file.stem}": file for file in files if file.stem != "__init__"
+            }
     return found
 
 
 def packages() -> dict[str, Path]:
     """The packages that have extensions, and their folders; the file of a module that is in no package.
 
-    They are the project's folder, where it exists, and the outermost package of each entry point's module.
+    They are the project's folder, where it exists, and the outermost package of each entry point's
+    module.
 
     Raises:
         ParameterError: an entry point names a module that does not exist.
@@ -150,7 +162,9 @@ def names() -> dict[str, list[str]]:
     for module, file in sources().items():
         try:
             module_syntax(file, module)  # also where nothing is registered: others may import it
-            registered[module] = [entry.name for entry in registrations(file) if _is_ours(entry.decorator)]
+            registered[module] = [
+                entry.name for entry in registrations(file) if _is_ours(entry.decorator)
+            ]
         except SyntaxError as error:
             raise ParameterError(f"{file}, line {error.lineno}: {error.msg}") from None
         except (ImportError, ValueError) as error:

@@ -33,7 +33,11 @@ def command_for(module: str) -> str:
     ("pip install 'farther[yolo]'", 'pip install fiftyone')
     """
     name = distribution(module)
-    extras = sorted(extra for extra, names in requirements().items() if name in names and extra not in ("all", "dev"))
+    extras = sorted(
+        extra
+        for extra, names in requirements().items()
+        if name in names and extra not in ("all", "dev")
+    )
     return f"pip install 'farther[{extras[0]}]'" if extras and extras[0] else f"pip install {name}"
 
 

@@ -1,9 +1,10 @@
 """Outputs that are kept from one run of a stage to the next, and made again only where their key changed.
 
-An *item* is a file or a folder below an output folder. Its key is a digest of everything that it is made from: whole
-files and folders, parameters, and the digest of all code that is reached (`key_of`). The record of an output folder
-holds the key of each item, a digest of the item's content, and the versions of the packages that computed it. It lies
-outside of the folder, so that equal content is equal to DVC whatever the keys are:
+An *item* is a file or a folder below an output folder. Its key is a digest of everything that it is
+made from: whole files and folders, parameters, and the digest of all code that is reached
+(`key_of`). The record of an output folder holds the key of each item, a digest of the item's
+content, and the versions of the packages that computed it. It lies outside of the folder, so that
+equal content is equal to DVC whatever the keys are:
 
     artifacts/scores/voc-vos/                  the items
     artifacts/records/scores/voc-vos.json      their record, an output of the same stage
@@ -56,7 +57,15 @@ RECORDS = "records"
 COMPUTING = ("numpy", "scipy", "polars", "pyarrow", "scikit-learn", "faiss-cpu")
 
 #: Distributions that read images and run networks, for the outputs below `NETWORK_OUTPUTS`.
-NETWORKS = ("pillow", "torch", "torchvision", "ultralytics", "transformers", "open_clip_torch", "onnxruntime")
+NETWORKS = (
+    "pillow",
+    "torch",
+    "torchvision",
+    "ultralytics",
+    "transformers",
+    "open_clip_torch",
+    "onnxruntime",
+)
 
 #: Folders of artifacts whose items networks made.
 NETWORK_OUTPUTS = frozenset({"derived", "embeddings", "passes", "proposals", "regions"})
@@ -66,8 +75,8 @@ def key_of(paths: Iterable[str | Path], params: Mapping[str, Any]) -> str:
     """Digest of everything that an item is made from.
 
     Args:
-        paths: Files and folders, which count whole: every file of a folder, with its name. One that is absent counts
-            as absent.
+        paths: Files and folders, which count whole: every file of a folder, with its name. One that
+            is absent counts as absent.
         params: Parameters and digests of code, as JSON holds them.
 
     Returns:
@@ -147,8 +156,9 @@ def _installed_version(distribution: str) -> str | None:
 def is_forced() -> bool:
     """Whether the stage was started to make everything again.
 
-    `farther repro --force` sets `FARTHER_FORCE` for the commands that it starts. `dvc repro --force` tells a command
-    nothing, so the command lines of the processes that started this one are read.
+    `farther repro --force` sets `FARTHER_FORCE` for the commands that it starts. `dvc repro
+    --force` tells a command nothing, so the command lines of the processes that started this one
+    are read.
     """
     if os.environ.get(FORCE, "0") != "0":
         return True
@@ -245,13 +255,16 @@ class Keyed:
         record: The file of the record; see `record_path` for the default.
 
     Raises:
-        DataError: the record is damaged, or the folder is not one, or a link to a folder that it lies in.
+        DataError: the record is damaged, or the folder is not one, or a link to a folder that it
+            lies in.
     """
 
     def __init__(self, folder: str | Path, record: str | Path | None = None):
         self.folder = Path(folder)
         self.file = record_path(self.folder) if record is None else Path(record)
-        if self.folder.is_symlink() and self.folder.absolute().is_relative_to(os.path.realpath(folder)):
+        if self.folder.is_symlink() and self.folder.absolute().is_relative_to(
+            os.path.realpath(folder)
+        ):
             problem = "a link to a folder that contains it, whose other files would be deleted: delete the link"
             raise DataError(problem, file=folder)
         if self.folder.exists() and not self.folder.is_dir():
@@ -305,7 +318,9 @@ class Keyed:
         """
         with write_aside(self.path(item)) as aside:
             yield aside
-            self._forget(item)  # between here and `record` the item may be of either key: then it is made again
+            self._forget(
+                item
+            )  # between here and `record` the item may be of either key: then it is made again
         self.record(item, key)
 
     def record(self, item: str, key: str) -> None:
@@ -325,7 +340,9 @@ class Keyed:
         """Records the items that were written by other means, whole, in the place of all that were recorded before."""
         items = {}
         for item, key in keys.items():
-            items[item] = RecordedItem(key=key, content=content_digest(self.path(item)), environment=0)
+            items[item] = RecordedItem(
+                key=key, content=content_digest(self.path(item)), environment=0
+            )
         with self._writing:
             self._record = Record(environments=[self._environment], items=items)
             self._save()
@@ -399,7 +416,13 @@ class Keyed:
 
     def _save(self) -> None:
         """Writes the record: items by name, and the environments that they are of."""
-        used = sorted({item.environment for item in self._record.items.values() if item.environment is not None})
+        used = sorted(
+            {
+                item.environment
+                for item in self._record.items.values()
+                if item.environment is not None
+            }
+        )
         places = {number: place for place, number in enumerate(used)}
         self._record.environments = [self._record.environments[number] for number in used]
         items = {}

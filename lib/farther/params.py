@@ -44,8 +44,9 @@ def read_params(file: str | Path = "params.yaml") -> dict[str, Any]:
     Section `datasets` has the derived datasets, too.
 
     Raises:
-        ParameterError: the file is absent, is not YAML or exceeds the limits of `read_yaml`, a section is of another
-            type, or a name has other characters; names file, section and name.
+        ParameterError: the file is absent, is not YAML or exceeds the limits of `read_yaml`, a
+            section is of another type, or a name has other characters; names file, section and
+            name.
     """
     try:
         text = read_text(file, ABSENT)
@@ -58,12 +59,17 @@ def section(*keys: str, file: str | Path = "params.yaml") -> Any:
     """The part of a file of parameters at `keys`; an empty section is an empty dict.
 
     Raises:
-        ParameterError: there is no such part (the message lists those that there are), or see `read_params`.
+        ParameterError: there is no such part (the message lists those that there are), or see
+            `read_params`.
     """
     value: Any = read_params(file)
     for depth, key in enumerate(keys):
         if not isinstance(value, dict) or key not in value:
-            known = ", ".join(map(str, list(value)[:LISTED])) if isinstance(value, dict) else shorten(value)
+            known = (
+                ", ".join(map(str, list(value)[:LISTED]))
+                if isinstance(value, dict)
+                else shorten(value)
+            )
             raise ParameterError(f"{file}: no {'.'.join(keys[: depth + 1])!r}. Known here: {known}")
         value = value[key]
     return {} if value is None else value
@@ -135,10 +141,18 @@ def run_entry(name: str, file: str | Path = "params.yaml") -> dict[str, Any]:
     for key in ("adapter", "benchmark"):
         if not entry.get(key):
             raise ParameterError(f"{file}: section 'detectors.{name}': {key!r} is missing")
-    return {**entry, **{key: entry.get(key) or {} for key in ("params", "classes", "threshold", "passes", "proposals")}}
+    return {
+        **entry,
+        **{
+            key: entry.get(key) or {}
+            for key in ("params", "classes", "threshold", "passes", "proposals")
+        },
+    }
 
 
-def _check_names(value: Any, file: str, place: tuple[str, ...], above: tuple[str, ...] = ()) -> None:
+def _check_names(
+    value: Any, file: str, place: tuple[str, ...], above: tuple[str, ...] = ()
+) -> None:
     """Checks the names below `place`, and that each of them has a mapping or nothing."""
     found = _mapping(value, file, ".".join(above))
     if place:
@@ -149,7 +163,11 @@ def _check_names(value: Any, file: str, place: tuple[str, ...], above: tuple[str
     for name, entry in found.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
             expected = "write 1 to 100 letters, digits, '.', '_' and '-', with a letter, a digit or '_' first"
-            quoted = "" if isinstance(name, str) else ", and in quotes if it looks like a number, a date or yes/no"
+            quoted = (
+                ""
+                if isinstance(name, str)
+                else ", and in quotes if it looks like a number, a date or yes/no"
+            )
             raise ParameterError(
                 f"{file}: section {where!r}: the name {shorten(name)} is not allowed: {expected}{quoted}"
             )
@@ -160,10 +178,14 @@ def _mapping(value: Any, file: str, where: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ParameterError(f"{file}: section {where!r}: expected names with values, found {shorten(value)}")
+        raise ParameterError(
+            f"{file}: section {where!r}: expected names with values, found {shorten(value)}"
+        )
     if wrong := [key for key in value if not isinstance(key, str)]:
         advice = "put it in quotes if it is meant as a name"
-        raise ParameterError(f"{file}: section {where!r}: expected a name, found {shorten(wrong[0])}; {advice}")
+        raise ParameterError(
+            f"{file}: section {where!r}: expected a name, found {shorten(wrong[0])}; {advice}"
+        )
     return value
 
 

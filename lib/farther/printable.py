@@ -6,14 +6,16 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-#: Zero-width characters that writing needs, and categories of those that they join: emoji, marks, letters without case.
+#: Zero-width characters that writing needs, and categories of those that they join: emoji, marks,
+#: letters without case.
 _JOINERS, _JOINED = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}", ("So", "Sk", "Mn", "Mc", "Lo")
 
 
 def printable(text: str) -> str:
     r"""The text with everything escaped that has no glyph: control characters, directions of writing, escape codes.
 
-    What names are written with remains: one space of any script between two glyphs, and joiners within emoji and words.
+    What names are written with remains: one space of any script between two glyphs, and joiners
+    within emoji and words.
 
     >>> printable("cat\x1b[31m\r\n\N{RIGHT-TO-LEFT OVERRIDE}tac")
     'cat\\x1b[31m\\r\n\\u202etac'
@@ -25,7 +27,9 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        c if c.isprintable() or c == "\n" or _is_written(text, at) else c.encode("unicode_escape").decode()
+        c
+        if c.isprintable() or c == "\n" or _is_written(text, at)
+        else c.encode("unicode_escape").decode()
         for at, c in enumerate(text)
     )
 
@@ -36,7 +40,9 @@ def _is_written(text: str, at: int) -> bool:
     if at == 0 or len(around) < 2 or not around.isprintable() or " " in around:
         return False
     kinds = [unicodedata.category(c) for c in around]
-    return unicodedata.category(text[at]) == "Zs" or (text[at] in _JOINERS and all(kind in _JOINED for kind in kinds))
+    return unicodedata.category(text[at]) == "Zs" or (
+        text[at] in _JOINERS and all(kind in _JOINED for kind in kinds)
+    )
 
 
 def printable_line(text: str) -> str:

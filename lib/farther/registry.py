@@ -1,9 +1,9 @@
 """Names that users write, and the typed parameters behind them.
 
-A *kind* of thing (a method, a detector, a dataset format) has one `Registry`. Each thing is a pydantic dataclass
-in a module, registered beside its code. Which module registers a name is read from its syntax (`farther.syntax`), so a
-module is imported only when one of its names is used, and it may import what its code needs. The classes that
-users add are in `farther.extensions`.
+A *kind* of thing (a method, a detector, a dataset format) has one `Registry`. Each thing is a
+pydantic dataclass in a module, registered beside its code. Which module registers a name is read
+from its syntax (`farther.syntax`), so a module is imported only when one of its names is used, and
+it may import what its code needs. The classes that users add are in `farther.extensions`.
 """
 
 from __future__ import annotations
@@ -75,17 +75,24 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator that makes a class known as `name`, and sets its attribute `name`.
 
-        A class without a `title` in its body (the name for readers) gets `name` as its title too. Two classes of one
-        name are a ParameterError.
+        A class without a `title` in its body (the name for readers) gets `name` as its title too.
+        Two classes of one name are a ParameterError.
         """
 
         def add(cls: C) -> C:
             if self.modules.get(name, cls.__module__) != cls.__module__:
                 importlib.import_module(self.modules[name])
             known = self._classes.get(name)
-            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                places = " and ".join(f"{one.__module__}.{one.__qualname__}" for one in (known, cls))
-                raise ParameterError(f"two {self.kind}s are called {name!r}: {places}; give yours another name")
+            if known is not None and (known.__module__, known.__qualname__) != (
+                cls.__module__,
+                cls.__qualname__,
+            ):
+                places = " and ".join(
+                    f"{one.__module__}.{one.__qualname__}" for one in (known, cls)
+                )
+                raise ParameterError(
+                    f"two {self.kind}s are called {name!r}: {places}; give yours another name"
+                )
             cls.name = name  # type: ignore[attr-defined]
             if "title" not in vars(cls):
                 cls.title = name  # type: ignore[attr-defined]
@@ -110,13 +117,16 @@ class Registry(Generic[T]):
         try:
             return self._classes[choose(self.kind, name, self.names())]
         except ParameterError as error:
-            raise ParameterError(f"{error}. Files in {extensions.FOLDER}/ may register more") from None
+            raise ParameterError(
+                f"{error}. Files in {extensions.FOLDER}/ may register more"
+            ) from None
 
     def create(self, name: str, /, **params: Any) -> T:
         """An instance of the class behind a name, its parameters checked.
 
         Raises:
-            ParameterError: the name or a parameter is unknown, or a value does not fit; lists what is known.
+            ParameterError: the name or a parameter is unknown, or a value does not fit; lists what
+                is known.
         """
         return build(self.get(name), f"{self.kind} {name!r}", params)
 
@@ -143,7 +153,9 @@ def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
     for name, path in _paths(vars(made)):
         sizes = [len(part.encode(errors="replace")) for part in path.parts]
         if max(sizes, default=0) > LONGEST_NAME or sum(sizes) + len(sizes) > LONGEST_PATH:
-            raise ParameterError(f"{what}: parameter {name!r}: the path is too long: {shorten(str(path))}")
+            raise ParameterError(
+                f"{what}: parameter {name!r}: the path is too long: {shorten(str(path))}"
+            )
     return made
 
 
@@ -153,7 +165,9 @@ def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, P
         if isinstance(value, Path):
             yield f"{prefix}{name}", value
         elif isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type)):
-            yield from _paths(value if isinstance(value, Mapping) else vars(value), f"{prefix}{name}.")
+            yield from _paths(
+                value if isinstance(value, Mapping) else vars(value), f"{prefix}{name}."
+            )
 
 
 def parameters(cls: type) -> dict[str, Any]:
@@ -174,7 +188,9 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
         elif name:
             if problem["type"] == "dataclass_type":
                 message = f"expected a mapping with {', '.join(parameters(_nested(cls, path)))}"
-            lines.append(f"{what}: parameter {name!r}: {message}, found {shorten(problem.get('input'))}")
+            lines.append(
+                f"{what}: parameter {name!r}: {message}, found {shorten(problem.get('input'))}"
+            )
         else:  # several parameters do not fit together: a class says which
             lines.append(f"{what}: {message}")
     more = [f"and {len(lines) - PROBLEMS:,} more problems"] if len(lines) > PROBLEMS else []
@@ -185,7 +201,11 @@ def _nested(cls: Any, path: tuple[int | str, ...]) -> type:
     """The dataclass of the parameters at a path: that of `splits.near` in a benchmark."""
     for name in path:
         field = getattr(cls, "__pydantic_fields__", {}).get(name)
-        kinds = [] if field is None else [kind for kind in _kinds(field.annotation) if is_dataclass(kind)]
+        kinds = (
+            []
+            if field is None
+            else [kind for kind in _kinds(field.annotation) if is_dataclass(kind)]
+        )
         cls = kinds[0] if kinds else cls
     return cls
 

@@ -20,12 +20,14 @@ TRACEBACK = "FARTHER_TRACEBACK"
 def run_stage(main: Callable[..., None], output: str) -> None:
     """Runs a stage's `main` with the arguments of the command line, unless another process writes the same output.
 
-    Bad input, an error of the disk or of an extension, and an absent package end the process with status 1 and one
-    message on stderr, without a traceback unless the environment variable `FARTHER_TRACEBACK` is set.
+    Bad input, an error of the disk or of an extension, and an absent package end the process with
+    status 1 and one message on stderr, without a traceback unless the environment variable
+    `FARTHER_TRACEBACK` is set.
 
     Args:
         main: Takes one text per argument.
-        output: The stage's output, or one of several: `artifacts/regions/{}`, `{}` for each argument.
+        output: The stage's output, or one of several: `artifacts/regions/{}`, `{}` for each
+            argument.
     """
     stage = " ".join([Path(sys.argv[0]).stem, *sys.argv[1:]])
     try:

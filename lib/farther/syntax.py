@@ -21,7 +21,8 @@ class Registration:
 
     Args:
         name: The name: "knn".
-        decorator: The class decorator without its argument, as it is written: "register", "KINDS.register".
+        decorator: The class decorator without its argument, as it is written: "register",
+            "KINDS.register".
         summary: First paragraph of the class's docstring, in one line.
     """
 
@@ -37,11 +38,14 @@ class ModuleSyntax:
     Args:
         digest: Of the tree without docstrings; comments and layout are in no tree.
         docstrings: Digest of the docstrings.
-        imports: (module, name) of each `from module import name`; the name is None for `import module`.
-        exports: Where names come from that the module imports at its top level: {name: (module, name there)}.
+        imports: (module, name) of each `from module import name`; the name is None for `import
+            module`.
+        exports: Where names come from that the module imports at its top level: {name: (module,
+            name there)}.
         defined: Other names of its top level.
         texts: The texts in it: names of data files and of registered classes are among them.
-        creates: Whether it has a name or an attribute `create`: it may make registered classes by their names.
+        creates: Whether it has a name or an attribute `create`: it may make registered classes by
+            their names.
     """
 
     digest: str
@@ -101,7 +105,9 @@ def _registration(node: ast.ClassDef, decorator: ast.expr) -> list[Registration]
     own_name = written.rpartition(".")[2]
     if not own_name.startswith("register"):
         return []
-    arguments = [argument.value for argument in decorator.args if isinstance(argument, ast.Constant)]
+    arguments = [
+        argument.value for argument in decorator.args if isinstance(argument, ast.Constant)
+    ]
     if len(arguments) != 1 or not isinstance(arguments[0], str):
         if own_name != "register":  # another library's
             return []

@@ -15,14 +15,20 @@ _COLOURS = re.compile("(\033\\[(?:0|1|3[1-3])m)")
 
 def has_colours() -> bool:
     """Whether stdout is a terminal that has colours, and NO_COLOR is unset."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
 
 
-def say(*texts: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+def say(
+    *texts: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False
+) -> None:
     """`print` of printable text; farther prints with nothing else. On terminals, farther's own colours are kept."""
     text = sep.join(map(str, texts))
     if has_colours():
-        text = "".join(part if n % 2 else printable(part) for n, part in enumerate(_COLOURS.split(text)))
+        text = "".join(
+            part if n % 2 else printable(part) for n, part in enumerate(_COLOURS.split(text))
+        )
     else:
         text = printable(text)
     print(text, end=end, file=file, flush=flush)

@@ -34,14 +34,18 @@ def street(rng: Rng, size: Size, horizon: int, light: str) -> Image.Image:
     _road(rng, draw, size, horizon, dim)
     if rng.random() < 0.6:
         hood = int(height * rng.uniform(0.03, 0.1))
-        draw.ellipse((-width // 8, height - hood, width + width // 8, height + 3 * hood), fill=(26, 26, 30))
+        draw.ellipse(
+            (-width // 8, height - hood, width + width // 8, height + 3 * hood), fill=(26, 26, 30)
+        )
     return _grain(rng, picture, 7)
 
 
 def weather(rng: Rng, picture: Image.Image, kind: str) -> Image.Image:
     """Rain, snow or fog in front of a finished street; "clear" and "overcast" change nothing."""
     if kind == "foggy":
-        return Image.blend(picture, Image.new("RGB", picture.size, (205, 208, 210)), float(rng.uniform(0.2, 0.45)))
+        return Image.blend(
+            picture, Image.new("RGB", picture.size, (205, 208, 210)), float(rng.uniform(0.2, 0.45))
+        )
     if kind not in ("rainy", "snowy"):
         return picture
     over = picture.copy()
@@ -115,19 +119,26 @@ def _tiled(rng: Rng, size: Size) -> Image.Image:
 def _landscape(rng: Rng, size: Size) -> Image.Image:
     """Sky over hills and a field, snow, sand or water."""
     width, height = size
-    picture = _vertical_gradient(size, _near(rng, (130, 180, 230), 40), _near(rng, (235, 235, 225), 20))
+    picture = _vertical_gradient(
+        size, _near(rng, (130, 180, 230), 40), _near(rng, (235, 235, 225), 20)
+    )
     draw = ImageDraw.Draw(picture)
     horizon = int(height * rng.uniform(0.3, 0.65))
     grounds = ((110, 150, 70), (190, 170, 110), (235, 238, 245), (70, 130, 170), (150, 120, 80))
     ground = _near(rng, grounds[rng.integers(len(grounds))], 22)
     xs = np.arange(0, width + 9, 8)
-    hills = horizon - np.abs(np.sin(xs / rng.uniform(15, 60) + rng.uniform(0, 6))) * height * rng.uniform(0, 0.25)
+    hills = horizon - np.abs(
+        np.sin(xs / rng.uniform(15, 60) + rng.uniform(0, 6))
+    ) * height * rng.uniform(0, 0.25)
     shade = tuple(int(value * 0.75) for value in ground)
     outline = list(zip(xs.tolist(), hills.tolist(), strict=True))
     draw.polygon([(0, height), *outline, (width + 9, height)], fill=shade)
     draw.rectangle((0, horizon, width, height), fill=ground)
     for x, y in rng.integers((0, horizon), (width, height), (width // 4, 2)).tolist():
-        draw.line((x, y, x + int(rng.integers(-3, 4)), y - int(rng.integers(0, 5))), fill=_near(rng, ground, 26))
+        draw.line(
+            (x, y, x + int(rng.integers(-3, 4)), y - int(rng.integers(0, 5))),
+            fill=_near(rng, ground, 26),
+        )
     return _grain(rng, picture, 5)
 
 
@@ -190,7 +201,9 @@ def _buildings(rng: Rng, draw: ImageDraw.ImageDraw, size: Size, horizon: int, di
         wide, tall = int(size[0] * rng.uniform(0.07, 0.2)), int(horizon * rng.uniform(0.25, 1.0))
         wall = _dimmed(_near(rng, (150, 135, 125), 40), dim)
         if rng.random() < 0.25:
-            draw.ellipse((x, horizon - tall // 2, x + wide, horizon + 4), fill=_dimmed((75, 115, 65), dim))
+            draw.ellipse(
+                (x, horizon - tall // 2, x + wide, horizon + 4), fill=_dimmed((75, 115, 65), dim)
+            )
         else:
             draw.rectangle((x, horizon - tall, x + wide, horizon), fill=wall)
             glass = (245, 220, 130) if dim < 0.5 else _dimmed((105, 125, 145), dim)
@@ -208,13 +221,22 @@ def _road(rng: Rng, draw: ImageDraw.ImageDraw, size: Size, horizon: int, dim: fl
     vanishing = int(width * rng.uniform(0.35, 0.65))
     left, right = int(-width * rng.uniform(0, 0.25)), int(width * rng.uniform(1.0, 1.25))
     asphalt = _dimmed(_near(rng, (95, 95, 100), 14), dim)
-    draw.polygon([(vanishing - 6, horizon), (vanishing + 6, horizon), (right, height), (left, height)], fill=asphalt)
+    draw.polygon(
+        [(vanishing - 6, horizon), (vanishing + 6, horizon), (right, height), (left, height)],
+        fill=asphalt,
+    )
     paint = _dimmed((235, 235, 225), max(dim, 0.5))
     for lane in rng.uniform(0.25, 0.75, int(rng.integers(1, 3))).tolist():
         bottom = left + (right - left) * lane
         for near in np.linspace(0.1, 0.95, 6).tolist():
-            y0, y1 = horizon + (height - horizon) * near**1.6, horizon + (height - horizon) * (near + 0.08) ** 1.6
-            x0, x1 = (vanishing + (bottom - vanishing) * (y - horizon) / (height - horizon) for y in (y0, y1))
+            y0, y1 = (
+                horizon + (height - horizon) * near**1.6,
+                horizon + (height - horizon) * (near + 0.08) ** 1.6,
+            )
+            x0, x1 = (
+                vanishing + (bottom - vanishing) * (y - horizon) / (height - horizon)
+                for y in (y0, y1)
+            )
             draw.line((x0, y0, x1, y1), fill=paint, width=1 + int(3 * near))
 
 
@@ -241,7 +263,9 @@ def _colour(rng: Rng) -> Colour:
 
 
 def _near(rng: Rng, colour: Colour, spread: float) -> Colour:
-    red, green, blue = np.clip(np.array(colour) + rng.uniform(-spread, spread, 3), 0, 255).astype(int).tolist()
+    red, green, blue = (
+        np.clip(np.array(colour) + rng.uniform(-spread, spread, 3), 0, 255).astype(int).tolist()
+    )
     return red, green, blue
 
 

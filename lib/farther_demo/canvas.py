@@ -72,7 +72,9 @@ class Canvas:
         covered = np.bincount(covered_owner[covered_owner != NO_OWNER], minlength=len(self.sizes))
         fractions = [float(shown.sum()) / mask.sum()]
         fractions += [
-            (before[number] - covered[number]) / size for number, size in enumerate(self.sizes) if covered[number]
+            (before[number] - covered[number]) / size
+            for number, size in enumerate(self.sizes)
+            if covered[number]
         ]
         return float(min(fractions))
 

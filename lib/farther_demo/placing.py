@@ -22,8 +22,9 @@ LEAST_VISIBLE = 0.3
 #: Number of places tried per object.
 TRIES = 14
 
-# A new object is placed only where at least this fraction of itself and of all others stays visible. It exceeds
-# LEAST_VISIBLE, so that only a later obstacle leaves a visible object without an annotation.
+# A new object is placed only where at least this fraction of itself and of all others stays
+# visible. It exceeds LEAST_VISIBLE, so that only a later obstacle leaves a visible object without
+# an annotation.
 _LEFT_BY_NEWCOMERS = 0.45
 _LARGEST_RENDER = 256
 
@@ -159,7 +160,11 @@ class Placer:
         return box[0] < 0 or box[1] < 0 or box[2] > width or box[3] > height
 
     def _spot(
-        self, wanted: Wanted, drawing: Drawing, support: _Placed | None, centre: tuple[float, float] | None
+        self,
+        wanted: Wanted,
+        drawing: Drawing,
+        support: _Placed | None,
+        centre: tuple[float, float] | None,
     ) -> Spot | None:
         """A sprite and a place for it; None after too many tries."""
         low, high = wanted.scale

@@ -62,13 +62,14 @@ class DemoWorld:
         jpeg_quality: Pillow's quality of the JPEG files.
         held_out: Fraction of the objects of a test subset that are drawn by held-out drawings.
         missing_labels: Fraction of the objects of `openimages` without a label.
-        most: Largest number of images that are written per subset of `voc`, `bdd` and `drawings`, selected as by a
-            benchmark's `most`, which then selects the same images as from all of them; None writes all, as the
-            detectors were trained on them.
+        most: Largest number of images that are written per subset of `voc`, `bdd` and `drawings`,
+            selected as by a benchmark's `most`, which then selects the same images as from all of
+            them; None writes all, as the detectors were trained on them.
         voc, bdd: Number of scenes in each of their subsets.
         coco, openimages: Number of scenes.
         crop_size: Side of the images of `drawings` in pixels.
-        drawings: Number of images in each of its subsets of known classes; all classes are equally frequent.
+        drawings: Number of images in each of its subsets of known classes; all classes are equally
+            frequent.
         drawings_unknown: Number of images in its subset `unknown`.
     """
 
@@ -118,7 +119,10 @@ def shown_by() -> Mapping[str, frozenset[str]]:
         for name, concepts in table[source].items()
         for concept in concepts
     }
-    return {concept: frozenset(name for other, name in pairs if other == concept) for concept, _ in sorted(pairs)}
+    return {
+        concept: frozenset(name for other, name in pairs if other == concept)
+        for concept, _ in sorted(pairs)
+    }
 
 
 def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
@@ -150,7 +154,9 @@ def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:
     """Objects of a scene of an OOD source: unknown ones, and in some scenes objects of ID classes or overlaps."""
     kind = str(rng.choice(list(MIXTURE), p=list(MIXTURE.values())))
     wanted = _of_kind(rng, source, kind)
-    return [replace(one, labelled=one.labelled and rng.random() >= missing_labels) for one in wanted]
+    return [
+        replace(one, labelled=one.labelled and rng.random() >= missing_labels) for one in wanted
+    ]
 
 
 def _of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
@@ -169,7 +175,9 @@ def _of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
     company = _unknown(rng, table, str(rng.choice(["near", "far"])), most=2)
     if kind in ("known", "people"):
         return [_any(rng, table[kind], _ROOMY), *company]
-    whole = {name: concepts for name, concepts in table["people"].items() if name.lower() == "person"}
+    whole = {
+        name: concepts for name, concepts in table["people"].items() if name.lower() == "person"
+    }
     return [replace(_any(rng, whole, _ROOMY), labelled=False), *company]
 
 

@@ -1,7 +1,7 @@
 """Composes a scene: background, objects, obstacles in front, and the exact extent of each object.
 
-An object's box is the tight box of its visible pixels (alpha of at least `OPAQUE`, inside the image, not covered).
-It is annotated when at least `LEAST_VISIBLE` of its pixels are visible.
+An object's box is the tight box of its visible pixels (alpha of at least `OPAQUE`, inside the
+image, not covered). It is annotated when at least `LEAST_VISIBLE` of its pixels are visible.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def _street_scene(rng: Rng, world: DemoWorld, choose: Chooser) -> Scene:
     """A street; far objects first, so that near ones are in front of them."""
     width, height = world.size, round(world.size * _STREET_SHAPE)
     light = str(rng.choice(["daytime", "dawn/dusk", "night"], p=[0.6, 0.15, 0.25]))
-    weather = str(rng.choice(["clear", "overcast", "rainy", "snowy", "foggy"], p=[0.55, 0.2, 0.1, 0.08, 0.07]))
+    weather = str(
+        rng.choice(["clear", "overcast", "rainy", "snowy", "foggy"], p=[0.55, 0.2, 0.1, 0.08, 0.07])
+    )
     horizon = int(height * rng.uniform(0.38, 0.5))
     canvas = Canvas(backgrounds.street(rng, (width, height), horizon, light))
     placer = Placer(rng, world.size, canvas, choose)

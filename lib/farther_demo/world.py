@@ -44,16 +44,22 @@ def generate_all(folder: Path, world: DemoWorld) -> None:
     """
     scenes = sum(len(tasks) for name in NAMES for tasks in _tasks(name, world).values())
     processes = min(count_cores(), scenes // PER_PROCESS)
-    with multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else nullcontext() as pool:
+    with (
+        multiprocessing.get_context("spawn").Pool(processes)
+        if processes > 1
+        else nullcontext() as pool
+    ):
         for name in NAMES:
             generate(name, folder / name, world, pool)
 
 
-def generate(name: str, folder: Path, world: DemoWorld | None = None, pool: Pool | None = None) -> Mapping[str, int]:
+def generate(
+    name: str, folder: Path, world: DemoWorld | None = None, pool: Pool | None = None
+) -> Mapping[str, int]:
     """Writes a dataset of the demo world; returns the number of scenes by subset.
 
-    Each scene depends only on the seed, the dataset, the subset and its number, so it does not matter which process
-    composes it. An interrupted run starts again from the first scene.
+    Each scene depends only on the seed, the dataset, the subset and its number, so it does not
+    matter which process composes it. An interrupted run starts again from the first scene.
 
     Args:
         name: One of `NAMES`.
@@ -69,7 +75,9 @@ def generate(name: str, folder: Path, world: DemoWorld | None = None, pool: Pool
         raise ParameterError(f"unknown demo dataset {name!r}. Known: {', '.join(NAMES)}")
     world = world or DemoWorld()
     if folder.exists() and any(folder.iterdir()) and not (folder / "ATTRIBUTION.txt").is_file():
-        raise FartherError(f"{folder} contains something other than a demo dataset; choose another folder or empty it")
+        raise FartherError(
+            f"{folder} contains something other than a demo dataset; choose another folder or empty it"
+        )
     tasks = _tasks(name, world)
     with write_aside(folder) as aside:
         aside.mkdir()
@@ -87,7 +95,10 @@ def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
 
 
 def _tasks(name: str, world: DemoWorld) -> dict[str, list[Task]]:
-    return {subset: _written(name, world, subset, count) for subset, count in subset_counts(name, world).items()}
+    return {
+        subset: _written(name, world, subset, count)
+        for subset, count in subset_counts(name, world).items()
+    }
 
 
 def _written(name: str, world: DemoWorld, subset: str, count: int) -> list[Task]:
@@ -101,7 +112,9 @@ def _written(name: str, world: DemoWorld, subset: str, count: int) -> list[Task]
     return [named[image_id] for image_id in smallest(named, most)]
 
 
-def _write(name: str, folder: Path, world: DemoWorld, subsets: Mapping[str, list[Task]], pool: Pool | None) -> None:
+def _write(
+    name: str, folder: Path, world: DemoWorld, subsets: Mapping[str, list[Task]], pool: Pool | None
+) -> None:
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
     tasks = [task for written in subsets.values() for task in written]
     for images in {(folder / FORMATS[name].image_file(*task)).parent for task in tasks}:
@@ -109,7 +122,9 @@ def _write(name: str, folder: Path, world: DemoWorld, subsets: Mapping[str, list
     writer = FORMATS[name].writer(folder, tuple(subsets))
     compose = partial(_compose, name, folder, world)
     records = map(compose, tasks) if pool is None else pool.imap(compose, tasks, chunksize=16)
-    progress = tqdm(records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1, disable=None)
+    progress = tqdm(
+        records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1, disable=None
+    )
     try:
         if name in OOD_SOURCES:
             _write_planted(folder / "planted.csv", name, progress, writer)

@@ -25,7 +25,11 @@ _VOC_YEAR = {"train": 2007, "val": 2008, "test": 2012}
 #: Visible fraction below which an object is `difficult` in VOC.
 _DIFFICULT = 0.45
 
-_COCO_LICENCE = {"id": 1, "name": "CC BY-SA 4.0", "url": "https://creativecommons.org/licenses/by-sa/4.0/"}
+_COCO_LICENCE = {
+    "id": 1,
+    "name": "CC BY-SA 4.0",
+    "url": "https://creativecommons.org/licenses/by-sa/4.0/",
+}
 
 BOX_FIELDS = (
     *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),
@@ -50,7 +54,8 @@ class Writer:
 class VocWriter(Writer):
     """PASCAL VOC: one XML file per image and one list of images per subset.
 
-    Boxes are 1-based pixels, both ends inclusive; an object that is less than 45% visible is `difficult`.
+    Boxes are 1-based pixels, both ends inclusive; an object that is less than 45% visible is
+    `difficult`.
     """
 
     def __init__(self, folder: Path, subsets: Sequence[str]):
@@ -58,7 +63,9 @@ class VocWriter(Writer):
         self._annotations.mkdir(parents=True)
         lists = folder / "VOC2012" / "ImageSets" / "Main"
         lists.mkdir(parents=True)
-        self._lists = {subset: (lists / f"{subset}.txt").open("w", encoding="utf-8") for subset in subsets}
+        self._lists = {
+            subset: (lists / f"{subset}.txt").open("w", encoding="utf-8") for subset in subsets
+        }
 
     def add(self, record: Record) -> None:
         """Writes the annotations of a scene."""
@@ -67,14 +74,22 @@ class VocWriter(Writer):
         _texts(root, folder="VOC2012", filename=f"{name}.jpg")
         source = ElementTree.SubElement(root, "source")
         _texts(source, database="farther demo world", annotation="exact", image="OpenMoji")
-        _texts(ElementTree.SubElement(root, "size"), width=record.width, height=record.height, depth=3)
+        _texts(
+            ElementTree.SubElement(root, "size"), width=record.width, height=record.height, depth=3
+        )
         _texts(root, segmented=0)
         for one in record.annotations:
             element = ElementTree.SubElement(root, "object")
             flags = {"truncated": int(one.truncated), "difficult": int(one.visible < _DIFFICULT)}
             _texts(element, name=one.category, pose="Unspecified", **flags)
             xmin, ymin, xmax, ymax = one.box
-            _texts(ElementTree.SubElement(element, "bndbox"), xmin=xmin + 1, ymin=ymin + 1, xmax=xmax, ymax=ymax)
+            _texts(
+                ElementTree.SubElement(element, "bndbox"),
+                xmin=xmin + 1,
+                ymin=ymin + 1,
+                xmax=xmax,
+                ymax=ymax,
+            )
         ElementTree.indent(root)
         text = ElementTree.tostring(root, encoding="unicode")
         (self._annotations / f"{name}.xml").write_text(text + "\n", encoding="utf-8")
@@ -89,7 +104,8 @@ class VocWriter(Writer):
 class BddWriter(Writer):
     """BDD100K's detection labels: one Scalabel list per subset.
 
-    A box is its first and last pixel: its width is x2 - x1 + 1. `labels` is null where there are none.
+    A box is its first and last pixel: its width is x2 - x1 + 1. `labels` is null where there are
+    none.
     """
 
     def __init__(self, folder: Path, subsets: Sequence[str]):
@@ -106,20 +122,31 @@ class BddWriter(Writer):
             labels.append(
                 {
                     "id": f"{self._next_id:010d}",
-                    "attributes": {"occluded": one.occluded, "truncated": one.truncated, "trafficLightColor": "NA"},
+                    "attributes": {
+                        "occluded": one.occluded,
+                        "truncated": one.truncated,
+                        "trafficLightColor": "NA",
+                    },
                     "category": one.category,
                     "box2d": {"x1": xmin, "y1": ymin, "x2": xmax - 1, "y2": ymax - 1},
                 }
             )
             self._next_id += 1
         name = Path(bdd_file(record.subset, record.index)).name
-        frame = {"name": name, "attributes": record.attributes, "timestamp": 10000, "labels": labels or None}
+        frame = {
+            "name": name,
+            "attributes": record.attributes,
+            "timestamp": 10000,
+            "labels": labels or None,
+        }
         self._frames[record.subset].append(json.dumps(frame))
 
     def close(self) -> None:
         """Writes the lists."""
         for subset, frames in self._frames.items():
-            (self._folder / f"det_{subset}.json").write_text(_listed(frames) + "\n", encoding="utf-8")
+            (self._folder / f"det_{subset}.json").write_text(
+                _listed(frames) + "\n", encoding="utf-8"
+            )
 
 
 class CocoWriter(Writer):
@@ -146,7 +173,9 @@ class CocoWriter(Writer):
         """Writes the file."""
         info = {"description": "farther demo world, playing COCO", "year": 2017}
         lists = {"images": self._images, "annotations": self._annotations}
-        write_coco(self._file, info, licenses=[_COCO_LICENCE], categories=_coco_categories(), **lists)
+        write_coco(
+            self._file, info, licenses=[_COCO_LICENCE], categories=_coco_categories(), **lists
+        )
 
 
 class OpenImagesWriter(Writer):
@@ -155,12 +184,18 @@ class OpenImagesWriter(Writer):
     def __init__(self, folder: Path, subsets: Sequence[str]):
         (subset,) = subsets
         table = _open_images()
-        with (folder / "class-descriptions-boxable.csv").open("w", encoding="utf-8", newline="") as file:
+        with (folder / "class-descriptions-boxable.csv").open(
+            "w", encoding="utf-8", newline=""
+        ) as file:
             names = sorted((label, name) for name, label in table["ids"].items() if name != _ROOT)
             csv.writer(file, lineterminator="\n").writerows(names)
         hierarchy = _node(_ROOT, table["hierarchy"], table)
-        (folder / "bbox_labels_600_hierarchy.json").write_text(json.dumps(hierarchy, indent=1) + "\n", encoding="utf-8")
-        self._file = (folder / f"{subset}-annotations-bbox.csv").open("w", encoding="utf-8", newline="")
+        (folder / "bbox_labels_600_hierarchy.json").write_text(
+            json.dumps(hierarchy, indent=1) + "\n", encoding="utf-8"
+        )
+        self._file = (folder / f"{subset}-annotations-bbox.csv").open(
+            "w", encoding="utf-8", newline=""
+        )
         self._rows = csv.DictWriter(self._file, BOX_FIELDS, restval=0, lineterminator="\n")
         self._rows.writeheader()
 

@@ -1,6 +1,7 @@
 """Losses of boxes with predicted variances: the negative log-likelihood and the energy score.
 
-Both compare the Gaussian N(μ, diag σ²) of a box's four deltas with the deltas t of its object; α = log σ².
+Both compare the Gaussian N(μ, diag σ²) of a box's four deltas with the deltas t of its object; α =
+log σ².
 """
 
 from __future__ import annotations
@@ -16,25 +17,30 @@ SAMPLES = 1000
 def negative_log_likelihood(means: Tensor, log_variances: Tensor, goals: Tensor) -> Tensor:
     """Σ_j exp(−α_j) · smooth L1(t_j − μ_j) + α_j / 2, shape (N,), of deltas of shape (N, 4).
 
-    For errors up to 1 this is the negative log-likelihood of the Gaussian, less 2 log 2π; larger errors count
-    linearly, so that gradients stay small early in training.
+    For errors up to 1 this is the negative log-likelihood of the Gaussian, less 2 log 2π; larger
+    errors count linearly, so that gradients stay small early in training.
 
     References:
-        He et al., "Bounding Box Regression with Uncertainty for Accurate Object Detection", 2019, arXiv:1809.08545.
+        He et al., "Bounding Box Regression with Uncertainty for Accurate Object Detection", 2019,
+        arXiv:1809.08545.
     """
     errors = smooth_l1_loss(means, goals, beta=1.0, reduction="none")
     return ((-log_variances).exp() * errors + log_variances / 2).sum(dim=1)
 
 
-def energy_score(means: Tensor, log_variances: Tensor, goals: Tensor, samples: int = SAMPLES) -> Tensor:
+def energy_score(
+    means: Tensor, log_variances: Tensor, goals: Tensor, samples: int = SAMPLES
+) -> Tensor:
     """E‖z − t‖ − ½ E‖z − z'‖, shape (N,), of deltas of shape (N, 4), with z and z' independent draws of the Gaussian.
 
-    The expectations are means over M + 1 draws of PyTorch's generator and pairs of successive ones. The distance is
-    Euclidean, as in the paper; the authors' code sums a smooth L1 distance over the coordinates.
+    The expectations are means over M + 1 draws of PyTorch's generator and pairs of successive ones.
+    The distance is Euclidean, as in the paper; the authors' code sums a smooth L1 distance over the
+    coordinates.
 
     References:
-        Harakeh & Waslander, "Estimating and Evaluating Regression Predictive Uncertainty in Deep Object Detectors",
-        2021, Section 3, arXiv:2101.05036. Code: https://github.com/asharakeh/probdet
+        Harakeh & Waslander, "Estimating and Evaluating Regression Predictive Uncertainty in Deep
+        Object Detectors", 2021, Section 3, arXiv:2101.05036. Code:
+        https://github.com/asharakeh/probdet
     """
     noise = torch.randn(samples + 1, *means.shape, device=means.device)
     drawn = means + (log_variances / 2).exp() * noise
@@ -62,4 +68,6 @@ def variance_loss(
     rows = torch.where(columns > 0)[0]
     columns_of_objects = columns[rows]
     means = deltas.unflatten(1, (-1, 4))[rows, columns_of_objects]
-    return LOSSES[kind](means, log_variances[rows, columns_of_objects], torch.cat(goals)[rows]).sum() / len(columns)
+    return LOSSES[kind](
+        means, log_variances[rows, columns_of_objects], torch.cat(goals)[rows]
+    ).sum() / len(columns)

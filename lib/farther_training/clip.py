@@ -54,8 +54,8 @@ class ClipArchitecture:
         layers: Number of blocks in each stage of the ResNet.
         width: Number of channels of its first stage.
         embedding: Dimension of the embeddings.
-        text_width, text_layers, text_heads: Size of the text transformer. Nearly all of its parameters are the
-            embeddings of CLIP's 49,408 tokens, each of dimension `text_width`.
+        text_width, text_layers, text_heads: Size of the text transformer. Nearly all of its
+            parameters are the embeddings of CLIP's 49,408 tokens, each of dimension `text_width`.
         context_length: Largest number of tokens of a caption.
     """
 
@@ -70,8 +70,17 @@ class ClipArchitecture:
 
     def config(self) -> dict[str, Any]:
         """Content of `open_clip_config.json`."""
-        vision = {"image_size": self.image_size, "layers": list(self.layers), "width": self.width, "head_width": 64}
-        text = {"context_length": self.context_length, "vocab_size": 49_408, "width": self.text_width}
+        vision = {
+            "image_size": self.image_size,
+            "layers": list(self.layers),
+            "width": self.width,
+            "head_width": 64,
+        }
+        text = {
+            "context_length": self.context_length,
+            "vocab_size": 49_408,
+            "width": self.text_width,
+        }
         text |= {"heads": self.text_heads, "layers": self.text_layers}
         model = {"embed_dim": self.embedding, "vision_cfg": vision, "text_cfg": text}
         return {"model_cfg": model, "preprocess_cfg": {"resize_mode": "squash"}}
@@ -85,7 +94,8 @@ class ClipRecipe:
         pictures: Number of training images to draw.
         epochs: Passes over the images.
         batch_size: Images per step, contrasted with each other.
-        learning_rate, weight_decay, warmup_steps, final_learning_rate, clip_norm, average, precision: See
+        learning_rate, weight_decay, warmup_steps, final_learning_rate, clip_norm, average,
+        precision: See
             `farther_training.recipe.Recipe`.
         crop: Smallest fraction of an image's side in a random crop.
         seed: Seed of the images, the weights, the order and the captions.
@@ -108,8 +118,18 @@ class ClipRecipe:
 
     def schedule(self) -> Recipe:
         """The hyperparameters that all networks share."""
-        names = ("epochs", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "final_learning_rate")
-        shared = {name: getattr(self, name) for name in (*names, "clip_norm", "average", "precision", "seed")}
+        names = (
+            "epochs",
+            "batch_size",
+            "learning_rate",
+            "weight_decay",
+            "warmup_steps",
+            "final_learning_rate",
+        )
+        shared = {
+            name: getattr(self, name)
+            for name in (*names, "clip_norm", "average", "precision", "seed")
+        }
         return Recipe(optimizer="adamw", **shared)
 
 
@@ -142,7 +162,9 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
     def compute_losses(self, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
         """Contrastive loss of images and captions, plus the cross-entropy of images and all words."""
         images, texts, same, fitting = batch
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"
+        ):
             seen = self.network.encode_image(images, normalize=True).float()
         encoded = self.network.encode_text(torch.cat([texts, self.questions]), normalize=True)
         captions, words = encoded.float().split([len(texts), len(self.questions)])
@@ -163,7 +185,9 @@ class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
         rng = np.random.default_rng([self.clip.seed, epoch, place])
         captions = [caption(self.pictures.concepts[r], self.pictures.places[r], rng) for r in rows]
         number = np.unique(captions, return_inverse=True)[1]
-        images = changed(normalised(torch.from_numpy(self.pictures.pixels[rows])), self.clip.crop, rng)
+        images = changed(
+            normalised(torch.from_numpy(self.pictures.pixels[rows])), self.clip.crop, rng
+        )
         same = torch.from_numpy(number[:, None] == number[None, :])
         found = (images, self.tokenizer(captions), same, torch.from_numpy(self.fitting[rows]))
         images, texts, same, fitting = (tensor.to(self.device) for tensor in found)
@@ -229,13 +253,20 @@ def contrastive_loss(seen: Tensor, said: Tensor, scale: Tensor, same: Tensor) ->
     """
     logits = scale * seen @ said.T
     target = same / same.sum(dim=1, keepdim=True)
-    return (functional.cross_entropy(logits, target) + functional.cross_entropy(logits.T, target)) / 2
+    return (
+        functional.cross_entropy(logits, target) + functional.cross_entropy(logits.T, target)
+    ) / 2
 
 
 def normalised(pixels: Tensor) -> Tensor:
     """Images, uint8 (N, H, W, 3), as CLIP's input, float32 (N, 3, H, W)."""
-    mean, std = (255 * torch.tensor(x, device=pixels.device) for x in (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD))
-    return ((pixels - mean) / std).permute(0, 3, 1, 2)  # channels stay last in memory, for faster convolutions
+    mean, std = (
+        255 * torch.tensor(x, device=pixels.device)
+        for x in (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+    )
+    return ((pixels - mean) / std).permute(
+        0, 3, 1, 2
+    )  # channels stay last in memory, for faster convolutions
 
 
 def changed(images: Tensor, crop: float, rng: np.random.Generator) -> Tensor:
@@ -247,7 +278,9 @@ def changed(images: Tensor, crop: float, rng: np.random.Generator) -> Tensor:
     theta = np.zeros((count, 2, 3), dtype=np.float32)
     theta[:, [0, 1], [0, 1]] = kept
     theta[:, :, 2] = shift
-    grid = functional.affine_grid(torch.from_numpy(theta).to(images), list(images.shape), align_corners=False)
+    grid = functional.affine_grid(
+        torch.from_numpy(theta).to(images), list(images.shape), align_corners=False
+    )
     moved = functional.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
     light = torch.from_numpy(rng.normal(0, 0.15, (count, 1, 1, 1))).to(images)
     contrast = torch.from_numpy(rng.uniform(0.8, 1.2, (count, 1, 1, 1))).to(images)
@@ -262,13 +295,20 @@ def zero_shot(network: CLIP, tokenize: Any, pictures: Captioned) -> float:
     single = [row for row, shown in enumerate(pictures.concepts) if len(shown) == 1]
     if not single:
         return float("nan")
-    said = network.encode_text(tokenize([QUESTION.format(name) for name in names]).to(device), normalize=True)
+    said = network.encode_text(
+        tokenize([QUESTION.format(name) for name in names]).to(device), normalize=True
+    )
     hits = 0
     for start in range(0, len(single), 256):
         rows = single[start : start + 256]
-        seen = network.encode_image(normalised(torch.from_numpy(pictures.pixels[rows]).to(device)), normalize=True)
+        seen = network.encode_image(
+            normalised(torch.from_numpy(pictures.pixels[rows]).to(device)), normalize=True
+        )
         nearest = (seen @ said.T).argmax(dim=1).tolist()
-        hits += sum(names[k] in words()[pictures.concepts[r][0]].names for k, r in zip(nearest, rows, strict=True))
+        hits += sum(
+            names[k] in words()[pictures.concepts[r][0]].names
+            for k, r in zip(nearest, rows, strict=True)
+        )
     return hits / len(single)
 
 
@@ -325,7 +365,9 @@ def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
     # Validation images differ from training images by their seed.
     pictures, validation = compose(job.recipe.pictures, size, seed), compose(count, size, seed + 1)
     log_file = inside(artifacts / "train", name) / "log.csv"
-    network = train(job.architecture, job.recipe, pictures, validation, work / "state.pt", log_file, device)
+    network = train(
+        job.architecture, job.recipe, pictures, validation, work / "state.pt", log_file, device
+    )
     with write_aside(job.folder) as aside:
         aside.mkdir()
         weights = aside / "open_clip_model.safetensors"
@@ -353,7 +395,9 @@ def _card(name: str, job: ClipJob, parameters: int, metrics: dict[str, float]) -
         "recipe": asdict(job.recipe),
         "torch": torch.__version__,
         "open_clip_torch": version("open_clip_torch"),
-        "metrics": {key: None if np.isnan(value) else round(value, 6) for key, value in metrics.items()},
+        "metrics": {
+            key: None if np.isnan(value) else round(value, 6) for key, value in metrics.items()
+        },
     }
 
 

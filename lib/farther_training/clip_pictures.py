@@ -1,7 +1,8 @@
 """Training images and captions of the demo's small CLIP: drawings of the demo world and their names.
 
-They contain no image of a dataset and no drawing that is held out for test. The names are those of the datasets, of
-in-distribution and unknown classes alike, as a CLIP trained on the web has seen both.
+They contain no image of a dataset and no drawing that is held out for test. The names are those of
+the datasets, of in-distribution and unknown classes alike, as a CLIP trained on the web has seen
+both.
 """
 
 from __future__ import annotations
@@ -29,21 +30,33 @@ Picture = tuple[Image.Image, tuple[SceneObject, ...], str]
 #: Size at which scenes are composed, before they are reduced to the network's input size.
 SCENE = 128
 
-#: Longest side of a single object, one of several, a table and a dish on it, as a fraction of the image's side.
+#: Longest side of a single object, one of several, a table and a dish on it, as a fraction of the
+#: image's side.
 ALONE, TOGETHER, TABLE, DISH = (0.35, 0.95), (0.22, 0.5), (0.6, 0.85), (0.15, 0.3)
 
-#: Fraction of each kind of image: one object, several objects, a laid table, and scenes like those of each dataset.
-KINDS = {"object": 0.42, "objects": 0.12, "table": 0.12, "voc": 0.12, "bdd": 0.1, "coco": 0.06, "openimages": 0.06}
+#: Fraction of each kind of image: one object, several objects, a laid table, and scenes like those
+#: of each dataset.
+KINDS = {
+    "object": 0.42,
+    "objects": 0.12,
+    "table": 0.12,
+    "voc": 0.12,
+    "bdd": 0.1,
+    "coco": 0.06,
+    "openimages": 0.06,
+}
 
 #: Templates of captions; `{}` is replaced by the objects.
 TEMPLATES = ("a photo of {}", "a picture of {}", "{}")
 
-#: Endings of the captions of street scenes, and of half of the captions of food and tableware: captions on the web
-#: often name the place of a photograph even if it is not visible, and food is photographed on tables.
+#: Endings of the captions of street scenes, and of half of the captions of food and tableware:
+#: captions on the web often name the place of a photograph even if it is not visible, and food is
+#: photographed on tables.
 STREET, ON_TABLE = " on a street", " on a dining table"
 SAID_TO_BE_ON_TABLE = 0.5
 
-#: Probability that a caption contains the kind of an object instead of its name, and in addition to it.
+#: Probability that a caption contains the kind of an object instead of its name, and in addition to
+#: it.
 KIND_INSTEAD, KIND_BESIDE = 0.15, 0.5
 
 
@@ -75,8 +88,9 @@ class Captioned:
     def fitting(self) -> np.ndarray:
         """Weights of the words that fit each image: float32 (number of images, number of words of `vocabulary`).
 
-        All concepts of an image have equal weight, half of it for the name and half for its kinds; a dining table is
-        a kind of the dishes that are placed on one. Rows sum to 1, or to 0 without objects.
+        All concepts of an image have equal weight, half of it for the name and half for its kinds;
+        a dining table is a kind of the dishes that are placed on one. Rows sum to 1, or to 0
+        without objects.
         """
         column = {word: k for k, word in enumerate(vocabulary())}
         found = np.zeros((len(self), len(column)), np.float32)
@@ -107,14 +121,19 @@ def words() -> Mapping[str, Words]:
                 names.setdefault(concept, {})[name.lower()] = None
                 for kind in above.get(source, {}).get(name, ()):
                     kinds.setdefault(concept, {})[kind.lower()] = None
-    return {concept: Words(tuple(found), tuple(kinds.get(concept, ()))) for concept, found in names.items()}
+    return {
+        concept: Words(tuple(found), tuple(kinds.get(concept, ())))
+        for concept, found in names.items()
+    }
 
 
 @lru_cache(maxsize=1)
 def vocabulary() -> tuple[str, ...]:
     """The first name of each concept, and all kinds; each word once."""
     names = [known.names[0] for known in words().values()]
-    return tuple(dict.fromkeys([*names, *(kind for known in words().values() for kind in known.kinds)]))
+    return tuple(
+        dict.fromkeys([*names, *(kind for known in words().values() for kind in known.kinds)])
+    )
 
 
 def caption(concepts: Sequence[str], place: str, rng: Rng) -> str:
@@ -140,7 +159,9 @@ def sentences() -> list[str]:
     """Captions that contain all words of possible captions."""
     every = [word for known in words().values() for word in (*known.names, *known.kinds)]
     return [
-        template.format(f"a {word}, a {word} and nothing{STREET}{ON_TABLE}") for word in every for template in TEMPLATES
+        template.format(f"a {word}, a {word} and nothing{STREET}{ON_TABLE}")
+        for word in every
+        for template in TEMPLATES
     ]
 
 
@@ -163,7 +184,9 @@ def _captioned(pictures: Iterable[Picture], count: int, size: int) -> Captioned:
     shown, places = [], []
     progress = tqdm(pictures, total=count, desc="pictures", unit="picture", mininterval=5)
     for index, (image, objects, place) in enumerate(progress):
-        pixels[index] = np.asarray(image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=2.0))
+        pixels[index] = np.asarray(
+            image.resize((size, size), Image.Resampling.BICUBIC, reducing_gap=2.0)
+        )
         places.append(place)
         shown.append(tuple(dict.fromkeys(one.concept for one in objects if one.annotated)))
     return Captioned(pixels, shown, places)
@@ -181,7 +204,9 @@ def _picture(seed: int, index: int) -> Picture:
         return _arranged(rng, _laid_table(rng))
     if kind == "object":
         return _arranged(rng, [_any(rng, list(words()), ALONE)])
-    return _arranged(rng, [_any(rng, list(words()), TOGETHER) for _ in range(int(rng.integers(2, 4)))])
+    return _arranged(
+        rng, [_any(rng, list(words()), TOGETHER) for _ in range(int(rng.integers(2, 4)))]
+    )
 
 
 def _held_out(seed: int, index: int) -> Picture:
@@ -194,9 +219,13 @@ def _arranged(rng: Rng, wanted: Sequence[Wanted], choose: Chooser | None = None)
     canvas = Canvas(backgrounds.varied(rng, (SCENE, SCENE)))
     placer = Placer(rng, SCENE, canvas, choose or _drawing)
     for one in wanted:
-        placer.place(Wanted(one.category, one.concept, one.scale, copies=one.copies, support=one.support))
+        placer.place(
+            Wanted(one.category, one.concept, one.scale, copies=one.copies, support=one.support)
+        )
     objects = placer.objects()
-    on_table = bool(dishes() & {one.concept for one in objects}) and rng.random() < SAID_TO_BE_ON_TABLE
+    on_table = (
+        bool(dishes() & {one.concept for one in objects}) and rng.random() < SAID_TO_BE_ON_TABLE
+    )
     return finished(canvas.image, rng), objects, ON_TABLE if on_table else ""
 
 
@@ -209,10 +238,14 @@ def _laid_table(rng: Rng) -> list[Wanted]:
 @lru_cache(maxsize=1)
 def dishes() -> frozenset[str]:
     """Concepts that are food or tableware."""
-    return frozenset(c for c, known in words().items() if {"food", "kitchen", "tableware"} & set(known.kinds))
+    return frozenset(
+        c for c, known in words().items() if {"food", "kitchen", "tableware"} & set(known.kinds)
+    )
 
 
-def _any(rng: Rng, concepts: Sequence[str], scale: tuple[float, float], support: int | None = None) -> Wanted:
+def _any(
+    rng: Rng, concepts: Sequence[str], scale: tuple[float, float], support: int | None = None
+) -> Wanted:
     concept = concepts[int(rng.integers(len(concepts)))]
     return Wanted(concept, concept, scale, support=support)
 

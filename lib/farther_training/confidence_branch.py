@@ -19,18 +19,20 @@ SMALLEST = 1e-12
 class ConfidenceBranch:
     """Cross-entropy of p' = c p + (1 − c) y, plus λ times the price of hints, −log c.
 
-    The network gives the confidence c beside the probabilities p; a low one moves p towards the true label y. λ is
-    raised by each step whose price is at least the budget β, and lowered by each other step, so that hints cost β.
+    The network gives the confidence c beside the probabilities p; a low one moves p towards the
+    true label y. λ is raised by each step whose price is at least the budget β, and lowered by each
+    other step, so that hints cost β.
 
     Args:
         budget: β; 0.3 in the paper and in OpenOOD.
         weight: λ before the first step; 0.1 in OpenOOD.
-        hints: Probability that an image gets a hint at all; the others keep p (Section 2.3 of the paper: half of
-            them).
+        hints: Probability that an image gets a hint at all; the others keep p (Section 2.3 of the
+            paper: half of them).
 
     References:
-        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural Networks", 2018, Section
-        2, arXiv:1802.04865. Code: https://github.com/uoguelph-mlrg/confidence_estimation
+        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural
+        Networks", 2018, Section 2, arXiv:1802.04865. Code:
+        https://github.com/uoguelph-mlrg/confidence_estimation
     """
 
     budget: PositiveFloat = 0.3

@@ -33,11 +33,14 @@ AnyDetectorRecipe = TypeVar("AnyDetectorRecipe", bound=DetectorRecipe)
 class DetectorRun(Run[DetectorNetwork, AnyDetectorRecipe]):
     """A training run of one of torchvision's detectors; see `Run`."""
 
-    def __init__(self, network: DetectorNetwork, recipe: AnyDetectorRecipe, task: Task, identity: str):
+    def __init__(
+        self, network: DetectorNetwork, recipe: AnyDetectorRecipe, task: Task, identity: str
+    ):
         optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
         super().__init__(network, optimizer, recipe, task, identity)
         if recipe.multi_scale is not None:
-            # Images have their size when they come; torchvision's switch, which counts in training only.
+            # Images have their size when they come; torchvision's switch, which counts in training
+            # only.
             network.transform._skip_resize = True
 
     def change(self) -> Change | None:
@@ -73,7 +76,8 @@ def fitting_weights(
     """Weights of a file that fit a network; a last layer for other classes, for example, does not.
 
     Args:
-        path: A detector's state dict, or a classifier's, whose layers become the backbone; None for none.
+        path: A detector's state dict, or a classifier's, whose layers become the backbone; None for
+            none.
         network: The untrained network, which is filled.
         architecture: Its name, for messages.
         is_frozen: Whether its first layers never learn.
@@ -85,13 +89,19 @@ def fitting_weights(
     if path is None:
         if is_frozen:
             problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"
-            raise ParameterError(f"training {architecture!r}: parameter 'initial_weights': {problem}")
+            raise ParameterError(
+                f"training {architecture!r}: parameter 'initial_weights': {problem}"
+            )
         return None
     weights = floats(read_weights(path))
     if not any(name.startswith("backbone.") for name in weights):
         weights = {BODY + name: tensor for name, tensor in weights.items()}
     own = network.state_dict()
-    fitting = {name: tensor for name, tensor in weights.items() if name not in own or tensor.shape == own[name].shape}
+    fitting = {
+        name: tensor
+        for name, tensor in weights.items()
+        if name not in own or tensor.shape == own[name].shape
+    }
     missing = set(network.load_state_dict(fitting, strict=False).missing_keys)
     for name in own:
         if name in missing and name.startswith(BODY):

@@ -19,8 +19,8 @@ class GOdin:
             `farther.detectors.networks.classifier_heads.SimilarityLayer`. "cosine" is OpenOOD's.
 
     References:
-        Hsu et al., "Generalized ODIN: Detecting Out-of-distribution Image without Learning from Out-of-distribution
-        Data", 2020, Section 3.1, arXiv:2002.11297.
+        Hsu et al., "Generalized ODIN: Detecting Out-of-distribution Image without Learning from
+        Out-of-distribution Data", 2020, Section 3.1, arXiv:2002.11297.
     """
 
     similarity: Similarity = "cosine"

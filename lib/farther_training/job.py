@@ -29,7 +29,8 @@ from farther_training.trainers import Job, Task, Trained
 
 SUBSETS = ("train", "val", "test")
 
-#: Metrics of an evaluation: their names in the card, and their titles. The first one is also given per class.
+#: Metrics of an evaluation: their names in the card, and their titles. The first one is also given
+#: per class.
 METRICS = {"ap50": ("map50", "mAP50"), "ap": ("map", "mAP"), "accuracy": ("accuracy", "accuracy")}
 
 TEMPLATE = """\
@@ -53,7 +54,9 @@ def make_job(name: str, entry: Mapping[str, Any]) -> Job:
     params = dict(entry)
     if "trainer" not in params:
         known = ", ".join(trainers.names())
-        raise ParameterError(f"training job {name!r}: parameter 'trainer' is missing. Known: {known}")
+        raise ParameterError(
+            f"training job {name!r}: parameter 'trainer' is missing. Known: {known}"
+        )
     try:
         kind = trainers.get(params.pop("trainer"))
     except ParameterError as error:
@@ -65,8 +68,10 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
     """Trains, or resumes a killed run, and writes the checkpoint, its card and the log; returns the card.
 
     Raises:
-        DataError: a table, an image or the initial weights are absent or damaged, or there are no objects to learn.
-        ParameterError: the network or the device cannot be used, or a class is unknown; names the job.
+        DataError: a table, an image or the initial weights are absent or damaged, or there are no
+            objects to learn.
+        ParameterError: the network or the device cannot be used, or a class is unknown; names the
+            job.
         TrainingError: the loss is not finite.
     """
     try:
@@ -106,7 +111,10 @@ def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained)
         "recipe": asdict(job.recipe, dict_factory=_with_paths_as_text),
         "torch": torch.__version__,
         **{package: version(package) for package in trained.packages},
-        "metrics": {getattr(job, subset): _metrics(trained.evaluate(samples[subset])) for subset in SUBSETS[1:]},
+        "metrics": {
+            getattr(job, subset): _metrics(trained.evaluate(samples[subset]))
+            for subset in SUBSETS[1:]
+        },
     }
 
 
@@ -121,7 +129,9 @@ def _with_paths_as_text(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
     names = [name for name in METRICS if name in found]
     per_class = {category: values[names[0]] for category, values in found["per_class"].items()}
-    return {METRICS[name][0]: found[name] for name in names} | {f"{METRICS[names[0]][0]}_per_class": per_class}
+    return {METRICS[name][0]: found[name] for name in names} | {
+        f"{METRICS[names[0]][0]}_per_class": per_class
+    }
 
 
 def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
@@ -132,15 +142,22 @@ def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
     samples = {}
     for subset in SUBSETS:
         folder = inside(tables, getattr(job, subset))
-        images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+        images, objects = (
+            Images.read(folder / "images.parquet"),
+            Objects.read(folder / "objects.parquet"),
+        )
         left_out = Counter[str]()
         if rules is not None:
-            known = without_unknown(LabelledImages(images, objects, folder / "objects.parquet"), rules)
+            known = without_unknown(
+                LabelledImages(images, objects, folder / "objects.parquet"), rules
+            )
             left_out = Counter(objects.category) - Counter(known.objects.category)
             images, objects = known.images, known.objects
         try:
             samples[subset] = Samples(images, objects, root, classes)
-            samples[subset].left_out = dict(sorted((Counter(samples[subset].left_out) + left_out).items()))
+            samples[subset].left_out = dict(
+                sorted((Counter(samples[subset].left_out) + left_out).items())
+            )
         except DataError as error:
             raise DataError(error.problem, file=folder, row=error.row, field=error.field) from None
     return samples
@@ -151,7 +168,9 @@ def _divided_rules(job: Job) -> Rules | None:
     if job.division is None:
         return None
     if job.classes is not None:
-        raise ParameterError("parameter 'division': it gives the classes to learn; leave 'classes' out")
+        raise ParameterError(
+            "parameter 'division': it gives the classes to learn; leave 'classes' out"
+        )
     return Rules(job.division.rules, division=job.division, dataset=job.dataset)
 
 
@@ -176,7 +195,9 @@ def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
     titles = {name: title for name, title in METRICS.values() if name in metrics[test]}
     first = next(iter(titles))
     rows = [["", *titles.values()], ["---"] * (1 + len(titles))]
-    rows += [[name, *(_percent(found[metric]) for metric in titles)] for name, found in metrics.items()]
+    rows += [
+        [name, *(_percent(found[metric]) for metric in titles)] for name, found in metrics.items()
+    ]
     per_class = metrics[test][f"{first}_per_class"]
     left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
     values = {
@@ -188,8 +209,12 @@ def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
         "first": titles[first],
         "left_out": f"; left out: {left_out}" if left_out else "",
         "test": test,
-        "classes": ", ".join(f"{markdown(name)} {_percent(per_class.get(name))}" for name in card["classes"]),
-        "sections": "\n\n".join("\n".join([f"## {title}\n", *_lines(card[name])]) for title, name in sections.items()),
+        "classes": ", ".join(
+            f"{markdown(name)} {_percent(per_class.get(name))}" for name in card["classes"]
+        ),
+        "sections": "\n\n".join(
+            "\n".join([f"## {title}\n", *_lines(card[name])]) for title, name in sections.items()
+        ),
     }
     return TEMPLATE.format_map(values)
 

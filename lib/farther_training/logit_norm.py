@@ -15,11 +15,12 @@ class LogitNorm:
     """Cross-entropy of z / (τ ‖z‖): a longer vector of logits z does not lower the loss. The logits stored are z.
 
     Args:
-        temperature: τ; the authors choose it from 0.001 to 0.05 on validation images, 0.04 for CIFAR-10.
+        temperature: τ; the authors choose it from 0.001 to 0.05 on validation images, 0.04 for
+            CIFAR-10.
 
     References:
-        Wei et al., "Mitigating Neural Network Overconfidence with Logit Normalization", 2022, Equation 4,
-        arXiv:2205.09310. Code: https://github.com/hongxin001/logitnorm_ood
+        Wei et al., "Mitigating Neural Network Overconfidence with Logit Normalization", 2022,
+        Equation 4, arXiv:2205.09310. Code: https://github.com/hongxin001/logitnorm_ood
     """
 
     temperature: PositiveFloat = 0.04

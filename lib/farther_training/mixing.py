@@ -23,8 +23,8 @@ class Mixup:
         alpha: α; 0.2 in OpenOOD, 1 for CIFAR in the paper.
 
     References:
-        Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, arXiv:1710.09412. The mixing is that of
-        torchvision.transforms.v2.
+        Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018, arXiv:1710.09412. The
+        mixing is that of torchvision.transforms.v2.
     """
 
     alpha: PositiveFloat = 0.2
@@ -44,16 +44,16 @@ class Mixup:
 class CutMix:
     """A rectangle of each image replaced by that of the next image of its batch, and labels mixed by area.
 
-    The rectangle's share of the image, before it is cut at the border, is 1 − λ with λ from Beta(α, α). Rectangle and
-    λ are drawn once per batch.
+    The rectangle's share of the image, before it is cut at the border, is 1 − λ with λ from Beta(α,
+    α). Rectangle and λ are drawn once per batch.
 
     Args:
         alpha: α; 1 in the paper and in OpenOOD.
         probability: Of mixing a batch; 1 in OpenOOD, 0.5 for CIFAR in the paper.
 
     References:
-        Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable Features", 2019,
-        arXiv:1905.04899. The mixing is that of torchvision.transforms.v2.
+        Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
+        Features", 2019, arXiv:1905.04899. The mixing is that of torchvision.transforms.v2.
     """
 
     alpha: PositiveFloat = 1.0

@@ -51,7 +51,9 @@ def resized(sample: Sample, shorter: int, longest: int) -> Sample:
     return Sample(pixels, sample.boxes * factors, sample.labels)
 
 
-def cropped(sample: Sample, side: tuple[int, int], min_visible: float, random: np.random.Generator) -> Sample:
+def cropped(
+    sample: Sample, side: tuple[int, int], min_visible: float, random: np.random.Generator
+) -> Sample:
     """A random part of a sample; boxes are clipped to it, and those that are hardly visible are dropped.
 
     Args:

@@ -15,12 +15,13 @@ class OutlierExposure(PictureFolder):
     """Adds λ times the cross-entropy of the uniform distribution to the predictions for outliers.
 
     Args:
-        folder: Folder of the outliers, at any depth. They must not be images that OOD detection is tested on.
+        folder: Folder of the outliers, at any depth. They must not be images that OOD detection is
+            tested on.
         weight: λ; 0.5 for images in the paper.
 
     References:
-        Hendrycks et al., "Deep Anomaly Detection with Outlier Exposure", 2019, Section 3 and 4.3, arXiv:1812.04606.
-        Code: https://github.com/hendrycks/outlier-exposure
+        Hendrycks et al., "Deep Anomaly Detection with Outlier Exposure", 2019, Section 3 and 4.3,
+        arXiv:1812.04606. Code: https://github.com/hendrycks/outlier-exposure
     """
 
     weight: PositiveFloat = 0.5

@@ -35,7 +35,9 @@ class PictureFolder:
         """
         pictures = [path for path in listed(self.folder, "**/*") if path.suffix.lower() in ENDINGS]
         if not pictures:
-            raise DataError(f"no images here; known extensions: {', '.join(ENDINGS)}", file=self.folder)
+            raise DataError(
+                f"no images here; known extensions: {', '.join(ENDINGS)}", file=self.folder
+            )
         return pictures
 
     def content(self) -> str:

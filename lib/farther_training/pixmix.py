@@ -14,7 +14,17 @@ from farther_training.picture_folder import PictureFolder
 from farther_training.ranges import Count
 
 #: Operations of AugMix that do not overlap with the corruptions of ImageNet-C, and those that do.
-OPERATIONS = ("autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "shift_x", "shift_y")
+OPERATIONS = (
+    "autocontrast",
+    "equalize",
+    "posterize",
+    "rotate",
+    "solarize",
+    "shear_x",
+    "shear_y",
+    "shift_x",
+    "shift_y",
+)
 COLOUR_OPERATIONS = ("colour", "contrast", "brightness", "sharpness")
 
 #: Levels of the operations are tenths of their largest strength.
@@ -37,25 +47,28 @@ SMALLEST = 1e-37
 class PixMix(PictureFolder):
     """Mixes each training image, at the network's size, with changed copies of itself and a picture, up to k times.
 
-    The mixed image starts as the image, or (with probability ½) as a changed copy. Then, 0 to k times, a changed copy
-    or the picture (½ each) is added to it or multiplied by it (½ each); the result is clipped to 0 … 1. Labels stay.
-    Mixed images are rounded to bytes, as the network reads images.
+    The mixed image starts as the image, or (with probability ½) as a changed copy. Then, 0 to k
+    times, a changed copy or the picture (½ each) is added to it or multiplied by it (½ each); the
+    result is clipped to 0 … 1. Labels stay. Mixed images are rounded to bytes, as the network reads
+    images.
 
     Formula:
-        add: ½ (a (2x − 1) + b (2y − 1) + 1); multiply: ½ (2x)^a (2y)^b, with a ~ Beta(β, 1) and b ~ Beta(1, β), or
-        (½ each) a = 1 + r and b = −s with r, s ~ Beta(1, β)
+        add: ½ (a (2x − 1) + b (2y − 1) + 1); multiply: ½ (2x)^a (2y)^b, with a ~ Beta(β, 1) and b ~
+        Beta(1, β), or (½ each) a = 1 + r and b = −s with r, s ~ Beta(1, β)
 
     Args:
-        folder: Folder of the pictures to mix in, at any depth; in the paper fractals and feature visualisations.
+        folder: Folder of the pictures to mix in, at any depth; in the paper fractals and feature
+            visualisations.
         severity: Highest level of the operations that change a copy, of 10.
         most: k.
         beta: β: the higher, the less is mixed in.
-        all_operations: Whether colour, contrast, brightness and sharpness are changed too, which overlap with the
-            corruptions of ImageNet-C. The paper leaves them out for its robustness; OpenOOD takes them.
+        all_operations: Whether colour, contrast, brightness and sharpness are changed too, which
+            overlap with the corruptions of ImageNet-C. The paper leaves them out for its
+            robustness; OpenOOD takes them.
 
     References:
-        Hendrycks et al., "PixMix: Dreamlike Pictures Comprehensively Improve Safety Measures", 2022, Section 3,
-        arXiv:2112.05135. Code: https://github.com/andyzoujm/pixmix
+        Hendrycks et al., "PixMix: Dreamlike Pictures Comprehensively Improve Safety Measures",
+        2022, Section 3, arXiv:2112.05135. Code: https://github.com/andyzoujm/pixmix
 
         Hendrycks et al., "AugMix", 2020, arXiv:1912.02781: the operations.
     """
@@ -142,10 +155,14 @@ def _moved(image: Image.Image, operation: str, strength: float) -> Image.Image:
         "shift_x": (1, 0, int(strength * SHIFT * width), 0, 1, 0),
         "shift_y": (1, 0, 0, 0, 1, int(strength * SHIFT * height)),
     }
-    return image.transform(image.size, Image.Transform.AFFINE, matrices[operation], resample=Image.Resampling.BILINEAR)
+    return image.transform(
+        image.size, Image.Transform.AFFINE, matrices[operation], resample=Image.Resampling.BILINEAR
+    )
 
 
-def random_crop(pixels: np.ndarray, height: int, width: int, random: np.random.Generator) -> np.ndarray:
+def random_crop(
+    pixels: np.ndarray, height: int, width: int, random: np.random.Generator
+) -> np.ndarray:
     """A random part of a picture (H, W, 3), uint8, of a height and width, once scaled until it just covers them."""
     image = Image.fromarray(pixels)
     scale = max(height / image.height, width / image.width)

@@ -56,17 +56,20 @@ class Recipe:
         weight_decay: Weight decay of matrices and kernels; biases and normalisations have none.
         warmup_steps: Steps in which the learning rate increases linearly.
         final_learning_rate: Final learning rate of the cosine, as a fraction of `learning_rate`.
-        decay_epochs: Epochs after which the learning rate is multiplied by `decay`, in place of the cosine; the cosine
-            where there are none.
+        decay_epochs: Epochs after which the learning rate is multiplied by `decay`, in place of the
+            cosine; the cosine where there are none.
         decay: See `decay_epochs`.
         clip_norm: Largest norm of the gradients; None does not clip.
-        average: Decay per step of the moving average of the weights, which is evaluated and kept; 0 for no average.
+        average: Decay per step of the moving average of the weights, which is evaluated and kept; 0
+            for no average.
         precision: Precision of the network; losses are computed in float32.
-        seed: Seed of the weights, the order of images, the augmentation, and the sampling of anchors and proposals.
+        seed: Seed of the weights, the order of images, the augmentation, and the sampling of
+            anchors and proposals.
         workers: Number of processes that read and augment; 0 uses the main process.
         cache_images: Whether decoded images are kept in memory.
         checkpoint_steps: Interval in steps at which the state of the run is saved.
-        evaluate_epochs: Interval of evaluations on the validation images in epochs; the last epoch is always evaluated.
+        evaluate_epochs: Interval of evaluations on the validation images in epochs; the last epoch
+            is always evaluated.
         augmentation: See `Augmentation`.
     """
 
@@ -110,16 +113,18 @@ class Recipe:
             return self.learning_rate * self.decay**decays
         progress = (step - self.warmup_steps) / max(1, steps - self.warmup_steps)
         wave = (1 + math.cos(math.pi * progress)) / 2
-        return self.learning_rate * (self.final_learning_rate + (1 - self.final_learning_rate) * wave)
+        return self.learning_rate * (
+            self.final_learning_rate + (1 - self.final_learning_rate) * wave
+        )
 
 
 @dataclass(config=STRICT, kw_only=True)
 class MultiScale:
     """Random sizes and crops of training images, in the place of one size: the augmentation of Deformable DETR.
 
-    Either the image is resized, or (with probability `crop_probability`) it is resized, cropped and resized again. The
-    defaults are SAOD's (Oksuz et al. 2023, arXiv:2307.00934, Appendix B), which names Deformable DETR's (Zhu et al.
-    2021, arXiv:2010.04159).
+    Either the image is resized, or (with probability `crop_probability`) it is resized, cropped and
+    resized again. The defaults are SAOD's (Oksuz et al. 2023, arXiv:2307.00934, Appendix B), which
+    names Deformable DETR's (Zhu et al. 2021, arXiv:2010.04159).
 
     Args:
         shorter: Range of the shorter side in pixels, …
@@ -127,7 +132,8 @@ class MultiScale:
         crop_probability: Of the second alternative.
         shorter_before: Range of the shorter side before the crop, …
         longest_before: … unless the longer one would then have more than this.
-        crop: Range of height and of width of the crop, each drawn by itself; the image's where that is smaller.
+        crop: Range of height and of width of the crop, each drawn by itself; the image's where that
+            is smaller.
     """
 
     shorter: tuple[Count, Count] = (480, 800)
@@ -141,7 +147,9 @@ class MultiScale:
         for name in ("shorter", "shorter_before", "crop"):
             lowest, highest = getattr(self, name)
             if lowest > highest:
-                raise ValueError(f"{name} = [{lowest}, {highest}]: the first number is the smaller one")
+                raise ValueError(
+                    f"{name} = [{lowest}, {highest}]: the first number is the smaller one"
+                )
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -173,7 +181,8 @@ class VirtualOutliers:
         candidates: Number of points drawn from each class's Gaussian per step.
         kept: Number of these points with the lowest density that become virtual outliers.
         weight: Weight of the loss.
-        start: Fraction of the run before which the loss is not used, as features do not separate classes yet.
+        start: Fraction of the run before which the loss is not used, as features do not separate
+            classes yet.
     """
 
     queue: Count = 1000
@@ -192,8 +201,8 @@ class ImageVirtualOutliers(VirtualOutliers):
     """Parameters of virtual outliers of classifiers; see `VirtualOutliers`.
 
     Args:
-        start: Fraction of the run before which the loss is not used: 40 of 100 epochs in the authors' code; 0 in
-            OpenOOD.
+        start: Fraction of the run before which the loss is not used: 40 of 100 epochs in the
+            authors' code; 0 in OpenOOD.
     """
 
     start: Fraction = 0.4
@@ -204,9 +213,9 @@ class FasterRCNNRecipe(DetectorRecipe):
     """Hyperparameters of a Faster R-CNN, in addition to those of `DetectorRecipe`.
 
     Args:
-        box_loss: Loss of the box head: "smooth_l1" as in torchvision, or one that also teaches the variance of the box,
-            "nll" (He et al. 2019) or "energy_score" (Harakeh & Waslander 2021); see
-            `farther_training.box_losses`.
+        box_loss: Loss of the box head: "smooth_l1" as in torchvision, or one that also teaches the
+            variance of the box, "nll" (He et al. 2019) or "energy_score" (Harakeh & Waslander
+            2021); see `farther_training.box_losses`.
         virtual_outliers: Parameters of VOS; None trains without it.
     """
 
@@ -214,8 +223,8 @@ class FasterRCNNRecipe(DetectorRecipe):
     virtual_outliers: VirtualOutliers | None = None
 
 
-#: Trainings of a classifier that exclude each other: each has a loss of its own, mixes labels, or needs a last layer
-#: that another one replaces.
+#: Trainings of a classifier that exclude each other: each has a loss of its own, mixes labels, or
+#: needs a last layer that another one replaces.
 EXCLUSIVE = (
     ("logit_norm", "confidence_branch", "g_odin"),
     ("mixup", "cutmix", "virtual_outliers", "confidence_branch"),
@@ -228,7 +237,8 @@ EXCLUSIVE = (
 class ClassifierRecipe(Recipe):
     """Hyperparameters of an image classifier, in addition to those of `Recipe`.
 
-    The defaults are OpenOOD's for CIFAR: 100 epochs of batches of 128, SGD at 0.1, weight decay 5e-4.
+    The defaults are OpenOOD's for CIFAR: 100 epochs of batches of 128, SGD at 0.1, weight decay
+    5e-4.
 
     Args:
         logit_norm: Parameters of LogitNorm; None trains with the cross-entropy.
@@ -262,21 +272,26 @@ class ClassifierRecipe(Recipe):
             if len(together) > 1:
                 raise ValueError(f"{' and '.join(together)} exclude each other: give one")
         if self.g_odin is not None and self.batch_size == 1:
-            raise ValueError("g_odin normalises over the images of a batch: batch_size is at least 2")
+            raise ValueError(
+                "g_odin normalises over the images of a batch: batch_size is at least 2"
+            )
 
 
 @dataclass(config=STRICT, kw_only=True)
 class DetrRecipe(Recipe):
     """Hyperparameters of a detection transformer, in addition to those of `Recipe`.
 
-    The defaults are FMIYC's for Pascal VOC, Appendix G and Table 26 (for BDD100k both learning rates are twice as
-    high): a checkpoint trained on COCO is fine-tuned until the validation metrics stop increasing.
+    The defaults are FMIYC's for Pascal VOC, Appendix G and Table 26 (for BDD100k both learning
+    rates are twice as high): a checkpoint trained on COCO is fine-tuned until the validation
+    metrics stop increasing.
 
     Args:
         backbone_learning_rate: Highest learning rate of the backbone.
-        patience: Epochs without a better mAP50 on the validation images after which training ends; the weights of the
-            best epoch are kept. None trains to the end and keeps the last weights.
-        one_to_many: Initial weight of `farther_training.trainers.detr.one_to_many_loss`, for training from scratch.
+        patience: Epochs without a better mAP50 on the validation images after which training ends;
+            the weights of the best epoch are kept. None trains to the end and keeps the last
+            weights.
+        one_to_many: Initial weight of `farther_training.trainers.detr.one_to_many_loss`, for
+            training from scratch.
         one_to_many_until: Fraction of the run over which that weight decreases linearly to 0.
     """
 
@@ -293,7 +308,11 @@ class DetrRecipe(Recipe):
 
     def one_to_many_at(self, progress: float) -> float:
         """Weight after a fraction of the run."""
-        return self.one_to_many * max(0.0, 1 - progress / self.one_to_many_until) if self.one_to_many_until else 0.0
+        return (
+            self.one_to_many * max(0.0, 1 - progress / self.one_to_many_until)
+            if self.one_to_many_until
+            else 0.0
+        )
 
 
 #: Ultralytics' names of hyperparameters that differ from those of `YoloRecipe`.
@@ -315,21 +334,22 @@ class YoloRecipe:
     """Hyperparameters of YOLO. The defaults are those of FMIYC, Appendix G.1: Ultralytics', except for the optimizer,
     its learning rate and the cosine schedule.
 
-    The paper also names copy-paste and erasing. Ultralytics applies copy-paste only to objects with masks, and erasing
-    only to classifiers, so neither is a parameter here.
+    The paper also names copy-paste and erasing. Ultralytics applies copy-paste only to objects with
+    masks, and erasing only to classifiers, so neither is a parameter here.
 
     Args:
         epochs: Passes over the training images.
         batch_size: Images per batch.
-        nominal_batch: Number of images over which gradients are accumulated for a step of the optimizer.
+        nominal_batch: Number of images over which gradients are accumulated for a step of the
+            optimizer.
         optimizer: A name that Ultralytics knows: "AdamW", "SGD", …
         learning_rate: Highest learning rate.
         final_learning_rate: Final learning rate of the cosine, as a fraction of `learning_rate`.
         momentum: Momentum of SGD, or β₁ of AdamW.
         weight_decay: Weight decay of matrices and kernels; biases and normalisations have none.
         warmup_epochs: Epochs in which learning rate and momentum increase.
-        warmup_bias_learning_rate: Initial learning rate of the biases; that of all other parameters is 0. For AdamW 0
-            is better.
+        warmup_bias_learning_rate: Initial learning rate of the biases; that of all other parameters
+            is 0. For AdamW 0 is better.
         mosaic: Probability of combining four images.
         close_mosaic: Number of final epochs without mosaic.
         translate: Largest shift, as a fraction of the image's side.
@@ -340,7 +360,8 @@ class YoloRecipe:
         seed: Seed of the weights, the order of images and the augmentation.
         workers: Number of processes that read and augment; none without a GPU.
         cache_images: Whether decoded images are kept in memory.
-        evaluate_epochs: Interval of evaluations on the validation images in epochs; the last epoch is always evaluated.
+        evaluate_epochs: Interval of evaluations on the validation images in epochs; the last epoch
+            is always evaluated.
     """
 
     epochs: Count = 100
@@ -373,4 +394,8 @@ class YoloRecipe:
         cache = "ram" if params.pop("cache_images") else False
         for name in ("precision", "evaluate_epochs"):  # see `farther_training.trainers.yolo`
             del params[name]
-        return {**{NAMES.get(name, name): value for name, value in params.items()}, "cos_lr": True, "cache": cache}
+        return {
+            **{NAMES.get(name, name): value for name, value in params.items()},
+            "cos_lr": True,
+            "cache": cache,
+        }

@@ -29,7 +29,8 @@ from farther_training.trainers import Task
 #: Number of consecutive batches whose images are pooled to form batches of similar shapes.
 POOLED_BATCHES = 8
 
-#: A change of a sample, determined by a generator of random numbers. It is sent to the processes that read.
+#: A change of a sample, determined by a generator of random numbers. It is sent to the processes
+#: that read.
 Change = Callable[[Sample, np.random.Generator], Sample]
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -46,10 +47,12 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
 
     Args:
         network: The network to train, on its device, with its initial weights.
-        optimizer: Optimizer of that network. A group's "ratio" is its learning rate as a multiple of the recipe's.
+        optimizer: Optimizer of that network. A group's "ratio" is its learning rate as a multiple
+            of the recipe's.
         recipe: Hyperparameters of the run.
         state_file: File of the state of the unfinished run.
-        identity: Digest of everything the run depends on; a state with another identity is not resumed.
+        identity: Digest of everything the run depends on; a state with another identity is not
+            resumed.
 
     Attributes:
         steps: Number of steps of the whole run.
@@ -58,7 +61,12 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
     steps: int
 
     def __init__(
-        self, network: Network, optimizer: torch.optim.Optimizer, recipe: AnyRecipe, state_file: Path, identity: str
+        self,
+        network: Network,
+        optimizer: torch.optim.Optimizer,
+        recipe: AnyRecipe,
+        state_file: Path,
+        identity: str,
     ):
         self.network, self.optimizer, self.recipe = network, optimizer, recipe
         self.averaged: Network = copy.deepcopy(network).eval()
@@ -110,7 +118,11 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
 
     def end_epoch(self, epoch: int, metrics: dict[str, float]) -> None:
         """Adds a row to the log: the epoch's mean losses, and metrics on the validation images where measured."""
-        row = {"epoch": epoch, "step": self.step, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        row = {
+            "epoch": epoch,
+            "step": self.step,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+        }
         row |= {name: float(np.mean(values)) for name, values in self.losses.items()}
         self.log.append(row | metrics)
         self.losses.clear()
@@ -144,8 +156,12 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
     @torch.no_grad()
     def _average(self) -> None:
         """Updates the moving average; faster at first, to forget the untrained weights."""
-        decay = min(self.recipe.average, self.step / (self.step + 10)) if self.recipe.average else 0.0
-        for mean, value in zip(self.averaged.state_dict().values(), self.network.state_dict().values(), strict=True):
+        decay = (
+            min(self.recipe.average, self.step / (self.step + 10)) if self.recipe.average else 0.0
+        )
+        for mean, value in zip(
+            self.averaged.state_dict().values(), self.network.state_dict().values(), strict=True
+        ):
             if mean.is_floating_point():
                 mean.lerp_(value, 1 - decay)
             else:
@@ -156,7 +172,12 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
     """A training run of a detector on the images of a task; see `State` for the other arguments."""
 
     def __init__(
-        self, network: Network, optimizer: torch.optim.Optimizer, recipe: AnyRecipe, task: Task, identity: str
+        self,
+        network: Network,
+        optimizer: torch.optim.Optimizer,
+        recipe: AnyRecipe,
+        task: Task,
+        identity: str,
     ):
         super().__init__(network, optimizer, recipe, task.state_file, identity)
         self.task, images = task, task.training.images
@@ -190,17 +211,29 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
             self.task.training.cache()
             self.task.validation.cache()
         size = min(self.recipe.batch_size, len(self.task.training))
-        with tqdm(total=self.steps * size, initial=self.step * size, unit="image", smoothing=0.05) as bar:
+        with tqdm(
+            total=self.steps * size, initial=self.step * size, unit="image", smoothing=0.05
+        ) as bar:
             for epoch in range(self.step // self.steps_per_epoch, self.recipe.epochs):
                 if self.has_ended():
                     break
                 for batch in self._batches(epoch):
                     self.learn(batch)
                     bar.update(len(batch))
-                    bar.set_postfix(epoch=epoch + 1, loss=f"{np.mean(self.losses['loss'][-50:]):.3f}", refresh=False)
-                    if self.step % self.recipe.checkpoint_steps == 0 and self.step % self.steps_per_epoch:
+                    bar.set_postfix(
+                        epoch=epoch + 1,
+                        loss=f"{np.mean(self.losses['loss'][-50:]):.3f}",
+                        refresh=False,
+                    )
+                    if (
+                        self.step % self.recipe.checkpoint_steps == 0
+                        and self.step % self.steps_per_epoch
+                    ):
                         self.save()
-                is_evaluated = epoch + 1 == self.recipe.epochs or (epoch + 1) % self.recipe.evaluate_epochs == 0
+                is_evaluated = (
+                    epoch + 1 == self.recipe.epochs
+                    or (epoch + 1) % self.recipe.evaluate_epochs == 0
+                )
                 metrics = self.validate() if is_evaluated else {}
                 self.end_epoch(epoch + 1, metrics)
                 self.after_epoch()
@@ -215,7 +248,9 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
             self.task.training, self.recipe.augmentation, self.recipe.seed, epoch, self.change()
         )
         rest = batches[self.step - epoch * self.steps_per_epoch :]
-        yield from DataLoader(augmented, batch_sampler=rest, num_workers=self.recipe.workers, collate_fn=list)
+        yield from DataLoader(
+            augmented, batch_sampler=rest, num_workers=self.recipe.workers, collate_fn=list
+        )
 
 
 def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
@@ -247,7 +282,12 @@ class AugmentedSamples(Dataset):
     """
 
     def __init__(
-        self, samples: Samples, augmentation: Augmentation, seed: int, epoch: int, change: Change | None = None
+        self,
+        samples: Samples,
+        augmentation: Augmentation,
+        seed: int,
+        epoch: int,
+        change: Change | None = None,
     ):
         self.samples, self.augmentation, self.seed, self.epoch = samples, augmentation, seed, epoch
         self.change = change
@@ -264,16 +304,24 @@ class AugmentedSamples(Dataset):
 
 
 def evaluate_on(
-    samples: Samples, batch_size: int, workers: int, detect: Callable[[list[np.ndarray], list[str]], Regions]
+    samples: Samples,
+    batch_size: int,
+    workers: int,
+    detect: Callable[[list[np.ndarray], list[str]], Regions],
 ) -> dict[str, Any]:
     """Metrics of a detector on samples; see `farther.metrics.closed_set.evaluate`."""
     loader = DataLoader(samples, batch_size=batch_size, num_workers=workers, collate_fn=list)
     names = np.array_split(samples.images.image_id, range(batch_size, len(samples), batch_size))
-    found = [detect([one.pixels for one in batch], list(ids)) for batch, ids in zip(loader, names, strict=True)]
+    found = [
+        detect([one.pixels for one in batch], list(ids))
+        for batch, ids in zip(loader, names, strict=True)
+    ]
     return closed_set.evaluate(samples.objects, Regions.concatenate(found), samples.classes)
 
 
-def make_optimizer(recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Parameter]]]) -> torch.optim.Optimizer:
+def make_optimizer(
+    recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Parameter]]]
+) -> torch.optim.Optimizer:
     """SGD with Nesterov momentum, or AdamW; weight decay applies to matrices and kernels only."""
     parts: list[dict[str, Any]] = []
     for ratio, parameters in groups:
@@ -283,7 +331,9 @@ def make_optimizer(recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Par
         parts.append({"params": others, "weight_decay": 0.0, "ratio": ratio})
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(parts, lr=recipe.learning_rate)
-    return torch.optim.SGD(parts, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.momentum > 0)
+    return torch.optim.SGD(
+        parts, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.momentum > 0
+    )
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
@@ -314,6 +364,8 @@ def write_log(path: Path, rows: list[dict[str, float]]) -> None:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: f"{value:.6g}" for name, value in row.items() if value is not None} for row in rows)
+    writer.writerows(
+        {name: f"{value:.6g}" for name, value in row.items() if value is not None} for row in rows
+    )
     with write_aside(path) as aside:
         aside.write_text(text.getvalue(), encoding="utf-8")

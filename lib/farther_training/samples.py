@@ -84,7 +84,11 @@ class Samples(Dataset):
         pixels = load(path)
         if digest(path) != self.images.digest[row]:
             # With the boxes of another image training would fail silently.
-            raise DataError("the file changed since it was ingested; ingest the dataset again", file=path, row=row)
+            raise DataError(
+                "the file changed since it was ingested; ingest the dataset again",
+                file=path,
+                row=row,
+            )
         return pixels
 
     def cache(self) -> None:

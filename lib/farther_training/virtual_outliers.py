@@ -36,7 +36,9 @@ class OutlierQueue(nn.Module):
         """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
         for known in classes.unique().tolist():
             new = features[classes == known][-self.params.queue :]
-            places = (self.seen[known] + torch.arange(len(new), device=new.device)) % self.params.queue
+            places = (
+                self.seen[known] + torch.arange(len(new), device=new.device)
+            ) % self.params.queue
             self.features[known, places] = new.float()
             self.seen[known] += len(new)
 
@@ -49,10 +51,10 @@ class OutlierQueue(nn.Module):
     def outliers(self) -> Tensor:
         """Virtual outliers: the least likely of many points drawn from each class's Gaussian.
 
-        The Gaussians share one covariance (Du et al. 2022, Section 3.1). The density of a point mean + L z, with z
-        standard normal and L Lᵀ the covariance, falls with the length of z alone, and length and direction are
-        independent. So the lengths of all candidates are drawn, and directions for the longest only: the same
-        distribution as drawing every candidate.
+        The Gaussians share one covariance (Du et al. 2022, Section 3.1). The density of a point
+        mean + L z, with z standard normal and L Lᵀ the covariance, falls with the length of z
+        alone, and length and direction are independent. So the lengths of all candidates are drawn,
+        and directions for the longest only: the same distribution as drawing every candidate.
         """
         queues = self.features[self.full]
         means = queues.mean(dim=1)
@@ -61,14 +63,19 @@ class OutlierQueue(nn.Module):
         covariance = centred.T @ centred / len(centred)
         covariance.diagonal().add_(RIDGE)
         factor = torch.linalg.cholesky(covariance)
-        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D / 2.
-        shape = torch.full((len(means), self.params.candidates), dimensions / 2, device=means.device)
+        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D /
+        # 2.
+        shape = torch.full(
+            (len(means), self.params.candidates), dimensions / 2, device=means.device
+        )
         lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.params.kept, dim=1).values
         directions = normalize(torch.randn(*lengths.shape, dimensions, device=means.device), dim=-1)
         return (means[:, None] + (lengths[..., None] * directions) @ factor.T).flatten(0, 1)
 
 
-def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+def outlier_loss(
+    queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor
+) -> Tensor:
     """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
 
     Args:
@@ -91,5 +98,7 @@ def check_filled(queue: OutlierQueue) -> None:
     if len(queue.full):
         return
     most = int(queue.seen.max())
-    problem = f"no class ever filled its queue of {queue.params.queue} features: at most {most} were seen"
+    problem = (
+        f"no class ever filled its queue of {queue.params.queue} features: at most {most} were seen"
+    )
     raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")

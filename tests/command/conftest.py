@@ -34,7 +34,8 @@ WORLD = DemoWorld(
 )
 SMALL = {"min_size": 40, "max_size": 60, "max_detections": 12}
 REPLICATES = 50
-#: Of a profile that runs whole, one run of each kind of detector and of each benchmark, and a method of each kind.
+#: Of a profile that runs whole, one run of each kind of detector and of each benchmark, and a
+#: method of each kind.
 RUNS = ("voc-faster_rcnn", "voc-vos", "voc-yolov8", "voc-rtdetr", "bdd-rtdetr")
 METHODS = ("confidence", "msp", "energy", "vos", "knn", "vim", "dice_react", "lard_mahalanobis")
 
@@ -62,7 +63,10 @@ def _lay(folder: Path) -> None:
     (folder / "checkpoints").mkdir()
     for id_name, classes in (("voc", 20), ("bdd", 10)):
         _detectron2(folder / "checkpoints", id_name, classes)
-        _ultralytics(folder / "checkpoints" / f"{id_name}-yolov8n.pt", ROOT / f"data/demo/{id_name}-yolov8.safetensors")
+        _ultralytics(
+            folder / "checkpoints" / f"{id_name}-yolov8n.pt",
+            ROOT / f"data/demo/{id_name}-yolov8.safetensors",
+        )
         _lightning(folder / "checkpoints", id_name)
 
 
@@ -105,7 +109,10 @@ def _lay_openimages_train(drawn: Path, folder: Path, world: DemoWorld) -> None:
 def _lay_voc(drawn: Path, devkit: Path) -> None:
     """The drawn images as the development kits of two years: train in 2012, the others in 2007."""
     source = drawn / "VOC2012"
-    for year, sets in (("VOC2007", {"trainval": "val", "test": "test"}), ("VOC2012", {"trainval": "train"})):
+    for year, sets in (
+        ("VOC2007", {"trainval": "val", "test": "test"}),
+        ("VOC2012", {"trainval": "train"}),
+    ):
         for name in ("ImageSets/Main", "Annotations", "JPEGImages"):
             (devkit / year / name).mkdir(parents=True)
         for to, subset in sets.items():
@@ -130,7 +137,9 @@ def _detectron2(folder: Path, id_name: str, classes: int) -> None:
     weights["backbone.bottom_up.stem.conv1.weight"] /= 60
     weights["proposal_generator.rpn_head.anchor_deltas.weight"] *= 0.2
     weights["roi_heads.box_predictor.bbox_pred.weight"] *= 0.5
-    weights["roi_heads.box_predictor.cls_score.bias"][-1] -= 2  # the background's: something is always seen
+    weights["roi_heads.box_predictor.cls_score.bias"][-1] -= (
+        2  # the background's: something is always seen
+    )
     torch.save({"model": weights, "iteration": 17999}, folder / f"{id_name}-faster_rcnn.pth")
     head = {"weight_energy.weight": (1, classes), "weight_energy.bias": (1,)}
     head |= {"logistic_regression.weight": (2, 1), "logistic_regression.bias": (2,)}
@@ -177,7 +186,10 @@ def _lightning(folder: Path, id_name: str) -> None:
     network.config.save_pretrained(described)
     (described / "preprocessor_config.json").write_text(json.dumps(checkpoint.blueprint.processor))
     state = {f"model.{name}": tensor for name, tensor in network.state_dict().items()}
-    torch.save({"state_dict": state, "epoch": 3, "hyper_parameters": {"lr": 2e-5}}, folder / f"{id_name}-rtdetr.ckpt")
+    torch.save(
+        {"state_dict": state, "epoch": 3, "hyper_parameters": {"lr": 2e-5}},
+        folder / f"{id_name}-rtdetr.ckpt",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -254,7 +266,11 @@ def _run_everything(folder: Path, data: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         # Each stage reads the parameters again.
-        patch.setattr(yaml, "safe_load", partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        patch.setattr(
+            yaml,
+            "safe_load",
+            partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),
+        )
         params = _switch("fmiyc-rebuilt", data)
         leave_few(params)
         Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

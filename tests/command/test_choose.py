@@ -26,9 +26,13 @@ def found(capsys, *arguments):
     return DeployChoices(**json.loads(capsys.readouterr().out))
 
 
-def test_the_budget_is_that_of_params_yaml_and_limits_that_are_given_replace_all_of_it(project, capsys):
+def test_the_budget_is_that_of_params_yaml_and_limits_that_are_given_replace_all_of_it(
+    project, capsys
+):
     assert found(capsys).budget == Budget(max_false_alarms=25)
-    assert found(capsys, "--choose-on", "far").budget == Budget(max_false_alarms=25, choose_on="far")
+    assert found(capsys, "--choose-on", "far").budget == Budget(
+        max_false_alarms=25, choose_on="far"
+    )
     assert found(capsys, "--max-misclassified", "0.25").budget == Budget(max_misclassified=0.25)
     asked = found(capsys, "--max-recall-loss", "0.5", "--guarantee", "conformal", "--method", "two")
     assert asked.budget == Budget(max_recall_loss=0.5, guarantee="conformal")
@@ -68,15 +72,33 @@ def test_it_prints_the_answer_the_costs_with_n_and_what_each_limit_costs_alone(p
 def test_a_setting_that_meets_the_budget_is_to_be_deployed(project, capsys):
     assert main(["choose", "r", "--method", "one"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Deploy one with t* = 0.5 and τ = 0.6: at most 25 false alarms per 100 ID images where it was chosen" in said
+    assert (
+        "Deploy one with t* = 0.5 and τ = 0.6: at most 25 false alarms per 100 ID images where it was chosen"
+        in said
+    )
 
 
 def test_a_guarantee_is_of_images(project, capsys):
-    assert main(["choose", "r", "--method", "one", "--max-false-alarms", "30", "--guarantee", "conformal"]) == 0
+    assert (
+        main(
+            [
+                "choose",
+                "r",
+                "--method",
+                "one",
+                "--max-false-alarms",
+                "30",
+                "--guarantee",
+                "conformal",
+            ]
+        )
+        == 0
+    )
     shown = capsys.readouterr().out
     # Four images: with a fifth, the worst, one more alarm than none would be two of five.
-    assert "Deploy one with t* = 0.5 and τ = 0.2: at most 30 of 100 ID images with a false alarm in expectation on" in (
-        " ".join(shown.split())
+    assert (
+        "Deploy one with t* = 0.5 and τ = 0.2: at most 30 of 100 ID images with a false alarm in expectation on"
+        in (" ".join(shown.split()))
     )
     assert ["images", "with", "a", "false", "alarm", "30.0%", "25.0%"] in [
         line.split()[:7] for line in shown.splitlines()
@@ -89,11 +111,17 @@ def test_a_guarantee_is_of_images(project, capsys):
         (["x"], "unknown run 'x'"),
         (["r", "--method", "three"], "unknown method 'three'"),
         (["r", "--choose-on", "test"], "unknown OOD split 'test'"),
-        (["r", "--max-misclassified", "2"], "'max_misclassified': Input should be less than or equal to 1, found 2"),
+        (
+            ["r", "--max-misclassified", "2"],
+            "'max_misclassified': Input should be less than or equal to 1, found 2",
+        ),
         (["r", "--max-false-alarms", "many"], "for '--max-false-alarms'"),
         (["r", "--max-false-alarms", "inf"], "Input should be a finite number"),
         (["r", "--guarantee", "sure"], "'sure' is not one of"),
-        (["r", "--max-recall-loss", "0", "--guarantee", "conformal"], "a guarantee needs a limit above 0"),
+        (
+            ["r", "--max-recall-loss", "0", "--guarantee", "conformal"],
+            "a guarantee needs a limit above 0",
+        ),
     ],
 )
 def test_wrong_input_is_refused_in_plain_words(project, capsys, arguments, message):

@@ -57,7 +57,10 @@ def looked(tmp_path, monkeypatch):
     for number in range(24):
         picture = np.full((30, 30, 3), 90, np.uint8)
         picture[2:12, 2:12] = COLOURS[number % 3]
-        for folder, content in (("images", None), ("labels", f"{number % 3} {7 / 30} {7 / 30} {10 / 30} {10 / 30}\n")):
+        for folder, content in (
+            ("images", None),
+            ("labels", f"{number % 3} {7 / 30} {7 / 30} {10 / 30} {10 / 30}\n"),
+        ):
             (tmp_path / folder).mkdir(exist_ok=True)
             if content is None:
                 Image.fromarray(picture).save(tmp_path / folder / f"{number}.png")
@@ -69,26 +72,38 @@ def looked(tmp_path, monkeypatch):
     rules = Rules(Path(tmp_path / "rules.yaml"))
 
     def call(**params):
-        monkeypatch.setattr(detectors, "of_entry", lambda _: Colours(weights=tmp_path / "x", **params))
-        return [(one.state, one.text) for one in check_order("mine", {"adapter": "x"}, rules, "pets", annotations)]
+        monkeypatch.setattr(
+            detectors, "of_entry", lambda _: Colours(weights=tmp_path / "x", **params)
+        )
+        return [
+            (one.state, one.text)
+            for one in check_order("mine", {"adapter": "x"}, rules, "pets", annotations)
+        ]
 
     return call
 
 
 def test_classes_in_their_order_are_confirmed(looked):
-    assert looked(classes=NAMES) == [("ok", "of 24 detected objects in 24 images of pets, 24 have the annotated class")]
+    assert looked(classes=NAMES) == [
+        ("ok", "of 24 detected objects in 24 images of pets, 24 have the annotated class")
+    ]
 
 
 def test_another_order_is_wrong_and_says_what_is_mistaken_for_what(looked):
     ((state, text),) = looked(classes=("dog", "owl", "cat"))
     assert state == "wrong"
-    assert text.startswith("of 24 detected objects in 24 images of pets, 0 have the annotated class (")
+    assert text.startswith(
+        "of 24 detected objects in 24 images of pets, 0 have the annotated class ("
+    )
     assert "cat is called dog" in text and "owl is called cat" in text
 
 
 def test_a_detector_that_finds_nothing_shows_no_order(looked):
     ((state, text),) = looked(classes=NAMES, sees=False)
-    assert (state, text.rpartition(": ")[2]) == ("note", "too few to tell whether their order is right")
+    assert (state, text.rpartition(": ")[2]) == (
+        "note",
+        "too few to tell whether their order is right",
+    )
 
 
 def test_a_checkpoint_that_names_its_classes_is_not_looked_at(looked):

@@ -44,7 +44,11 @@ BEFORE = {
     "b-net/far/msp": {"auroc": 0.60},
     "curate/far/coco": {"images": 5},
 }
-AFTER = {**BEFORE, "a-net/far/msp": {"auroc": 0.75, "fpr95": 0.55, "nose": 0.1}, "b-net/far/msp": {"auroc": 0.45}}
+AFTER = {
+    **BEFORE,
+    "a-net/far/msp": {"auroc": 0.75, "fpr95": 0.55, "nose": 0.1},
+    "b-net/far/msp": {"auroc": 0.45},
+}
 
 
 @pytest.fixture
@@ -61,7 +65,9 @@ def compared(capsys, *arguments, status=0):
 
 
 def rows(found):
-    return {(row["run"], row["split"], row["method"], row["metric"]): row for row in found["metrics"]}
+    return {
+        (row["run"], row["split"], row["method"], row["metric"]): row for row in found["metrics"]
+    }
 
 
 def test_only_what_changed_is_shown_and_only_results(folders, capsys):
@@ -183,7 +189,9 @@ def worst(finished, tmp_path_factory):
 
 def leave_two_methods(file):
     content = json.loads(file.read_text())
-    content["entries"] = [entry for entry in content["entries"] if entry["name"] in ("msp", "energy")]
+    content["entries"] = [
+        entry for entry in content["entries"] if entry["name"] in ("msp", "energy")
+    ]
     file.write_text(json.dumps(content))
 
 
@@ -202,7 +210,9 @@ def copy(evaluated_copy, tmp_path):
     return shutil.copytree(evaluated_copy, tmp_path, dirs_exist_ok=True)
 
 
-def test_a_clear_change_on_the_same_images_is_found_and_its_direction(worst, evaluated_copy, capsys):
+def test_a_clear_change_on_the_same_images_is_found_and_its_direction(
+    worst, evaluated_copy, capsys
+):
     sides = [str(worst), str(evaluated_copy), "--run", RUN]
     found = rows(compared(capsys, *sides, "--metric", "auroc", "--metric", "fpr95"))
     assert set(found) == {(RUN, SPLIT, "msp", "auroc"), (RUN, SPLIT, "msp", "fpr95")}
@@ -210,7 +220,9 @@ def test_a_clear_change_on_the_same_images_is_found_and_its_direction(worst, eva
         assert row["result"] == "better"
         assert row["interval"][0] * row["change"] > 0  # the interval is all on the change's side
     assert main(["compare", *sides, "--metric", "auroc", "--check"]) == 0
-    assert main(["compare", *sides[1::-1], "--run", RUN, "--check"]) == 1  # the other way it got worse
+    assert (
+        main(["compare", *sides[1::-1], "--run", RUN, "--check"]) == 1
+    )  # the other way it got worse
     assert "tested (paired bootstrap" in capsys.readouterr().out
 
 
@@ -266,7 +278,14 @@ def test_a_method_does_not_differ_from_itself(finished):
 def test_two_methods_are_compared_on_the_same_draws(finished, capsys, monkeypatch):
     monkeypatch.chdir(finished)
     found = compared(capsys, "--methods", "msp", "knn", "--run", RUN, "--split", SPLIT, "--all")
-    assert [row["metric"] for row in found["metrics"]] == ["auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"]
+    assert [row["metric"] for row in found["metrics"]] == [
+        "auroc",
+        "fpr95",
+        "nose",
+        "ap_u",
+        "p_u",
+        "r_u",
+    ]
     stored = json.loads(Path(f"artifacts/metrics/{RUN}/{SPLIT}/knn.json").read_text())
     assert {row["metric"]: row["b"] for row in found["metrics"]} == stored
     assert main(["compare", "--methods", "msp", "kn", "--run", RUN]) == 2
@@ -285,7 +304,11 @@ def git(folder, *arguments):
 @pytest.fixture
 def history(copy, worst):
     """A project with one commit, whose outputs are in DVC's cache, and another evaluation in the working tree."""
-    names = [f"artifacts/evaluation/{RUN}", f"artifacts/evaluation/{RUN}.json", f"artifacts/metrics/{RUN}"]
+    names = [
+        f"artifacts/evaluation/{RUN}",
+        f"artifacts/evaluation/{RUN}.json",
+        f"artifacts/metrics/{RUN}",
+    ]
     shutil.copytree(copy / "artifacts", copy / "changed")
     for name in names:
         put(worst / name, copy / name)
@@ -332,5 +355,8 @@ def test_a_commit_with_itself_differs_in_nothing(history, capsys, monkeypatch):
 
 def test_changes_are_of_both_sides_names():
     subject = Subject("r", "s", "m")
-    found = {row.metric: (row.before, row.after) for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}}, {})}
+    found = {
+        row.metric: (row.before, row.after)
+        for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}}, {})
+    }
     assert found == {"a": (1.0, None), "b": (None, 2.0)}

@@ -93,7 +93,9 @@ def test_names_are_completed(typed, completed, tmp_path):
     assert completed(typed) == COMPLETED[typed]
 
 
-@pytest.mark.parametrize("params", [None, "benchmarks: [voc", "benchmarks: {voc: }\ndetectors: {voc-vos: 3}\n"])
+@pytest.mark.parametrize(
+    "params", [None, "benchmarks: [voc", "benchmarks: {voc: }\ndetectors: {voc-vos: 3}\n"]
+)
 def test_parameters_that_cannot_be_read_complete_nothing(params, completed, tmp_path):
     if params:
         (tmp_path / "params.yaml").write_text(params)

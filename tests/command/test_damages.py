@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 KNOWN = ("cat", "dog")
 
 
-def photos(folder: Path, subset: str, categories: tuple[str, ...], count: int = 6) -> list[dict[str, Any]]:
+def photos(
+    folder: Path, subset: str, categories: tuple[str, ...], count: int = 6
+) -> list[dict[str, Any]]:
     """A COCO subset of a few images of one object each; returns detections of these objects."""
     images, annotations, found = [], [], []
     (folder / subset).mkdir(parents=True)
@@ -29,10 +31,14 @@ def photos(folder: Path, subset: str, categories: tuple[str, ...], count: int = 
         Image.new("RGB", (40, 30), (n, 0, 0)).save(folder / subset / f"{subset}{n}.png")
         box = [4 + n, 5, 20, 15]
         images.append({"id": f"{subset}{n}", "file_name": f"{subset}{n}.png"})
-        annotations.append({"id": n, "image_id": f"{subset}{n}", "category_id": n % len(categories), "bbox": box})
+        annotations.append(
+            {"id": n, "image_id": f"{subset}{n}", "category_id": n % len(categories), "bbox": box}
+        )
         for score in (0.9 - n / 20, 0.3):
             label = KNOWN[n % 2] if score > 0.5 else KNOWN[n % 2 - 1]
-            found.append({"image_id": f"{subset}{n}", "category_id": label, "bbox": box, "score": score})
+            found.append(
+                {"image_id": f"{subset}{n}", "category_id": label, "bbox": box, "score": score}
+            )
     described = [{"id": k, "name": name} for k, name in enumerate(categories)]
     content = {"images": images, "annotations": annotations, "categories": described}
     (folder / "annotations" / f"instances_{subset}.json").write_text(json.dumps(content))
@@ -95,11 +101,24 @@ def working(tmp_path_factory) -> Path:
     (folder / "lib").mkdir()
     for name in ("stages", "lib/farther"):
         (folder / name).symlink_to(ROOT / name)
-    for name in ("benchmarks", "candidates", "clip", "decisions", "demo", "names", "published", "similarity"):
+    for name in (
+        "benchmarks",
+        "candidates",
+        "clip",
+        "decisions",
+        "demo",
+        "names",
+        "published",
+        "similarity",
+    ):
         (folder / "data" / name).mkdir(parents=True)
     (folder / "extensions").mkdir()
     (folder / ".dvc").mkdir()
-    found = [row for subset in ("train", "val", "test") for row in photos(folder / "photos/pets", subset, KNOWN)]
+    found = [
+        row
+        for subset in ("train", "val", "test")
+        for row in photos(folder / "photos/pets", subset, KNOWN)
+    ]
     found += photos(folder / "photos/wild", "all", ("lynx", "kite"))
     (folder / "results.json").write_text(json.dumps(found))
     (folder / "data/benchmarks/pets.yaml").write_text(yaml.safe_dump(RULES))
@@ -132,7 +151,10 @@ def test_what_doctor_passes_runs(project):
     run_stages(Path(), *BEFORE_RUN, *RUN_STAGES, "report")
     counts = json.loads(Path("artifacts/counts/ingest/wild.json").read_text())
     assert counts == {"all": {"images": 6, "objects": 6, "categories": 2, "warnings": 0}}
-    assert json.loads(Path("artifacts/metrics/theirs/wild_far/confidence.json").read_text())["auroc"] is not None
+    assert (
+        json.loads(Path("artifacts/metrics/theirs/wild_far/confidence.json").read_text())["auroc"]
+        is not None
+    )
     assert problems() == []
 
 
@@ -178,7 +200,10 @@ def cut(path: str) -> None:
     Path(path).write_bytes(Path(path).read_bytes()[:-40])
 
 
-TRAIN, ALL = "photos/pets/annotations/instances_train.json", "photos/wild/annotations/instances_all.json"
+TRAIN, ALL = (
+    "photos/pets/annotations/instances_train.json",
+    "photos/wild/annotations/instances_all.json",
+)
 
 #: What is damaged: how, and a part of what doctor says.
 DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
@@ -281,7 +306,10 @@ def evaluated(working, tmp_path_factory) -> Path:
     rows = json.loads((folder / "results.json").read_text())
     content = {**PARAMS, "methods": {"confidence": {}, "mahalanobis": {}}, "detectors": {}}
     for name, length in RUNS.items():
-        featured = [{**row, "features": [n % 7, *[row["score"]] * (length - 1)]} for n, row in enumerate(rows)]
+        featured = [
+            {**row, "features": [n % 7, *[row["score"]] * (length - 1)]}
+            for n, row in enumerate(rows)
+        ]
         (folder / f"{name}.json").write_text(json.dumps(featured))
         content["detectors"][name] = {**PARAMS["detectors"]["theirs"], "weights": f"{name}.json"}
     write(folder, content)
@@ -321,7 +349,8 @@ TAU = "artifacts/evaluation/theirs/methods/mahalanobis/threshold.json"
 STATE = f"{FITTED}/mahalanobis/state.safetensors"
 VAL_SCORES = f"{SCORES}/mahalanobis/val.parquet"
 
-#: Damages of outputs of a run's stages: how, the stage that makes the output, and what later stages say.
+#: Damages of outputs of a run's stages: how, the stage that makes the output, and what later stages
+#: say.
 DAMAGED_OUTPUTS: dict[str, tuple[Callable[[], None], str, dict[str, str]]] = {
     "half a state": (half(STATE), "fit", {"score": f"{STATE}: not a readable safetensors file"}),
     "no state": (removed(STATE), "fit", {"score": f"{STATE}: the file does not exist"}),
@@ -410,7 +439,9 @@ def stage_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", DAMAGED_OUTPUTS)
-def test_a_damaged_output_is_named_by_the_stages_that_read_it_and_made_again_by_its_own(outputs, name):
+def test_a_damaged_output_is_named_by_the_stages_that_read_it_and_made_again_by_its_own(
+    outputs, name
+):
     damage, made_by, messages = DAMAGED_OUTPUTS[name]
     whole = artifact_bytes()
     damage()
@@ -437,9 +468,13 @@ def test_a_damaged_record_is_named_and_may_be_deleted(outputs, stage):
 
 
 @pytest.mark.parametrize("stage", ["infer", *OF_RUN])
-def test_a_run_that_was_removed_from_the_parameters_is_named_with_those_that_are_there(outputs, stage):
+def test_a_run_that_was_removed_from_the_parameters_is_named_with_those_that_are_there(
+    outputs, stage
+):
     params(lambda content: content["detectors"].pop("theirs"))()
-    with pytest.raises(ParameterError, match=r"params.yaml: no 'detectors.theirs'. Known here: other"):
+    with pytest.raises(
+        ParameterError, match=r"params.yaml: no 'detectors.theirs'. Known here: other"
+    ):
         run_stages(outputs, stage_of(stage))
 
 
@@ -452,7 +487,9 @@ def test_a_truncated_image_stops_only_a_run_that_opens_images(project):
     message = "val3.png: cannot be read: image file is truncated"
     assert problems() == []
     (note,) = [text for text in notes() if message in text]
-    assert note.endswith("(1 of 6 images of val that were looked at). Only detectors would open them")
+    assert note.endswith(
+        "(1 of 6 images of val that were looked at). Only detectors would open them"
+    )
     run(adapter="yolo", weights=str(ROOT / "data/demo/voc-yolov8.safetensors"), params={})()
     (wrong,) = [text for text in problems() if message in text]
     assert wrong.endswith("These are more than max_failures = 0.01 allows: replace or delete them")

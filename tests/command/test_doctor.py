@@ -61,10 +61,19 @@ def doctor(capsys, *arguments):
 def test_each_absent_file_comes_with_its_place_its_source_and_its_size(here, capsys):
     status, findings = doctor(capsys, "--quick")
     assert status == 1
-    lacking = [finding for finding in findings if finding["topic"] == "datasets" and finding["state"] == "missing"]
+    lacking = [
+        finding
+        for finding in findings
+        if finding["topic"] == "datasets" and finding["state"] == "missing"
+    ]
     assert {finding["name"] for finding in lacking} == {"voc", "bdd", "fmiyc"}
-    assert all(finding["belongs at"].startswith(str(here / "none")) and finding["comes from"] for finding in lacking)
-    images = next(finding for finding in lacking if finding["belongs at"].endswith("VOC2012/JPEGImages"))
+    assert all(
+        finding["belongs at"].startswith(str(here / "none")) and finding["comes from"]
+        for finding in lacking
+    )
+    images = next(
+        finding for finding in lacking if finding["belongs at"].endswith("VOC2012/JPEGImages")
+    )
     assert 1e9 < images["bytes"] < 3e9
     assert sum(finding["bytes"] for finding in lacking) > 5e9
     networks = by_topic(findings, "checkpoints")
@@ -76,15 +85,32 @@ def test_each_absent_file_comes_with_its_place_its_source_and_its_size(here, cap
 @pytest.mark.parametrize(
     ("profile", "dataset", "file", "source"),
     [
-        ("unsniffer", "unsniffer", "instances_val2017_mixed_OOD.json", "github.com/Went-Liang/UnSniffer (Apache-2.0)"),
+        (
+            "unsniffer",
+            "unsniffer",
+            "instances_val2017_mixed_OOD.json",
+            "github.com/Went-Liang/UnSniffer (Apache-2.0)",
+        ),
         ("owod", "owod_m", "ImageSets/TOWOD/owod_all_task_test.txt", "github.com/orrzohar/PROB"),
         ("owod", "owod_s", "ImageSets/OWDETR/owdetr_test.txt", "github.com/orrzohar/PROB"),
-        ("vos", "vos_coco", "instances_val2017_ood_wrt_bdd_rm_overlap.json", "github.com/deeplearning-wisc/vos"),
-        ("drive-synood", "drive_synood", "annotations/ood_positive_hiconf.json", "CEAai/Drive-SynOOD-OD (BSD 3-Clause"),
+        (
+            "vos",
+            "vos_coco",
+            "instances_val2017_ood_wrt_bdd_rm_overlap.json",
+            "github.com/deeplearning-wisc/vos",
+        ),
+        (
+            "drive-synood",
+            "drive_synood",
+            "annotations/ood_positive_hiconf.json",
+            "CEAai/Drive-SynOOD-OD (BSD 3-Clause",
+        ),
         ("oodis", "oodis", "labels/fishyscapes_label.json", "kumuji/anomaly-benchmark-suite"),
     ],
 )
-def test_the_files_of_a_profile_come_with_their_place_and_source(here, profile, dataset, file, source):
+def test_the_files_of_a_profile_come_with_their_place_and_source(
+    here, profile, dataset, file, source
+):
     inspection = Inspection(read_params(here / "profiles" / f"{profile}.yaml"), quick=True)
     lacking = [found.more for found in ingest.check(inspection) if found.name == dataset]
     assert source in next(one["comes from"] for one in lacking if one["belongs at"].endswith(file))
@@ -108,7 +134,9 @@ def test_wrong_parameters_are_found_before_anything_runs(here, capsys):
 
     change(spoil)
     status, findings = doctor(capsys, "--quick")
-    wrong = {finding["name"]: finding["text"] for finding in findings if finding["state"] == "wrong"}
+    wrong = {
+        finding["name"]: finding["text"] for finding in findings if finding["state"] == "wrong"
+    }
     assert status == 1 and set(wrong) == {
         *("methods.knnn", "methods.gen", "methods.react", "detectors.voc-vos", "evaluate")
     }
@@ -130,7 +158,11 @@ def test_packages_are_those_that_the_code_imports():
 def test_an_absent_package_comes_with_the_command_that_brings_it(here, capsys, monkeypatch):
     found = importlib.util.find_spec
     absent = {"ultralytics", "faiss"}
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in absent else found(name, *more))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name in absent else found(name, *more),
+    )
     _, findings = doctor(capsys, "--quick")
     packages = by_topic(findings, "packages")
     assert packages["ultralytics"]["state"] == "missing"
@@ -157,7 +189,11 @@ def test_a_model_of_the_hub_is_not_looked_for_on_disk(here, capsys):
 def test_too_small_a_disk_for_the_missing_datasets_is_found(here, monkeypatch, capsys):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
-    states = [(one["state"], one["text"][:9]) for one in doctor(capsys, "--quick")[1] if one["topic"] == "disk"]
+    states = [
+        (one["state"], one["text"][:9])
+        for one in doctor(capsys, "--quick")[1]
+        if one["topic"] == "disk"
+    ]
     assert states == [("missing", "10 B free"), ("ok", "10 B free")]
 
 
@@ -175,14 +211,24 @@ def test_images_are_those_of_the_published_subsets_until_curate_counted_them(her
 def test_a_demo_dataset_has_the_size_that_the_parameters_give(here):
     root = {"format": "coco", "root": "artifacts/demo/coco"}
     change(lambda params: params.update(demo={"coco": 7, "voc": {"train": 3}}))
-    change(lambda params: params["datasets"].update(coco=root, voc={"format": "voc", "root": "artifacts/demo/voc"}))
+    change(
+        lambda params: params["datasets"].update(
+            coco=root, voc={"format": "voc", "root": "artifacts/demo/voc"}
+        )
+    )
     assert subset_images(Project(), "coco", "val2017") == 7
     assert subset_images(Project(), "voc", "train") == 3
 
 
 def test_artifacts_of_other_parameters_are_not_counted(here):
     params = Project().params
-    lock = {"stages": {"curate": {"params": {"params.yaml": {"benchmarks": {"voc": params["benchmarks"]["voc"]}}}}}}
+    lock = {
+        "stages": {
+            "curate": {
+                "params": {"params.yaml": {"benchmarks": {"voc": params["benchmarks"]["voc"]}}}
+            }
+        }
+    }
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
     assert made_with(Project(), "curate", "benchmarks.voc")
     assert not made_with(Project(), "curate", "benchmarks.bdd")
@@ -195,8 +241,9 @@ def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, s
     switch("fmiyc-rebuilt", data)
     costs = {cost.stage: cost for cost in estimate(Project(), 4, ["voc-yolov8"])}
     infer = costs["infer@voc-yolov8"]
-    # Nothing was ingested: as many images as the published subsets have, those of COCO and OpenImages counted twice.
-    # Of the training sets, at most 500 candidates for each of the four splits.
+    # Nothing was ingested: as many images as the published subsets have, those of COCO and
+    # OpenImages counted twice. Of the training sets, at most 500 candidates for each of the four
+    # splits.
     images = 16551 + 2000 + 4952 + 2 * (5000 + 41620) + 4 * 500
     assert f"× {images:,} images" in infer.how and "5 measured" in infer.how  # one of each dataset
     assert infer.seconds == pytest.approx(images / 5)  # the five took 1 s
@@ -217,27 +264,41 @@ def test_an_estimate_says_what_layers_and_passes_take(data, here, switch, monkey
 
     def ask(params):
         stored = {"latents": ["backbone.steps.1"], "grams": ["backbone.steps.1"], "gram_powers": 2}
-        passes = {"rankfeat": {}, "dropout": {"passes": 4}, "stepped": {"kind": "perturb", "loss": "mahalanobis"}}
+        passes = {
+            "rankfeat": {},
+            "dropout": {"passes": 4},
+            "stepped": {"kind": "perturb", "loss": "mahalanobis"},
+        }
         weights = str(Path(__file__).parents[2] / "data/demo/voc-faster_rcnn.safetensors")
         run = {"adapter": "faster_rcnn", "benchmark": "voc", "weights": weights}
         params["detectors"] = {"mine": {**run, "params": stored, "passes": passes}}
         knn = {"method": "knn", "layer": "backbone.steps.1"}
         energy = {"method": "energy", "pass": "rankfeat"}
-        params["methods"] = {"per_layer": knn, "rank": energy, "odin": {"method": "mls", "pass": "stepped"}}
+        params["methods"] = {
+            "per_layer": knn,
+            "rank": energy,
+            "odin": {"method": "mls", "pass": "stepped"},
+        }
 
     switch("fmiyc-rebuilt", data)
     change(ask)
     costs = {cost.stage: cost for cost in estimate(Project(), 4, ["mine"])}
     infer, again = costs["infer@mine"], costs["infer@mine: pass rankfeat"]
     channels = int(re.search(r"latent\.backbone\.steps\.1 (\d+) B", infer.how)[1]) // 4
-    assert f"gram.backbone.steps.1 {2 * 4 * channels} B" in infer.how and "GiB of memory" in infer.how
+    assert (
+        f"gram.backbone.steps.1 {2 * 4 * channels} B" in infer.how and "GiB of memory" in infer.how
+    )
     assert 0 < again.bytes < infer.bytes and again.seconds > 0 and "latent" not in again.how
     assert "mean_probabilities" in costs["infer@mine: pass dropout"].how
-    assert "not measured" in costs["infer@mine: pass stepped"].how  # by the distances of regions that are not there
+    assert (
+        "not measured" in costs["infer@mine: pass stepped"].how
+    )  # by the distances of regions that are not there
     assert costs["fit, score@mine: odin"].how == "not measured: the pass 'stepped' was not"
     assert costs["fit, score@mine: rank"].seconds > 0
     fitted = float(
-        re.search(r"there will be about ([\d,]+)", costs["fit, score@mine: per_layer"].how)[1].replace(",", "")
+        re.search(r"there will be about ([\d,]+)", costs["fit, score@mine: per_layer"].how)[
+            1
+        ].replace(",", "")
     )
     assert costs["fit, score@mine: per_layer"].bytes > 4 * channels * fitted  # each training vector
 
@@ -298,7 +359,9 @@ def test_an_estimate_of_an_absent_checkpoint_names_it(data, here):
     ("name", "text"),
     [(".dvc/tmp/rwlock", text) for text in ("", "{", "[]")]
     + [(".dvc/tmp/lock", text) for text in ("", "?")]
-    + [("dvc.lock", text) for text in ("", "schema: '2.0'\nstages: {x: cmd}", "stages:\n  x: {cmd")],
+    + [
+        ("dvc.lock", text) for text in ("", "schema: '2.0'\nstages: {x: cmd}", "stages:\n  x: {cmd")
+    ],
 )
 def test_a_lock_file_that_a_killed_dvc_left_damaged_comes_with_the_remedy(tmp_path, name, text):
     file = tmp_path / name
@@ -318,14 +381,23 @@ def test_the_lock_files_of_dvc_itself_are_not_damaged(tmp_path):
 
 
 def test_a_pass_whose_clip_is_absent_or_whose_class_is_a_number_is_wrong(here):
-    Path("found.json").write_text('[{"image_id": 1, "category_id": "7", "bbox": [0, 0, 1, 1], "score": 0.5}]')
-    entry = {"adapter": "coco_results", "benchmark": "voc", "weights": "found.json", "params": {"classes": ["7"]}}
+    Path("found.json").write_text(
+        '[{"image_id": 1, "category_id": "7", "bbox": [0, 0, 1, 1], "score": 0.5}]'
+    )
+    entry = {
+        "adapter": "coco_results",
+        "benchmark": "voc",
+        "weights": "found.json",
+        "params": {"classes": ["7"]},
+    }
     clip = {"model": f"local-dir:{Path(__file__).parents[2]}/data/demo/clip"}
 
     def found(**crops):
         detector = of_entry(entry)
         entry["passes"] = {"crop": crops}
-        (finding,) = check_passes("ours", entry, detector, detector.header(), {"model": "local-dir:data/clip"})
+        (finding,) = check_passes(
+            "ours", entry, detector, detector.header(), {"model": "local-dir:data/clip"}
+        )
         return finding
 
     absent = found(kind="crops", words={"7": "person"})

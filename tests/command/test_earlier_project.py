@@ -74,8 +74,18 @@ PARAMS = {
 #: The records of what each stage made, by the name that DVC has for it.
 RECORDS = {
     "embed": {"embeddings/d.json"},
-    "infer@a": {"regions/a.json", "passes/a.json", "proposals/a/.network.json", "proposals/a/sam.json"},
-    "infer@b": {"regions/b.json", "passes/b.json", "proposals/b/.network.json", "proposals/b/sam.json"},
+    "infer@a": {
+        "regions/a.json",
+        "passes/a.json",
+        "proposals/a/.network.json",
+        "proposals/a/sam.json",
+    },
+    "infer@b": {
+        "regions/b.json",
+        "passes/b.json",
+        "proposals/b/.network.json",
+        "proposals/b/sam.json",
+    },
 }
 
 
@@ -134,7 +144,10 @@ def project(made, tmp_path, monkeypatch) -> Path:
 
 def records() -> dict[str, dict]:
     folder = Path("artifacts/records")
-    return {str(file.relative_to(folder)): json.loads(file.read_text()) for file in folder.rglob("*.json")}
+    return {
+        str(file.relative_to(folder)): json.loads(file.read_text())
+        for file in folder.rglob("*.json")
+    }
 
 
 def records_of(*stages: str) -> set[str]:
@@ -156,7 +169,11 @@ def test_what_only_code_changed_for_is_kept(project, capsys):
 
 
 def test_nothing_is_deleted_and_the_earlier_pipeline_has_another_name(project, capsys):
-    before = {file: file.read_bytes() for file in project.rglob("*") if file.is_file() and ".dvc" not in file.parts}
+    before = {
+        file: file.read_bytes()
+        for file in project.rglob("*")
+        if file.is_file() and ".dvc" not in file.parts
+    }
     rewritten(capsys)
     before[project / "dvc.yaml.earlier"] = before.pop(project / "dvc.yaml")
     changed = {file.name for file, content in before.items() if file.read_bytes() != content}
@@ -206,7 +223,9 @@ def other_rules():
         (damaged_regions, "artifacts/regions/b"),
     ],
 )
-def test_a_run_of_which_anything_else_changed_is_inferred_again_and_the_others_are_not(project, capsys, change, reason):
+def test_a_run_of_which_anything_else_changed_is_inferred_again_and_the_others_are_not(
+    project, capsys, change, reason
+):
     change()
     printed = rewritten(capsys)
     assert set(records()) == records_of("infer@a", "embed")
@@ -214,7 +233,9 @@ def test_a_run_of_which_anything_else_changed_is_inferred_again_and_the_others_a
     assert reason in line
 
 
-def test_images_are_embedded_again_with_another_clip_and_runs_are_not_inferred_again(project, capsys):
+def test_images_are_embedded_again_with_another_clip_and_runs_are_not_inferred_again(
+    project, capsys
+):
     Path("clip.bin").write_text("another")
     assert "embed: runs again (changed deps: clip.bin)" in rewritten(capsys)
     assert set(records()) == records_of("infer@a", "infer@b")
@@ -249,20 +270,30 @@ def test_a_project_of_this_version_gets_no_records(project, capsys):
     [
         (lambda: None, True),
         (lambda: write_code("3"), True),
-        (lambda: change_params(lambda params: params["detectors"]["a"].update(weights="b.pt")), True),
+        (
+            lambda: change_params(lambda params: params["detectors"]["a"].update(weights="b.pt")),
+            True,
+        ),
         (other_run, False),
         (other_weights, False),
         (other_images, False),
         (other_boxes, False),
         (lambda: change_params(lambda params: params["inference"].update(batch_size=8)), False),
-        (lambda: change_params(lambda params: params["embed"]["encoder"].update(model="large")), False),
+        (
+            lambda: change_params(lambda params: params["embed"]["encoder"].update(model="large")),
+            False,
+        ),
     ],
 )
-def test_what_changes_before_the_first_run_withdraws_the_record_of_its_run(project, capsys, change, stays):
+def test_what_changes_before_the_first_run_withdraws_the_record_of_its_run(
+    project, capsys, change, stays
+):
     rewritten(capsys)
     change()
     adoption.withdraw_if_changed("infer", "b")
-    expected = records_of("infer@a", "infer@b", "embed") if stays else records_of("infer@a", "embed")
+    expected = (
+        records_of("infer@a", "infer@b", "embed") if stays else records_of("infer@a", "embed")
+    )
     assert set(records()) == expected
 
 

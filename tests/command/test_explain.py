@@ -41,7 +41,9 @@ def test_a_removed_image_comes_with_the_object_and_the_rule_that_removed_it(fini
     assert place["splits"] == [] and place["fate"] == "removed"
     assert str(fates.rule[row]) in place["why"]
     objects = found["sources"][0]["objects"]
-    assert {one["object_id"]: one["category"] for one in objects}[place["object_id"]] == fates.category[row]
+    assert {one["object_id"]: one["category"] for one in objects}[
+        place["object_id"]
+    ] == fates.category[row]
     assert found["sources"][0]["there"]
     assert main(["explain", "image", image]) == 0
     text = capsys.readouterr().out
@@ -98,7 +100,9 @@ def test_an_unknown_image_or_benchmark_brings_what_is_near(finished, capsys):
     assert "Did you mean 'voc'?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("metric", sorted(name for name in METRICS if METRICS[name].group in ("ood", "open_set")))
+@pytest.mark.parametrize(
+    "metric", sorted(name for name in METRICS if METRICS[name].group in ("ood", "open_set"))
+)
 def test_every_metric_of_a_method_is_explained_with_its_value(finished, capsys, metric):
     found = explained(capsys, "number", RUN, "msp", "coco_far", metric)
     report = read_evaluation(finished / f"artifacts/evaluation/{RUN}.json")
@@ -128,10 +132,14 @@ def test_metrics_of_the_detector_need_no_method(finished, capsys, metric):
 def test_the_text_names_digests_and_stages(capsys):
     assert main(["explain", "number", RUN, "msp", "coco_far", "auroc"]) == 0
     text = capsys.readouterr().out
-    assert f"evaluate@{RUN}, score@{RUN}, fit@{RUN}, infer@{RUN}, curate" in text and "weights" in text
+    assert (
+        f"evaluate@{RUN}, score@{RUN}, fit@{RUN}, infer@{RUN}, curate" in text and "weights" in text
+    )
 
 
-@pytest.mark.parametrize(("keep", "rule"), [(None, "fixed by the method; it keeps"), (0.95, "to keep 0.95 of")])
+@pytest.mark.parametrize(
+    ("keep", "rule"), [(None, "fixed by the method; it keeps"), (0.95, "to keep 0.95 of")]
+)
 def test_a_threshold_that_learns_from_no_data_is_called_fixed(keep, rule, capsys, monkeypatch):
     stored = threshold.StoredTau(threshold=0.0, keep=keep, rule="keep", regions=40)
     monkeypatch.setattr(threshold, "stored_tau", lambda _: stored)
@@ -175,6 +183,8 @@ def test_commands_that_run_no_model_load_no_torch(finished):
         "for command in sys.argv[1:]:\n"
         "    print('status', main(command.split()), 'torch' in sys.modules, command, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True, cwd=finished)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *commands], capture_output=True, text=True, cwd=finished
+    )
     found = [line for line in done.stderr.splitlines() if line.startswith("status ")]
     assert found == [f"status 0 False {command}" for command in commands]

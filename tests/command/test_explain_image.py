@@ -10,7 +10,15 @@ import yaml
 from farther.command import main
 from farther.curation.fates import Fates
 from farther.similarity import ImageSimilarity
-from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, RegionsWriter
+from farther.tables import (
+    Header,
+    Images,
+    ObjectOutcomes,
+    Objects,
+    RegionOutcomes,
+    Regions,
+    RegionsWriter,
+)
 from farther.tables.documents import write_json
 from farther.tables.parquet import write_parquet
 
@@ -53,7 +61,9 @@ def here(tmp_path, monkeypatch):
     """A curated project: image 001 is in `coco` and in `photos`, and both are OOD splits of one benchmark."""
     monkeypatch.chdir(tmp_path)
     params = {
-        "datasets": {name: {"format": "coco", "root": f"{name}-root"} for name in ("voc", "coco", "photos")},
+        "datasets": {
+            name: {"format": "coco", "root": f"{name}-root"} for name in ("voc", "coco", "photos")
+        },
         "detectors": {"net": {"adapter": "yolo", "benchmark": "b", "weights": "w"}},
         "benchmarks": {"b": {"id": "voc", "rules": "rules.yaml", "splits": SPLITS}},
     }
@@ -97,7 +107,10 @@ def explained(capsys, *arguments):
 
 def test_images_of_one_id_in_two_datasets_each_have_their_own_similarity(here, capsys):
     places = {place["dataset"]: place for place in explained(capsys, "001")["benchmarks"]["b"]}
-    assert {name: place["similarity"]["similarity"] for name, place in places.items()} == {"coco": 0.25, "photos": 0.75}
+    assert {name: place["similarity"]["similarity"] for name, place in places.items()} == {
+        "coco": 0.25,
+        "photos": 0.75,
+    }
     assert {name: place["why"] for name, place in places.items()} == {
         "coco": "rule of coco",
         "photos": "rule of photos",
@@ -117,12 +130,16 @@ def test_images_of_one_id_in_two_datasets_each_have_their_own_similarity(here, c
     ],
 )
 def test_an_image_is_found_by_its_id_its_file_name_or_its_path(here, capsys, named, found):
-    assert [(one["dataset"], one["image_id"]) for one in explained(capsys, named)["sources"]] == found
+    assert [
+        (one["dataset"], one["image_id"]) for one in explained(capsys, named)["sources"]
+    ] == found
 
 
 def test_an_image_is_found_by_an_absolute_path(here, capsys):
     path = here / "photos-root/all/001.png"
-    assert [one["file"] for one in explained(capsys, str(path))["sources"]] == ["photos-root/all/001.png"]
+    assert [one["file"] for one in explained(capsys, str(path))["sources"]] == [
+        "photos-root/all/001.png"
+    ]
 
 
 def test_the_end_of_another_file_name_is_not_a_file_name(here, capsys):
@@ -177,7 +194,9 @@ def test_outcomes_that_there_are_not_are_an_error(evaluated, capsys, options, pr
 def test_runs_that_could_not_use_an_image_are_named_with_the_reason(here, capsys):
     header = Header(classes=("cat",))
     writer = RegionsWriter(here / "artifacts/regions/net/coco_far", header)
-    writer.write_shard(0, Regions.empty(header), 2, [{"image_id": "001", "reason": "image file is truncated"}])
+    writer.write_shard(
+        0, Regions.empty(header), 2, [{"image_id": "001", "reason": "image file is truncated"}]
+    )
     writer.close(1)
     assert main(["explain", "image", "001"]) == 0
     shown = capsys.readouterr().out
@@ -191,7 +210,9 @@ def test_an_image_that_ingest_dropped_is_explained(here, capsys):
         "file": "all/077.jpg",
         "found": "unknown image format",
     }
-    write_json(here / "artifacts/tables/photos/warnings.json", {"counts": {}, "warnings": [warning]})
+    write_json(
+        here / "artifacts/tables/photos/warnings.json", {"counts": {}, "warnings": [warning]}
+    )
     for name in ("077", "077.jpg", "all/077.jpg"):
         assert main(["explain", "image", name]) == 0
         shown = " ".join(capsys.readouterr().out.split())

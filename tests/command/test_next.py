@@ -37,7 +37,9 @@ def printed(capsys, words):
 
 
 @pytest.mark.parametrize("command", STEPS)
-def test_a_command_ends_with_the_next_step_beside_its_result(command, finished, monkeypatch, capsys):
+def test_a_command_ends_with_the_next_step_beside_its_result(
+    command, finished, monkeypatch, capsys
+):
     monkeypatch.chdir(finished)
     result, last = printed(capsys, command.split())
     assert last == f"Next: {STEPS[command]}"
@@ -67,7 +69,12 @@ def test_a_choice_leads_to_its_bundle(options, bundle, tmp_path, monkeypatch, ca
 
 
 @pytest.mark.parametrize(
-    "command", ["list methods --json", f"explain number {RUN} msp coco_far auroc --json", "doctor --quick --json"]
+    "command",
+    [
+        "list methods --json",
+        f"explain number {RUN} msp coco_far auroc --json",
+        "doctor --quick --json",
+    ],
 )
 def test_json_is_alone(command, finished, monkeypatch, capsys):
     monkeypatch.chdir(finished)
@@ -84,7 +91,11 @@ def test_summary_fits_a_screen(finished, monkeypatch, capsys):
 
 def test_further_steps_are_named_as_far_as_the_line_reaches(capsys):
     next_step("a" * 40, "b" * 40, "c")
-    next_step(" ".join(["farther bundle run deployed", *(f"--option-{number}=0.01" for number in range(6))]))
+    next_step(
+        " ".join(
+            ["farther bundle run deployed", *(f"--option-{number}=0.01" for number in range(6))]
+        )
+    )
     first, *lines = capsys.readouterr().err.splitlines()
     assert first == f"Next: {'a' * 40}, or c"
     assert len(lines) == 2 and lines[0].endswith(" \\") and max(map(len, lines)) <= 80

@@ -43,7 +43,8 @@ def coco(folder, category):
     images = [{"id": n, "file_name": f"{HOSTILE}{'.jpg' if n else 'absent.jpg'}"} for n in (0, 1)]
     object_ = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 8, 6]}
     write(
-        folder / "all.json", {"images": images, "annotations": [object_], "categories": [{"id": 3, "name": category}]}
+        folder / "all.json",
+        {"images": images, "annotations": [object_], "categories": [{"id": 3, "name": category}]},
     )
 
 
@@ -53,7 +54,9 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     coco(tmp_path / "pets", HOSTILE)
     coco(tmp_path / "wild", f"{HOSTILE} zebra")
-    write(tmp_path / "r.json", [{"image_id": 1, "category_id": 3, "bbox": [1, 2, 8, 6], "score": 0.3}])
+    write(
+        tmp_path / "r.json", [{"image_id": 1, "category_id": 3, "bbox": [1, 2, 8, 6], "score": 0.3}]
+    )
     entry = {
         "format": "coco",
         "root": "pets",
@@ -61,13 +64,24 @@ def here(tmp_path, monkeypatch):
         "missing_images": "drop",
         "max_warnings": 1.0,
     }
-    write(tmp_path / "params.yaml", yaml.safe_dump({"datasets": {"pets": entry}, "benchmarks": {}, "detectors": {}}))
+    write(
+        tmp_path / "params.yaml",
+        yaml.safe_dump({"datasets": {"pets": entry}, "benchmarks": {}, "detectors": {}}),
+    )
     write(tmp_path / "extensions/odd.py", METHOD)
     tables = tmp_path / "artifacts/tables/pets/all"
     tables.mkdir(parents=True)
-    image = {"dataset": ["pets"], "file": [f"all/{HOSTILE}.jpg"], "width": [20], "height": [10], "digest": ["0" * 32]}
+    image = {
+        "dataset": ["pets"],
+        "file": [f"all/{HOSTILE}.jpg"],
+        "width": [20],
+        "height": [10],
+        "digest": ["0" * 32],
+    }
     Images(image_id=[HOSTILE], **image).write(tables / "images.parquet")
-    Objects(image_id=[HOSTILE], object_id=[0], box=[[1, 2, 8, 6]], category=[HOSTILE]).write(tables / "objects.parquet")
+    Objects(image_id=[HOSTILE], object_id=[0], box=[[1, 2, 8, 6]], category=[HOSTILE]).write(
+        tables / "objects.parquet"
+    )
     for side, value in (("before", 0.5), ("after", 0.6)):
         write(tmp_path / f"{side}/{HOSTILE}/detector.json", {"map": value})
         write(tmp_path / f"{side}/{HOSTILE}/far/msp.json", {"auroc": value, HOSTILE: value})
@@ -76,8 +90,27 @@ def here(tmp_path, monkeypatch):
 
 COMMANDS = {
     "init": ["init", "made", "--id", "pets", "--ood", "wild", "--detector", "r.json"],
-    "init, nothing written": ["init", "made", "--dry-run", "--id", "pets", "--ood", "wild", "--detector", "r.json"],
-    "init, of what is not there": ["init", "made", "--id", HOSTILE, "--ood", "wild", "--detector", "r.json"],
+    "init, nothing written": [
+        "init",
+        "made",
+        "--dry-run",
+        "--id",
+        "pets",
+        "--ood",
+        "wild",
+        "--detector",
+        "r.json",
+    ],
+    "init, of what is not there": [
+        "init",
+        "made",
+        "--id",
+        HOSTILE,
+        "--ood",
+        "wild",
+        "--detector",
+        "r.json",
+    ],
     "explain image": ["explain", "image", HOSTILE],
     "explain image as JSON": ["explain", "image", HOSTILE, "--json"],
     "an image with nearly that name": ["explain", "image", HOSTILE[:-1]],
@@ -138,7 +171,10 @@ def test_stages_and_repro_print_so(here, capsys):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "red" in done.stdout and "red" in done.stderr
-    assert unprintable(done.stdout + done.stderr + (here / "artifacts/.work/logs/odd.log").read_text()) == set()
+    assert (
+        unprintable(done.stdout + done.stderr + (here / "artifacts/.work/logs/odd.log").read_text())
+        == set()
+    )
 
 
 @pytest.mark.parametrize(

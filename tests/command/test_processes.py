@@ -22,13 +22,21 @@ def processes(tmp_path, monkeypatch):
     found.close()
 
 
-def run(processes: Processes, code: str, stage: str = "evaluate@a", argument: str = "a") -> tuple[int, str, str]:
+def run(
+    processes: Processes, code: str, stage: str = "evaluate@a", argument: str = "a"
+) -> tuple[int, str, str]:
     """Exit status of a stage, and what it printed on stdout and stderr."""
     Path("step.py").write_text(code)
     (printed, out), (said, err) = os.pipe(), os.pipe()
-    environment = {**os.environ, "OF_STAGE": stage, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "OF_STAGE": stage,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     options = {"cwd": str(Path.cwd()), "env": environment}
-    started = processes.start(stage, ["/bin/sh", "-c", f"python step.py '{argument}'"], options, out, err)
+    started = processes.start(
+        stage, ["/bin/sh", "-c", f"python step.py '{argument}'"], options, out, err
+    )
     os.close(out)
     os.close(err)
     lines = list(_lines({printed: "out", said: "err"}, started.ended))
@@ -36,7 +44,9 @@ def run(processes: Processes, code: str, stage: str = "evaluate@a", argument: st
     os.close(printed)
     os.close(said)
     processes.give_back(started)
-    return status, *("".join(f"{text}\n" for source, text in lines if source == name) for name in ("out", "err"))
+    return status, *(
+        "".join(f"{text}\n" for source, text in lines if source == name) for name in ("out", "err")
+    )
 
 
 SEEN = "import os, sys; print(__name__, sys.argv, os.getcwd(), os.environ['OF_STAGE'], sys.path[0])"
@@ -44,7 +54,10 @@ SEEN = "import os, sys; print(__name__, sys.argv, os.getcwd(), os.environ['OF_ST
 
 def test_a_stage_sees_what_it_sees_in_a_process_of_its_own(processes):
     for stage, argument in (("evaluate@a", "a"), ("proposals@b c", "b c")):
-        of_group, (status, alone, _) = run(processes, SEEN, stage, argument), run(processes, SEEN, "other", argument)
+        of_group, (status, alone, _) = (
+            run(processes, SEEN, stage, argument),
+            run(processes, SEEN, "other", argument),
+        )
         assert status == 0
         assert of_group[:2] == (0, alone.replace("other", stage))
 
@@ -59,11 +72,11 @@ def test_stages_of_a_group_share_a_process_and_others_do_not(processes):
 
 
 def test_nothing_of_a_stage_is_left_to_the_next(processes):
-    before = (
-        "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); print('a', end='')"
-    )
+    before = "import os, sys; os.environ['LEFT'] = '1'; left = 1; sys.argv.append('x'); os.chdir('/'); print('a', end='')"
     assert run(processes, before)[:2] == (0, "a\n")
-    after = "import os, sys; print('LEFT' in os.environ, 'left' in globals(), sys.argv, os.getcwd())"
+    after = (
+        "import os, sys; print('LEFT' in os.environ, 'left' in globals(), sys.argv, os.getcwd())"
+    )
     assert run(processes, after)[:2] == (0, f"False False ['step.py', 'a'] {Path.cwd()}\n")
 
 
@@ -126,7 +139,9 @@ def test_the_process_ends_with_its_parent(tmp_path):
         "Processes().start('evaluate@a', ['sh', '-c', 'python step.py'], options, 1, 2)\n"
         "time.sleep(600)"
     )
-    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as parent:
         pid = int(parent.stdout.readline())
         parent.kill()
     assert has_ended(pid, milliseconds=60_000)
@@ -137,8 +152,21 @@ def test_the_process_ends_with_its_parent(tmp_path):
     [
         ("python stages/evaluate.py 'voc-vos'", ["stages/evaluate.py", "voc-vos"]),
         ("python -m farther.pipeline.evaluate 'a b'", ["-m", "farther.pipeline.evaluate", "a b"]),
-        *((text, None) for text in ("python", "", "bash a.py", "python -c 'a'", "python 'a", "python a.py | tail")),
-        *((f"python a.py {text}", None) for text in ("> a", "&& b", "; b", "$A", "`b`", "*.py", "a\nb", "# b")),
+        *(
+            (text, None)
+            for text in (
+                "python",
+                "",
+                "bash a.py",
+                "python -c 'a'",
+                "python 'a",
+                "python a.py | tail",
+            )
+        ),
+        *(
+            (f"python a.py {text}", None)
+            for text in ("> a", "&& b", "; b", "$A", "`b`", "*.py", "a\nb", "# b")
+        ),
     ],
 )
 def test_only_commands_that_start_python_and_nothing_else_are_taken(command, arguments):

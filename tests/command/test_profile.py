@@ -50,7 +50,9 @@ def test_switching_keeps_comments_and_puts_the_data_where_they_are(here, capsys)
     assert text.count("\n#") == (ROOT / "profiles/fmiyc.yaml").read_text().count("\n#") > 5
     params = parse(text)
     assert params["datasets"]["voc"]["root"] == "/mnt/d-1/VOCdevkit"
-    assert params["detectors"]["voc-rtdetr"]["params"]["config"] == "/mnt/d-1/checkpoints/voc-rtdetr"
+    assert (
+        params["detectors"]["voc-rtdetr"]["params"]["config"] == "/mnt/d-1/checkpoints/voc-rtdetr"
+    )
     assert params["benchmarks"]["voc"]["rules"] == "data/benchmarks/voc.yaml"
     assert "/data/" not in text.replace("data/benchmarks", "").replace("data/decisions", "")
 
@@ -77,10 +79,18 @@ def test_a_folder_that_yaml_would_read_otherwise_is_refused(here, folder, capsys
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_names_are_there(name, monkeypatch):
+def test_every_parameter_of_a_profile_is_known_and_the_files_of_farther_that_it_names_are_there(
+    name, monkeypatch
+):
     monkeypatch.chdir(ROOT)
-    wrong = [one.text for one in examine(Project(Path(f"profiles/{name}.yaml")), quick=True) if one.state == "wrong"]
-    assert [text for text in wrong if "WordNet is not here" not in text] == []  # users unpack it themselves
+    wrong = [
+        one.text
+        for one in examine(Project(Path(f"profiles/{name}.yaml")), quick=True)
+        if one.state == "wrong"
+    ]
+    assert [
+        text for text in wrong if "WordNet is not here" not in text
+    ] == []  # users unpack it themselves
     for key, values in read(name)["benchmarks"].items():
         made = benchmark(key, values)
         assert made.rules.is_file() and made.decisions.is_file()
@@ -98,7 +108,11 @@ def test_a_profile_has_the_papers_splits_detectors_and_methods(name):
     }
     kinds = ("faster_rcnn", "vos", "yolov8", "rtdetr")
     assert set(params["detectors"]) == {f"{one}-{kind}" for one in ("voc", "bdd") for kind in kinds}
-    assert set(params["sources"]) - {"embed"} == set(params["detectors"]) == set(params["report"]["published"])
+    assert (
+        set(params["sources"]) - {"embed"}
+        == set(params["detectors"])
+        == set(params["report"]["published"])
+    )
     used = {values.get("method", key) for key, values in params["methods"].items()}
     published = {
         "msp",
@@ -125,7 +139,9 @@ def test_classes_that_a_file_does_not_name_are_those_of_its_dataset(name):
         if listed:
             made = benchmark(values["benchmark"], params["benchmarks"][values["benchmark"]])
             rules = Rules(ROOT / made.rules, made.protocol)
-            unknown = [name for name, given in (values.get("classes") or {}).items() if given is None]
+            unknown = [
+                name for name, given in (values.get("classes") or {}).items() if given is None
+            ]
             assert sorted(set(listed) - set(unknown)) == sorted(rules.id_classes)
             assert len(set(listed)) == len(listed)
 
@@ -135,16 +151,27 @@ def test_the_elephant_has_one_wild_split_and_the_papers_detectors():
     assert params["benchmarks"]["voc"]["splits"] == {
         "coco_wild": {"dataset": "coco", "subset": "train2017", "distance": "far"}
     }
-    assert set(params["detectors"]) == {"faster_rcnn", "retinanet", "mask_rcnn", "yolov2", "dropout_sampling"}
+    assert set(params["detectors"]) == {
+        "faster_rcnn",
+        "retinanet",
+        "mask_rcnn",
+        "yolov2",
+        "dropout_sampling",
+    }
     once, sampled = (params["detectors"][name] for name in ("faster_rcnn", "dropout_sampling"))
     assert sampled["weights"] == once["weights"]
     assert sampled["params"]["params"] == once["params"]
-    assert set(params["sources"]) - {"embed"} == set(params["detectors"]) == set(params["report"]["published"])
+    assert (
+        set(params["sources"]) - {"embed"}
+        == set(params["detectors"])
+        == set(params["report"]["published"])
+    )
 
 
 def test_open_world_tasks_add_classes_up_to_those_of_coco():
     rules = {
-        key: Rules(ROOT / f"data/benchmarks/owod-{key}.yaml").id_classes for key in ("m1", "m2", "m3", "s1", "s2", "s3")
+        key: Rules(ROOT / f"data/benchmarks/owod-{key}.yaml").id_classes
+        for key in ("m1", "m2", "m3", "s1", "s2", "s3")
     }
     assert [len(rules[key]) for key in rules] == [20, 40, 60, 19, 40, 60]
     names = set(read("owod")["datasets"]["owod_m"]["categories"])
@@ -159,19 +186,30 @@ def test_open_world_tasks_add_classes_up_to_those_of_coco():
 
 def test_the_two_protocols_have_the_same_images_and_checkpoints():
     paper, code = read("fmiyc"), read("fmiyc-published-code")
-    assert {values["params"]["protocol"] for values in code["detectors"].values()} == {"published-code"}
+    assert {values["params"]["protocol"] for values in code["detectors"].values()} == {
+        "published-code"
+    }
     for params in (paper, code):
         for values in params["detectors"].values():
             values.pop("threshold", None)
             values.setdefault("params", {}).pop("protocol", None)
-    assert {key for key in paper if paper[key] != code[key]} == {"threshold", "fit", "methods", "evaluate"}
+    assert {key for key in paper if paper[key] != code[key]} == {
+        "threshold",
+        "fit",
+        "methods",
+        "evaluate",
+    }
     assert code["evaluate"]["protocol"] == "published-code" != paper["evaluate"]["protocol"]
 
 
 def test_the_published_code_s_methods_follow_its_protocol_and_have_its_neighbours():
-    entries = [read_entry(name, values) for name, values in read("fmiyc-published-code")["methods"].items()]
+    entries = [
+        read_entry(name, values) for name, values in read("fmiyc-published-code")["methods"].items()
+    ]
     fitted = [entry.create() for entry in entries]
-    assert {getattr(method, "protocol", "published-code") for method in fitted} == {"published-code"}
+    assert {getattr(method, "protocol", "published-code") for method in fitted} == {
+        "published-code"
+    }
     for components in (32, None):
         neighbours = {m.k for m in fitted if m.name == "lard_knn" and m.components == components}
         assert neighbours == {8, 10, 12}  # YOLOv8, Faster R-CNN, RT-DETR

@@ -24,12 +24,16 @@ def test_help_imports_nothing_slow():
         "slow = ('numpy', 'polars', 'torch', 'sklearn', 'pyarrow', 'pydantic', 'yaml', 'dvc', 'rich');"
         "print([m for m in slow if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_the_module_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "farther", "--help"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "farther", "--help"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: farther ")
 
@@ -41,11 +45,15 @@ def test_without_a_subcommand_it_lists_ten_in_the_order_of_the_work_and_the_grou
     assert [line.split()[0] for line in section.splitlines()] == list(SUBCOMMANDS)
     assert len(SUBCOMMANDS) == 10
     more = printed.split("\nMore:\n")[1]
-    assert all(name in more for group, (_, commands) in GROUPS.items() for name in (group, *commands))
+    assert all(
+        name in more for group, (_, commands) in GROUPS.items() for name in (group, *commands)
+    )
     assert max(map(len, printed.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("former", ["enrich voc", "benchmark enrich voc", "benchmark enrich --params params.yaml voc"])
+@pytest.mark.parametrize(
+    "former", ["enrich voc", "benchmark enrich voc", "benchmark enrich --params params.yaml voc"]
+)
 def test_a_subcommand_that_became_a_stage_says_so_and_runs_it(former, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(program, "_command", lambda: lambda words, prog_name: ran.extend(words))
@@ -78,7 +86,10 @@ def test_every_command_has_help_with_examples_that_name_it(command, capsys):
         (["explain", "picture"], "picture"),
         (["doktor"], "Did you mean 'doctor'?"),
         (["compare", "--sort", "size"], "--sort"),
-        (["benchmark", "publish", "voc", "out", "--format", "zip"], "'coco', 'parquet', 'huggingface'"),
+        (
+            ["benchmark", "publish", "voc", "out", "--format", "zip"],
+            "'coco', 'parquet', 'huggingface'",
+        ),
         (["doctor", "--sample", "many"], "--sample"),
         (["remote", "check", "origin", "--cache"], "not both"),
     ],
@@ -120,12 +131,16 @@ def test_a_folder_that_may_not_be_read_is_named(command, tmp_path):
     """Root gives up the privilege to read everything."""
     (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
     (tmp_path / "artifacts").mkdir(mode=0)
-    without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    without = (
+        ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    )
     words = [*without, sys.executable, "-m", "farther", command]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     (tmp_path / "artifacts").chmod(0o700)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"farther {command}: artifacts/") and done.stderr.endswith(": permission denied\n")
+    assert done.stderr.startswith(f"farther {command}: artifacts/") and done.stderr.endswith(
+        ": permission denied\n"
+    )
 
 
 def test_a_traceback_comes_when_it_is_asked_for(tmp_path, monkeypatch):
@@ -195,7 +210,11 @@ def test_elsewhere_a_row_is_one_line_without_colours():
 
 
 def test_numbers_stand_under_each_other():
-    assert output.table(("", "n"), [("one", "1"), ("ten", "10")], 1).splitlines() == ["      n", "one   1", "ten  10"]
+    assert output.table(("", "n"), [("one", "1"), ("ten", "10")], 1).splitlines() == [
+        "      n",
+        "one   1",
+        "ten  10",
+    ]
 
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch):
@@ -209,4 +228,7 @@ def test_colours_are_for_terminals_that_want_them(monkeypatch):
 
 
 def test_json_has_null_where_a_number_is_none():
-    assert json.loads(output.as_json({"a": float("nan"), "b": [float("inf"), 1.5]})) == {"a": None, "b": [None, 1.5]}
+    assert json.loads(output.as_json({"a": float("nan"), "b": [float("inf"), 1.5]})) == {
+        "a": None,
+        "b": [None, 1.5],
+    }

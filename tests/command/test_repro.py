@@ -61,7 +61,8 @@ stages:
     outs: [artifacts/report/all]
 """
 
-#: An evaluation ends when as many have begun as the file `together` says, and fails where the file `failing` names it.
+#: An evaluation ends when as many have begun as the file `together` says, and fails where the file
+#: `failing` names it.
 STEP = """
 import os, pathlib, sys, time
 stage, name = sys.argv[1:]
@@ -81,7 +82,12 @@ print(f"{name}: {stage} is done")
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    return write(tmp_path_factory.mktemp("project"), PIPELINE, "benchmarks: {word: {}}\n", {"letter.py": LETTER})
+    return write(
+        tmp_path_factory.mktemp("project"),
+        PIPELINE,
+        "benchmarks: {word: {}}\n",
+        {"letter.py": LETTER},
+    )
 
 
 @pytest.fixture
@@ -104,7 +110,10 @@ def write(folder: Path, pipeline: str, params: str, files: dict[str, str]) -> Pa
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
 
 
 def repro(project: Path, *arguments: str) -> subprocess.CompletedProcess:
@@ -119,7 +128,11 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
     *lines, last, end, more = re.sub(r" \d+:\d\d;", " 0:00;", shown).splitlines()
     of_b = lines.index("letters@b 0 s")
     assert lines[of_b + 1] == "    b: warning: a second line"
-    assert sorted(lines) == ["    b: warning: a second line", "letters@a 0 s  one line", "letters@b 0 s"]
+    assert sorted(lines) == [
+        "    b: warning: a second line",
+        "letters@a 0 s  one line",
+        "letters@b 0 s",
+    ]
     assert last == "sum@word 0 s  one line"
     assert re.findall(r"^ +(\d)/3 +\d:\d\d ", done.stdout, re.M) == ["1", "2", "3"]
     assert end == "3 stages ran in 0:00; 0 were up to date."
@@ -135,18 +148,29 @@ def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
     assert "ZeroDivisionError: division by zero" in broken.stderr
     assert "ERROR: failed to reproduce 'letters@b'" in broken.stderr
     assert "\nbefore\n" in broken.stdout
-    assert re.search(r"^  [12]/3 +\d:\d\d  letters@b  failed after \d+ s; its output: artifacts/", broken.stdout, re.M)
+    assert re.search(
+        r"^  [12]/3 +\d:\d\d  letters@b  failed after \d+ s; its output: artifacts/",
+        broken.stdout,
+        re.M,
+    )
     assert "up to date" not in broken.stdout
-    assert broken.stderr.endswith("Next: correct it, then farther repro again; finished stages are kept\n")
+    assert broken.stderr.endswith(
+        "Next: correct it, then farther repro again; finished stages are kept\n"
+    )
 
     (project / "letter.py").write_text(text)
-    assert "taken from the cache" in repro(project).stdout or "3 were up to date" in repro(project).stdout
+    assert (
+        "taken from the cache" in repro(project).stdout
+        or "3 were up to date" in repro(project).stdout
+    )
 
 
 def test_a_damaged_dvc_lock_is_named_with_the_remedy(tmp_path):
     stage = "stages:\n  one:\n    cmd: echo one > one\n    deps: [params.yaml]\n    outs: [one]\n"
     write(tmp_path, stage, "{}", {})
-    (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n  one:\n    cmd")  # as a killed DVC leaves it
+    (tmp_path / "dvc.lock").write_text(
+        "schema: '2.0'\nstages:\n  one:\n    cmd"
+    )  # as a killed DVC leaves it
     done = repro(tmp_path)
     assert done.returncode != 0
     *_, text, advice = done.stderr.splitlines()
@@ -232,7 +256,9 @@ class Deaf:
 def test_ctrl_c_asks_a_stage_again_that_did_not_hear(runs, monkeypatch):
     monkeypatch.chdir(runs)
     monkeypatch.setattr(dvc_repro, "PATIENCE", 0.1)
-    monkeypatch.setattr(dvc_repro, "time", SimpleNamespace(monotonic=lambda: 0.0))  # a clock that stands still
+    monkeypatch.setattr(
+        dvc_repro, "time", SimpleNamespace(monotonic=lambda: 0.0)
+    )  # a clock that stands still
     deaf = Deaf()
     join = threading.Thread.join
 
@@ -250,7 +276,9 @@ def test_ctrl_c_asks_a_stage_again_that_did_not_hear(runs, monkeypatch):
 def test_runs_are_evaluated_at_the_same_time_each_on_its_share_of_the_cores(runs):
     done = repro(runs, "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    stages = re.findall(r"^ +(\d)/7 +\d:\d\d +(\S+) +\d+ s  (?:\w+: )?\w+ is done$", done.stdout, re.M)
+    stages = re.findall(
+        r"^ +(\d)/7 +\d:\d\d +(\S+) +\d+ s  (?:\w+: )?\w+ is done$", done.stdout, re.M
+    )
     assert [int(number) for number, _ in stages] == [1, 2, 3, 4, 5, 6, 7]
     order = [stage for _, stage in stages]
     assert all(order.index(f"infer@{run}") < order.index(f"evaluate@{run}") for run in "abc")
@@ -272,7 +300,9 @@ class Recorder:
         with self.turn:
             self.running.add(stage)
             self.beside[stage] = set(self.running)
-        place = Path(options["cwd"], "artifacts", *(stage.split("@") if "@" in stage else (stage, "all")))
+        place = Path(
+            options["cwd"], "artifacts", *(stage.split("@") if "@" in stage else (stage, "all"))
+        )
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(stage)
         with self.turn:
@@ -292,7 +322,11 @@ def test_inference_on_a_gpu_runs_one_stage_at_a_time(runs, monkeypatch):
     recorder = Recorder()
     dvc_repro.Pipeline().run(recorder, jobs=3)
     assert len(recorder.beside) == 7
-    assert not [others for others in recorder.beside.values() if sum(o.startswith("infer") for o in others) > 1]
+    assert not [
+        others
+        for others in recorder.beside.values()
+        if sum(o.startswith("infer") for o in others) > 1
+    ]
 
 
 def test_the_run_that_is_asked_for_comes_before_others(runs, monkeypatch):
@@ -323,7 +357,9 @@ def test_an_unknown_run_is_refused_before_anything_runs(project, monkeypatch, ca
     assert "farther repro: unknown run 'voc'" in capsys.readouterr().err
 
 
-def test_open_prints_the_path_without_a_display_and_says_where_there_is_no_report(tmp_path, monkeypatch, capsys):
+def test_open_prints_the_path_without_a_display_and_says_where_there_is_no_report(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
@@ -377,7 +413,9 @@ pathlib.Path("artifacts/slow.txt").write_text(text)
         ("sed -i s/red/blue/ params.yaml", "params.yaml: colour"),
     ],
 )
-def test_what_a_stage_reads_and_someone_changes_meanwhile_is_not_taken_for_what_it_read(tmp_path, during, changed):
+def test_what_a_stage_reads_and_someone_changes_meanwhile_is_not_taken_for_what_it_read(
+    tmp_path, during, changed
+):
     files = {"slow.py": SLOW, "list.txt": "one\n", ".gitignore": "/artifacts\n/during\n"}
     write(tmp_path, CHANGED, "size: 1\ncolour: red\nunread: 0\n", files)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
@@ -390,13 +428,18 @@ def test_what_a_stage_reads_and_someone_changes_meanwhile_is_not_taken_for_what_
     (tmp_path / "during").write_text(during)
     done = repro(tmp_path)
     assert done.returncode
-    assert f"{changed} changed while the stage ran, so its results are not recorded; run it again" in done.stderr
+    assert (
+        f"{changed} changed while the stage ran, so its results are not recorded; run it again"
+        in done.stderr
+    )
     again = repro(tmp_path)
     assert again.returncode == 0, again.stderr
     assert "slow" in again.stdout
     expected = (tmp_path / "list.txt").read_text() + (tmp_path / "params.yaml").read_text()
     assert (tmp_path / "artifacts/slow.txt").read_text() == expected
-    (tmp_path / "during").write_text("sed -i s/unread/other/ params.yaml")  # what no stage takes may change
+    (tmp_path / "during").write_text(
+        "sed -i s/unread/other/ params.yaml"
+    )  # what no stage takes may change
     (tmp_path / "list.txt").write_text("three\n")
     assert repro(tmp_path).returncode == 0
 
@@ -466,13 +509,17 @@ def lacking(monkeypatch):
     monkeypatch.delattr("dvc.stage.run._make_cmd")
 
 
-def test_a_dvc_that_lacks_a_private_name_runs_by_itself_and_one_line_says_so(forced, monkeypatch, capfd):
+def test_a_dvc_that_lacks_a_private_name_runs_by_itself_and_one_line_says_so(
+    forced, monkeypatch, capfd
+):
     lacking(monkeypatch)
     (forced / "step.py").write_text(f"{COUNTED}\n# another\n")
     assert main(["repro", "two", "--jobs", "2"]) == 0
     printed = capfd.readouterr()
     (line,) = [line for line in printed.err.splitlines() if "DVC" in line]
-    assert "has no dvc.stage.run._make_cmd: stages run one after the other, by dvc repro two" in line
+    assert (
+        "has no dvc.stage.run._make_cmd: stages run one after the other, by dvc repro two" in line
+    )
     assert ran(forced) == ["one None"]  # what it makes is as before
 
 
@@ -489,5 +536,7 @@ def test_such_a_dvc_forces_the_same_stages(forced, monkeypatch, capfd, targets, 
 def test_the_exit_status_of_such_a_dvc_is_passed_on(forced, monkeypatch, capfd):
     lacking(monkeypatch)
     (forced / "step.py").write_text("raise SystemExit(3)")
-    alone = subprocess.run([sys.executable, "-m", "dvc", "repro"], env=environment(), check=False).returncode
+    alone = subprocess.run(
+        [sys.executable, "-m", "dvc", "repro"], env=environment(), check=False
+    ).returncode
     assert main(["repro"]) == alone != 0

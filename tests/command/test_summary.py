@@ -37,17 +37,27 @@ def project(tmp_path):
 
 
 def test_equal_values_are_counted_in_one_line(project):
-    assert compared_with_commit(project) == "metrics: 5 values match the last commit (largest difference 0)"
+    assert (
+        compared_with_commit(project)
+        == "metrics: 5 values match the last commit (largest difference 0)"
+    )
 
 
 def test_rounding_is_no_difference_but_its_size_is_told(project):
     write(project, {MSP: {**COMMITTED[MSP], "auroc": 0.7500003}})
-    assert compared_with_commit(project) == "metrics: 5 values match the last commit (largest difference 3e-07)"
+    assert (
+        compared_with_commit(project)
+        == "metrics: 5 values match the last commit (largest difference 3e-07)"
+    )
 
 
 def test_values_that_differ_are_listed_with_file_name_and_both_values(project):
     write(
-        project, {MSP: {**COMMITTED[MSP], "auroc": 0.5}, "artifacts/counts/ingest/voc.json": {"train": {"images": 399}}}
+        project,
+        {
+            MSP: {**COMMITTED[MSP], "auroc": 0.5},
+            "artifacts/counts/ingest/voc.json": {"train": {"images": 399}},
+        },
     )
     first, heads, *rows = compared_with_commit(project).splitlines()
     assert first == "metrics: 2 of 5 values differ from the last commit (largest difference 1)"
@@ -59,7 +69,10 @@ def test_values_that_differ_are_listed_with_file_name_and_both_values(project):
 
 
 def test_a_value_that_only_one_side_has_differs(project):
-    write(project, {MSP: {"auroc": 0.75, "nose": 0.1}, "artifacts/metrics/new/detector.json": {"map": 0.25}})
+    write(
+        project,
+        {MSP: {"auroc": 0.75, "nose": 0.1}, "artifacts/metrics/new/detector.json": {"map": 0.25}},
+    )
     first, _, *rows = compared_with_commit(project).splitlines()
     assert first == "metrics: 3 of 6 values differ from the last commit (largest difference 0)"
     assert {tuple(row.split()[1:]) for row in rows} == {
@@ -70,7 +83,14 @@ def test_a_value_that_only_one_side_has_differs(project):
 
 
 def test_after_ten_values_the_others_are_counted(project):
-    write(project, {"artifacts/metrics/net/near/knn.json": {f"m{number}": number for number in range(LISTED + 3)}})
+    write(
+        project,
+        {
+            "artifacts/metrics/net/near/knn.json": {
+                f"m{number}": number for number in range(LISTED + 3)
+            }
+        },
+    )
     lines = compared_with_commit(project).splitlines()
     assert len(lines) == LISTED + 3 and lines[-1] == "and 3 more"
 

@@ -25,10 +25,12 @@ def project(tmp_path, monkeypatch):
         names = [f"{split}{n}" for n in range(10)]
         folder = artifacts / "splits/b" / split
         sides = np.full(10, 100)
-        Images(image_id=names, dataset=["d"] * 10, file=names, width=sides, height=sides, digest=names).write(
-            folder / "images.parquet"
+        Images(
+            image_id=names, dataset=["d"] * 10, file=names, width=sides, height=sides, digest=names
+        ).write(folder / "images.parquet")
+        Objects(image_id=[], object_id=[], box=np.zeros((0, 4)), category=[]).write(
+            folder / "objects.parquet"
         )
-        Objects(image_id=[], object_id=[], box=np.zeros((0, 4)), category=[]).write(folder / "objects.parquet")
         p = np.clip(certain + np.linspace(-0.2, 0.2, 20), 0.01, 0.99)
         logits = np.stack([np.log(p / (1 - p)), np.full(20, -3.0)], axis=1)
         columns = {"image_id": np.repeat(names, 2), "region_id": np.arange(20)}

@@ -42,14 +42,20 @@ def test_results_of_another_version_are_named_with_both_versions(artifacts, monk
     use(monkeypatch, numpy="2.4.1", torch="2.9")
     (finding,) = versions(artifacts)
     assert (finding.topic, finding.name, finding.state) == ("warnings", "numpy", "note")
-    assert finding.text.startswith("2.3.0 made scores/voc-vos; 2.4.1 is installed. `farther repro --force STAGE`")
+    assert finding.text.startswith(
+        "2.3.0 made scores/voc-vos; 2.4.1 is installed. `farther repro --force STAGE`"
+    )
 
 
-def test_an_item_that_was_made_again_has_the_new_version_and_the_others_keep_theirs(artifacts, monkeypatch):
+def test_an_item_that_was_made_again_has_the_new_version_and_the_others_keep_theirs(
+    artifacts, monkeypatch
+):
     use(monkeypatch, numpy="2.4.1")
     make(artifacts, "knn")
     record = json.loads((artifacts / "records/scores/voc-vos.json").read_text())
-    environments = {name: record["environments"][item["environment"]] for name, item in record["items"].items()}
+    environments = {
+        name: record["environments"][item["environment"]] for name, item in record["items"].items()
+    }
     assert environments == {"knn/test.txt": {"numpy": "2.4.1"}, "msp/test.txt": {"numpy": "2.3.0"}}
     assert [finding.name for finding in versions(artifacts)] == ["numpy"]
 

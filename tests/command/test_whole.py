@@ -1,7 +1,8 @@
 """The published benchmark whole, in miniature: profiles, datasets and checkpoints as docs/benchmark.md describes them.
 
-The stages run in this process, one after another, as `dvc repro` would run them; that DVC calls them so is tested
-with the demo's parameters (tests/stages/test_pipeline.py). The Faster R-CNN networks have learned nothing.
+The stages run in this process, one after another, as `dvc repro` would run them; that DVC calls
+them so is tested with the demo's parameters (tests/stages/test_pipeline.py). The Faster R-CNN
+networks have learned nothing.
 """
 
 import json
@@ -67,7 +68,9 @@ def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, r
         assert set(results["splits"]) == SPLITS[name] | ADDED[name]
         for one in results["splits"].values():
             assert one["groups"]["open_set"]["values"]["unknown_objects"] > 0
-    needs = {name: read_entry(name, values).create().needs for name, values in params["methods"].items()}
+    needs = {
+        name: read_entry(name, values).create().needs for name, values in params["methods"].items()
+    }
     features = {name for name, columns in needs.items() if columns & {"features", "last_layer"}}
     # YOLOv8 has no vector of features for a detection (FMIYC, Section 5.2).
     assert set(report["not_applicable"]) == (features if run.endswith("yolov8") else set())
@@ -90,7 +93,8 @@ def test_a_split_without_images_is_not_tested_and_means_are_over_the_others(fini
 
 def test_vos_comes_with_its_head_and_the_plain_network_without(finished):
     heads = {
-        kind: "vos_head" in RegionsFolder(finished / f"artifacts/regions/voc-{kind}/test").header.detector
+        kind: "vos_head"
+        in RegionsFolder(finished / f"artifacts/regions/voc-{kind}/test").header.detector
         for kind in ("faster_rcnn", "vos")
     }
     assert heads == {"faster_rcnn": False, "vos": True}
@@ -109,7 +113,9 @@ def test_id_images_are_those_that_the_paper_tests_on(finished, data):
 
 def test_similarity_is_measured_for_every_split(finished):
     for name, splits in SPLITS.items():
-        figures = set(json.loads((finished / f"artifacts/counts/similarity/{name}.json").read_text()))
+        figures = set(
+            json.loads((finished / f"artifacts/counts/similarity/{name}.json").read_text())
+        )
         assert splits <= figures
 
 
@@ -130,19 +136,31 @@ def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
         for key in keys:
             value = value[key]
     for section, stage in (("datasets", "ingest"), ("detectors", "infer")):
-        used = set(re.findall(r"\$\{item\.(\w+)\}", text.split(f"\n  {stage}:\n")[1].split("\n\n")[0]))
+        used = set(
+            re.findall(r"\$\{item\.(\w+)\}", text.split(f"\n  {stage}:\n")[1].split("\n\n")[0])
+        )
         assert all(used <= set(entry) for entry in params[section].values()), stage
 
 
-def test_published_splits_are_taken_as_they_are(finished, data, project, tmp_path, monkeypatch, switch, stage):
+def test_published_splits_are_taken_as_they_are(
+    finished, data, project, tmp_path, monkeypatch, switch, stage
+):
     """What curate made is published in the layout of FindMeIfYouCan, and the profile `fmiyc` reads it back."""
     monkeypatch.chdir(finished)
     params = parse(Path("params.yaml").read_text())
     for name in SPLITS:
         made = benchmark(name, params["benchmarks"][name])
-        publish(collect(name, made, params["datasets"], "artifacts", sorted(SPLITS[name])), tmp_path / name, "parquet")
+        publish(
+            collect(name, made, params["datasets"], "artifacts", sorted(SPLITS[name])),
+            tmp_path / name,
+            "parquet",
+        )
         for split in SPLITS[name]:
-            shutil.copytree(tmp_path / name / split, data / "FindMeIfYouCan" / f"{split}_{name}", dirs_exist_ok=True)
+            shutil.copytree(
+                tmp_path / name / split,
+                data / "FindMeIfYouCan" / f"{split}_{name}",
+                dirs_exist_ok=True,
+            )
     here = tmp_path / "project"
     shutil.copytree(project / "data", here / "data")
     shutil.copytree(project / "profiles", here / "profiles")
@@ -156,14 +174,17 @@ def test_published_splits_are_taken_as_they_are(finished, data, project, tmp_pat
     for name, splits in SPLITS.items():
         for split in splits:
             ours, theirs = (
-                Images.read(root / f"artifacts/splits/{name}/{split}/images.parquet") for root in (here, finished)
+                Images.read(root / f"artifacts/splits/{name}/{split}/images.parquet")
+                for root in (here, finished)
             )
             assert sorted(ours.digest) == sorted(theirs.digest), (name, split)
     rules = set(pq.read_table("artifacts/splits/voc/fates.parquet")["rule"].to_pylist())
     assert rules == {"as published"}
 
 
-def test_the_other_protocol_needs_no_detector_again(finished, data, tmp_path, monkeypatch, switch, stage):
+def test_the_other_protocol_needs_no_detector_again(
+    finished, data, tmp_path, monkeypatch, switch, stage
+):
     for name in ("data", "profiles"):
         (tmp_path / name).symlink_to(finished / name)
     for name in ("splits", "regions"):
@@ -171,7 +192,9 @@ def test_the_other_protocol_needs_no_detector_again(finished, data, tmp_path, mo
         (tmp_path / "artifacts" / name).symlink_to(finished / "artifacts" / name)
     monkeypatch.chdir(tmp_path)
     params = switch("fmiyc-published-code", data)
-    Path("params.yaml").write_text(yaml.safe_dump({**params, "methods": {"gen": params["methods"]["gen"]}}))
+    Path("params.yaml").write_text(
+        yaml.safe_dump({**params, "methods": {"gen": params["methods"]["gen"]}})
+    )
     stage("code_digests")
     for name in OF_RUN:
         stage(name, "bdd-rtdetr")

@@ -23,15 +23,30 @@ def params(**changes):
     [
         ({"split": {}}, "unknown parameter 'split'. Known: id, rules, splits"),
         ({"empty": "drop"}, "parameter 'empty': .*'keep' or 'remove', found 'drop'"),
-        ({"splits": {"x": {**NEAR, "distance": "close"}}}, "parameter 'splits.x.distance': .*found 'close'"),
-        ({"splits": {"x": {**NEAR, "rules": []}}}, "unknown parameter 'splits.x.rules'. Known: dataset, subset"),
-        ({"splits": {"x": "coco"}}, "'splits.x': expected a mapping with dataset, subset, .*, found 'coco'"),
+        (
+            {"splits": {"x": {**NEAR, "distance": "close"}}},
+            "parameter 'splits.x.distance': .*found 'close'",
+        ),
+        (
+            {"splits": {"x": {**NEAR, "rules": []}}},
+            "unknown parameter 'splits.x.rules'. Known: dataset, subset",
+        ),
+        (
+            {"splits": {"x": "coco"}},
+            "'splits.x': expected a mapping with dataset, subset, .*, found 'coco'",
+        ),
         ({"splits": {"../x": NEAR}}, "split name '../x'"),
-        ({"most": {"trian": 5}}, r"most: \['trian'\] are neither ID nor OOD splits. Known: train, val, test"),
+        (
+            {"most": {"trian": 5}},
+            r"most: \['trian'\] are neither ID nor OOD splits. Known: train, val, test",
+        ),
         ({"most": {"train": 0}}, "most"),
         ({"splits": {"test": NEAR}}, r"\['test'\] name both an ID split and an OOD split"),
         ({"shifted": {"test": C3}}, r"\['test'\] name both an ID split and a shifted split"),
-        ({"shifted": {"coco_near": C3}}, r"\['coco_near'\] name both an OOD split and a shifted split"),
+        (
+            {"shifted": {"coco_near": C3}},
+            r"\['coco_near'\] name both an OOD split and a shifted split",
+        ),
         (
             {"shifted": {"c3": C3}, "shifted_val": {"c3": C3}},
             r"\['c3'\] name both a shifted split and a shifted validation split",
@@ -51,24 +66,38 @@ def params(**changes):
             "subsets: the parts of 'all' add up to 1.1, more than 1",
         ),
         (
-            {"subsets": {"train": {"of": "all", "part": 0.5}, "val": {"of": "all", "part": 0.5, "together": "(a)"}}},
+            {
+                "subsets": {
+                    "train": {"of": "all", "part": 0.5},
+                    "val": {"of": "all", "part": 0.5, "together": "(a)"},
+                }
+            },
             "subsets: 'together' differs between parts of 'all'",
         ),
-        ({"subsets": {"train": {"of": "all", "part": 0.5, "together": "a"}}}, "together: expected one group .*found 0"),
+        (
+            {"subsets": {"train": {"of": "all", "part": 0.5, "together": "a"}}},
+            "together: expected one group .*found 0",
+        ),
         ({"subsets": {"test": {"dataset": "x"}}}, "parameter 'subsets.test.subset' is missing"),
         (
             {"splits": {"x": {**NEAR, "rest_of": "y"}, "y": NEAR}, "most": {"y": 5}},
             "split 'x': rest_of: no OOD split before it is called 'y'. Known: none",
         ),
         (
-            {"splits": {"y": NEAR, "x": {**NEAR, "distance": "far", "rest_of": "y"}}, "most": {"y": 5}},
+            {
+                "splits": {"y": NEAR, "x": {**NEAR, "distance": "far", "rest_of": "y"}},
+                "most": {"y": 5},
+            },
             "split 'x': rest_of: split 'y' takes near images of coco val; write the same dataset, subset, distance",
         ),
         (
             {"splits": {"y": NEAR, "x": {**NEAR, "rest_of": "y"}}},
             "split 'x': rest_of: split 'y' leaves no image; write its number of images in `most`",
         ),
-        ({"splits": {"x": {**NEAR, "candidates": "c" * 300}}}, "'splits.x.candidates': the path is too long:"),
+        (
+            {"splits": {"x": {**NEAR, "candidates": "c" * 300}}},
+            "'splits.x.candidates': the path is too long:",
+        ),
         ({"decisions": "a/" * 2000}, "'decisions': the path is too long:"),
         (
             {"splits": {"x": {**NEAR, "pairs": {"of": "x"}}}},
@@ -78,7 +107,10 @@ def params(**changes):
             {"splits": {"x": {**NEAR, "pairs": {"of": "val", "name": "a"}}}},
             "expected one group in parentheses, found 0",
         ),
-        ({"splits": {"x": {**NEAR, "pairs": {"of": "val", "name": "("}}}}, "not a regular expression"),
+        (
+            {"splits": {"x": {**NEAR, "pairs": {"of": "val", "name": "("}}}},
+            "not a regular expression",
+        ),
     ],
 )
 def test_a_wrong_parameter_is_refused_in_plain_words(changes, message):
@@ -94,7 +126,9 @@ def test_an_empty_entry_is_refused_by_what_it_lacks():
 @pytest.mark.parametrize("distance", ["near", "farther"])
 def test_two_splits_that_could_share_an_image_are_refused(distance):
     splits = {"a": NEAR, "b": {**NEAR, "distance": distance}}
-    with pytest.raises(ParameterError, match="splits 'a' and 'b' both take near images of coco val"):
+    with pytest.raises(
+        ParameterError, match="splits 'a' and 'b' both take near images of coco val"
+    ):
         benchmark("voc", params(splits=splits))
 
 
@@ -105,7 +139,11 @@ def test_id_splits_are_train_val_and_test_unless_said_otherwise():
 def test_benchmarks_use_the_subsets_of_their_splits_and_of_their_id_dataset():
     pets = {"b": {"dataset": "coco", "subset": "train", "distance": "far"}}
     benchmarks = {"voc": params(), "pets": params(id="pets", subsets={"test": "all"}, splits=pets)}
-    assert subsets_used(benchmarks) == {"voc": {"train", "val", "test"}, "pets": {"all"}, "coco": {"val", "train"}}
+    assert subsets_used(benchmarks) == {
+        "voc": {"train", "val", "test"},
+        "pets": {"all"},
+        "coco": {"val", "train"},
+    }
 
 
 def test_the_test_splits_are_those_that_are_not_for_validation():
@@ -116,7 +154,10 @@ def test_the_test_splits_are_those_that_are_not_for_validation():
 def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
     blank = {"dataset": "voc_blank", "subset": "blank"}
     splits = {"coco_near": {**NEAR, "pairs": {"of": "test"}}}
-    found = benchmark("voc", params(splits=splits, shifted={"c3": C3, "c5": {**C3, "severity": 5}}, pseudo_ood=blank))
+    found = benchmark(
+        "voc",
+        params(splits=splits, shifted={"c3": C3, "c5": {**C3, "severity": 5}}, pseudo_ood=blank),
+    )
     assert found.roles() == {
         "test": ["coco_near"],
         "distance": {"coco_near": "near"},
@@ -125,8 +166,15 @@ def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
         "pairs": {"coco_near": {"of": "test", "name": "(.*)", "by": "image_id"}},
     }
     assert list(found.derived_splits) == ["c3", "c5", "pseudo_ood"]
-    assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {"blank"}
-    assert benchmark("voc", params()).roles() == {**found.roles(), "shifted": {}, "pseudo_ood": None, "pairs": {}}
+    assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {
+        "blank"
+    }
+    assert benchmark("voc", params()).roles() == {
+        **found.roles(),
+        "shifted": {},
+        "pseudo_ood": None,
+        "pairs": {},
+    }
 
 
 def test_splits_without_images_are_not_tested():
@@ -145,12 +193,21 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
     ("changes", "problems"),
     [
         ({}, []),
-        ({"splits": {"x": {**NEAR, "candidates": "here.csv"}}, "decisions": "data/decisions/voc.csv"}, []),
+        (
+            {
+                "splits": {"x": {**NEAR, "candidates": "here.csv"}},
+                "decisions": "data/decisions/voc.csv",
+            },
+            [],
+        ),
         ({"most": {"trian": 5}}, ["are neither ID nor OOD splits"]),
         ({"id": "lvis"}, ["unknown dataset 'lvis'"]),
         ({"shifted": {"c3": C3}}, ["'voc_shifted'"]),
         ({"rules": "voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),
-        ({"rules": "data/benchmarks/../../voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),
+        (
+            {"rules": "data/benchmarks/../../voc.yaml"},
+            ["voc.yaml: rules files belong in data/benchmarks"],
+        ),
         ({"rules": "data/benchmarks/none.yaml"}, ["none.yaml: the file does not exist"]),
         ({"splits": {"x": {**NEAR, "vocabulary": "lvis"}}}, ["no rules for the vocabulary 'lvis'"]),
         ({"splits": {"x": {**NEAR, "vocabulary": "lvis", "assigned": "as published"}}}, []),
@@ -160,8 +217,14 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
         ),
         ({"splits": {"x": {**NEAR, "candidates": "data/candidates/pools/voc.csv"}}}, []),
         ({"decisions": "here.csv"}, ["here.csv: decisions belong in data/decisions"]),
-        ({"decisions": "data/decisions/../../here.csv"}, ["here.csv: decisions belong in data/decisions"]),
-        ({"decisions": "data/decisions/none.csv"}, ["none.csv: the file does not exist: leave `decisions` out"]),
+        (
+            {"decisions": "data/decisions/../../here.csv"},
+            ["here.csv: decisions belong in data/decisions"],
+        ),
+        (
+            {"decisions": "data/decisions/none.csv"},
+            ["none.csv: the file does not exist: leave `decisions` out"],
+        ),
         ({"decisions": "data/decisions/cut.csv"}, ["cut.csv: row 2: expected 8 values, found 2"]),
         (
             {"rules": "voc.yaml", "decisions": "here.csv", "splits": {"x": ELSEWHERE}},
@@ -169,7 +232,9 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
         ),
     ],
 )
-def test_all_that_curate_would_refuse_is_found_before_it_runs(tmp_path, monkeypatch, changes, problems):
+def test_all_that_curate_would_refuse_is_found_before_it_runs(
+    tmp_path, monkeypatch, changes, problems
+):
     monkeypatch.chdir(tmp_path)
     for file, text in {
         "data/benchmarks/voc.yaml": SMALL_RULES,
@@ -180,6 +245,10 @@ def test_all_that_curate_would_refuse_is_found_before_it_runs(tmp_path, monkeypa
     }.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
-    found = check_benchmark("voc", params(rules="data/benchmarks/voc.yaml") | changes, ["voc", "coco"])
+    found = check_benchmark(
+        "voc", params(rules="data/benchmarks/voc.yaml") | changes, ["voc", "coco"]
+    )
     assert [(one.name, one.state) for one in found] == [("benchmarks.voc", "wrong")] * len(problems)
-    assert all(re.search(problem, one.text) for problem, one in zip(problems, found, strict=True)), found
+    assert all(
+        re.search(problem, one.text) for problem, one in zip(problems, found, strict=True)
+    ), found

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from tests.support.labelled import labelled, write_tables
 
-from farther.curation import Categories, LabelledImages, TablesFolder, benchmark, curate, explain, splits
+from farther.curation import (
+    Categories,
+    LabelledImages,
+    TablesFolder,
+    benchmark,
+    curate,
+    explain,
+    splits,
+)
 from farther.curation.fates import PUBLISHED, as_published, category_counts
 from farther.curation.sources import smallest
 from farther.errors import DataError, ParameterError
@@ -32,7 +40,19 @@ protocols:
     overlap: {}
 """
 
-CATEGORIES = ["Cat", "Person", "Human hand", "Plate", "Spoon", "Knife", "Leopard", "Lynx", "Carrot", "Otter", "Kite"]
+CATEGORIES = [
+    "Cat",
+    "Person",
+    "Human hand",
+    "Plate",
+    "Spoon",
+    "Knife",
+    "Leopard",
+    "Lynx",
+    "Carrot",
+    "Otter",
+    "Kite",
+]
 PARENTS = {
     "Human hand": ["Human body", "Person"],
     "Human body": ["Person"],
@@ -56,7 +76,9 @@ class InMemory:
     def categories(self, dataset: str) -> Categories:
         if dataset not in self.sources:
             return Categories(("cat", "table", "person"))
-        return Categories(tuple(CATEGORIES), {name: tuple(above) for name, above in PARENTS.items()})
+        return Categories(
+            tuple(CATEGORIES), {name: tuple(above) for name, above in PARENTS.items()}
+        )
 
 
 @pytest.fixture
@@ -67,8 +89,14 @@ def rules(tmp_path: Path) -> Path:
 
 
 def made(rules: Path, shown: dict[str, list[str]], **params):
-    splits = {f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")}
-    return curate(benchmark("b", {"id": "id", "rules": rules, "splits": splits, **params}), InMemory(photos=shown))
+    splits = {
+        f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d}
+        for d in ("near", "far")
+    }
+    return curate(
+        benchmark("b", {"id": "id", "rules": rules, "splits": splits, **params}),
+        InMemory(photos=shown),
+    )
 
 
 def fates(curation) -> dict[str, str]:
@@ -115,7 +143,9 @@ def test_an_image_with_a_near_category_is_near_and_all_others_are_far(rules):
 
 def test_a_farther_split_takes_near_and_far_images_and_no_overlap(rules):
     splits = {"photos_farther": {"dataset": "photos", "subset": "val", "distance": "farther"}}
-    curation = made(rules, {"a": ["Leopard"], "b": ["Kite"], "c": ["Plate"], "d": []}, splits=splits)
+    curation = made(
+        rules, {"a": ["Leopard"], "b": ["Kite"], "c": ["Plate"], "d": []}, splits=splits
+    )
     assert fates(curation) == {"a": "farther", "b": "farther", "c": "removed", "d": "removed"}
     assert list(curation.splits["photos_farther"].images.image_id) == ["a", "b"]
 
@@ -131,12 +161,16 @@ def test_no_image_is_in_two_splits_and_none_is_lost(rules):
     random = np.random.default_rng(3)
     shown = {f"{i:03d}": list(random.choice(CATEGORIES, random.integers(0, 4))) for i in range(300)}
     curation = made(rules, shown)
-    ids = [i for name in ("photos_near", "photos_far") for i in curation.splits[name].images.image_id]
+    ids = [
+        i for name in ("photos_near", "photos_far") for i in curation.splits[name].images.image_id
+    ]
     removed = [i for i, fate in fates(curation).items() if fate == "removed"]
     assert sorted(ids + removed) == sorted(shown)
     assert 0 < len(removed) < 300
     for name in ("photos_near", "photos_far"):
-        assert not {"Cat", "Person", "Human hand", "Plate", "Spoon"} & set(curation.splits[name].objects.category)
+        assert not {"Cat", "Person", "Human hand", "Plate", "Spoon"} & set(
+            curation.splits[name].objects.category
+        )
     assert not {"Leopard", "Otter", "Knife"} & set(curation.splits["photos_far"].objects.category)
 
 
@@ -164,14 +198,18 @@ def test_shifted_and_pseudo_ood_splits_take_all_images_of_their_subsets(rules):
 
 def test_another_protocol_adds_its_lists_to_those_that_it_extends(rules):
     found = [
-        fates(made(rules, {"a": ["Lynx"], "b": ["Leopard"]}, protocol=name)) for name in ("paper", "published-code")
+        fates(made(rules, {"a": ["Lynx"], "b": ["Leopard"]}, protocol=name))
+        for name in ("paper", "published-code")
     ]
     assert found == [{"a": "far", "b": "near"}, {"a": "near", "b": "near"}]
 
 
 def test_explain_names_the_rule_and_the_object_that_decided(rules):
     curation = made(rules, {"a": ["Kite", "Spoon"], "b": ["Kite"]})
-    assert explain(curation.fates, "a") == "photos val a: removed; overlap: Tableware → table (object 1, Spoon)"
+    assert (
+        explain(curation.fates, "a")
+        == "photos val a: removed; overlap: Tableware → table (object 1, Spoon)"
+    )
     assert explain(curation.fates, "b") == "photos val b: far; no near category is labelled"
     with pytest.raises(ParameterError, match="no image 'z'"):
         explain(curation.fates, "z")
@@ -180,11 +218,15 @@ def test_explain_names_the_rule_and_the_object_that_decided(rules):
 def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
     warnings = made(rules, {"a": ["Kite"]}).warnings
     assert len(warnings) == 2  # and an empty split
-    assert warnings[0].endswith("1 rule names a category that photos does not have: ID class: Dining table → table")
+    assert warnings[0].endswith(
+        "1 rule names a category that photos does not have: ID class: Dining table → table"
+    )
 
 
 def test_images_that_an_id_split_shares_with_another_split_are_a_warning(rules):
-    assert not any("in common" in text for text in made(rules, {"a": ["Kite"], "b": ["Otter"]}).warnings)
+    assert not any(
+        "in common" in text for text in made(rules, {"a": ["Kite"], "b": ["Otter"]}).warnings
+    )
     subsets = {"train": "train", "val": "val", "test": "val"}
     warnings = made(rules, {"train-image": ["Kite"], "b": ["Otter"]}, subsets=subsets).warnings
     assert [text for text in warnings if "in common" in text] == [
@@ -194,7 +236,13 @@ def test_images_that_an_id_split_shares_with_another_split_are_a_warning(rules):
 
 
 def test_metrics_count_images_by_split_and_by_rule(rules):
-    shown = {"a": ["Cat"], "b": ["Cat", "Kite"], "c": ["Leopard", "Leopard"], "d": ["Kite"], "e": []}
+    shown = {
+        "a": ["Cat"],
+        "b": ["Cat", "Kite"],
+        "c": ["Leopard", "Leopard"],
+        "d": ["Kite"],
+        "e": [],
+    }
     counts = made(rules, shown).counts()
     assert counts["photos_near.images"] == 1
     assert counts["photos_near.objects"] == 2
@@ -217,7 +265,12 @@ def test_a_smaller_number_of_images_is_part_of_a_larger_one_with_all_objects_in_
 
 def test_the_same_images_are_selected_in_every_version():
     names = [f"{n:06d}" for n in range(100)]
-    assert smallest(names, 4) == ["000030", "000046", "000065", "000096"]  # others would change everyone's splits
+    assert smallest(names, 4) == [
+        "000030",
+        "000046",
+        "000065",
+        "000096",
+    ]  # others would change everyone's splits
 
 
 def test_an_id_split_takes_at_most_so_many_images(rules, tables):
@@ -227,10 +280,14 @@ def test_an_id_split_takes_at_most_so_many_images(rules, tables):
 
 def test_an_object_without_its_image_is_refused():
     with pytest.raises(DataError, match="row 1: field 'image_id': 'b' is not in the images table"):
-        LabelledImages(labelled("photos", {"a": []}).images, labelled("photos", {"a": ["Kite"], "b": ["Kite"]}).objects)
+        LabelledImages(
+            labelled("photos", {"a": []}).images,
+            labelled("photos", {"a": ["Kite"], "b": ["Kite"]}).objects,
+        )
 
 
-# ------------------------------------------------------------------------------------------------------- on disk
+# -------------------------------------------------------------------------------------------------------
+# on disk
 
 
 def ingested(folder: Path, dataset: str, shown: dict[str, list[str]], subset: str = "val") -> None:
@@ -249,7 +306,12 @@ def tables(tmp_path: Path) -> TablesFolder:
 
 def params(rules: Path, **splits: str) -> dict:
     named = {
-        name: {"dataset": source, "subset": "val", "distance": name.split("_")[1], "vocabulary": "photos"}
+        name: {
+            "dataset": source,
+            "subset": "val",
+            "distance": name.split("_")[1],
+            "vocabulary": "photos",
+        }
         for name, source in splits.items()
     }
     return {"id": "id", "rules": str(rules), "splits": named, "subsets": {"test": "val"}}
@@ -272,7 +334,9 @@ def test_adding_a_split_leaves_the_files_of_the_others_byte_for_byte(rules, tabl
 
 
 def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
-    curate(benchmark("b", params(rules, photos_far="photos", photos_near="photos")), tables).write(tmp_path / "out")
+    curate(benchmark("b", params(rules, photos_far="photos", photos_near="photos")), tables).write(
+        tmp_path / "out"
+    )
     curate(benchmark("b", params(rules, photos_near="photos")), tables).write(tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "classes.parquet",
@@ -287,9 +351,13 @@ def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
 
 
 def test_unknown_datasets_and_subsets_are_refused_with_the_known_ones(tables):
-    with pytest.raises(ParameterError, match=r"no dataset is called 'foto'\. Known: drawings, id, photos"):
+    with pytest.raises(
+        ParameterError, match=r"no dataset is called 'foto'\. Known: drawings, id, photos"
+    ):
         tables.source("foto", "val")
-    with pytest.raises(ParameterError, match=r"no subset of 'photos' is called 'test'\. Known: val"):
+    with pytest.raises(
+        ParameterError, match=r"no subset of 'photos' is called 'test'\. Known: val"
+    ):
         tables.source("photos", "test")
     with pytest.raises(DataError, match="leaves its folder"):
         tables.source("../tables/photos", "val")
@@ -299,7 +367,10 @@ def test_unknown_datasets_and_subsets_are_refused_with_the_known_ones(tables):
     ("content", "problem"),
     [
         ({"categories": "Cat"}, "field 'categories': "),
-        ({"categories": ["Cat", "Cat"]}, r"field 'categories': expected names that differ .*, found \['Cat', 'Cat'\]"),
+        (
+            {"categories": ["Cat", "Cat"]},
+            r"field 'categories': expected names that differ .*, found \['Cat', 'Cat'\]",
+        ),
         ({"categories": [], "parents": {"Cat": "Animal"}}, "field 'parents.Cat': "),
         ([], "Input should be a valid dictionary"),
     ],
@@ -313,14 +384,21 @@ def test_a_damaged_categories_file_is_named_with_its_field(tables, content, prob
 
 def test_images_of_classes_that_overlap_with_an_id_class_may_be_a_shifted_split(rules):
     shown = {"a": ["Plate"], "b": ["Kite"], "c": ["Cat", "Kite"], "d": []}
-    shifted = {"plates": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}}
+    shifted = {
+        "plates": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}
+    }
     split = made(rules, shown, shifted=shifted).splits["plates"]
     assert split.images.image_id.tolist() == ["a", "c"]
     assert split.objects.category.tolist() == ["table", "cat"]
 
 
 def test_an_id_split_may_be_made_of_another_dataset(rules):
-    shown = {"a": ["Cat", "Leopard"], "b": ["Kite"], "c": ["Cat", "Plate"], "d": ["Person", "Human hand"]}
+    shown = {
+        "a": ["Cat", "Leopard"],
+        "b": ["Kite"],
+        "c": ["Cat", "Plate"],
+        "d": ["Person", "Human hand"],
+    }
     subsets = {"val": "val", "test": {"dataset": "photos", "subset": "val"}}
     assert made(rules, shown, subsets=subsets).splits["test"].images.image_id.tolist() == ["a", "d"]
     subsets["test"]["empty"] = "keep"
@@ -340,10 +418,15 @@ def test_an_id_split_may_leave_out_images_that_show_other_classes_too(rules):
 
 
 def test_an_id_split_of_images_that_nobody_annotated_is_refused(rules):
-    tables = InMemory(id={"a": ["cat"], "b": ["unlabelled*"], "c": ["unlabelled*"]}, photos={"x": ["Kite"]})
+    tables = InMemory(
+        id={"a": ["cat"], "b": ["unlabelled*"], "c": ["unlabelled*"]}, photos={"x": ["Kite"]}
+    )
     splits = {"kites": {"dataset": "photos", "subset": "val", "distance": "far"}}
     params = {"id": "id", "rules": rules, "splits": splits, "subsets": {"held-out": "all"}}
-    with pytest.raises(DataError, match="ID split 'held-out': 2 images of id all have no boxes, which the ID classes"):
+    with pytest.raises(
+        DataError,
+        match="ID split 'held-out': 2 images of id all have no boxes, which the ID classes",
+    ):
         curate(benchmark("b", params), tables)
 
 
@@ -354,12 +437,18 @@ def test_names_that_the_hierarchy_of_classes_lacks_are_warnings(tmp_path):
         "hierarchy: kinds.yaml}}}}"
     )
     splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
-    params = benchmark("b", {"id": "photos", "rules": tmp_path / "rules.yaml", "splits": splits, "subsets": {}})
+    params = benchmark(
+        "b", {"id": "photos", "rules": tmp_path / "rules.yaml", "splits": splits, "subsets": {}}
+    )
     tables = InMemory(photos={"a": ["Wolf"], "b": ["Kite"]})
     tables.categories = lambda dataset: Categories(("dog", "unicorn", "Wolf", "Cat", "Kite"))
     curation = curate(params, tables)
     assert fates(curation) == {"a": "near", "b": "far"}
-    lacking = [text.removeprefix(f"{tmp_path}/kinds.yaml: ") for text in curation.warnings if "no kind" in text]
+    lacking = [
+        text.removeprefix(f"{tmp_path}/kinds.yaml: ")
+        for text in curation.warnings
+        if "no kind" in text
+    ]
     assert lacking == ["no kind is called 'unicorn'", "no kind is called 'Kite'"]
     assert set(curation.pairs.category) == {"dog", "Wolf", "Cat"}
 
@@ -367,7 +456,10 @@ def test_names_that_the_hierarchy_of_classes_lacks_are_warnings(tmp_path):
 def test_categories_are_counted_the_most_frequent_first():
     random = np.random.default_rng(4)
     names = [*CATEGORIES, "unlabelled*"]
-    shown = {f"{i}": [str(name) for name in random.choice(names, random.integers(0, 5))] for i in range(60)}
+    shown = {
+        f"{i}": [str(name) for name in random.choice(names, random.integers(0, 5))]
+        for i in range(60)
+    }
     counts = Counter(name for categories in shown.values() for name in categories)
     images = Counter(name for categories in shown.values() for name in set(categories))
     ordered = sorted(set(CATEGORIES) & set(counts), key=lambda name: (-counts[name], name))
@@ -388,36 +480,73 @@ def test_how_far_out_each_class_is_is_listed(rules):
 
 def test_an_empty_split_is_reported_and_an_empty_id_split_is_refused(rules):
     assert len(made(rules, {}).splits["photos_near"].images) == len(made(rules, {}).fates) == 0
-    assert "split 'photos_near' has no image, and is not tested" in made(rules, {"a": ["Kite"]}).warnings
-    with pytest.raises(DataError, match=r"ID split 'val' has no image: photos val has none that the rules let in"):
-        made(rules, {"a": ["Kite"]}, subsets={"train": "train", "val": {"dataset": "photos", "subset": "val"}})
+    assert (
+        "split 'photos_near' has no image, and is not tested"
+        in made(rules, {"a": ["Kite"]}).warnings
+    )
+    with pytest.raises(
+        DataError, match=r"ID split 'val' has no image: photos val has none that the rules let in"
+    ):
+        made(
+            rules,
+            {"a": ["Kite"]},
+            subsets={"train": "train", "val": {"dataset": "photos", "subset": "val"}},
+        )
 
 
-def test_with_the_vocabulary_of_another_dataset_its_absent_categories_are_no_warnings_but_unknown_names_are(tmp_path):
+def test_with_the_vocabulary_of_another_dataset_its_absent_categories_are_no_warnings_but_unknown_names_are(
+    tmp_path,
+):
     text = RULES.replace("photos:", "other:")
     (tmp_path / "rules.yaml").write_text(text)
-    splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far", "vocabulary": "other"}}
+    splits = {
+        "photos_far": {
+            "dataset": "photos",
+            "subset": "val",
+            "distance": "far",
+            "vocabulary": "other",
+        }
+    }
     params = benchmark("b", {"id": "id", "rules": tmp_path / "rules.yaml", "splits": splits})
     warnings = curate(params, InMemory(photos={"a": ["Kite"]})).warnings
-    assert warnings == ["photos: vocabulary 'other' does not have 'Lynx', 'Carrot', 'Kite': counted as unknown"]
+    assert warnings == [
+        "photos: vocabulary 'other' does not have 'Lynx', 'Carrot', 'Kite': counted as unknown"
+    ]
 
 
-def test_unknown_categories_that_are_annotated_in_training_images_are_counted_with_the_splits_that_test_them(rules):
-    splits = {f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")}
+def test_unknown_categories_that_are_annotated_in_training_images_are_counted_with_the_splits_that_test_them(
+    rules,
+):
+    splits = {
+        f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d}
+        for d in ("near", "far")
+    }
     tables = InMemory(
         id={"t1": ["cat", "kite", "kite"], "t2": ["cat", "Kite_"], "t3": ["cat", "whale"]},
-        photos={"a": ["Kite", "Leopard"], "b": ["Kite"], "c": ["Kite", "Otter"], "d": ["Cat", "Kite"]},
+        photos={
+            "a": ["Kite", "Leopard"],
+            "b": ["Kite"],
+            "c": ["Kite", "Otter"],
+            "d": ["Cat", "Kite"],
+        },
     )
     curation = curate(benchmark("b", {"id": "id", "rules": rules, "splits": splits}), tables)
-    # Three kites in two images; a whale is tested nowhere, and leopards and otters are in no training image.
+    # Three kites in two images; a whale is tested nowhere, and leopards and otters are in no
+    # training image.
     assert curation.seen == [
-        {"category": "Kite", "objects": 3, "images": 2, "splits": {"photos_near": 2, "photos_far": 1}}
+        {
+            "category": "Kite",
+            "objects": 3,
+            "images": 2,
+            "splits": {"photos_near": 2, "photos_far": 1},
+        }
     ]
     assert curation.counts()["seen_unknowns"] == 1
     assert made(rules, {"a": ["Kite"]}).seen == []
 
 
-# ------------------------------------------------------------------------------------------- splits as published
+# ------------------------------------------------------------------------------------------- splits
+# as published
 
 
 @pytest.mark.parametrize(
@@ -454,14 +583,21 @@ class OneSubset(InMemory):
     def source(self, dataset: str, subset: str) -> LabelledImages:
         if dataset != "id":
             return super().source(dataset, subset)
-        shown = {f"video{n // 4}_{n % 4}{copy}": ["cat"] for n in range(self.count) for copy in ("", "_copy")}
+        shown = {
+            f"video{n // 4}_{n % 4}{copy}": ["cat"]
+            for n in range(self.count)
+            for copy in ("", "_copy")
+        }
         found = labelled(dataset, shown)
         digests = [digest(name.removesuffix("_copy")) for name in found.images.image_id]
         return LabelledImages(found.images.with_columns(digest=digests), found.objects)
 
 
 def divided(rules: Path, count: int, **more) -> dict[str, set[str]]:
-    parts = {name: {"of": "all", "part": part, **more} for name, part in (("train", 0.6), ("val", 0.2), ("test", 0.2))}
+    parts = {
+        name: {"of": "all", "part": part, **more}
+        for name, part in (("train", 0.6), ("val", 0.2), ("test", 0.2))
+    }
     splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
     params = {"id": "id", "rules": rules, "splits": splits, "subsets": parts}
     found = curate(benchmark("b", params), OneSubset(count))
@@ -474,7 +610,9 @@ def test_parts_of_a_subset_share_no_image_and_keep_theirs_when_images_are_added(
     assert sum(len(part) for part in parts.values()) == len(set().union(*parts.values())) == 800
     for name, share in (("train", 0.6), ("val", 0.2), ("test", 0.2)):
         assert abs(len(parts[name]) / 800 - share) < 4 * (share * (1 - share) / 400) ** 0.5
-        assert {image.removesuffix("_copy") for image in parts[name]} <= parts[name]  # equal bytes stay together
+        assert {image.removesuffix("_copy") for image in parts[name]} <= parts[
+            name
+        ]  # equal bytes stay together
     more = divided(rules, 500)
     assert all(parts[name] <= more[name] for name in parts)
 
@@ -491,8 +629,14 @@ def test_an_image_between_two_parts_belongs_to_one_of_them(rules, monkeypatch):
     places = [0, 0.5, 0.75, 0.5 - 2**-50, 0.75 - 2**-50, 1 - 2**-50]
     tables = InMemory(id={f"{int(place * 16**13):013x}": ["cat"] for place in places})
     found = curate(benchmark("b", params), tables).splits
-    parts = {name: [int(image, 16) / 16**13 for image in found[name].images.image_id] for name in shares}
-    assert parts == {"train": [0, 0.5 - 2**-50], "val": [0.5, 0.75 - 2**-50], "test": [0.75, 1 - 2**-50]}
+    parts = {
+        name: [int(image, 16) / 16**13 for image in found[name].images.image_id] for name in shares
+    }
+    assert parts == {
+        "train": [0, 0.5 - 2**-50],
+        "val": [0.5, 0.75 - 2**-50],
+        "test": [0.75, 1 - 2**-50],
+    }
 
 
 def test_frames_of_a_video_stay_together(rules):
@@ -512,13 +656,22 @@ def test_parts_follow_each_other_within_their_own_subset(rules):
     splits = {"kites": {"dataset": "photos", "subset": "all", "distance": "farther"}}
     found = benchmark("b", {"id": "id", "rules": rules, "splits": splits, "subsets": subsets})
     shares = {name: found.shares(name) for name in subsets}
-    assert shares == {"train": (0, 0.5), "val": (0, 0.25), "test": (0.5, 0.75), "late": (0.25, 1), "whole": (0, 1)}
+    assert shares == {
+        "train": (0, 0.5),
+        "val": (0, 0.25),
+        "test": (0.5, 0.75),
+        "late": (0.25, 1),
+        "whole": (0, 1),
+    }
 
 
 def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other_leaves(rules):
     shown = {f"{kind}{number}": [kind] for kind in ("Kite", "Leopard") for number in range(5)}
     far = {"dataset": "photos", "subset": "val", "distance": "far"}
-    splits = {"photos_far": far, "validation": {**far, "use": "validation", "rest_of": "photos_far"}}
+    splits = {
+        "photos_far": far,
+        "validation": {**far, "use": "validation", "rest_of": "photos_far"},
+    }
     taken = made(rules, shown, most={"photos_far": 2}, splits=splits)
     halves = [set(taken.splits[name].images.image_id) for name in ("photos_far", "validation")]
     assert [len(half) for half in halves] == [2, 3]
@@ -528,7 +681,9 @@ def test_two_splits_of_the_same_images_share_none_where_one_takes_what_the_other
     assert len(fewer.splits["validation"].images) == 1
     assert set(fewer.splits["validation"].images.image_id) < halves[1]
     undrawn = halves[1] - set(fewer.splits["validation"].images.image_id)
-    assert {name for name in undrawn if reasons(fewer)[name] == "not among the images that `most` draws"} == undrawn
+    assert {
+        name for name in undrawn if reasons(fewer)[name] == "not among the images that `most` draws"
+    } == undrawn
 
 
 def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
@@ -538,7 +693,8 @@ def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
     far = limited.splits["photos_far"].images.image_id.tolist()
     assert far == smallest([f"Kite{number}" for number in range(5)], 2)
     assert (
-        limited.splits["photos_near"].images.image_id.tolist() == whole.splits["photos_near"].images.image_id.tolist()
+        limited.splits["photos_near"].images.image_id.tolist()
+        == whole.splits["photos_near"].images.image_id.tolist()
     )
     # What is left out is said, image by image.
     for image_id, fate in fates(limited).items():
@@ -548,4 +704,6 @@ def test_an_ood_split_has_at_most_as_many_images_as_asked_for(rules):
         else:
             assert fate == fates(whole)[image_id]
     # A larger number adds images and replaces none.
-    assert set(far) < set(made(rules, shown, most={"photos_far": 3}).splits["photos_far"].images.image_id)
+    assert set(far) < set(
+        made(rules, shown, most={"photos_far": 3}).splits["photos_far"].images.image_id
+    )

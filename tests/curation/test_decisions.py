@@ -62,13 +62,16 @@ class Bench:
         lines = [HEADER]
         for second, words in enumerate(said):
             reviewer, image, decision, id_class = (*words.split(), "")[:4]
-            lines.append(f"2026-11-21T09:00:{second:02d}.000Z,{reviewer},photos,val,{image},{decision},{id_class},\n")
+            lines.append(
+                f"2026-11-21T09:00:{second:02d}.000Z,{reviewer},photos,val,{image},{decision},{id_class},\n"
+            )
         self.file.path.write_text("".join(lines))
         return self
 
     def curate(self, *distances: str) -> Curation:
         splits = {
-            f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in distances or ("near", "far")
+            f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d}
+            for d in distances or ("near", "far")
         }
         paths = {"rules": self.folder / "rules.yaml", "decisions": self.file.path}
         return curate(benchmark("b", {"id": "pets", "splits": splits, **paths}), InMemory())
@@ -84,7 +87,9 @@ def fates(curation: Curation) -> str:
     return " ".join(fate[:1] for fate in curation.fates.fate)
 
 
-def at(second: float, reviewer: str = "ann", image: str = "b", decision: str = "near", **more: str) -> Decision:
+def at(
+    second: float, reviewer: str = "ann", image: str = "b", decision: str = "near", **more: str
+) -> Decision:
     time = datetime(2026, 11, 21, tzinfo=UTC) + timedelta(seconds=second)
     return Decision(time, reviewer, "photos", "val", image, decision, **more)
 
@@ -117,7 +122,11 @@ def test_people_override_rules(bench):
     assert fates(curation) == "f r n r r"
     assert list(curation.splits["photos_near"].images.image_id) == ["c"]
     assert list(curation.splits["photos_far"].objects.category) == ["Cat"]
-    assert list(curation.fates.rule[:3]) == ["decision: far", "decision: removed → cat", "decision: near"]
+    assert list(curation.fates.rule[:3]) == [
+        "decision: far",
+        "decision: removed → cat",
+        "decision: near",
+    ]
 
 
 def test_where_one_split_takes_near_and_far_both_words_mean_keep(bench):
@@ -127,13 +136,13 @@ def test_where_one_split_takes_near_and_far_both_words_mean_keep(bench):
 
 def test_an_image_is_explained_by_who_decided_and_by_what_the_rules_would_have_done(bench):
     curation = bench.write("ann a keep", "bob a far").curate()
-    expected = (
-        "photos val a: far; decision: far, by ann, bob (by the rules: removed; ID class: Cat → cat (object 0, Cat))"
-    )
+    expected = "photos val a: far; decision: far, by ann, bob (by the rules: removed; ID class: Cat → cat (object 0, Cat))"
     assert explain(curation.fates, "a") == expected
 
 
-@pytest.mark.parametrize("said", [("ann b far", "bob b remove cat"), ("ann b far", "bob b remove dog", "cy b near")])
+@pytest.mark.parametrize(
+    "said", [("ann b far", "bob b remove cat"), ("ann b far", "bob b remove dog", "cy b near")]
+)
 def test_without_a_majority_the_rules_decide_and_the_image_is_listed(bench, said):
     curation = bench.write(*said).curate()
     assert fates(curation) == "r n f r r"
@@ -146,14 +155,20 @@ def test_without_a_majority_the_rules_decide_and_the_image_is_listed(bench, said
 def test_images_without_a_majority_are_listed_in_the_order_of_the_images():
     names = [f"{n:02d}" for n in random.Random(5).sample(range(60), 60)]
     fates = decide(
-        labelled("photos", {name: ["Kite"] for name in names}), {}, subset="val", farther=False, empty="keep"
+        labelled("photos", {name: ["Kite"] for name in names}),
+        {},
+        subset="val",
+        farther=False,
+        empty="keep",
     )
     frame = [
         asdict(at(n, who, name, said))
         for n, name in enumerate(names)
         for who, said in (("ann", "far"), ("bob", "near"))
     ]
-    lines = pl.DataFrame([{"row": row, **line} for row, line in enumerate(frame[::-1])], schema=LINES)
+    lines = pl.DataFrame(
+        [{"row": row, **line} for row, line in enumerate(frame[::-1])], schema=LINES
+    )
     _, undecided = overrule(fates, fates.fate, Decisions(lines))
     problem = "no majority (ann: far, bob: near), so the rules decide: far"
     assert undecided == [f"photos val {name}: {problem}" for name in names]
@@ -190,18 +205,33 @@ NINE = "2026-11-21T09:00:00Z"
         (f"{NINE},ann,photos,val,z,keep,,", "field 'image_id': photos val has no image 'z'"),
         (f"{NINE},ann,pets,val,a,keep,,", "field 'dataset': the benchmark draws no OOD images"),
         (f"{NINE},ann,photos,train,a,keep,,", "field 'subset': .* Known: photos val"),
-        (f"{NINE},ann,photos,val,a,remove,cow,", "field 'id_class': 'cow' is not an ID class. Known: cat"),
+        (
+            f"{NINE},ann,photos,val,a,remove,cow,",
+            "field 'id_class': 'cow' is not an ID class. Known: cat",
+        ),
         (f"{NINE},ann,photos,val,a,remove,,", "field 'note': 'remove' needs the ID class"),
         (f"{NINE},ann,photos,val,a,keep,cat,", "field 'id_class': only 'remove' has an ID class"),
         (f"{NINE},ann,photos,val,a,maybe,,", "field 'decision': expected one of keep, remove"),
         (f"{NINE},,photos,val,a,keep,,", "field 'reviewer'"),
-        ("2026-11-21T09:00:00,ann,photos,val,a,keep,,", "field 'time': expected a time with its zone"),
-        ("0-11-21T09:00:00Z,ann,photos,val,a,keep,,", "field 'time': expected a time with its zone"),
-        ("yesterday,ann,photos,val,a,keep,,", "field 'time': expected a time with its zone, like 2026"),
+        (
+            "2026-11-21T09:00:00,ann,photos,val,a,keep,,",
+            "field 'time': expected a time with its zone",
+        ),
+        (
+            "0-11-21T09:00:00Z,ann,photos,val,a,keep,,",
+            "field 'time': expected a time with its zone",
+        ),
+        (
+            "yesterday,ann,photos,val,a,keep,,",
+            "field 'time': expected a time with its zone, like 2026",
+        ),
         (f"{NINE},ann,photos,val,a", "expected 8 values, found 5"),
         (f'{NINE},ann,photos,val,a,keep,,"x', "not CSV"),
         (f"{NINE},ann,photos,val,a,undo,,", "field 'decision': ann has no decision"),
-        (f"{NINE},ann,photos,val,z,far,,\n2026-11-21T09:00:01Z,ann,photos,val,z,undo,,", "field 'image_id'"),
+        (
+            f"{NINE},ann,photos,val,z,far,,\n2026-11-21T09:00:01Z,ann,photos,val,z,undo,,",
+            "field 'image_id'",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_is_refused_with_its_place(bench, line, found):
@@ -213,7 +243,9 @@ def test_a_line_that_cannot_be_is_refused_with_its_place(bench, line, found):
 def test_two_words_of_one_reviewer_at_one_time_are_refused(bench):
     line = "2026-11-21T09:00:00Z,ann,photos,val,b,{},,\n"
     bench.file.path.write_text(HEADER + line.format("near") + line.format("far"))
-    with pytest.raises(DataError, match=r"row 3: .*ann says 'far' about photos val b, and 'near' in row 2"):
+    with pytest.raises(
+        DataError, match=r"row 3: .*ann says 'far' about photos val b, and 'near' in row 2"
+    ):
         bench.curate()
 
 
@@ -243,7 +275,10 @@ def append(file: DecisionsFile, *decisions: Decision) -> None:
 
 
 def test_what_is_appended_is_read_back_whatever_a_note_holds(bench):
-    decisions = [at(0, note='a "quoted", odd, note'), at(1, reviewer="bob c", decision="remove", id_class="cat")]
+    decisions = [
+        at(0, note='a "quoted", odd, note'),
+        at(1, reviewer="bob c", decision="remove", id_class="cat"),
+    ]
     append(bench.file, *decisions)
     read = bench.file.read()
     assert [read.latest(name) for name in ("ann", "bob c")] == decisions
@@ -293,7 +328,9 @@ def test_time_goes_on_when_the_clock_is_set_back():
 
 
 def frame(lines: Sequence[Decision]) -> pl.DataFrame:
-    return pl.DataFrame([{"row": row, **asdict(line)} for row, line in enumerate(lines)], schema=LINES)
+    return pl.DataFrame(
+        [{"row": row, **asdict(line)} for row, line in enumerate(lines)], schema=LINES
+    )
 
 
 def test_the_last_decision_is_found_after_any_number_of_undos():
@@ -352,4 +389,6 @@ def test_a_joint_decision_is_that_of_more_than_half_of_the_reviewers():
         classes = ", ".join(sorted({row["id_class"] for row in of_won} - {""}))
         assert one["fate"] == won and one["disagree"] is (len(set(fates)) > 1)
         assert one["reviewers"] == ", ".join(row["reviewer"] for row in of_won)
-        assert one["rule"] == (f"decision: {won}{f' → {classes}' if classes else ''}" if won else "")
+        assert one["rule"] == (
+            f"decision: {won}{f' → {classes}' if classes else ''}" if won else ""
+        )

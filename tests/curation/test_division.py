@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 from tests.support.labelled import labelled
 
-from farther.curation import Categories, Division, LabelledImages, benchmark, benchmark_kind, curate, read_rules
+from farther.curation import (
+    Categories,
+    Division,
+    LabelledImages,
+    benchmark,
+    benchmark_kind,
+    curate,
+    read_rules,
+)
 from farther.errors import ParameterError
 
 DIGITS = ("zero", "one", "two", "three")
@@ -29,11 +37,15 @@ class Tables:
 
     def source(self, dataset: str, subset: str) -> LabelledImages:
         if dataset == "other":
-            return labelled("other", {"k": ["uno"], "l": ["due"], "m": ["pair"], "n": ["single"], "o": ["four"]})
+            return labelled(
+                "other", {"k": ["uno"], "l": ["due"], "m": ["pair"], "n": ["single"], "o": ["four"]}
+            )
         return labelled(dataset, TRAIN if subset == "train" else TEST)
 
     def categories(self, dataset: str) -> Categories:
-        return Categories(("uno", "due", "pair", "single", "four") if dataset == "other" else DIGITS)
+        return Categories(
+            ("uno", "due", "pair", "single", "four") if dataset == "other" else DIGITS
+        )
 
 
 @pytest.fixture
@@ -94,7 +106,8 @@ def test_without_a_division_nothing_is_left_out(rules):
 def test_a_category_of_another_dataset_overlaps_with_known_classes_only(rules):
     splits = {**UNKNOWN, "other": {"dataset": "other", "subset": "all", "distance": "far"}}
     made = curate(divided(rules, {"known": ["zero", "one"]}, splits=splits), Tables())
-    # uno is the known class one and single overlaps with it; due, pair and four belong to two and three, now unknown.
+    # uno is the known class one and single overlaps with it; due, pair and four belong to two and
+    # three, now unknown.
     assert names(made.splits["other"]) == ["l", "m", "o"]
 
 
@@ -135,8 +148,14 @@ def test_digits_may_be_written_as_numbers(rules):
         ({"known": ["one", "one"]}, "'one' is listed twice"),
         ({"known": 2}, "give the seed that draws 2 classes, as in seed: 1"),
         ({"known": ["one"], "seed": 1}, "it draws nothing where 'known' lists the classes"),
-        ({"known": "one"}, "expected the number of known classes, or a list of their names, found 'one'"),
-        ({"known": True, "seed": 1}, "expected the number of known classes, or a list of their names, found True"),
+        (
+            {"known": "one"},
+            "expected the number of known classes, or a list of their names, found 'one'",
+        ),
+        (
+            {"known": True, "seed": 1},
+            "expected the number of known classes, or a list of their names, found True",
+        ),
         ({"knwon": 2, "seed": 1}, "knwon"),
     ],
 )
@@ -149,8 +168,14 @@ def test_a_division_that_cannot_be_is_refused_with_what_to_write(rules, division
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"splits": {}}, "Add to `splits`: unknown: {dataset: digits, subset: test, distance: near}"),
-        ({"splits": {"u": {**UNKNOWN["unknown"], "assigned": "as published"}}}, "leave `assigned` out"),
+        (
+            {"splits": {}},
+            "Add to `splits`: unknown: {dataset: digits, subset: test, distance: near}",
+        ),
+        (
+            {"splits": {"u": {**UNKNOWN["unknown"], "assigned": "as published"}}},
+            "leave `assigned` out",
+        ),
         ({"splits": {"u": {**UNKNOWN["unknown"], "distance": "far"}}}, "write `distance: near`"),
         ({"subsets": {"train": {"dataset": "other", "subset": "all"}}}, "write `others: remove`"),
     ],
@@ -166,6 +191,11 @@ def test_a_benchmark_with_a_division_is_open_set_recognition_unless_it_says_othe
     assert divided(rules, {"known": 2, "seed": 1}, kind="ood").task == "ood"
     plain = {"id": "digits", "rules": rules, "splits": {}}
     assert benchmark("digits", plain).task == "ood"
-    for entry in ({"division": {"known": 2}}, {"division": {"known": 2}, "kind": "ood"}, {}, {"kind": "ad"}):
+    for entry in (
+        {"division": {"known": 2}},
+        {"division": {"known": 2}, "kind": "ood"},
+        {},
+        {"kind": "ad"},
+    ):
         expected = entry.get("kind") or ("osr" if "division" in entry else "ood")
         assert benchmark_kind(entry) == expected

@@ -67,15 +67,26 @@ def folder(tmp_path: Path) -> Path:
 
 
 def made(folder: Path, **splits: dict):
-    val = {f"val_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")}
-    written = {"id": "id", "rules": folder / "rules.yaml", "subsets": {"train": "train"}, "splits": {**val, **splits}}
+    val = {
+        f"val_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")
+    }
+    written = {
+        "id": "id",
+        "rules": folder / "rules.yaml",
+        "subsets": {"train": "train"},
+        "splits": {**val, **splits},
+    }
     return benchmark("b", {**written, "decisions": folder / "decisions.csv"})
 
 
-def search(folder: Path, tables: InMemory, looks=None, splits: dict | None = None, **params) -> SearchResult:
+def search(
+    folder: Path, tables: InMemory, looks=None, splits: dict | None = None, **params
+) -> SearchResult:
     pools = [{"dataset": "photos", "subset": "pool"}]
     bench = made(folder, **(splits or {}))
-    return find(enrichment("b", {"pools": pools, **params}), bench, tables, present(bench, tables), looks)
+    return find(
+        enrichment("b", {"pools": pools, **params}), bench, tables, present(bench, tables), looks
+    )
 
 
 def decide(folder: Path, *lines: str) -> None:
@@ -161,7 +172,9 @@ def test_the_order_of_the_pool_does_not_change_the_choice(folder):
 
 
 def test_equal_files_are_chosen_once_and_never_when_the_benchmark_has_them(folder):
-    tables = InMemory(val={"v": ["Kite"]}, pool={"a": ["Kite"], "b": ["Kite"], "c": ["Kite"], "d": ["Kite"]})
+    tables = InMemory(
+        val={"v": ["Kite"]}, pool={"a": ["Kite"], "b": ["Kite"], "c": ["Kite"], "d": ["Kite"]}
+    )
     tables.digests = {"v": "1", "a": "1", "b": "2", "c": "2", "t": "3", "d": "3"}
     found = search(folder, tables)
     assert len(found.candidates) == 1
@@ -198,9 +211,15 @@ def test_near_duplicates_of_known_images_and_of_candidates_are_left_out(folder):
 def test_images_with_decisions_stay_listed_in_whatever_split_they_are(folder):
     decide(folder, "in,keep,,", "out,remove,cat,", "in2,near,,", "in2,undo,,")
     pool = {"in": ["Kite"], "out": ["Kite"], "in2": ["Lynx"], "new": ["Kite"], "moon": ["Moon"]}
-    result = search(folder, InMemory(val={"m": ["Moon"]}, pool=pool), splits=more(folder), distances=["far"])
+    result = search(
+        folder, InMemory(val={"m": ["Moon"]}, pool=pool), splits=more(folder), distances=["far"]
+    )
     assert chosen(result)[-2:] == [("in2", "near", ""), ("out", "far", "")]
-    assert sorted(chosen(result)[:-2]) == [("in", "far", "Kite"), ("moon", "far", "Moon"), ("new", "far", "Kite")]
+    assert sorted(chosen(result)[:-2]) == [
+        ("in", "far", "Kite"),
+        ("moon", "far", "Moon"),
+        ("new", "far", "Kite"),
+    ]
     assert result.counts["decided"] == 3
     assert result.counts["accepted"] == 1
     assert "3 candidates; reviewers decided on 3 images and accepted 1" in describe(result)
@@ -231,7 +250,9 @@ def test_a_refused_candidate_gives_its_place_to_another_image_and_stays_listed(f
 
 def test_an_image_that_reviewers_moved_makes_its_category_less_rare_where_it_went(folder):
     decide(folder, "a,near,,")
-    tables = InMemory(val={}, pool={"a": ["Kite", "Lynx"], "b": ["Lynx"], "c": ["Otter"], "d": ["Kite"]})
+    tables = InMemory(
+        val={}, pool={"a": ["Kite", "Lynx"], "b": ["Lynx"], "c": ["Otter"], "d": ["Kite"]}
+    )
     # By the rules, `a` is near already, so this decision agrees with them.
     agreed = search(folder, tables, splits=more(folder), distances=["near"])
     assert dict(agreed.candidates.select("image_id", "shown").iter_rows())["c"] == 0
@@ -246,12 +267,21 @@ def test_an_image_that_reviewers_moved_makes_its_category_less_rare_where_it_wen
 
 def test_a_search_of_a_large_pool_reads_it_in_one_pass(folder):
     pool = {f"{number}": ["Kite", "Moon"] for number in range(3000)}
-    result = search(folder, InMemory(val={}, pool=pool), distances=["far"], most=1000, per_class=400)
+    result = search(
+        folder, InMemory(val={}, pool=pool), distances=["far"], most=1000, per_class=400
+    )
     assert result.counts["candidates"] == 800
 
 
 def test_the_subsets_of_pools_are_known_before_the_stage_runs():
-    entries = {"b": {"pools": [{"dataset": "photos", "subset": "pool"}, {"dataset": "photos", "subset": "other"}]}}
+    entries = {
+        "b": {
+            "pools": [
+                {"dataset": "photos", "subset": "pool"},
+                {"dataset": "photos", "subset": "other"},
+            ]
+        }
+    }
     assert subsets_searched(entries) == {"photos": {"pool", "other"}}
 
 
@@ -259,10 +289,22 @@ def test_the_subsets_of_pools_are_known_before_the_stage_runs():
     ("name", "params", "problem"),
     [
         ("voc", {"pools": [{"dataset": "photos", "subset": "pool"}]}, None),
-        ("vok", {"pools": [{"dataset": "photos", "subset": "pool"}]}, "unknown benchmark 'vok'.*'voc'"),
-        ("voc", {"pools": [{"dataset": "fotos", "subset": "pool"}]}, "unknown dataset 'fotos'.*photos"),
+        (
+            "vok",
+            {"pools": [{"dataset": "photos", "subset": "pool"}]},
+            "unknown benchmark 'vok'.*'voc'",
+        ),
+        (
+            "voc",
+            {"pools": [{"dataset": "fotos", "subset": "pool"}]},
+            "unknown dataset 'fotos'.*photos",
+        ),
         ("voc", {"pools": []}, "pools"),
-        ("voc", {"pools": [{"dataset": "photos", "subset": "pool"}], "file": "c.csv"}, "unknown parameter 'file'"),
+        (
+            "voc",
+            {"pools": [{"dataset": "photos", "subset": "pool"}], "file": "c.csv"},
+            "unknown parameter 'file'",
+        ),
     ],
 )
 def test_what_the_stage_would_refuse_is_found_before_it_runs(name, params, problem):
@@ -277,11 +319,17 @@ def test_what_the_stage_would_refuse_is_found_before_it_runs(name, params, probl
 
 def test_a_pool_that_the_benchmark_draws_from_and_unknown_categories_are_refused(folder):
     tables = InMemory(val={}, pool={"a": ["Kite"]})
-    with pytest.raises(ParameterError, match="split 'val_far' already draws from all of photos val"):
+    with pytest.raises(
+        ParameterError, match="split 'val_far' already draws from all of photos val"
+    ):
         search(folder, tables, pools=[{"dataset": "photos", "subset": "val"}])
-    with pytest.raises(ParameterError, match=r"category 'Plate' makes no image .* Known: Kite, Lynx, Moon, Otter"):
+    with pytest.raises(
+        ParameterError, match=r"category 'Plate' makes no image .* Known: Kite, Lynx, Moon, Otter"
+    ):
         search(folder, tables, categories=["Plate"])
-    with pytest.raises(ParameterError, match="'farther' includes near and far images, so it cannot be combined"):
+    with pytest.raises(
+        ParameterError, match="'farther' includes near and far images, so it cannot be combined"
+    ):
         search(folder, tables, distances=["near", "farther"])
     with pytest.raises(ParameterError, match="unknown parameter 'pool'"):
         enrichment("b", {"pool": []})
@@ -289,7 +337,9 @@ def test_a_pool_that_the_benchmark_draws_from_and_unknown_categories_are_refused
 
 def test_a_benchmark_without_near_and_far_takes_both_kinds_as_farther(folder):
     far = {"dataset": "photos", "subset": "val", "distance": "farther"}
-    bench = benchmark("b", {"id": "id", "rules": folder / "rules.yaml", "splits": {"x": far}, "subsets": {}})
+    bench = benchmark(
+        "b", {"id": "id", "rules": folder / "rules.yaml", "splits": {"x": far}, "subsets": {}}
+    )
     tables = InMemory(val={"v": ["Lynx"]}, pool={"a": ["Lynx"], "b": ["Kite"], "c": ["Cat"]})
     params = enrichment("b", {"pools": [{"dataset": "photos", "subset": "pool"}]})
     found = find(params, bench, tables, present(bench, tables))
@@ -298,7 +348,9 @@ def test_a_benchmark_without_near_and_far_takes_both_kinds_as_farther(folder):
 
 def test_pasted_objects_make_no_category_less_rare(folder):
     pasted = {"dataset": "photos", "subset": "pasted", "distance": "far", "known": "keep"}
-    tables = InMemory(val={"v": ["Moon"]}, pasted={"p": ["Kite", "Kite"], "q": ["Kite"]}, pool={"a": ["Kite"]})
+    tables = InMemory(
+        val={"v": ["Moon"]}, pasted={"p": ["Kite", "Kite"], "q": ["Kite"]}, pool={"a": ["Kite"]}
+    )
     found = search(folder, tables, splits={"pasted": pasted})
     assert found.candidates["shown"][0] == 0
 
@@ -308,7 +360,8 @@ def test_images_are_named_by_the_subset_that_they_come_from(folder):
     assert images_by_subset(bench, present(bench, tables)) == {("photos", "val"): {"v", "w"}}
 
 
-# ------------------------------------------------------------------------------------------ candidates in a split
+# ------------------------------------------------------------------------------------------
+# candidates in a split
 
 
 def more(folder: Path, **params) -> dict:
@@ -322,15 +375,25 @@ def frame(*rows: tuple) -> pl.DataFrame:
 
 def write(folder: Path, *names: str) -> None:
     write_candidates(
-        folder / "c.csv", frame(*(("photos", "pool", name, "near", "Lynx", 0, "", None) for name in names))
+        folder / "c.csv",
+        frame(*(("photos", "pool", name, "near", "Lynx", 0, "", None) for name in names)),
     )
 
 
-POOL = {"a": ["Lynx"], "b": ["Lynx"], "c": ["Kite"], "d": ["Kite"], "e": ["Cat"], "unlisted": ["Lynx"]}
+POOL = {
+    "a": ["Lynx"],
+    "b": ["Lynx"],
+    "c": ["Kite"],
+    "d": ["Kite"],
+    "e": ["Cat"],
+    "unlisted": ["Lynx"],
+}
 
 
 def names_in(curation) -> dict[str, list[str]]:
-    return {name: curation.splits[name].images.image_id.tolist() for name in ("more_near", "more_far")}
+    return {
+        name: curation.splits[name].images.image_id.tolist() for name in ("more_near", "more_far")
+    }
 
 
 @pytest.mark.parametrize(
@@ -340,7 +403,10 @@ def names_in(curation) -> dict[str, list[str]]:
             "dataset,subset,image_id\nphotos,pool,a\n\nphotos,pool,x\n",
             r"c\.csv: row 4: field 'image_id': photos pool has no image 'x'",
         ),
-        ("dataset,subset,image_id\nphotos,pool,a\nphotos,,b\n", "row 3: expected dataset, subset and image_id"),
+        (
+            "dataset,subset,image_id\nphotos,pool,a\nphotos,,b\n",
+            "row 3: expected dataset, subset and image_id",
+        ),
         ("dataset,subset\nphotos,pool\n", "row 1: no column 'image_id'"),
     ],
 )
@@ -351,22 +417,29 @@ def test_a_wrong_row_of_candidates_is_named_by_its_line(tmp_path, text, problem)
 
 
 def test_a_mask_of_candidates_is_in_the_order_of_the_images(tmp_path):
-    (tmp_path / "c.csv").write_text("dataset,subset,image_id\nphotos,pool,b\nphotos,other,a\nmore,pool,c\n")
-    assert listed(tmp_path / "c.csv", "photos", "pool", ["a", "b", "c"]).tolist() == [False, True, False]
+    (tmp_path / "c.csv").write_text(
+        "dataset,subset,image_id\nphotos,pool,b\nphotos,other,a\nmore,pool,c\n"
+    )
+    assert listed(tmp_path / "c.csv", "photos", "pool", ["a", "b", "c"]).tolist() == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_candidate_enters_only_after_people_let_it_in(folder):
     write(folder, "a", "b", "c", "d", "e")
     tables = InMemory(val={}, pool=POOL)
-    assert names_in(curate(made(folder, **more(folder)), tables)) == {"more_near": [], "more_far": []}
+    assert names_in(curate(made(folder, **more(folder)), tables)) == {
+        "more_near": [],
+        "more_far": [],
+    }
     decide(folder, "a,keep,,", "c,near,,", "d,remove,cat,", "e,far,,")
     curation = curate(made(folder, **more(folder)), tables)
     assert names_in(curation) == {"more_near": ["a", "c"], "more_far": ["e"]}
     rule = dict(zip(curation.fates.image_id, curation.fates.rule, strict=True))
     assert rule["b"] == "candidate: not reviewed yet"
-    sentence = (
-        "photos pool b: removed; candidate: not reviewed yet (by the rules: near; near: Lynx → cat (object 1, Lynx))"
-    )
+    sentence = "photos pool b: removed; candidate: not reviewed yet (by the rules: near; near: Lynx → cat (object 1, Lynx))"
     assert explain(curation.fates, "b") == sentence
     assert "unlisted" not in rule
 
@@ -379,32 +452,51 @@ def test_all_candidates_enter_where_that_is_asked_for(folder):
 
 def test_a_split_may_ask_for_review_without_candidates(folder):
     decide(folder, "b,keep,,")
-    splits = {name: {**split, "candidates": None, "admit": "reviewed"} for name, split in more(folder).items()}
-    assert names_in(curate(made(folder, **splits), InMemory(val={}, pool=POOL))) == {"more_near": ["b"], "more_far": []}
+    splits = {
+        name: {**split, "candidates": None, "admit": "reviewed"}
+        for name, split in more(folder).items()
+    }
+    assert names_in(curate(made(folder, **splits), InMemory(val={}, pool=POOL))) == {
+        "more_near": ["b"],
+        "more_far": [],
+    }
 
 
 def test_splits_of_one_source_cannot_differ_in_what_they_admit(folder):
     write(folder, "a")
     splits = more(folder)
     splits["more_far"]["admit"] = "all"
-    with pytest.raises(ParameterError, match="splits more_near, more_far share their images, so 'needs_review'"):
+    with pytest.raises(
+        ParameterError, match="splits more_near, more_far share their images, so 'needs_review'"
+    ):
         curate(made(folder, **splits), InMemory(val={}, pool=POOL))
 
 
 def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
     splits = {
-        f"mixed_{d}": {"dataset": "photos", "subset": "pool", "distance": d, "known": "keep"} for d in ("near", "far")
+        f"mixed_{d}": {"dataset": "photos", "subset": "pool", "distance": d, "known": "keep"}
+        for d in ("near", "far")
     }
     pool = {"a": ["Cat", "Lynx"], "b": ["Cat", "Kite"], "c": ["Plate", "Kite"]}
     curation = curate(made(folder, **splits), InMemory(val={}, pool=pool))
     assert curation.splits["mixed_near"].images.image_id.tolist() == ["a"]
-    assert curation.splits["mixed_near"].objects.category.tolist() == ["cat", "Lynx"]  # an ID class has its name
+    assert curation.splits["mixed_near"].objects.category.tolist() == [
+        "cat",
+        "Lynx",
+    ]  # an ID class has its name
     assert curation.splits["mixed_far"].images.image_id.tolist() == ["b"]
 
 
-def test_images_of_known_objects_alone_are_left_out_where_known_and_unknown_ones_must_share_an_image(folder):
+def test_images_of_known_objects_alone_are_left_out_where_known_and_unknown_ones_must_share_an_image(
+    folder,
+):
     splits = {
-        f"mixed_{d}": {"dataset": "photos", "subset": "pool", "distance": d, "known": "with unknown"}
+        f"mixed_{d}": {
+            "dataset": "photos",
+            "subset": "pool",
+            "distance": d,
+            "known": "with unknown",
+        }
         for d in ("near", "far")
     }
     pool = {"a": ["Cat", "Lynx"], "b": ["Cat", "Table"], "c": ["Kite"], "d": ["Kite", "Cat"]}
@@ -419,7 +511,9 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
     assert path.read_text().splitlines()[1] == 'photos,pool,"a ""b"", c",far,Kite,3,id 1,0.8765'
     assert listed(path, "photos", "pool", ["x", 'a "b", c']).tolist() == [False, True]
     assert listed(path, "photos", "other", ["x"]).tolist() == [False]
-    with pytest.raises(DataError, match=r"c\.csv: row 2: field 'image_id': photos pool has no image"):
+    with pytest.raises(
+        DataError, match=r"c\.csv: row 2: field 'image_id': photos pool has no image"
+    ):
         listed(path, "photos", "pool", ["x"])
     for text, problem in (
         ("dataset,image_id\n", "no column 'subset'"),
@@ -433,17 +527,22 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
         listed(folder / "none.csv", "photos", "pool", ["x"])
 
 
-# ------------------------------------------------------------------------------------------------- stage `enrich`
+# -------------------------------------------------------------------------------------------------
+# stage `enrich`
 
 
 def ingested(tables: Path, dataset: str, subset: str, shown: dict[str, list[str]]) -> None:
     write_tables(tables / dataset / subset, labelled(dataset, shown))
-    write_json(tables / dataset / "categories.json", {"categories": list(CATEGORIES), "parents": {}})
+    write_json(
+        tables / dataset / "categories.json", {"categories": list(CATEGORIES), "parents": {}}
+    )
 
 
 def run(folder: Path, *command: str | Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -454,12 +553,20 @@ def test_candidates_are_listed_reviewed_and_let_in_by_two_stages(folder, command
     ingested(tables, "photos", "val", {"v": ["Kite"]})
     ingested(tables, "photos", "pool", POOL)
     splits = {"val_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
-    written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "decisions": "decisions.csv"}
+    written = {
+        "id": "id",
+        "rules": "rules.yaml",
+        "subsets": {"train": "train"},
+        "decisions": "decisions.csv",
+    }
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "distances": ["near"], "most": 2}
     params = {"benchmarks": {"b": {**written, "splits": splits}}, "enrich": {"b": enrich}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     said = run(folder, commands / "python", ROOT / "stages" / "enrich.py", "b")
-    assert "No embeddings of id train, photos val, photos pool: only identical files are excluded" in said
+    assert (
+        "No embeddings of id train, photos val, photos pool: only identical files are excluded"
+        in said
+    )
     assert "2 candidates" in said
     first = (folder / "data/candidates/pools/b.csv").read_text()
     assert len(list(csv.DictReader(first.splitlines()))) == 2
@@ -489,12 +596,19 @@ def test_the_stage_leaves_out_what_embeddings_show_to_be_the_same_picture(folder
     ):
         ingested(tables, dataset, subset, {name: ["Lynx"] for name in degrees})
         vectors = on_circle(list(degrees.values()))
-        write_embeddings(folder / "artifacts" / "embeddings" / dataset / subset, list(degrees), vectors)
+        write_embeddings(
+            folder / "artifacts" / "embeddings" / dataset / subset, list(degrees), vectors
+        )
     splits = {"val_near": {"dataset": "photos", "subset": "val", "distance": "near"}}
     written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "splits": splits}
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999}
-    (folder / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"b": written}, "enrich": {"b": enrich}}))
+    (folder / "params.yaml").write_text(
+        yaml.safe_dump({"benchmarks": {"b": written}, "enrich": {"b": enrich}})
+    )
     assert "2 duplicates" in run(folder, commands / "python", ROOT / "stages" / "enrich.py", "b")
     (row,) = csv.DictReader((folder / "data/candidates/pools/b.csv").read_text().splitlines())
     assert row["image_id"] in ("a", "b")
-    assert (row["neighbour"], float(row["similarity"])) == ("t", pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3))
+    assert (row["neighbour"], float(row["similarity"])) == (
+        "t",
+        pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3),
+    )

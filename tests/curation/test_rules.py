@@ -16,7 +16,9 @@ VOC_CLASSES = (
 )
 
 
-def deciding(file: str, vocabulary: str, *names: str, protocol: str = "paper", **parents: tuple[str, ...]) -> list[str]:
+def deciding(
+    file: str, vocabulary: str, *names: str, protocol: str = "paper", **parents: tuple[str, ...]
+) -> list[str]:
     decided = Rules(BENCHMARKS / file, protocol).by_category(vocabulary, Categories(names, parents))
     return [str(decided[name]) if name in decided else "none" for name in names]
 
@@ -26,17 +28,24 @@ def test_the_voc_rules_know_the_twenty_classes_by_every_dataset_s_name():
     assert list(rules.id_classes) == VOC_CLASSES.split()
     assert rules.vocabularies == ("voc", "coco", "openimages", "objects365", "bdd")
     for vocabulary in ("voc", "coco", "openimages", "objects365"):
-        assert {r.id_class for r in rules.of(vocabulary) if r.kind == "ID class"} == set(VOC_CLASSES.split())
+        assert {r.id_class for r in rules.of(vocabulary) if r.kind == "ID class"} == set(
+            VOC_CLASSES.split()
+        )
 
 
-@pytest.mark.parametrize(("vocabulary", "overlap", "near"), [("coco", 7, 13), ("openimages", 19, 15)])
+@pytest.mark.parametrize(
+    ("vocabulary", "overlap", "near"), [("coco", 7, 13), ("openimages", 19, 15)]
+)
 def test_tables_5_and_6_of_fmiyc_are_all_there(vocabulary, overlap, near):
     kinds = [rule.kind for rule in Rules(BENCHMARKS / "voc.yaml").of(vocabulary)]
     assert (kinds.count("overlap"), kinds.count("near")) == (overlap, near)
 
 
 def test_one_class_has_one_fate_under_all_its_names():
-    assert deciding("voc.yaml", "coco", "tv", "laptop") == ["ID class: tv → tvmonitor", "near: laptop → tvmonitor"]
+    assert deciding("voc.yaml", "coco", "tv", "laptop") == [
+        "ID class: tv → tvmonitor",
+        "near: laptop → tvmonitor",
+    ]
     assert deciding("voc.yaml", "openimages", "Television") == ["ID class: Television → tvmonitor"]
     assert deciding("voc.yaml", "openimages", "human FACE") == ["overlap: Human face → person"]
 
@@ -46,7 +55,9 @@ def test_a_spoon_on_both_lists_is_an_overlap():
 
 
 def test_a_knife_is_near_even_though_tableware_lies_above_it():
-    shown = deciding("voc.yaml", "openimages", "Knife", "Mug", Knife=("Tableware",), Mug=("Tableware",))
+    shown = deciding(
+        "voc.yaml", "openimages", "Knife", "Mug", Knife=("Tableware",), Mug=("Tableware",)
+    )
     assert shown == ["near: Knife → diningtable", "overlap: Tableware → diningtable"]
 
 
@@ -54,7 +65,11 @@ def test_the_published_code_s_lists_are_longer():
     names = ("knife", "broccoli", "spoon")
     assert deciding("voc.yaml", "coco", *names)[:2] == ["none", "none"]
     published = deciding("voc.yaml", "coco", *names, protocol="published-code")
-    assert published == ["overlap: knife → diningtable", "near: broccoli → diningtable", "overlap: spoon → diningtable"]
+    assert published == [
+        "overlap: knife → diningtable",
+        "near: broccoli → diningtable",
+        "overlap: spoon → diningtable",
+    ]
 
 
 def test_for_the_elephant_only_the_id_classes_decide():
@@ -66,26 +81,38 @@ def test_for_the_elephant_only_the_id_classes_decide():
 def test_groups_of_similar_classes_are_those_of_hoiem_et_al():
     similar = Rules(BENCHMARKS / "voc.yaml").similar
     assert [len(group) for group in similar] == [7, 7, 3, 2]
-    # Boxes and plants and screens are like nothing else; what flies is like vehicles and like animals.
+    # Boxes and plants and screens are like nothing else; what flies is like vehicles and like
+    # animals.
     assert sorted(name for group in similar for name in group if name in ("aeroplane", "bird")) == [
         *["aeroplane"] * 2,
         *["bird"] * 2,
     ]
-    assert not {"bottle", "pottedplant", "tvmonitor"} & {name for group in similar for name in group}
+    assert not {"bottle", "pottedplant", "tvmonitor"} & {
+        name for group in similar for name in group
+    }
 
 
 def test_for_bdd_people_and_their_parts_overlap_and_nothing_is_near():
     rules = Rules(BENCHMARKS / "bdd.yaml")
     assert not [r for v in rules.vocabularies for r in rules.of(v) if r.kind == "near"]
-    assert deciding("bdd.yaml", "coco", "person", "horse") == ["ID class: person → pedestrian", "none"]
+    assert deciding("bdd.yaml", "coco", "person", "horse") == [
+        "ID class: person → pedestrian",
+        "none",
+    ]
     shown = deciding(
-        "bdd.yaml", "openimages", "Boy", "Foot", **{"Foot": ("Human body", "Person"), "Human body": ("Person",)}
+        "bdd.yaml",
+        "openimages",
+        "Boy",
+        "Foot",
+        **{"Foot": ("Human body", "Person"), "Human body": ("Person",)},
     )
     assert shown == ["ID class: Boy → pedestrian", "overlap: Human body → pedestrian"]
 
 
 def protocol(**lists: str) -> str:
-    return f"{{id_classes: {{cat: {{}}}}, protocols: {{paper: {ONE_PROTOCOL | lists}}}}}".replace("'", "")
+    return f"{{id_classes: {{cat: {{}}}}, protocols: {{paper: {ONE_PROTOCOL | lists}}}}}".replace(
+        "'", ""
+    )
 
 
 ONE_PROTOCOL = {"overlap": "{}", "near": "{}"}
@@ -103,9 +130,15 @@ ONE_PROTOCOL = {"overlap": "{}", "near": "{}"}
             "{id_classes: [cat], names: none.yaml, vocabulary: voc, protocols: {}}",
             r"none\.yaml: the file does not exist",
         ),
-        ("{id_classes: {cat: {}}, protocols: {}, similar: [[cat, dog]]}", "field 'similar': 'dog' is not among"),
+        (
+            "{id_classes: {cat: {}}, protocols: {}, similar: [[cat, dog]]}",
+            "field 'similar': 'dog' is not among",
+        ),
         (protocol(fra="{}"), "unknown parameter 'protocols.paper.fra'. Known: overlap, near, far"),
-        (protocol(overlap="{coco: {dog: [fox]}}"), "field 'overlap.coco': 'dog' is not among id_classes"),
+        (
+            protocol(overlap="{coco: {dog: [fox]}}"),
+            "field 'overlap.coco': 'dog' is not among id_classes",
+        ),
         (protocol(extends="old"), "field 'extends': 'old' is not a protocol"),
         (protocol(extends="paper"), "'paper' extends itself"),
         (
@@ -134,7 +167,9 @@ def test_an_absent_rules_file_is_refused(tmp_path):
 def test_unknown_protocols_and_vocabularies_are_refused_with_the_known_ones():
     with pytest.raises(ParameterError, match=r"no protocol 'code'\. Known: paper, published-code"):
         Rules(BENCHMARKS / "voc.yaml", "code")
-    with pytest.raises(ParameterError, match=r"no rules for the vocabulary 'lvis'\. Known: voc, coco, openimages"):
+    with pytest.raises(
+        ParameterError, match=r"no rules for the vocabulary 'lvis'\. Known: voc, coco, openimages"
+    ):
         Rules(BENCHMARKS / "voc.yaml").of("lvis")
 
 
@@ -167,7 +202,8 @@ ZOO = Categories(("Dog", "wolf", "cat", "horse", "bench", "van", "unheard"))
 
 
 def test_classes_that_no_list_names_are_sorted_by_similarity(similar):
-    # wolf is two edges from dog: 1/3; horse five: 1/6; lists go first, and Dog is called as the ID class
+    # wolf is two edges from dog: 1/3; horse five: 1/6; lists go first, and Dog is called as the ID
+    # class
     assert [str(rule) for rule in similar("strict").by_category("zoo", ZOO).values()] == [
         "ID class: dog → dog",
         "near: wolf → dog (similarity 0.33)",
@@ -189,7 +225,10 @@ def test_oodness_is_0_for_id_classes_and_3_for_far_ones(similar):
 
 def test_names_of_id_classes_in_a_vocabulary_go_before_similarity(similar):
     found = similar("strict").by_category("mine", Categories(("couch", "dog")))
-    assert {name: rule.kind for name, rule in found.items()} == {"couch": "ID class", "dog": "overlap"}
+    assert {name: rule.kind for name, rule in found.items()} == {
+        "couch": "ID class",
+        "dog": "overlap",
+    }
 
 
 def test_a_higher_least_similarity_leaves_fewer_classes_near(tmp_path):
@@ -198,7 +237,9 @@ def test_a_higher_least_similarity_leaves_fewer_classes_near(tmp_path):
     near = []
     for least in (0.2, 0.5, 0.6, 0.9):
         (tmp_path / "rules.yaml").write_text(text % least)
-        found = Rules(tmp_path / "rules.yaml").by_category("zoo", Categories(("wolf", "cat", "horse", "car")))
+        found = Rules(tmp_path / "rules.yaml").by_category(
+            "zoo", Categories(("wolf", "cat", "horse", "car"))
+        )
         near.append([name for name, rule in found.items() if rule.kind == "near"])
     assert near[0] == ["wolf", "cat", "horse"] and near[-1] == []
     assert all(set(more) >= set(fewer) for more, fewer in pairwise(near))
@@ -206,10 +247,17 @@ def test_a_higher_least_similarity_leaves_fewer_classes_near(tmp_path):
 
 def test_a_misspelt_or_otherwise_named_id_class_is_reported_unless_it_is_listed_as_far(tmp_path):
     text = "id_classes: {person: {photos: [Person]}, motorbike: {photos: [Motor bike]}}\n"
-    (tmp_path / "rules.yaml").write_text(f"{text}protocols: {{paper: {{far: {{photos: [Perso]}}}}}}\n")
+    (tmp_path / "rules.yaml").write_text(
+        f"{text}protocols: {{paper: {{far: {{photos: [Perso]}}}}}}\n"
+    )
     rules = Rules(tmp_path / "rules.yaml")
-    found = rules.doubtful("photos", Categories(("Person", "persn", "Perso", "motorbikes", "kite", "forklift")))
-    assert [re.search(r"photos: '(\w+)' has no rule .* the ID class '(\w+)'", text).groups() for text in found] == [
+    found = rules.doubtful(
+        "photos", Categories(("Person", "persn", "Perso", "motorbikes", "kite", "forklift"))
+    )
+    assert [
+        re.search(r"photos: '(\w+)' has no rule .* the ID class '(\w+)'", text).groups()
+        for text in found
+    ] == [
         ("persn", "person"),
         ("motorbikes", "motorbike"),
     ]
@@ -226,7 +274,9 @@ def test_a_category_resembles_an_id_class_by_all_its_names_but_by_no_other_categ
     )
     names = ("dining-tables", "Esstisch", "TABLES", "Hassocks", "Crokery", "Hassock")
     found = Rules(tmp_path / "rules.yaml").doubtful("photos", Categories(names))
-    assert [re.search(r"photos: '([\w-]+)' has no rule .* 'table'", text)[1] for text in found] == list(names[:3])
+    assert [
+        re.search(r"photos: '([\w-]+)' has no rule .* 'table'", text)[1] for text in found
+    ] == list(names[:3])
 
 
 def test_categories_that_a_vocabulary_does_not_have_are_told_from_those_that_it_has():

@@ -23,7 +23,9 @@ def lay(tmp_path: Path) -> Callable[..., Path]:
             elif isinstance(content, bytes):
                 path.write_bytes(content)
             else:
-                path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+                path.write_text(
+                    content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+                )
         return root
 
     return write

@@ -11,7 +11,8 @@ def test_the_four_formats_of_the_benchmark_are_known():
 
 def test_an_unknown_format_is_an_error_that_lists_the_known_ones():
     with pytest.raises(
-        ParameterError, match=r"unknown dataset format 'coko'. Did you mean 'coco'\? Known: bdd, .*coco, "
+        ParameterError,
+        match=r"unknown dataset format 'coko'. Did you mean 'coco'\? Known: bdd, .*coco, ",
     ):
         datasets.create("coko", root=".")
 
@@ -24,9 +25,18 @@ def test_a_section_without_a_format_is_an_error_that_lists_the_known_ones():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"rooot": "."}, "dataset format 'coco': unknown parameter 'rooot'. Known: root, missing_images"),
-        ({"root": ".", "missing_images": "skip"}, "'missing_images': Input should be 'error' or 'drop', found 'skip'"),
-        ({"root": ".", "max_warnings": 5}, "'max_warnings': Input should be less than or equal to 1, found 5"),
+        (
+            {"rooot": "."},
+            "dataset format 'coco': unknown parameter 'rooot'. Known: root, missing_images",
+        ),
+        (
+            {"root": ".", "missing_images": "skip"},
+            "'missing_images': Input should be 'error' or 'drop', found 'skip'",
+        ),
+        (
+            {"root": ".", "max_warnings": 5},
+            "'max_warnings': Input should be less than or equal to 1, found 5",
+        ),
     ],
 )
 def test_a_wrong_parameter_is_named(params, message):
@@ -67,9 +77,12 @@ def test_boxes_that_no_image_can_hold_are_refused_before_any_image_is_opened():
     image = found.add_image("a", "a.jpg", datasets.base.Location(datasets.base.Path("labels.json")))
     found.add_object(image, (1.0, 2.0, 3.0, float("inf")), 0, 7)
     with pytest.raises(
-        DataError, match=r"labels.json: row items\[7\]: field 'box': expected finite numbers.*1, 2, 3, inf"
+        DataError,
+        match=r"labels.json: row items\[7\]: field 'box': expected finite numbers.*1, 2, 3, inf",
     ):
-        found.annotations(categories=["cat"], files=["labels.json"], row="items[{row}]", box_field="box")
+        found.annotations(
+            categories=["cat"], files=["labels.json"], row="items[{row}]", box_field="box"
+        )
 
 
 def test_a_subset_without_objects_has_columns_of_no_rows():

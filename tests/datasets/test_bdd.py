@@ -27,7 +27,11 @@ def frames():
                 {
                     "id": "0",
                     "category": "traffic sign",
-                    "attributes": {"occluded": False, "truncated": False, "trafficLightColor": "NA"},
+                    "attributes": {
+                        "occluded": False,
+                        "truncated": False,
+                        "trafficLightColor": "NA",
+                    },
                     "box2d": box(1000.5, 281.25, 1040, 326),
                 },
                 {"id": "1", "category": "other vehicle", "box2d": box(0, 0, 9, 19)},
@@ -48,16 +52,29 @@ def categories(annotations):
     return [annotations.categories[k] for k in annotations.objects.category]
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["a list of frames", "an object with frames"])
+@pytest.mark.parametrize(
+    "wrapped", [False, True], ids=["a list of frames", "an object with frames"]
+)
 def test_frames_are_read_as_scalabel_means_them(lay, wrapped):
     content = frames()
     content[1]["size"] = {"width": 1280, "height": 720}
     annotations = read(lay({FILE: {"frames": content, "config": None} if wrapped else content}))
     images, objects = annotations.images, annotations.objects
-    # Scalabel's toolkit turns x1, y1, x2, y2 into x1, y1, x2 + 1, y2 + 1, so that (7, 7, 7, 7) is one pixel.
-    assert objects.box.tolist() == [[1000.5, 281.25, 1041, 327], [0, 0, 10, 20], [7, 7, 8, 8], [1, 2, 4, 5]]
+    # Scalabel's toolkit turns x1, y1, x2, y2 into x1, y1, x2 + 1, y2 + 1, so that (7, 7, 7, 7) is
+    # one pixel.
+    assert objects.box.tolist() == [
+        [1000.5, 281.25, 1041, 327],
+        [0, 0, 10, 20],
+        [7, 7, 8, 8],
+        [1, 2, 4, 5],
+    ]
     assert categories(annotations) == ["traffic sign", "car", "rider", "bus"]
-    assert objects.is_crowd.tolist() == [False, True, True, True]  # what the toolkit ignores is no single object
+    assert objects.is_crowd.tolist() == [
+        False,
+        True,
+        True,
+        True,
+    ]  # what the toolkit ignores is no single object
     assert objects.image.tolist() == [0, 0, 0, 0]
     assert images.image_id.tolist() == [f["name"] for f in frames()]  # those without labels too
     assert images.file[1] == "images/100k/val/b1c81faa-3df17267.jpg"
@@ -70,7 +87,12 @@ def test_the_labels_of_2018_give_the_classes_of_2020(lay):
         {"category": "bike", "box2d": box(1, 2, 3, 4), "manualShape": True, "id": 0},
         {"category": "motor", "box2d": box(1, 2, 3, 4), "id": 1},
         {"category": "person", "box2d": box(1, 2, 3, 4), "id": 2},
-        {"category": "drivable area", "attributes": {"areaType": "direct"}, "poly2d": outline, "id": 3},
+        {
+            "category": "drivable area",
+            "attributes": {"areaType": "direct"},
+            "poly2d": outline,
+            "id": 3,
+        },
         {"category": "lane", "poly2d": outline, "box2d": None, "id": 4},
     ]
     old = {"name": "0000f77c-6257be58.jpg", "attributes": {"weather": "clear"}, "labels": labels}
@@ -79,7 +101,9 @@ def test_the_labels_of_2018_give_the_classes_of_2020(lay):
     assert annotations.warnings == []
 
 
-def test_weather_scene_and_time_of_day_of_images_are_kept_for_the_images_in_the_tables(lay, tmp_path):
+def test_weather_scene_and_time_of_day_of_images_are_kept_for_the_images_in_the_tables(
+    lay, tmp_path
+):
     content = frames()
     content[1]["attributes"] = {"weather": "rainy", "timeofday": None}
     root = lay({FILE: content})
@@ -87,7 +111,9 @@ def test_weather_scene_and_time_of_day_of_images_are_kept_for_the_images_in_the_
     folder.mkdir(parents=True)
     for frame in content[1:]:
         Image.new("RGB", (8, 8)).save(folder / frame["name"])
-    reader = datasets.create("bdd", root=root, subset_names=["val"], missing_images="drop", max_warnings=1.0)
+    reader = datasets.create(
+        "bdd", root=root, subset_names=["val"], missing_images="drop", max_warnings=1.0
+    )
     first, second = content[0]["name"], content[1]["name"]
     assert reader.read("val").attributes == [
         (first, "weather", "overcast"),
@@ -103,10 +129,15 @@ def test_weather_scene_and_time_of_day_of_images_are_kept_for_the_images_in_the_
 
 def test_a_folder_of_one_file_an_image_is_read_in_the_order_of_names(lay):
     def still(name, category):
-        frame = {"timestamp": 10000, "objects": [{"category": category, "id": 0, "box2d": box(1, 2, 3, 4)}]}
+        frame = {
+            "timestamp": 10000,
+            "objects": [{"category": category, "id": 0, "box2d": box(1, 2, 3, 4)}],
+        }
         return {"name": name, "frames": [frame], "attributes": {"weather": "clear"}}
 
-    root = lay({"labels/100k/val/b.json": still("b", "car"), "labels/100k/val/a.json": still("a", "bus")})
+    root = lay(
+        {"labels/100k/val/b.json": still("b", "car"), "labels/100k/val/a.json": still("a", "bus")}
+    )
     annotations = read(root)
     assert annotations.images.image_id.tolist() == ["a.jpg", "b.jpg"]
     assert categories(annotations) == ["bus", "car"]
@@ -115,16 +146,31 @@ def test_a_folder_of_one_file_an_image_is_read_in_the_order_of_names(lay):
 
 
 def test_the_newer_labels_win_where_both_are_present(lay):
-    root = lay({FILE: frames(), "labels/bdd100k_labels_images_val.json": [], "labels/det_20/det_train.json": []})
+    root = lay(
+        {
+            FILE: frames(),
+            "labels/bdd100k_labels_images_val.json": [],
+            "labels/det_20/det_train.json": [],
+        }
+    )
     assert datasets.create("bdd", root=root).subsets() == ["train", "val"]
     assert len(read(root).images) == 3
 
 
 def test_names_of_ones_own_are_parameters(lay):
     content = [
-        {"name": "a.jpg", "labels": [{"category": c, "box2d": box(1, 2, 3, 4)} for c in ("lorry", "tram", "dust")]}
+        {
+            "name": "a.jpg",
+            "labels": [
+                {"category": c, "box2d": box(1, 2, 3, 4)} for c in ("lorry", "tram", "dust")
+            ],
+        }
     ]
-    params = {"categories": ["truck", "tram"], "renamed": {"lorry": "truck"}, "ignored": {"dust": "tram"}}
+    params = {
+        "categories": ["truck", "tram"],
+        "renamed": {"lorry": "truck"},
+        "ignored": {"dust": "tram"},
+    }
     annotations = read(lay({FILE: content}), **params)
     assert categories(annotations) == ["truck", "tram", "tram"]
     assert annotations.objects.is_crowd.tolist() == [False, False, True]
@@ -135,7 +181,11 @@ def test_names_of_ones_own_are_parameters(lay):
     [
         ({"category": None}, "category", "expected text, found None"),
         ({"category": "moose"}, "category", "unknown class 'moose'; known: pedestrian, rider"),
-        ({"box2d": {"x1": 1, "y1": 2, "x2": 3}}, "box2d.y2", "the field is missing; expected a finite number"),
+        (
+            {"box2d": {"x1": 1, "y1": 2, "x2": 3}},
+            "box2d.y2",
+            "the field is missing; expected a finite number",
+        ),
         ({"box2d": box(1, 2, "3", 4)}, "box2d.x2", "expected a finite number, found '3'"),
         ({"box2d": [1, 2, 3, 4]}, "box2d", "expected an object, found [1, 2, 3, 4]"),
         ({"box2d": box(9, 2, 3, 4)}, "box2d", "the size is negative"),
@@ -169,12 +219,24 @@ VIDEO = "labels/100k/val/a.json"
         (FILE, "7", "expected a list, found 7"),
         (FILE, "[7]", r"row \[0\]: expected an object, found 7"),
         (FILE, [{"name": "a.jpg", "labels": {}}], r"row \[0\]: field 'labels': expected a list"),
-        (FILE, [{"name": "a.jpg", "labels": [3]}], r"row \[0\] labels\[0\]: expected an object, found 3"),
+        (
+            FILE,
+            [{"name": "a.jpg", "labels": [3]}],
+            r"row \[0\] labels\[0\]: expected an object, found 3",
+        ),
         (FILE, "{}", "field 'frames': the field is missing"),
         (FILE, named(None), r"row \[2\]: field 'name': expected text, found None"),
-        (FILE, named(frames()[0]["name"]), r"row \[2\]: field 'name': image 'b1c66a42-6f7d68ca.jpg' occurs twice"),
+        (
+            FILE,
+            named(frames()[0]["name"]),
+            r"row \[2\]: field 'name': image 'b1c66a42-6f7d68ca.jpg' occurs twice",
+        ),
         (FILE, named("../secret.jpg"), r"row \[2\]: field 'name': .*leaves its folder"),
-        (VIDEO, {"name": "a", "frames": [{}, {}]}, "field 'frames': expected the one frame of a still image, found 2"),
+        (
+            VIDEO,
+            {"name": "a", "frames": [{}, {}]},
+            "field 'frames': expected the one frame of a still image, found 2",
+        ),
         (VIDEO, [], "expected an object, found"),
     ],
 )
@@ -186,7 +248,10 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_frame(lay, file, conte
 def ridden(lay, *images: list[tuple], join: bool = True):
     """Images with (class, x1, y1, x2, y2), whose last pixels belong to the box."""
     frames = [
-        {"name": f"{n}.jpg", "labels": [{"category": name, "box2d": box(*edges)} for name, *edges in labels]}
+        {
+            "name": f"{n}.jpg",
+            "labels": [{"category": name, "box2d": box(*edges)} for name, *edges in labels],
+        }
         for n, labels in enumerate(images)
     ]
     return datasets.create("bdd", root=lay({FILE: frames}), join_riders=join).read("val")
@@ -204,18 +269,26 @@ def test_a_rider_is_joined_with_what_it_rides(lay):
     assert [found.categories[c] for c in found.objects.category] == ["car", "motorcycle", "bicycle"]
     assert found.objects.box.tolist() == [[0, 0, 6, 6], [60, 20, 90, 40], [10, 5, 30, 40]]
     apart = ridden(lay, [car, other, bike, rider], join=False)
-    assert [apart.categories[c] for c in apart.objects.category] == ["car", "motorcycle", "bicycle", "rider"]
+    assert [apart.categories[c] for c in apart.objects.category] == [
+        "car",
+        "motorcycle",
+        "bicycle",
+        "rider",
+    ]
 
 
 def test_riders_are_assigned_so_that_the_sum_of_overlaps_is_largest(lay):
-    # The first rider overlaps the first bicycle most, but so does the second, which overlaps no other.
+    # The first rider overlaps the first bicycle most, but so does the second, which overlaps no
+    # other.
     bikes = [("bicycle", 0, 0, 19, 19), ("bicycle", 10, 0, 29, 19)]
     riders = [("rider", 4, 0, 23, 19), ("rider", 0, 0, 11, 19)]
     found = ridden(lay, [*bikes, *riders])
     assert found.objects.box.tolist() == [[0, 0, 20, 20], [4, 0, 30, 20]]
 
 
-@pytest.mark.parametrize("vehicle", [[], [("bicycle", 50, 50, 69, 69)], [("bicycle", 10, 0, 109, 9)]])
+@pytest.mark.parametrize(
+    "vehicle", [[], [("bicycle", 50, 50, 69, 69)], [("bicycle", 10, 0, 109, 9)]]
+)
 def test_an_image_whose_rider_rides_nothing_is_left_out_and_listed(lay, vehicle):
     found = ridden(lay, [("rider", 0, 0, 19, 9), *vehicle], [("car", 0, 0, 9, 9)])
     assert found.images.image_id.tolist() == ["1.jpg"]
@@ -226,6 +299,7 @@ def test_an_image_whose_rider_rides_nothing_is_left_out_and_listed(lay, vehicle)
 
 def test_absent_labels_are_an_error_that_says_where_they_were_looked_for(lay):
     with pytest.raises(
-        DataError, match=r"det_test.json: the file does not exist \(nor does bdd100k_labels_images_test"
+        DataError,
+        match=r"det_test.json: the file does not exist \(nor does bdd100k_labels_images_test",
     ):
         read(lay({FILE: []}), "test")

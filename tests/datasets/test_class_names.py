@@ -23,9 +23,14 @@ def test_every_class_of_the_two_id_datasets_and_of_coco_is_there():
     names, written = ClassNames(FILE), yaml.safe_load(FILE.read_text())
     known = {name for group in yaml.safe_load(COCO.read_text()).values() for name in group.values()}
     for dataset, classes in (("voc", voc.CLASSES), ("bdd", bdd.CLASSES), ("coco", sorted(known))):
-        assert [names.same(name, dataset, dataset) for name in classes] == [(name,) for name in classes]
+        assert [names.same(name, dataset, dataset) for name in classes] == [
+            (name,) for name in classes
+        ]
     assert len(known) == 80
-    assert all(names.same(name, "coco", "objects365") and names.same(name, "coco", "openimages") for name in known)
+    assert all(
+        names.same(name, "coco", "objects365") and names.same(name, "coco", "openimages")
+        for name in known
+    )
     assert {name for by_dataset in written.values() for name in by_dataset.get("coco", ())} <= known
 
 
@@ -42,7 +47,10 @@ def test_a_class_without_a_name_elsewhere_has_none_and_one_that_the_file_does_no
         ("- tv", "expected a mapping from classes to names"),
         ("tv: {coco: tv}", "field 'tv': expected {dataset: \\[names\\]}, found {'coco': 'tv'}"),
         ("tv: [tv]", "field 'tv': expected {dataset: \\[names\\]}, found \\['tv'\\]"),
-        ("{tv: {coco: [tv]}, screen: {coco: [TV]}}", "field 'screen': 'TV' of coco is 'tv' as well"),
+        (
+            "{tv: {coco: [tv]}, screen: {coco: [TV]}}",
+            "field 'screen': 'TV' of coco is 'tv' as well",
+        ),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_the_class(tmp_path, text, problem):

@@ -49,8 +49,16 @@ def test_ids_with_gaps_lead_to_the_right_image_and_category(lay):
     assert objects.object_id.tolist() == [1768, 900100000139, 3]
     assert objects.is_crowd.tolist() == [False, True, False]
     assert annotations.categories == ["person", "toothbrush", "stop sign"]
-    assert [annotations.categories[k] for k in objects.category] == ["toothbrush", "person", "stop sign"]
-    assert images.image_id[objects.image].tolist() == ["000000000632", "000000000139", "000000000632"]
+    assert [annotations.categories[k] for k in objects.category] == [
+        "toothbrush",
+        "person",
+        "stop sign",
+    ]
+    assert images.image_id[objects.image].tolist() == [
+        "000000000632",
+        "000000000139",
+        "000000000632",
+    ]
     # an image may have neither objects nor a size
     assert images.image_id.tolist() == ["000000000139", "000000000632", "000000000007"]
     assert images.file.tolist()[2] == "val2017/000000000007.jpg"
@@ -66,7 +74,10 @@ def test_pycocotools_reads_the_same_boxes(lay):
         annotation = reference.anns[object_id]
         box = annotations.objects.box[index]
         assert [box[0], box[1], box[2] - box[0], box[3] - box[1]] == annotation["bbox"]
-        assert f"{annotation['image_id']:012d}" == annotations.images.image_id[annotations.objects.image[index]]
+        assert (
+            f"{annotation['image_id']:012d}"
+            == annotations.images.image_id[annotations.objects.image[index]]
+        )
         category = reference.cats[annotation["category_id"]]["name"]
         assert category == annotations.categories[annotations.objects.category[index]]
 
@@ -80,7 +91,9 @@ def test_other_layouts_are_parameters(lay):
     content = instances()
     content["images"][0]["id"] = "street/1"
     content["images"][0]["file_name"] = "street/a.png"
-    content["annotations"] = [{"id": 1, "image_id": "street/1", "category_id": 1, "bbox": [0, 0, 1, 1]}]
+    content["annotations"] = [
+        {"id": 1, "image_id": "street/1", "category_id": 1, "bbox": [0, 0, 1, 1]}
+    ]
     params = {"subset_names": ["dev"], "annotations": "{subset}.json", "images": "pictures"}
     reader = datasets.create("coco", root=lay({"dev.json": content}), **params)
     assert reader.subsets() == ["dev"]
@@ -90,9 +103,15 @@ def test_other_layouts_are_parameters(lay):
 
 
 def test_subsets_that_follow_no_pattern_are_laid_out_one_by_one(lay):
-    layout = {"street": ["labels/a.json", "."], "night": ["labels/b.json", "night/pictures"], "fog": ["c.json", "fog"]}
+    layout = {
+        "street": ["labels/a.json", "."],
+        "night": ["labels/b.json", "night/pictures"],
+        "fog": ["c.json", "fog"],
+    }
     reader = datasets.create(
-        "coco", root=lay({"labels/a.json": instances(), "labels/b.json": instances()}), layout=layout
+        "coco",
+        root=lay({"labels/a.json": instances(), "labels/b.json": instances()}),
+        layout=layout,
     )
     assert reader.subsets() == ["street", "night"]
     assert reader.read("street").images.file[0] == "000000000139.jpg"
@@ -103,7 +122,11 @@ def test_categories_take_the_names_that_one_gives_them(lay):
     renamed = {"stop sign": "sign", "toothbrush": "sign", "zebra": "horse"}
     annotations = read(lay({FILE: instances()}), renamed=renamed)
     assert annotations.categories == ["person", "sign"]
-    assert [annotations.categories[k] for k in annotations.objects.category] == ["sign", "person", "sign"]
+    assert [annotations.categories[k] for k in annotations.objects.category] == [
+        "sign",
+        "person",
+        "sign",
+    ]
     (warning,) = annotations.warnings
     assert (warning.kind, warning.field) == ("no category to rename", "categories")
     assert "zebra" in warning.found
@@ -111,7 +134,10 @@ def test_categories_take_the_names_that_one_gives_them(lay):
 
 @pytest.mark.parametrize(
     ("field", "value", "kind"),
-    [("image_id", 5, "object of an unknown image"), ("category_id", 12, "object of an unknown category")],
+    [
+        ("image_id", 5, "object of an unknown image"),
+        ("category_id", 12, "object of an unknown category"),
+    ],
 )
 def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
     content = instances()
@@ -119,29 +145,70 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
     annotations = read(lay({FILE: content}))
     (warning,) = annotations.warnings
     assert (warning.kind, warning.about, warning.action) == (kind, "object", "dropped")
-    assert (warning.file, warning.row, warning.field, warning.found) == (FILE, "annotations[1]", field, str(value))
+    assert (warning.file, warning.row, warning.field, warning.found) == (
+        FILE,
+        "annotations[1]",
+        field,
+        str(value),
+    )
     assert annotations.objects.object_id.tolist() == [1768, 3]
 
 
 @pytest.mark.parametrize(
     ("path", "value", "row", "field", "problem"),
     [
-        ("images.1.id", 139, "images[1]", "id", "image '000000000139' occurs twice, first with the file val2017/0"),
+        (
+            "images.1.id",
+            139,
+            "images[1]",
+            "id",
+            "image '000000000139' occurs twice, first with the file val2017/0",
+        ),
         ("images.1.id", None, "images[1]", "id", "expected an integer, found None"),
         ("images.1.file_name", "../../secret.jpg", "images[1]", "file_name", "leaves its folder"),
         ("images.1.file_name", "/etc/passwd", "images[1]", "file_name", "leaves its folder"),
         ("images.1.file_name", 7, "images[1]", "file_name", "expected text, found 7"),
         ("images.1.width", "640", "images[1]", "width", "expected an integer, found '640'"),
         ("images.1.width", 640.5, "images[1]", "width", "expected an integer, found 640.5"),
-        ("images.1.height", -1, "images[1]", "height", "expected a positive number of pixels, found -1"),
+        (
+            "images.1.height",
+            -1,
+            "images[1]",
+            "height",
+            "expected a positive number of pixels, found -1",
+        ),
         ("images.1", 632, "images[1]", None, "expected an object, found 632"),
         ("categories.1.id", 1, "categories[1]", "id", "id 1 occurs twice"),
         ("categories.1.name", "", "categories[1]", "name", "expected text, found ''"),
         ("annotations.2.id", 1768, "annotations[2]", "id", "id 1768 occurs twice"),
-        ("annotations.2.id", 2**63, "images[3] or later", None, "not JSON: parse error: integer overflow"),
-        ("annotations.2.image_id", 632.0, "annotations[2]", "image_id", "expected an integer, found 632.0"),
-        ("annotations.2.image_id", True, "annotations[2]", "image_id", "expected an integer, found True"),
-        ("annotations.2.bbox", [1, 2, 3], "annotations[2]", "bbox", "expected 4 numbers, found [1, 2, 3]"),
+        (
+            "annotations.2.id",
+            2**63,
+            "images[3] or later",
+            None,
+            "not JSON: parse error: integer overflow",
+        ),
+        (
+            "annotations.2.image_id",
+            632.0,
+            "annotations[2]",
+            "image_id",
+            "expected an integer, found 632.0",
+        ),
+        (
+            "annotations.2.image_id",
+            True,
+            "annotations[2]",
+            "image_id",
+            "expected an integer, found True",
+        ),
+        (
+            "annotations.2.bbox",
+            [1, 2, 3],
+            "annotations[2]",
+            "bbox",
+            "expected 4 numbers, found [1, 2, 3]",
+        ),
         (
             "annotations.2.bbox",
             [1, 2, "3", 4],
@@ -149,16 +216,36 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
             "bbox",
             "expected a finite number, found [1, 2, '3', 4]",
         ),
-        ("annotations.2.bbox", [1, 2, 3, 10**400], "images[3] or later", None, "not JSON: parse error"),
-        ("annotations.2.bbox", [1, 2, 3, float("nan")], "images[3] or later", None, "not JSON: lexical error"),
+        (
+            "annotations.2.bbox",
+            [1, 2, 3, 10**400],
+            "images[3] or later",
+            None,
+            "not JSON: parse error",
+        ),
+        (
+            "annotations.2.bbox",
+            [1, 2, 3, float("nan")],
+            "images[3] or later",
+            None,
+            "not JSON: lexical error",
+        ),
         ("annotations.2.bbox", [9, 2, -3, 4], "annotations[2]", "bbox", "the size is negative"),
         ("annotations.2.bbox", [9, 2, 3, -4], "annotations[2]", "bbox", "the size is negative"),
-        ("annotations.2.bbox", [9, 2, 3, True], "annotations[2]", "bbox", "expected a finite number"),
+        (
+            "annotations.2.bbox",
+            [9, 2, 3, True],
+            "annotations[2]",
+            "bbox",
+            "expected a finite number",
+        ),
         ("annotations.2.iscrowd", "no", "annotations[2]", "iscrowd", "expected 0 or 1, found 'no'"),
         ("annotations", {}, None, "annotations", "expected a list of objects"),
     ],
 )
-def test_a_wrong_value_is_an_error_that_names_file_row_and_field(lay, path, value, row, field, problem):
+def test_a_wrong_value_is_an_error_that_names_file_row_and_field(
+    lay, path, value, row, field, problem
+):
     content = instances()
     *parents, last = path.split(".")
     place = content
@@ -175,7 +262,9 @@ def test_a_wrong_value_is_an_error_that_names_file_row_and_field(lay, path, valu
 def test_a_missing_field_is_an_error_that_names_it(lay, field):
     content = instances()
     del content["annotations"][0][field]
-    with pytest.raises(DataError, match=rf"row annotations\[0\]: field '{field}': the field is missing"):
+    with pytest.raises(
+        DataError, match=rf"row annotations\[0\]: field '{field}': the field is missing"
+    ):
         read(lay({FILE: content}))
 
 
@@ -193,7 +282,10 @@ def test_a_missing_field_is_an_error_that_names_it(lay, field):
         ),
         (b"\xff\xfe{\x00\xd8\xd8", r"row images\[0\] or later: not JSON: not UTF-16-LE at byte \d"),
         ("[]", r"expected an object, found '\[' at its start"),
-        ('{"images": ' + "[" * 100_000, r"row images\[0\] or later: not JSON: nested more than 100 levels deep"),
+        (
+            '{"images": ' + "[" * 100_000,
+            r"row images\[0\] or later: not JSON: nested more than 100 levels deep",
+        ),
         ("{}", "field 'images': the field is missing; expected a list"),
     ],
 )
@@ -227,7 +319,9 @@ def test_a_file_is_read_as_a_stream_in_little_memory(lay):
 
 
 def test_an_absent_file_is_an_error_that_names_the_parameter(lay):
-    with pytest.raises(DataError, match=r"instances_dev.json: the file does not exist; parameter 'annotations'"):
+    with pytest.raises(
+        DataError, match=r"instances_dev.json: the file does not exist; parameter 'annotations'"
+    ):
         read(lay({FILE: instances()}), "dev")
 
 

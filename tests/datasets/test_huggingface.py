@@ -27,7 +27,13 @@ def picture(width=40, height=20, colour="red", form="PNG"):
 
 def labelled(names=NAMES):
     """The features of `Sequence({"bbox": …, "category": ClassLabel(names)})`."""
-    inner = {"bbox": {"feature": {"dtype": "float32", "_type": "Value"}, "length": 4, "_type": "Sequence"}}
+    inner = {
+        "bbox": {
+            "feature": {"dtype": "float32", "_type": "Value"},
+            "length": 4,
+            "_type": "Sequence",
+        }
+    }
     inner["category"] = {"names": names, "_type": "ClassLabel"}
     return {"image": {"_type": "Image"}, "objects": {"feature": inner, "_type": "Sequence"}}
 
@@ -42,7 +48,9 @@ LISTS = {"bbox": [[1.0, 2, 3, 4], [0, 0, 40, 20]], "category": [1, 0]}
 def parquet(rows, features=None, schema=None):
     table = pa.Table.from_pylist(rows, schema)
     if features is not None:
-        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        table = table.replace_schema_metadata(
+            {"huggingface": json.dumps({"info": {"features": features}})}
+        )
     file = io.BytesIO()
     pq.write_table(table, file)
     return file.getvalue()
@@ -83,8 +91,22 @@ def test_images_in_parquet_become_files_once_and_tables_point_at_them(lay, tmp_p
 
 def test_objects_may_be_a_list_of_records_with_ids_and_flags(lay):
     objects = [
-        {"id": 7, "bbox": [1, 2, 3, 4], "category_id": 1, "iscrowd": True, "is_difficult": False, "area": 12},
-        {"id": 5, "bbox": [0, 0, 9, 9], "category_id": 0, "iscrowd": False, "is_difficult": True, "area": 81},
+        {
+            "id": 7,
+            "bbox": [1, 2, 3, 4],
+            "category_id": 1,
+            "iscrowd": True,
+            "is_difficult": False,
+            "area": 12,
+        },
+        {
+            "id": 5,
+            "bbox": [0, 0, 9, 9],
+            "category_id": 0,
+            "iscrowd": False,
+            "is_difficult": True,
+            "area": 81,
+        },
     ]
     annotations = read(lay({SHARD: parquet([row(objects, image_id=3)])}), categories=NAMES)
     assert annotations.images.image_id.tolist() == ["3"]
@@ -102,7 +124,8 @@ def test_ids_that_start_anew_in_each_image_are_counted_instead_and_listed(lay):
 
 
 @pytest.mark.parametrize(
-    ("box_format", "box"), [("xywh", [4, 2, 8, 6]), ("xyxy", [4, 2, 12, 8]), ("cxcywh", [8, 5, 8, 6])]
+    ("box_format", "box"),
+    [("xywh", [4, 2, 8, 6]), ("xyxy", [4, 2, 12, 8]), ("cxcywh", [8, 5, 8, 6])],
 )
 def test_boxes_are_read_in_each_form(lay, box_format, box):
     root = lay({SHARD: parquet([row({"bbox": [box], "category": ["cat"]})])})
@@ -117,7 +140,9 @@ def test_boxes_may_be_fractions_of_the_image(lay, tmp_path):
 
 def test_columns_may_be_called_otherwise(lay):
     rows = [{"photo": {"bytes": picture(), "path": None}, "box": [[1, 2, 3, 4]], "kind": ["cat"]}]
-    annotations = read(lay({SHARD: parquet(rows)}), image="photo", objects="", bbox="box", category="kind")
+    annotations = read(
+        lay({SHARD: parquet(rows)}), image="photo", objects="", bbox="box", category="kind"
+    )
     assert named(annotations) == ["cat"]
     assert annotations.location(0) == (SHARD, "000000 [0]")
 
@@ -136,10 +161,10 @@ def test_class_labels_are_found_in_the_card_too(lay):
 def test_class_labels_are_those_of_the_configuration_that_is_read(lay):
     label = "{{class_label: {{names: {{'0': {1}, '1': {2}}}}}}}"
     one = "- config_name: {0}\n  features:\n  - name: category\n    dtype: " + label + "\n"
-    configs = (
-        "configs:\n- {config_name: pets, data_files: data/*}\n- {config_name: zoo, default: true, data_files: data/*}\n"
+    configs = "configs:\n- {config_name: pets, data_files: data/*}\n- {config_name: zoo, default: true, data_files: data/*}\n"
+    infos = (
+        "dataset_info:\n" + one.format("pets", "cat", "dog") + one.format("zoo", "lion", "zebra")
     )
-    infos = "dataset_info:\n" + one.format("pets", "cat", "dog") + one.format("zoo", "lion", "zebra")
     root = lay({SHARD: parquet([row(LISTS)]), "README.md": f"---\n{infos}{configs}---\n"})
     assert named(read(root)) == ["zebra", "lion"]
     assert named(read(root, config="pets")) == ["dog", "cat"]
@@ -165,12 +190,16 @@ configs:
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     assert datasets.create("huggingface", root=root, config="small").subsets() == ["train", "val"]
     assert read(root, "val", config="small").files == ["small/v.parquet"]
-    with pytest.raises(DataError, match=r"README.md: field 'configs': no configuration 'tiny'; .* small, large"):
+    with pytest.raises(
+        DataError, match=r"README.md: field 'configs': no configuration 'tiny'; .* small, large"
+    ):
         datasets.create("huggingface", root=root, config="tiny").subsets()
 
 
 def test_shards_are_read_in_order_and_rows_are_counted_through(lay):
-    shards = {f"data/test-0000{k}-of-00003.parquet": parquet([row(LISTS)], labelled()) for k in (2, 0, 1)}
+    shards = {
+        f"data/test-0000{k}-of-00003.parquet": parquet([row(LISTS)], labelled()) for k in (2, 0, 1)
+    }
     annotations = read(lay(shards), "test")
     assert annotations.images.image_id.tolist() == ["000000", "000001", "000002"]
     assert annotations.files == sorted(shards)
@@ -179,8 +208,15 @@ def test_shards_are_read_in_order_and_rows_are_counted_through(lay):
 
 def test_what_save_to_disk_wrote_is_read(lay):
     info = {"features": labelled()}
-    others = {"dataset_dict.json": {"splits": ["train"]}, "train/state.json": {}, "train/cache-1f.arrow": b""}
-    arrow = {"train/data-00000-of-00001.arrow": stream([row(LISTS)]), "train/dataset_info.json": info}
+    others = {
+        "dataset_dict.json": {"splits": ["train"]},
+        "train/state.json": {},
+        "train/cache-1f.arrow": b"",
+    }
+    arrow = {
+        "train/data-00000-of-00001.arrow": stream([row(LISTS)]),
+        "train/dataset_info.json": info,
+    }
     root = lay({**others, **arrow})
     assert datasets.create("huggingface", root=root).subsets() == ["train"]
     assert named(read(root)) == ["guide dog", "cat"]
@@ -191,14 +227,20 @@ def test_a_folder_of_images_with_json_lines_is_read_where_it_lies(lay, tmp_path)
     root = lay({"test/metadata.jsonl": json.dumps(line) + "\n\n", "test/x/a.png": (40, 20)})
     summary = ingest(datasets.create("huggingface", root=root), "pets", tmp_path / "tables/pets")
     assert summary["test"]["objects"] == 1
-    assert Images.read(tmp_path / "tables/pets/test/images.parquet").file.tolist() == ["test/x/a.png"]
-    assert datasets.image_roots({"pets": {"root": str(root)}}, tmp_path / "tables") == {"pets": root}
+    assert Images.read(tmp_path / "tables/pets/test/images.parquet").file.tolist() == [
+        "test/x/a.png"
+    ]
+    assert datasets.image_roots({"pets": {"root": str(root)}}, tmp_path / "tables") == {
+        "pets": root
+    }
 
 
 def test_a_split_of_which_files_are_missing_is_refused_until_those_to_read_are_named(lay):
     content = parquet([row(LISTS)], labelled())
     root = lay({f"data/train-0000{number}-of-00003.parquet": content for number in (0, 2)})
-    with pytest.raises(DataError, match=r"2 of 3 files of the split 'train' are there; fetch the others, or name"):
+    with pytest.raises(
+        DataError, match=r"2 of 3 files of the split 'train' are there; fetch the others, or name"
+    ):
         read(root)
     assert len(read(root, files={"train": ["data/train-*"]}).images) == 2
 
@@ -216,8 +258,12 @@ def test_a_split_of_the_card_that_is_not_there_is_listed(lay, tmp_path):
 
 def test_files_of_one_split_in_two_folders_are_an_error_until_one_is_chosen(lay):
     content = parquet([row(LISTS)], labelled())
-    root = lay({"a/train-00000-of-00001.parquet": content, "b/train-00000-of-00001.parquet": content})
-    with pytest.raises(DataError, match="files of 'train' lie in a and in b; parameter 'config' chooses a folder"):
+    root = lay(
+        {"a/train-00000-of-00001.parquet": content, "b/train-00000-of-00001.parquet": content}
+    )
+    with pytest.raises(
+        DataError, match="files of 'train' lie in a and in b; parameter 'config' chooses a folder"
+    ):
         datasets.create("huggingface", root=root).subsets()
     assert read(root, config="b").files == ["b/train-00000-of-00001.parquet"]
 
@@ -225,18 +271,42 @@ def test_files_of_one_split_in_two_folders_are_an_error_until_one_is_chosen(lay)
 @pytest.mark.parametrize(
     ("objects", "place", "problem"),
     [
-        ({"bbox": [[1.0, 2, 3, 4]], "category": [0, 1]}, "row 0: field 'objects'", "found 1 × bbox, 2 × category"),
-        ({"bbox": [[1.0, 2, 3]], "category": [0]}, "row 0 objects[0]: field 'bbox'", "expected 4 numbers"),
+        (
+            {"bbox": [[1.0, 2, 3, 4]], "category": [0, 1]},
+            "row 0: field 'objects'",
+            "found 1 × bbox, 2 × category",
+        ),
+        (
+            {"bbox": [[1.0, 2, 3]], "category": [0]},
+            "row 0 objects[0]: field 'bbox'",
+            "expected 4 numbers",
+        ),
         (
             {"bbox": [[1.0, 2, 3, float("nan")]], "category": [0]},
             "field 'bbox'",
             "expected a finite number, found [1.0",
         ),
-        ({"bbox": [[1.0, 2, -3, 4]], "category": [0]}, "row 000000 objects[0]: field 'bbox'", "size is negative"),
-        ({"bbox": [[1.0, 2, 3, 4]], "category": [2]}, "field 'category'", "no class has the number 2; known: 0 to 1"),
-        ({"bbox": [[1.0, 2, 3, 4]], "category": [0.5]}, "field 'category'", "expected an integer, found 0.5"),
+        (
+            {"bbox": [[1.0, 2, -3, 4]], "category": [0]},
+            "row 000000 objects[0]: field 'bbox'",
+            "size is negative",
+        ),
+        (
+            {"bbox": [[1.0, 2, 3, 4]], "category": [2]},
+            "field 'category'",
+            "no class has the number 2; known: 0 to 1",
+        ),
+        (
+            {"bbox": [[1.0, 2, 3, 4]], "category": [0.5]},
+            "field 'category'",
+            "expected an integer, found 0.5",
+        ),
         ({"boxes": [[1.0, 2, 3, 4]], "category": [0]}, "field 'bbox'", "the field is missing"),
-        ([{"bbox": [1, 2, 3, 4], "category": 0, "iscrowd": 2}], "field 'iscrowd'", "expected 0 or 1, found 2"),
+        (
+            [{"bbox": [1, 2, 3, 4], "category": 0, "iscrowd": 2}],
+            "field 'iscrowd'",
+            "expected 0 or 1, found 2",
+        ),
     ],
 )
 def test_a_wrong_object_is_an_error_that_names_file_row_and_field(lay, objects, place, problem):
@@ -253,13 +323,34 @@ A = row(LISTS, image_id="a")
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([A, A], "row 1: field 'image_id': image 'a' occurs twice, first with the file train/a.png"),
-        ([row(LISTS, file_name="../a.png")], "row 0: field 'file_name': file name '../a.png' leaves its folder"),
-        ([row(LISTS, image_id="../../a")], "row 0: field 'image_id': file name 'train/../../a.png' leaves"),
-        ([{"objects": LISTS}], "row 0: field 'image': expected the bytes or the path of an image, found None"),
-        ([{"image": {"path": "/etc/passwd"}, "objects": LISTS}], "field 'image': file name '/etc/passwd' leaves"),
-        ([row(LISTS, width=-4)], "row 0: field 'width': expected a positive number of pixels, found -4"),
-        ([{"image": {"bytes": b"x"}}], "row 0: field 'objects': the column is missing; there are image"),
+        (
+            [A, A],
+            "row 1: field 'image_id': image 'a' occurs twice, first with the file train/a.png",
+        ),
+        (
+            [row(LISTS, file_name="../a.png")],
+            "row 0: field 'file_name': file name '../a.png' leaves its folder",
+        ),
+        (
+            [row(LISTS, image_id="../../a")],
+            "row 0: field 'image_id': file name 'train/../../a.png' leaves",
+        ),
+        (
+            [{"objects": LISTS}],
+            "row 0: field 'image': expected the bytes or the path of an image, found None",
+        ),
+        (
+            [{"image": {"path": "/etc/passwd"}, "objects": LISTS}],
+            "field 'image': file name '/etc/passwd' leaves",
+        ),
+        (
+            [row(LISTS, width=-4)],
+            "row 0: field 'width': expected a positive number of pixels, found -4",
+        ),
+        (
+            [{"image": {"bytes": b"x"}}],
+            "row 0: field 'objects': the column is missing; there are image",
+        ),
     ],
 )
 def test_a_wrong_row_is_an_error_that_names_file_row_and_field(lay, rows, problem):
@@ -268,7 +359,9 @@ def test_a_wrong_row_is_an_error_that_names_file_row_and_field(lay, rows, proble
 
 
 def test_numbers_that_nothing_names_are_an_error_that_says_how_to_name_them(lay):
-    with pytest.raises(DataError, match="no class has the number 1; known: none: parameter 'categories'"):
+    with pytest.raises(
+        DataError, match="no class has the number 1; known: none: parameter 'categories'"
+    ):
         read(lay({SHARD: parquet([row(LISTS)])}))
 
 
@@ -281,7 +374,10 @@ def test_numbers_that_nothing_names_are_an_error_that_says_how_to_name_them(lay)
         ({"train/metadata.jsonl": '{"file_name": '}, "row 1: not JSON"),
         ({"train/metadata.jsonl": "[]"}, "row 1: expected an object, found []"),
         ({"train/metadata.jsonl": "é".encode("latin-1")}, "not UTF-8 at byte 0"),
-        ({SHARD: parquet([row(LISTS)]), "README.md": "---\nconfigs: [\n---\n"}, "README.md: not YAML"),
+        (
+            {SHARD: parquet([row(LISTS)]), "README.md": "---\nconfigs: [\n---\n"},
+            "README.md: not YAML",
+        ),
     ],
 )
 def test_a_damaged_file_is_an_error_that_names_it(lay, files, problem):
@@ -292,7 +388,11 @@ def test_a_damaged_file_is_an_error_that_names_it(lay, files, problem):
 
 
 def test_two_images_of_one_name_are_an_error(lay, tmp_path):
-    other = {"image": {"bytes": picture(colour="blue"), "path": None}, "objects": LISTS, "file_name": "a.png"}
+    other = {
+        "image": {"bytes": picture(colour="blue"), "path": None},
+        "objects": LISTS,
+        "file_name": "a.png",
+    }
     shards = {
         SHARD: parquet([row(LISTS, file_name="a.png")], labelled()),
         SHARD.replace("train", "val"): parquet([other], labelled()),

@@ -18,10 +18,13 @@ FILE = "annotations/instances_val2017.json"
 def coco(*boxes, images=((1, 100, 80), (2, 50, 60))):
     """Boxes (image, x, y, width, height) of cats."""
     return {
-        "images": [{"id": i, "file_name": f"{i}.png", "width": w, "height": h} for i, w, h in images],
+        "images": [
+            {"id": i, "file_name": f"{i}.png", "width": w, "height": h} for i, w, h in images
+        ],
         "categories": [{"id": 5, "name": "cat"}, {"id": 6, "name": "dog"}],
         "annotations": [
-            {"id": 10 + k, "image_id": image, "category_id": 5, "bbox": box} for k, (image, *box) in enumerate(boxes)
+            {"id": 10 + k, "image_id": image, "category_id": 5, "bbox": box}
+            for k, (image, *box) in enumerate(boxes)
         ],
     }
 
@@ -50,7 +53,10 @@ def test_the_tables_hold_what_the_annotations_and_the_files_say(lay, tmp_path):
     assert images.dataset.tolist() == ["pets", "pets"]
     assert images.file.tolist() == ["val2017/1.png", "val2017/2.png"]
     assert (images.width.tolist(), images.height.tolist()) == ([100, 50], [80, 60])
-    assert images.digest.tolist() == [digest(root / "val2017/1.png"), digest(root / "val2017/2.png")]
+    assert images.digest.tolist() == [
+        digest(root / "val2017/1.png"),
+        digest(root / "val2017/2.png"),
+    ]
     objects = objects_of(tmp_path)
     assert objects.image_id.tolist() == ["000000000002", "000000000001"]
     assert objects.box.tolist() == [[10, 20, 40, 60], [0, 0, 100, 80]]
@@ -58,7 +64,10 @@ def test_the_tables_hold_what_the_annotations_and_the_files_say(lay, tmp_path):
     assert objects.category.tolist() == ["cat", "cat"]
     assert summary == {"val2017": {"images": 2, "objects": 2, "categories": 1, "warnings": 0}}
     assert warnings == {"counts": {}, "warnings": []}
-    assert json.loads((tmp_path / "out/categories.json").read_text()) == {"categories": ["cat", "dog"], "parents": {}}
+    assert json.loads((tmp_path / "out/categories.json").read_text()) == {
+        "categories": ["cat", "dog"],
+        "parents": {},
+    }
 
 
 LEAVES, OUTSIDE, EMPTY = "box leaves its image", "box outside its image", "box empty"
@@ -71,7 +80,11 @@ LEAVES, OUTSIDE, EMPTY = "box leaves its image", "box outside its image", "box e
         ([90, 70, 10, 11.5], [90, 70, 100, 80], LEAVES),
         ([0, -1.25, 9, 9], [0, 0, 9, 7.75], LEAVES),
         ([90.5, 70, 10, 11], [90.5, 70, 100, 80], None),  # by up to a pixel: rounded
-        ([0.1, 0.2, 0.3, 0.4], np.float32([0.1, 0.2, 0.4, 0.6]).tolist(), "box smaller than a pixel"),
+        (
+            [0.1, 0.2, 0.3, 0.4],
+            np.float32([0.1, 0.2, 0.4, 0.6]).tolist(),
+            "box smaller than a pixel",
+        ),
         ([200, 10, 20, 20], None, OUTSIDE),
         ([-30, 10, 20, 20], None, OUTSIDE),
         ([100, 10, 20, 20], None, OUTSIDE),
@@ -82,15 +95,25 @@ LEAVES, OUTSIDE, EMPTY = "box leaves its image", "box outside its image", "box e
 def test_a_box_is_clipped_to_its_image_or_dropped_and_listed(lay, tmp_path, box, edges, kind):
     root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9), (1, *box))}))
     _, warnings = run(root, tmp_path)
-    np.testing.assert_allclose(objects_of(tmp_path).box, [[0, 0, 9, 9], *([edges] if edges else [])], atol=1e-6)
+    np.testing.assert_allclose(
+        objects_of(tmp_path).box, [[0, 0, 9, 9], *([edges] if edges else [])], atol=1e-6
+    )
     assert warnings["counts"] == ({kind: 1} if kind else {})
     for warning in warnings["warnings"]:
-        assert warning["action"] == ("dropped" if edges is None else "clipped" if kind == LEAVES else "kept as it is")
+        assert warning["action"] == (
+            "dropped" if edges is None else "clipped" if kind == LEAVES else "kept as it is"
+        )
 
 
 def test_a_warning_names_file_row_and_field(lay, tmp_path):
     _, warnings = run(lay(pictures(**{FILE: coco((1, 0, 0, 9, 9), (1, 90, -5, 30, 25))})), tmp_path)
-    place = {"subset": "val2017", "about": "object", "file": FILE, "row": "annotations[1]", "field": "bbox"}
+    place = {
+        "subset": "val2017",
+        "about": "object",
+        "file": FILE,
+        "row": "annotations[1]",
+        "field": "bbox",
+    }
     found = "edges 90, -5, 120, 20 in an image of 100×80"
     assert warnings["warnings"] == [{"kind": LEAVES, **place, "found": found, "action": "clipped"}]
 
@@ -127,7 +150,13 @@ def test_missing_images_can_be_dropped_with_their_objects(lay, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n\x00\x00"])
 def test_a_file_that_is_no_image_does_not_end_the_run(lay, tmp_path, content):
-    root = lay({"val2017/1.png": (100, 80), "val2017/2.png": content, FILE: coco((1, 0, 0, 9, 9), (2, 0, 0, 9, 9))})
+    root = lay(
+        {
+            "val2017/1.png": (100, 80),
+            "val2017/2.png": content,
+            FILE: coco((1, 0, 0, 9, 9), (2, 0, 0, 9, 9)),
+        }
+    )
     summary, warnings = run(root, tmp_path)
     assert summary["val2017"]["images"] == 1
     assert summary["val2017"]["objects"] == 1
@@ -135,7 +164,9 @@ def test_a_file_that_is_no_image_does_not_end_the_run(lay, tmp_path, content):
 
 
 def test_warnings_hold_no_path_of_this_machine(lay, tmp_path):
-    root = lay({"val2017/1.png": (100, 80), "val2017/2.png/folder": "", FILE: coco((1, 0, 0, 9, 9))})
+    root = lay(
+        {"val2017/1.png": (100, 80), "val2017/2.png/folder": "", FILE: coco((1, 0, 0, 9, 9))}
+    )
     _, warnings = run(root, tmp_path)
     assert warnings["warnings"][0]["found"] == "OSError: not a file"
     assert str(tmp_path) not in json.dumps(warnings)
@@ -151,7 +182,11 @@ def test_the_size_of_the_file_counts_where_the_annotations_say_another(lay, tmp_
 
 
 def test_more_warnings_than_allowed_are_an_error_that_counts_them_by_kind(lay, tmp_path):
-    root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9), (1, 90, 0, 30, 30), (1, 5, 5, 0, 0), (1, 90, 0, 40, 30))}))
+    root = lay(
+        pictures(
+            **{FILE: coco((1, 0, 0, 9, 9), (1, 90, 0, 30, 30), (1, 5, 5, 0, 0), (1, 90, 0, 40, 30))}
+        )
+    )
     with pytest.raises(DataError) as error:
         run(root, tmp_path, max_warnings=0.5)
     message = str(error.value)
@@ -164,7 +199,9 @@ def test_more_warnings_than_allowed_are_an_error_that_counts_them_by_kind(lay, t
 def test_warnings_of_the_reader_count_too(lay, tmp_path):
     content = coco((1, 0, 0, 9, 9), (7, 0, 0, 9, 9))
     root = lay(pictures(**{FILE: content}))
-    with pytest.raises(DataError, match=r"1 warning about 2 objects.*1 × object of an unknown image"):
+    with pytest.raises(
+        DataError, match=r"1 warning about 2 objects.*1 × object of an unknown image"
+    ):
         run(root, tmp_path, max_warnings=0.4)
     _, warnings = run(root, tmp_path, max_warnings=0.5)
     assert warnings["counts"] == {"object of an unknown image": 1}
@@ -172,12 +209,16 @@ def test_warnings_of_the_reader_count_too(lay, tmp_path):
 
 def test_a_subset_without_any_image_is_an_error(lay, tmp_path):
     root = lay({FILE: coco()})
-    with pytest.raises(DataError, match=r"instances_val2017.json: no image can be read; parameter 'root'"):
+    with pytest.raises(
+        DataError, match=r"instances_val2017.json: no image can be read; parameter 'root'"
+    ):
         run(root, tmp_path, missing_images="drop")
 
 
 def test_no_subset_takes_the_name_of_the_folder_of_extracted_images(lay, tmp_path):
-    root = lay({"extracted-images/1.png": (9, 9), "annotations/instances_extracted-images.json": coco()})
+    root = lay(
+        {"extracted-images/1.png": (9, 9), "annotations/instances_extracted-images.json": coco()}
+    )
     with pytest.raises(DataError, match="no subset may be called 'extracted-images'"):
         run(root, tmp_path, subset_names=["extracted-images"])
 
@@ -198,7 +239,10 @@ def test_the_same_dataset_gives_the_same_bytes(lay, tmp_path):
     for name in ("one", "two"):
         ingest(reader, "pets", tmp_path / name)
     for path in (tmp_path / "one").rglob("*.*"):
-        assert path.read_bytes() == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes()
+        assert (
+            path.read_bytes()
+            == (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes()
+        )
 
 
 def test_fractions_become_pixels_of_the_true_image(lay, tmp_path):
@@ -207,7 +251,10 @@ def test_fractions_become_pixels_of_the_true_image(lay, tmp_path):
             "validation/a.jpg": (40, 20),
             "validation-annotations-bbox.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,/m/1,0.25,0.75,0.1,0.5\n",
             "class-descriptions-boxable.csv": "/m/1,Cat\n/m/0,Animal\n",
-            "bbox_labels_600_hierarchy.json": {"LabelName": "/m/0", "Subcategory": [{"LabelName": "/m/1"}]},
+            "bbox_labels_600_hierarchy.json": {
+                "LabelName": "/m/0",
+                "Subcategory": [{"LabelName": "/m/1"}],
+            },
         }
     )
     ingest(datasets.create("openimages", root=root), "oi", tmp_path / "out")
@@ -220,11 +267,19 @@ def test_fractions_become_pixels_of_the_true_image(lay, tmp_path):
 def test_several_subsets_share_one_list_of_categories(lay, tmp_path):
     train = coco((1, 0, 0, 9, 9))
     train["categories"] = [{"id": 5, "name": "cat"}, {"id": 9, "name": "fox"}]
-    more = {"annotations/instances_train2017.json": train, "train2017/1.png": (100, 80), "train2017/2.png": (50, 60)}
+    more = {
+        "annotations/instances_train2017.json": train,
+        "train2017/1.png": (100, 80),
+        "train2017/2.png": (50, 60),
+    }
     root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9)), **more}))
     summary, _ = run(root, tmp_path)
     assert list(summary) == ["train2017", "val2017"]
-    assert json.loads((tmp_path / "out/categories.json").read_text())["categories"] == ["cat", "fox", "dog"]
+    assert json.loads((tmp_path / "out/categories.json").read_text())["categories"] == [
+        "cat",
+        "fox",
+        "dog",
+    ]
 
 
 def test_a_subset_without_any_object_is_listed(lay, tmp_path):
@@ -236,11 +291,15 @@ def test_a_subset_without_any_object_is_listed(lay, tmp_path):
 
 def test_boxes_in_fractions_of_the_image_are_refused(lay, tmp_path):
     root = lay(pictures(**{FILE: coco((1, 0.1, 0.2, 0.3, 0.4), (2, 0.5, 0.5, 0.5, 0.5))}))
-    with pytest.raises(DataError, match=r"annotations\[0\].*2 of 2 boxes lie in the first two pixels .*fractions"):
+    with pytest.raises(
+        DataError, match=r"annotations\[0\].*2 of 2 boxes lie in the first two pixels .*fractions"
+    ):
         run(root, tmp_path)
 
 
-def test_fractions_are_seen_where_edges_are_pixels_and_a_box_is_tiny_if_its_part_of_the_image_is(lay, tmp_path):
+def test_fractions_are_seen_where_edges_are_pixels_and_a_box_is_tiny_if_its_part_of_the_image_is(
+    lay, tmp_path
+):
     moved = lay(pictures(**{FILE: coco((1, -0.9, -0.8, 1.3, 1.4), (2, 0.5, 0.5, 1.2, 1.5))}))
     with pytest.raises(DataError, match="fractions of the image"):
         run(moved, tmp_path)
@@ -251,12 +310,18 @@ def test_fractions_are_seen_where_edges_are_pixels_and_a_box_is_tiny_if_its_part
 def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp_path):
     names = ("Fox", "fox", "cafe\u0301", "caf\u00e9", "owl", "owl\u200b")
     images = [{"id": number, "file_name": "a.png"} for number in (1, 2)]
-    content = {"images": images, "annotations": [], "categories": [{"id": k, "name": n} for k, n in enumerate(names)]}
+    content = {
+        "images": images,
+        "annotations": [],
+        "categories": [{"id": k, "name": n} for k, n in enumerate(names)],
+    }
     (tmp_path / "all.json").write_text(json.dumps(content))
     Image.new("RGB", (20, 10)).save(tmp_path / "a.png")
     reader = datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]})
     ingest(reader, "pets", tmp_path / "out")
-    warnings = {(one["kind"], one["found"]) for one in ingest_warnings(tmp_path / "out")["warnings"]}
+    warnings = {
+        (one["kind"], one["found"]) for one in ingest_warnings(tmp_path / "out")["warnings"]
+    }
     assert ("categories with nearly the same name", "'Fox', 'fox'") in warnings
     assert ("categories with nearly the same name", "'cafe\u0301', 'caf\u00e9'") in warnings
     assert ("categories with nearly the same name", r"'owl', 'owl\u200b'") in warnings
@@ -264,13 +329,19 @@ def test_categories_of_nearly_one_name_and_files_with_several_ids_are_listed(tmp
 
 
 def test_an_image_file_with_several_ids_is_one_image_with_the_objects_of_all(tmp_path):
-    images = [{"id": number, "file_name": "b.png" if number == 2 else "a.png"} for number in (1, 2, 3)]
+    images = [
+        {"id": number, "file_name": "b.png" if number == 2 else "a.png"} for number in (1, 2, 3)
+    ]
     boxes = [{"id": n, "image_id": n, "category_id": 1, "bbox": [n, 1, 5, 5]} for n in (1, 2, 3)]
     content = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "fox"}]}
     (tmp_path / "all.json").write_text(json.dumps(content))
     for name in ("a.png", "b.png"):
         Image.new("RGB", (20, 10)).save(tmp_path / name)
-    ingest(datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]}), "pets", tmp_path / "out")
+    ingest(
+        datasets.create("coco", root=str(tmp_path), layout={"all": ["all.json", "."]}),
+        "pets",
+        tmp_path / "out",
+    )
     assert Images.read(tmp_path / "out/all/images.parquet").file.tolist() == ["a.png", "b.png"]
     objects = Objects.read(tmp_path / "out/all/objects.parquet")
     assert list(zip(objects.image_id, objects.box[:, 0].tolist(), strict=True)) == [

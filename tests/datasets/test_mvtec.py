@@ -23,7 +23,9 @@ BOTTLE = {
 
 def bottle(lay, without=(), **more):
     kept = {
-        name: content for name, content in BOTTLE.items() if not name.removeprefix("bottle/").startswith(tuple(without))
+        name: content
+        for name, content in BOTTLE.items()
+        if not name.removeprefix("bottle/").startswith(tuple(without))
     }
     return datasets.create("mvtec", root=lay(kept | more), category="bottle")
 
@@ -47,7 +49,9 @@ def test_images_without_a_defect_and_those_of_each_defect_are_subsets_of_their_o
 
 def test_masks_and_files_that_are_not_images_are_ignored_and_counted(lay):
     found = bottle(lay, **{"bottle/test/contamination/notes.txt": "x"}).read("test_defect")
-    assert [(warning.kind, warning.file, warning.found, warning.action) for warning in found.warnings] == [
+    assert [
+        (warning.kind, warning.file, warning.found, warning.action) for warning in found.warnings
+    ] == [
         ("files that are not images", "bottle/test", "1 files", "ignored"),
         ("masks of defects", "bottle/ground_truth", "2 files", "ignored"),
     ]
@@ -65,8 +69,18 @@ def test_masks_and_files_that_are_not_images_are_ignored_and_counted(lay):
             "root/bottle/train/crack: expected training images in 'good' only",
         ),
         (("test/good",), {}, "test_good", "root/bottle/test: no folder 'good'"),
-        (("test/broken", "test/cont"), {}, "test_defect", "root/bottle/test: no folder of a kind of defect"),
-        (("train",), {}, "train", "root/bottle/train: the folder does not exist; 'category' is a folder of"),
+        (
+            ("test/broken", "test/cont"),
+            {},
+            "test_defect",
+            "root/bottle/test: no folder of a kind of defect",
+        ),
+        (
+            ("train",),
+            {},
+            "train",
+            "root/bottle/train: the folder does not exist; 'category' is a folder of",
+        ),
         (
             ("test/cont",),
             {"bottle/test/contamination/a.txt": "x"},

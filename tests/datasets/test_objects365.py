@@ -20,7 +20,9 @@ def released(name=NAME):
 
 
 @pytest.mark.parametrize(
-    "file", [f"val/{NAME}", f"val/patch8/{FILE}", f"val/{FILE}"], ids=["as named", "patches", "one folder"]
+    "file",
+    [f"val/{NAME}", f"val/patch8/{FILE}", f"val/{FILE}"],
+    ids=["as named", "patches", "one folder"],
 )
 def test_images_are_found_however_the_archives_were_unpacked(lay, file):
     root = lay({"zhiyuan_objv2_val.json": released(), file: (60, 40)})
@@ -43,5 +45,7 @@ def test_version_1_has_its_own_file(lay):
 @pytest.mark.parametrize("name", ["../../../secret.jpg", "images/../../../secret.jpg"])
 def test_no_name_climbs_out_of_the_root(lay, folder, name):
     root = lay({"zhiyuan_objv2_val.json": released(name), folder: (4, 4)})
-    with pytest.raises(DataError, match=r"zhiyuan_objv2_val.json: row images\[0\]: field 'file_name': .*leaves"):
+    with pytest.raises(
+        DataError, match=r"zhiyuan_objv2_val.json: row images\[0\]: field 'file_name': .*leaves"
+    ):
         datasets.create("objects365", root=root).read("val")

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 COCO_OOD = {
     "images": [{"id": 7, "file_name": "000000000007.jpg", "width": 20, "height": 10}],
     "categories": [{"id": 81, "name": "unknow object", "supercategory": "unknow object"}],
-    "annotations": [{"id": 1, "image_id": 7, "category_id": 81, "bbox": [1, 2, 3, 4], "area": 12, "iscrowd": 0}],
+    "annotations": [
+        {"id": 1, "image_id": 7, "category_id": 81, "bbox": [1, 2, 3, 4], "area": 12, "iscrowd": 0}
+    ],
 }
 MIXED_IMAGES = [
     {"id": 8, "file_name": "000000000008.jpg", "width": 20, "height": 10},
@@ -52,7 +54,10 @@ def unsniffer(lay):
 def profile(name, root, *wanted):
     """Parameters of a profile with these datasets only, all below one folder."""
     params = parse((ROOT / "profiles" / f"{name}.yaml").read_text())
-    return {**params, "datasets": {key: {**params["datasets"][key], "root": str(root)} for key in wanted}}
+    return {
+        **params,
+        "datasets": {key: {**params["datasets"][key], "root": str(root)} for key in wanted},
+    }
 
 
 def curated(params, key, tables, monkeypatch):
@@ -70,7 +75,11 @@ def test_known_and_unknown_objects_come_from_two_files(unsniffer):
     reader = datasets.create("unsniffer", root=unsniffer)
     assert reader.subsets() == ["coco_ood", "coco_mixed"]
     found = reader.read("coco_mixed")
-    assert [found.categories[k] for k in found.objects.category] == ["airplane", "person", "unknow object"]
+    assert [found.categories[k] for k in found.objects.category] == [
+        "airplane",
+        "person",
+        "unknow object",
+    ]
     assert found.objects.box.tolist() == [[0, 0, 9, 9], [0, 0, 5, 5], [10, 1, 14, 5]]
     assert len(set(found.objects.object_id)) == 3  # the files number their objects alike
     assert [warning.found for warning in found.warnings] == ["555"]
@@ -87,12 +96,25 @@ def test_the_second_file_is_named_where_it_is_missing(unsniffer):
     assert "Went-Liang/UnSniffer" in lacking[0].source
 
 
-def test_mixed_images_keep_their_known_objects_by_the_names_of_the_id_classes(unsniffer, lay, tmp_path, monkeypatch):
-    voc = {"VOC2007/ImageSets/Main/trainval.txt": "000001\n", "VOC2007/Annotations/000001.xml": xml("aeroplane")}
-    voc |= {"VOC2012/ImageSets/Main/trainval.txt": "", "VOC2007/ImageSets/Main/test.txt": "000001\n"}
+def test_mixed_images_keep_their_known_objects_by_the_names_of_the_id_classes(
+    unsniffer, lay, tmp_path, monkeypatch
+):
+    voc = {
+        "VOC2007/ImageSets/Main/trainval.txt": "000001\n",
+        "VOC2007/Annotations/000001.xml": xml("aeroplane"),
+    }
+    voc |= {
+        "VOC2012/ImageSets/Main/trainval.txt": "",
+        "VOC2007/ImageSets/Main/test.txt": "000001\n",
+    }
     lay({**voc, "VOC2007/JPEGImages/000001.jpg": (20, 10)})
-    found = curated(profile("unsniffer", unsniffer, "voc", "unsniffer"), "voc", tmp_path / "tables", monkeypatch)
-    mixed = [("000000000008", "aeroplane"), ("000000000008", "unknow object")]  # the other shows known objects only
+    found = curated(
+        profile("unsniffer", unsniffer, "voc", "unsniffer"), "voc", tmp_path / "tables", monkeypatch
+    )
+    mixed = [
+        ("000000000008", "aeroplane"),
+        ("000000000008", "unknow object"),
+    ]  # the other shows known objects only
     assert labels(found.splits["coco_mixed"]) == mixed
     assert labels(found.splits["coco_ood"]) == [("000000000007", "unknow object")]
     assert not [text for text in found.warnings if "unknow object" in text]
@@ -100,7 +122,9 @@ def test_mixed_images_keep_their_known_objects_by_the_names_of_the_id_classes(un
 
 def xml(*names):
     box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
-    shown = "".join(f"<object><name>{name}</name><difficult>0</difficult>{box}</object>" for name in names)
+    shown = "".join(
+        f"<object><name>{name}</name><difficult>0</difficult>{box}</object>" for name in names
+    )
     return f"<annotation><size><width>20</width><height>10</height></size>{shown}</annotation>"
 
 
@@ -115,7 +139,11 @@ def test_owod_s_tasks_share_images_and_differ_in_what_is_unknown(lay, tmp_path, 
     tests = "\n".join(name for name in shown if name != "000005")
     files = {f"Annotations/{name}.xml": xml(*names) for name, names in shown.items()}
     files |= {f"JPEGImages/{name}.jpg": (20, 10) for name in shown}
-    lists = {"owod_t1_train": "000005", "owod_t2_train": "000000000632", "owod_t3_train": "000000000724"}
+    lists = {
+        "owod_t1_train": "000005",
+        "owod_t2_train": "000000000632",
+        "owod_t3_train": "000000000724",
+    }
     lists |= {"owod_all_task_test": f"000005\n{tests}\n"}
     root = lay({**files, **{f"ImageSets/TOWOD/{name}.txt": text for name, text in lists.items()}})
     params = profile("owod", root, "owod_m")
@@ -125,8 +153,14 @@ def test_owod_s_tasks_share_images_and_differ_in_what_is_unknown(lay, tmp_path, 
     assert ("000000000139", "airplane") in labels(first.splits["test_unknown"])
     assert ("000000000139", "zebra") in labels(first.splits["test_unknown"])
     second = curate(benchmark("m2", params["benchmarks"]["m2"]), TablesFolder(tmp_path / "tables"))
-    images = [[set(one.splits[name].images.image_id) for name in ("test", "test_unknown")] for one in (first, second)]
-    assert images == [[{"000005"}, set(shown) - {"000005"}], [set(shown) - {"000000000724"}, {"000000000724"}]]
+    images = [
+        [set(one.splits[name].images.image_id) for name in ("test", "test_unknown")]
+        for one in (first, second)
+    ]
+    assert images == [
+        [{"000005"}, set(shown) - {"000005"}],
+        [set(shown) - {"000000000724"}, {"000000000724"}],
+    ]
     assert set(second.id_classes) - set(first.id_classes) >= {"zebra", "truck"}
 
 
@@ -143,22 +177,51 @@ def test_images_with_an_inpainted_object_are_paired_with_bdd_s(lay, tmp_path, mo
     scene = "b1c66a42-6f7d68ca"
     names = [f"{scene}_dog_0.png", f"{scene}_boar_1.png"]
     made = {
-        "images": [{"id": k, "file_name": name, "width": 20, "height": 10} for k, name in enumerate(names)],
-        "categories": [{"id": 1, "name": "Dog"}, {"id": 7, "name": "car"}, {"id": 8, "name": "bike"}],
+        "images": [
+            {"id": k, "file_name": name, "width": 20, "height": 10} for k, name in enumerate(names)
+        ],
+        "categories": [
+            {"id": 1, "name": "Dog"},
+            {"id": 7, "name": "car"},
+            {"id": 8, "name": "bike"},
+        ],
         "annotations": [
-            {"id": 2 * k + other, "image_id": k, "category_id": category, "bbox": [0, 0, 5, 5], "iscrowd": 0}
+            {
+                "id": 2 * k + other,
+                "image_id": k,
+                "category_id": category,
+                "bbox": [0, 0, 5, 5],
+                "iscrowd": 0,
+            }
             for k in (0, 1)
             for other, category in enumerate((1, 7 + k))
         ],
     }
-    files = {"annotations/ood_positive_hiconf.json": made, **{f"images/{name}": (20, 10) for name in names}}
-    root = lay({**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", scene, "b1c9c847-3bda4659")})
-    found = curated(profile("drive-synood", root, "bdd", "drive_synood"), "bdd", tmp_path / "tables", monkeypatch)
+    files = {
+        "annotations/ood_positive_hiconf.json": made,
+        **{f"images/{name}": (20, 10) for name in names},
+    }
+    root = lay(
+        {**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", scene, "b1c9c847-3bda4659")}
+    )
+    found = curated(
+        profile("drive-synood", root, "bdd", "drive_synood"),
+        "bdd",
+        tmp_path / "tables",
+        monkeypatch,
+    )
     split = found.splits["ood_positive_hiconf"]
     assert sorted(split.objects.category) == ["Dog", "Dog", "bicycle", "car"]
-    pairs = benchmark("bdd", profile("drive-synood", root)["benchmarks"]["bdd"]).splits["ood_positive_hiconf"].pairs
+    pairs = (
+        benchmark("bdd", profile("drive-synood", root)["benchmarks"]["bdd"])
+        .splits["ood_positive_hiconf"]
+        .pairs
+    )
     assert pairs.by == "file"
-    files = [dict(zip(one.images.image_id, one.images.file, strict=True)) for one in (split, found.splits[pairs.of])]
+    files = [
+        dict(zip(one.images.image_id, one.images.file, strict=True))
+        for one in (split, found.splits[pairs.of])
+    ]
     base_of = base_images(*files, pairs.name)
     assert [(files[0][image], files[1][base]) for image, base in base_of.items()] == [
         (f"images/{name}", f"images/100k/val/{scene}.jpg") for name in names
@@ -170,7 +233,9 @@ def test_lost_cargo_has_one_category_and_no_known_objects(lay, tmp_path, monkeyp
     labels = {
         "images": [{"id": name, "file_name": f"{name}.png", "width": 20, "height": 10}],
         "categories": [{"id": 1, "name": "anomaly"}],
-        "annotations": [{"id": 1, "image_id": name, "category_id": 1, "bbox": [3, 3, 4, 4], "iscrowd": 0}],
+        "annotations": [
+            {"id": 1, "image_id": name, "category_id": 1, "bbox": [3, 3, 4, 4], "iscrowd": 0}
+        ],
     }
     files = {"labels/fishyscapes_label.json": labels, f"images/fishyscapes/{name}.png": (20, 10)}
     root = lay({**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", "b1c9c847-3bda4659")})
@@ -179,4 +244,8 @@ def test_lost_cargo_has_one_category_and_no_known_objects(lay, tmp_path, monkeyp
 
 
 def labels_of(found):
-    return {name: labels(split) for name, split in found.splits.items() if name not in ("train", "val", "test")}
+    return {
+        name: labels(split)
+        for name, split in found.splits.items()
+        if name not in ("train", "val", "test")
+    }

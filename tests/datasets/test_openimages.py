@@ -24,7 +24,10 @@ DESCRIPTIONS = '/m/01g317,Person\n/m/0dzct,Human face\n/m/0bt9lr,Dog\n/m/0jbk,An
 TREE = {
     "LabelName": "/m/0bl9f",
     "Subcategory": [
-        {"LabelName": "/m/01g317", "Part": [{"LabelName": "/m/04hgtk", "Part": [{"LabelName": "/m/0dzct"}]}]},
+        {
+            "LabelName": "/m/01g317",
+            "Part": [{"LabelName": "/m/04hgtk", "Part": [{"LabelName": "/m/0dzct"}]}],
+        },
         {"LabelName": "/m/0jbk", "Subcategory": [{"LabelName": "/m/0bt9lr"}]},
     ],
 }
@@ -50,7 +53,11 @@ def test_boxes_are_read_as_fractions_of_the_image_and_all_images_are_there(lay):
     images, objects = annotations.images, annotations.objects
     assert objects.unit == "image"
     assert objects.box.tolist() == [[0.25, 0.125, 0.75, 0.5], [0, 0, 1, 1], [0.5, 0.25, 0.625, 1]]
-    ids = ["000000000000000a", "0001eeaf4aed83f9", "000595fe6fee6369"]  # sorted; the first has no box
+    ids = [
+        "000000000000000a",
+        "0001eeaf4aed83f9",
+        "000595fe6fee6369",
+    ]  # sorted; the first has no box
     assert images.image_id.tolist() == ids
     assert images.file.tolist() == [f"validation/{i}.jpg" for i in ids]
     assert objects.image.tolist() == [1, 2, 1]
@@ -61,15 +68,22 @@ def test_boxes_are_read_as_fractions_of_the_image_and_all_images_are_there(lay):
 
 SEVERAL = {
     **TREE,
-    "Subcategory": [*TREE["Subcategory"], {"LabelName": "/m/0l515", "Part": [{"LabelName": "/m/0dzct"}]}],
+    "Subcategory": [
+        *TREE["Subcategory"],
+        {"LabelName": "/m/0l515", "Part": [{"LabelName": "/m/0dzct"}]},
+    ],
 }
-LOOP = {"LabelName": "/m/0jbk", "Subcategory": [{"LabelName": "/m/0bt9lr", "Part": [{"LabelName": "/m/0jbk"}]}]}
+LOOP = {
+    "LabelName": "/m/0jbk",
+    "Subcategory": [{"LabelName": "/m/0bt9lr", "Part": [{"LabelName": "/m/0jbk"}]}],
+}
 
 
 @pytest.mark.parametrize(
     ("tree", "parents"),
     [
-        # The head (/m/04hgtk) and the root have no description; the face is still a part of a person.
+        # The head (/m/04hgtk) and the root have no description; the face is still a part of a
+        # person.
         (TREE, {"Human face": {"Person"}, "Dog": {"Animal"}}),
         (SEVERAL, {"Human face": {"Person", "Sandwich, open"}, "Dog": {"Animal"}}),
         (LOOP, {"Dog": {"Animal"}, "Animal": {"Dog"}}),
@@ -86,12 +100,16 @@ def test_an_absent_hierarchy_is_listed(lay):
     del present[HIERARCHY]
     annotations = read(lay(present))
     assert annotations.parents == {}
-    assert [(w.kind, w.about, w.file) for w in annotations.warnings] == [("no class hierarchy", "dataset", HIERARCHY)]
+    assert [(w.kind, w.about, w.file) for w in annotations.warnings] == [
+        ("no class hierarchy", "dataset", HIERARCHY)
+    ]
 
 
 def test_columns_of_later_versions_may_come_in_any_order(lay):
     header = "XClick1X,YMax,YMin,XMax,XMin,LabelName,ImageID,Confidence\n"
-    objects = read(lay(files(header + "0.1,0.5,0.125,0.75,0.25,/m/0bt9lr,0001eeaf4aed83f9,1\n"))).objects
+    objects = read(
+        lay(files(header + "0.1,0.5,0.125,0.75,0.25,/m/0bt9lr,0001eeaf4aed83f9,1\n"))
+    ).objects
     assert objects.box.tolist() == [[0.25, 0.125, 0.75, 0.5]]
     assert objects.is_crowd.tolist() == [False]
 
@@ -111,12 +129,17 @@ def test_the_training_set_of_later_versions_is_found_in_its_several_folders(lay)
     reader = datasets.create("openimages", root=root, images=["{subset}_0", "{subset}_f"])
     assert reader.subsets() == ["train"]
     annotations = reader.read("train")
-    assert annotations.images.file.tolist() == ["train_0/0001eeaf4aed83f9.jpg", "train_f/000595fe6fee6369.jpg"]
+    assert annotations.images.file.tolist() == [
+        "train_0/0001eeaf4aed83f9.jpg",
+        "train_f/000595fe6fee6369.jpg",
+    ]
     assert annotations.categories[0] == "Person"
 
 
 def test_a_part_of_the_images_is_read_with_its_boxes_and_the_rest_is_counted(lay):
-    present = files(V4.replace("/m/01g317", "/m/99"))  # a box of the absent image has a class that nothing describes
+    present = files(
+        V4.replace("/m/01g317", "/m/99")
+    )  # a box of the absent image has a class that nothing describes
     del present["validation/000595fe6fee6369.jpg"]
     annotations = read(lay(present), select="present")
     assert annotations.images.image_id.tolist() == ["0001eeaf4aed83f9"]
@@ -130,7 +153,9 @@ def test_images_of_another_subset_than_the_boxes_are_refused(lay):
     present = files(**{"validation/x.jpg": (4, 4)})
     for name in ("0001eeaf4aed83f9", "000595fe6fee6369"):
         del present[f"validation/{name}.jpg"]
-    with pytest.raises(DataError, match=r"none of the 3 boxes is of one of the 1 images in validation, such as 'x'"):
+    with pytest.raises(
+        DataError, match=r"none of the 3 boxes is of one of the 1 images in validation, such as 'x'"
+    ):
         read(lay(present), select="present")
 
 
@@ -143,7 +168,11 @@ def test_an_image_that_only_a_box_names_is_an_image(lay):
 def test_a_box_of_a_class_without_description_is_dropped_and_listed(lay):
     annotations = read(lay(files(V4.replace("/m/01g317", "/m/99"))))
     (warning,) = annotations.warnings
-    assert (warning.kind, warning.row, warning.field) == ("object of an unknown category", "3", "LabelName")
+    assert (warning.kind, warning.row, warning.field) == (
+        "object of an unknown category",
+        "3",
+        "LabelName",
+    )
     assert (warning.found, warning.action) == ("/m/99", "dropped")
     assert len(annotations.objects) == 2
     assert len(annotations.images) == 2
@@ -173,9 +202,21 @@ def test_an_error_beyond_the_first_block_names_its_line(lay, monkeypatch):
     [
         ("0.25,0.75", "left,0.75", "2", "XMin", "invalid value 'left'"),
         ("0.25,0.75", ",0.75", "2", "XMin", "invalid value ''"),
-        ("0.25,0.75", "nan,0.75", "2", EDGES, "expected finite numbers, found nan, 0.125, 0.75, 0.5"),
+        (
+            "0.25,0.75",
+            "nan,0.75",
+            "2",
+            EDGES,
+            "expected finite numbers, found nan, 0.125, 0.75, 0.5",
+        ),
         ("0.25,0.75", "0.75,0.25", "2", EDGES, "the size is negative"),
-        ("0,1,0,1,-1,-1,1", "0,1,0,1,-1,-1,2", 3, "IsGroupOf", "expected 1, 0 or -1 (unknown), found 2"),
+        (
+            "0,1,0,1,-1,-1,1",
+            "0,1,0,1,-1,-1,2",
+            3,
+            "IsGroupOf",
+            "expected 1, 0 or -1 (unknown), found 2",
+        ),
         ("0,1,0,1,-1,-1,1", "0,1,0,1,-1,-1,yes", "3", "IsGroupOf", "invalid value 'yes'"),
         ("0.5,0.625,0.25,1,-1,-1,-1,-1,-1\n", "0.5,0.6", "4", None, "Expected 13 columns, got 6"),
         ("LabelName", "Label", 1, "LabelName", "expected one such column, found 0 among ImageID"),
@@ -196,12 +237,24 @@ def test_a_wrong_row_is_an_error_that_names_file_line_and_field(lay, old, new, r
         (BOXES, "", "row 1: field 'ImageID': expected one such column, found 0 among none"),
         (BOXES, V4.encode("utf-16"), "not UTF-8 at byte 0"),
         (CLASSES, "/m/1\n", "row 1: expected a label and a name, found '/m/1'"),
-        (CLASSES, "/m/1,Cat\n/m/2,Cat\n", "row 2: field 'DisplayName': 'Cat' is in an earlier row too"),
-        (CLASSES, "/m/1,Cat\n/m/1,Dog\n", "row 2: field 'LabelName': '/m/1' is in an earlier row too"),
+        (
+            CLASSES,
+            "/m/1,Cat\n/m/2,Cat\n",
+            "row 2: field 'DisplayName': 'Cat' is in an earlier row too",
+        ),
+        (
+            CLASSES,
+            "/m/1,Cat\n/m/1,Dog\n",
+            "row 2: field 'LabelName': '/m/1' is in an earlier row too",
+        ),
         (CLASSES, "/m/1,Chât\n".encode("latin-1"), "not UTF-8 at byte 7"),
         (HIERARCHY, json.dumps(TREE)[:-5], "row 1: not JSON"),
         (HIERARCHY, "[]", r"expected an object, found \[\]"),
-        (HIERARCHY, '{"LabelName": "a", "Part": [{}]}', r"row Part\[0\]: field 'LabelName': the field is missing"),
+        (
+            HIERARCHY,
+            '{"LabelName": "a", "Part": [{}]}',
+            r"row Part\[0\]: field 'LabelName': the field is missing",
+        ),
         (HIERARCHY, '{"Subcategory": {}}', "field 'Subcategory': expected a list, found {}"),
     ],
 )
@@ -212,9 +265,14 @@ def test_a_damaged_file_is_an_error_that_names_it(lay, name, content, problem):
 
 def test_an_image_in_two_folders_or_in_none_is_an_error(lay):
     root = lay(files(**{"more/0001eeaf4aed83f9.jpg": (4, 4)}))
-    with pytest.raises(DataError, match=r"0001eeaf4aed83f9.jpg: the image is also in validation/0001eeaf4aed83f9.jpg"):
+    with pytest.raises(
+        DataError,
+        match=r"0001eeaf4aed83f9.jpg: the image is also in validation/0001eeaf4aed83f9.jpg",
+    ):
         read(root, images=["{subset}", "more"])
-    with pytest.raises(DataError, match="pictures: the folder of images does not exist; parameter 'images'"):
+    with pytest.raises(
+        DataError, match="pictures: the folder of images does not exist; parameter 'images'"
+    ):
         read(root, images=["pictures"])
 
 
@@ -222,7 +280,9 @@ def test_an_image_in_two_folders_or_in_none_is_an_error(lay):
 def test_an_absent_file_is_an_error_that_names_the_parameter(lay, name):
     root = lay(files())
     (root / name).unlink()
-    with pytest.raises(DataError, match=rf"{name}: the file does not exist \(nor does oidv.*\); parameter"):
+    with pytest.raises(
+        DataError, match=rf"{name}: the file does not exist \(nor does oidv.*\); parameter"
+    ):
         read(root)
 
 

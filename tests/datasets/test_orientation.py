@@ -44,9 +44,13 @@ def coco(root, size, box):
 def coco_of(root, rows):
     """COCO annotations of images (name, declared size, box)."""
     left_top = [(*box[:2], box[2] - box[0], box[3] - box[1]) for *_, box in rows]
-    sizes = [dict(zip(("width", "height"), map(int, size or ()), strict=False)) for _, size, _ in rows]
+    sizes = [
+        dict(zip(("width", "height"), map(int, size or ()), strict=False)) for _, size, _ in rows
+    ]
     content = {
-        "images": [{"id": k, "file_name": f"{name}.png"} | sizes[k] for k, (name, *_) in enumerate(rows)],
+        "images": [
+            {"id": k, "file_name": f"{name}.png"} | sizes[k] for k, (name, *_) in enumerate(rows)
+        ],
         "annotations": [
             {"id": k, "image_id": k, "category_id": 1, "bbox": [float(edge) for edge in box]}
             for k, box in enumerate(left_top)
@@ -79,12 +83,15 @@ def yolo(root, size, box):
 def tables(root, out, **params):
     """Images, objects and counts of warnings after `ingest`."""
     ingest(datasets.create(root=root, **{"max_warnings": 0.0, **params}), "wild", out)
-    images, objects = (kind.read(out / f"test/{kind.__name__.lower()}.parquet") for kind in (Images, Objects))
+    images, objects = (
+        kind.read(out / f"test/{kind.__name__.lower()}.parquet") for kind in (Images, Objects)
+    )
     return images, objects, json.loads((out / "warnings.json").read_text())["counts"]
 
 
 @pytest.mark.parametrize(
-    ("format", "annotated_on", "orientation"), product([coco, voc, yolo], ["displayed", "stored"], range(1, 9))
+    ("format", "annotated_on", "orientation"),
+    product([coco, voc, yolo], ["displayed", "stored"], range(1, 9)),
 )
 def test_the_box_is_where_the_object_is_displayed(tmp_path, format, annotated_on, orientation):
     root = tmp_path / "root"
@@ -92,7 +99,8 @@ def test_the_box_is_where_the_object_is_displayed(tmp_path, format, annotated_on
     pixels = load(root / "images/a.png")
     size, box = red(stored if annotated_on == "stored" else pixels)
     params = format(root, size, box)
-    # The stored size proves nothing, a box in fractions neither; this box proves "stored" for two orientations.
+    # The stored size proves nothing, a box in fractions neither; this box proves "stored" for two
+    # orientations.
     is_proven = orientation in (6, 7) if annotated_on == "stored" else orientation >= 5
     if format is yolo or not is_proven:
         params["orientation"] = annotated_on
@@ -111,12 +119,17 @@ def boxes_of(root, tmp_path, rows, **params):
     return objects.box.tolist(), counts
 
 
-#: A box that fits into the displayed picture only, and one that fits into both; and into the stored picture only.
+#: A box that fits into the displayed picture only, and one that fits into both; and into the stored
+#: picture only.
 WIDE, SMALL, HIGH = [5, 5, 55, 35], [7, 11, 27, 19], [5, 5, 35, 55]
 
 
 def test_a_box_that_leaves_the_stored_picture_proves_the_displayed_one_for_all(tmp_path):
-    rows = [("a", 6, SIZE, (40, 60), WIDE), ("b", 8, SIZE, (40, 60), SMALL), ("c", 6, SIZE, None, SMALL)]
+    rows = [
+        ("a", 6, SIZE, (40, 60), WIDE),
+        ("b", 8, SIZE, (40, 60), SMALL),
+        ("c", 6, SIZE, None, SMALL),
+    ]
     boxes, counts = boxes_of(tmp_path / "root", tmp_path, rows)
     assert boxes == [WIDE, SMALL, SMALL]
     assert counts == {KINDS["displayed"]: 3}  # and no image has another size than annotated
@@ -124,17 +137,27 @@ def test_a_box_that_leaves_the_stored_picture_proves_the_displayed_one_for_all(t
 
 def test_a_box_that_leaves_the_displayed_picture_proves_the_stored_one_for_all(tmp_path):
     # Orientation 6: stored x, y become 60 - y, x, by hand; 3: 60 - x, 40 - y.
-    rows = [("a", 6, SIZE, (40, 60), HIGH), ("b", 6, SIZE, (40, 60), SMALL), ("c", 3, SIZE, (60, 40), SMALL)]
+    rows = [
+        ("a", 6, SIZE, (40, 60), HIGH),
+        ("b", 6, SIZE, (40, 60), SMALL),
+        ("c", 3, SIZE, (60, 40), SMALL),
+    ]
     boxes, counts = boxes_of(tmp_path / "root", tmp_path, rows)
     assert boxes == [[5, 5, 55, 35], [41, 7, 49, 27], [33, 21, 53, 29]]
     assert counts == {KINDS["stored"]: 3}
 
 
-def test_a_displayed_size_proves_the_displayed_image_but_not_for_an_image_with_the_stored_size(tmp_path):
+def test_a_displayed_size_proves_the_displayed_image_but_not_for_an_image_with_the_stored_size(
+    tmp_path,
+):
     size_only = ("a", 6, SIZE, SIZE, SMALL)
-    assert boxes_of(tmp_path / "root", tmp_path, [size_only, ("b", 6, (50, 50), (50, 50), SMALL)])[0] == [SMALL] * 2
+    assert (
+        boxes_of(tmp_path / "root", tmp_path, [size_only, ("b", 6, (50, 50), (50, 50), SMALL)])[0]
+        == [SMALL] * 2
+    )
     with pytest.raises(
-        DataError, match=r"1 of 2 images are turned by a quarter .*: images/b.png is displayed as 60×40"
+        DataError,
+        match=r"1 of 2 images are turned by a quarter .*: images/b.png is displayed as 60×40",
     ):
         boxes_of(tmp_path / "other", tmp_path, [size_only, ("b", 6, SIZE, (40, 60), SMALL)])
 
@@ -147,26 +170,43 @@ def test_a_displayed_size_proves_the_displayed_image_but_not_for_an_image_with_t
             r"1 of 1 .*images/a.png is displayed as 60×40 and stored as 40×60 \(orientation 6\), the annotations say "
             r"40×60, and its boxes, up to x = 27 and y = 19, fit both\. Write orientation: displayed",
         ),
-        ([("a", 8, SIZE, None, SMALL)], r"\(orientation 8\), and its boxes, up to x = 27 and y = 19, fit both"),
+        (
+            [("a", 8, SIZE, None, SMALL)],
+            r"\(orientation 8\), and its boxes, up to x = 27 and y = 19, fit both",
+        ),
         ([("a", 5, (50, 50), (50, 50), SMALL)], r"displayed as 50×50 and stored as 50×50"),
-        ([("a", 6, SIZE, (40, 60), [5, 5, 27, 40.5])], "fit both"),  # half a pixel beyond proves nothing
-        ([("a", 6, SIZE, None, HIGH), ("b", 6, SIZE, None, WIDE), ("c", 6, SIZE, None, SMALL)], "1 of 3 .*images/c"),
+        (
+            [("a", 6, SIZE, (40, 60), [5, 5, 27, 40.5])],
+            "fit both",
+        ),  # half a pixel beyond proves nothing
+        (
+            [("a", 6, SIZE, None, HIGH), ("b", 6, SIZE, None, WIDE), ("c", 6, SIZE, None, SMALL)],
+            "1 of 3 .*images/c",
+        ),
     ],
     ids=["stored size", "no size", "square", "rounded", "contradiction"],
 )
 def test_what_nothing_proves_is_asked_with_the_numbers_of_the_file(tmp_path, rows, question):
     with pytest.raises(DataError, match=question):
         boxes_of(tmp_path / "root", tmp_path, rows)
-    reader = datasets.create(root=tmp_path / "root", **coco_of(tmp_path / "root", [(row[0], *row[3:]) for row in rows]))
-    assert re.search(question, check_subset(reader, "test").problem)  # and `farther doctor` says so before
+    reader = datasets.create(
+        root=tmp_path / "root", **coco_of(tmp_path / "root", [(row[0], *row[3:]) for row in rows])
+    )
+    assert re.search(
+        question, check_subset(reader, "test").problem
+    )  # and `farther doctor` says so before
     for answer in ("displayed", "stored"):
-        boxes_of(tmp_path / answer, tmp_path / f"of {answer}", rows, orientation=answer, max_warnings=1.0)
+        boxes_of(
+            tmp_path / answer, tmp_path / f"of {answer}", rows, orientation=answer, max_warnings=1.0
+        )
 
 
 def test_boxes_in_fractions_prove_nothing(tmp_path):
     root = tmp_path / "root"
     lay(root, "images/a.png", 6)
-    with pytest.raises(DataError, match=r"stored as 40×60 \(orientation 6\), and its boxes are fractions of either"):
+    with pytest.raises(
+        DataError, match=r"stored as 40×60 \(orientation 6\), and its boxes are fractions of either"
+    ):
         tables(root, tmp_path / "out", **yolo(root, SIZE, BOX))
 
 
@@ -177,7 +217,11 @@ def test_an_image_that_is_upside_down_is_assumed_to_be_displayed_where_nothing_t
 
 def test_what_the_parameter_says_counts_more_than_what_a_box_proves(tmp_path):
     boxes, counts = boxes_of(
-        tmp_path / "root", tmp_path, [("a", 6, SIZE, (40, 60), HIGH)], orientation="displayed", max_warnings=1.0
+        tmp_path / "root",
+        tmp_path,
+        [("a", 6, SIZE, (40, 60), HIGH)],
+        orientation="displayed",
+        max_warnings=1.0,
     )
     assert boxes == [[5, 5, 35, 40]]
     assert counts == {KINDS["displayed"]: 1, "box leaves its image": 1}
@@ -185,7 +229,9 @@ def test_what_the_parameter_says_counts_more_than_what_a_box_proves(tmp_path):
 
 def test_a_turned_box_is_described_as_the_file_has_it(tmp_path):
     rows = [("a", 6, SIZE, (40, 60), [5, 5, 45, 55])]
-    with pytest.raises(DataError, match=r"edges 5, 5, 45, 55, which are 5, 5, 55, 45 in an image of 60×40"):
+    with pytest.raises(
+        DataError, match=r"edges 5, 5, 45, 55, which are 5, 5, 55, 45 in an image of 60×40"
+    ):
         boxes_of(tmp_path / "root", tmp_path, rows, orientation="stored")
 
 

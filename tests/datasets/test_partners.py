@@ -74,16 +74,24 @@ def test_label_files_of_no_image_are_counted_and_refused_above_the_limit(lay, tm
     assert kinds == {UNMATCHED: "no image belongs to 'labels/x.txt', whose objects are lost: "
                      "rename it as its image, or delete it"}  # fmt: skip
     two = yolo(lay, {**labels, "labels/x.txt": ROW, "labels/y.txt": ROW}, images)
-    with pytest.raises(DataError, match=r"2 warnings about 20 images, more than max_warnings: 0.05 .*'labels/x.txt'"):
+    with pytest.raises(
+        DataError,
+        match=r"2 warnings about 20 images, more than max_warnings: 0.05 .*'labels/x.txt'",
+    ):
         ingest(two, "pets", tmp_path / "refused")
-    assert "2 warnings about 20 images" in check_subset(two, "train").problem  # and `farther doctor` says so
+    assert (
+        "2 warnings about 20 images" in check_subset(two, "train").problem
+    )  # and `farther doctor` says so
 
 
 def test_label_files_beside_images_whose_labels_are_expected_elsewhere_are_counted(lay):
     labels = {"labels/a.txt": ROW, "images/b.txt": ROW, "images/notes.txt": "b is blurred\n"}
     read = yolo(lay, labels, ("images/a.jpg", "images/b.jpg")).read("train")
     found = {warning.kind: warning.found for warning in read.warnings}
-    assert found[BESIDE] == "'images/b.txt' is beside its image, and is expected at labels/b.txt: move it"
+    assert (
+        found[BESIDE]
+        == "'images/b.txt' is beside its image, and is expected at labels/b.txt: move it"
+    )
     assert found[WITHOUT_LABELS] == "1 of 2, such as images/b.jpg"
 
 
@@ -97,19 +105,28 @@ def test_text_files_that_are_no_labels_and_labels_of_other_subsets_are_not_count
         "labels/empty.txt": "",
         "labels/a.json": "{}",
     }
-    read = yolo(lay, {"labels/a.txt": ROW, **others}, ("images/a.jpg", "images/b.jpg")).read("train")
+    read = yolo(lay, {"labels/a.txt": ROW, **others}, ("images/a.jpg", "images/b.jpg")).read(
+        "train"
+    )
     assert read.warnings == []
 
 
 def test_the_error_about_images_without_any_label_file_names_those_that_belong_to_none(lay):
     reader = yolo(lay, {"labels/x.txt": ROW, "labels/y.txt": ROW})
-    with pytest.raises(DataError, match=r"2 label files belong to no image, such as labels/x.txt: rename or move them"):
+    with pytest.raises(
+        DataError,
+        match=r"2 label files belong to no image, such as labels/x.txt: rename or move them",
+    ):
         reader.read("train")
 
 
 def test_a_list_written_on_windows_leads_to_the_images_and_their_labels(lay, tmp_path):
     lines = "images\\a.jpg\r\nimages/b.jpg\r\n"
-    others = {"data.yaml": "train: train.txt\nnames: [cat]\n", "train.txt": lines, "labels/b.txt": ROW}
+    others = {
+        "data.yaml": "train: train.txt\nnames: [cat]\n",
+        "train.txt": lines,
+        "labels/b.txt": ROW,
+    }
     reader = yolo(lay, {"labels/a.txt": ROW, **others}, ("images/a.jpg", "images/b.jpg"))
     images, objects, kinds = tables(reader, tmp_path / "out")
     assert images.image_id.tolist() == ["a", "b"]
@@ -149,7 +166,8 @@ def test_nothing_is_left_out_where_no_subset_is_there(lay):
 def coco(lay, names, files, annotations=None, **params):
     """A reader of images with these names in the annotations, one box each, and these files."""
     boxes = annotations or [
-        {"id": k, "image_id": k, "category_id": 1, "bbox": [1, 2, 8, 6]} for k, _ in enumerate(names)
+        {"id": k, "image_id": k, "category_id": 1, "bbox": [1, 2, 8, 6]}
+        for k, _ in enumerate(names)
     ]
     content = {
         "images": [{"id": k, "file_name": name} for k, name in enumerate(names)],
@@ -242,7 +260,9 @@ def test_of_two_images_of_one_name_the_file_name_in_the_xml_counts(lay, tmp_path
 
 @pytest.mark.parametrize("written", ["", "x", "y.jpg", "x.jpeg"])
 def test_two_images_of_one_name_are_refused_where_the_xml_names_neither(lay, written):
-    with pytest.raises(DataError, match=r"x.xml: field 'filename': x.jpg and x.png have the name of this file"):
+    with pytest.raises(
+        DataError, match=r"x.xml: field 'filename': x.jpg and x.png have the name of this file"
+    ):
         voc(lay, {"x.xml": written}, ["x.jpg", "x.png"]).read("train")
 
 
@@ -255,11 +275,17 @@ def test_two_images_of_one_name_are_refused_where_the_xml_names_neither(lay, wri
         ("0001.xml", "photo 7.png", "photo 7.png"),
     ],
 )
-def test_an_xml_file_in_another_spelling_is_read_and_listed_once(lay, tmp_path, xml, written, image):
-    images, objects, kinds = tables(voc(lay, {xml: written, "z.xml": "z.jpg"}, [image, "z.jpg"]), tmp_path / "out")
+def test_an_xml_file_in_another_spelling_is_read_and_listed_once(
+    lay, tmp_path, xml, written, image
+):
+    images, objects, kinds = tables(
+        voc(lay, {xml: written, "z.xml": "z.jpg"}, [image, "z.jpg"]), tmp_path / "out"
+    )
     assert sorted(images.file) == sorted([f"images/{image}", "images/z.jpg"])
     assert len(objects) == 2
-    assert kinds == {"XML files called otherwise than their images": f"1 files, such as {xml} of images/{image}"}
+    assert kinds == {
+        "XML files called otherwise than their images": f"1 files, such as {xml} of images/{image}"
+    }
 
 
 def test_images_without_an_xml_file_are_listed_and_xml_files_without_image_refused(lay, tmp_path):
@@ -268,14 +294,17 @@ def test_images_without_an_xml_file_are_listed_and_xml_files_without_image_refus
     assert kinds == {"images without an XML file": "2, such as 'b.jpg'"}
     (reader.root / "xml/x.xml").write_text(XML.format("x.jpg"))
     with pytest.raises(
-        DataError, match=re.escape("'x' is annotated, but its file does not exist (1 of 2 are missing)")
+        DataError,
+        match=re.escape("'x' is annotated, but its file does not exist (1 of 2 are missing)"),
     ):
         ingest(reader, "pets", tmp_path / "refused")
 
 
 def test_a_subset_of_a_layout_that_is_not_there_is_listed(lay, tmp_path):
     reader = coco(lay, ["a.jpg"], ["a.jpg"])
-    reader = datasets.create("coco", root=reader.root, layout={"train": ("a.json", "."), "test": ("b.json", ".")})
+    reader = datasets.create(
+        "coco", root=reader.root, layout={"train": ("a.json", "."), "test": ("b.json", ".")}
+    )
     assert reader.subsets() == ["train"]
     _, _, kinds = tables(reader, tmp_path / "out")
     assert kinds == {"subset that is not there": "test: b.json does not exist, or is empty"}
@@ -285,16 +314,18 @@ def test_a_subset_of_a_layout_that_is_not_there_is_listed(lay, tmp_path):
 
 def test_names_to_rename_that_no_class_has_are_listed(lay):
     reader = voc(lay, {"a.xml": "a.jpg"}, ["a.jpg"])
-    renamed = datasets.create("voc", root=reader.root, layout=reader.layout, renamed={"fox": "vulpes", "owl": "strix"})
+    renamed = datasets.create(
+        "voc", root=reader.root, layout=reader.layout, renamed={"fox": "vulpes", "owl": "strix"}
+    )
     read = renamed.read("train")
     assert read.categories == ["vulpes"]
     assert [(warning.kind, warning.found) for warning in read.warnings] == [
         ("no category to rename", "none called 'owl'")
     ]
     root = lay({"train/cat/a.jpg": (4, 4)})
-    read = datasets.create("image_folder", root=root, folders={"train": "train"}, renamed={"dog": "hound"}).read(
-        "train"
-    )
+    read = datasets.create(
+        "image_folder", root=root, folders={"train": "train"}, renamed={"dog": "hound"}
+    ).read("train")
     assert [warning.found for warning in read.warnings] == ["none called 'dog'"]
 
 

@@ -49,7 +49,9 @@ def test_one_of_several_places_is_enough(lay):
 def test_what_several_subsets_need_is_named_once(tmp_path):
     needed = {"voc": {"train", "val", "test"}}
     found = datasets.missing({"voc": {"format": "voc", "root": str(tmp_path)}}, needed)
-    assert [lacking.subsets for lacking in found if lacking.what == "images"] == [("test", "train", "val")]
+    assert [lacking.subsets for lacking in found if lacking.what == "images"] == [
+        ("test", "train", "val")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,9 +61,13 @@ def test_what_several_subsets_need_is_named_once(tmp_path):
         ("val: [", "an intact file (not YAML", "data.yaml"),
     ],
 )
-def test_a_folder_that_yaml_names_is_looked_for_and_damaged_yaml_counts_as_missing(lay, text, what, path):
+def test_a_folder_that_yaml_names_is_looked_for_and_damaged_yaml_counts_as_missing(
+    lay, text, what, path
+):
     root = lay({"data.yaml": text, "images/val/a.jpg": (4, 4)})
-    (lacking,) = datasets.missing({"mine": {"format": "yolo", "root": str(root)}}, {"mine": {"val"}})
+    (lacking,) = datasets.missing(
+        {"mine": {"format": "yolo", "root": str(root)}}, {"mine": {"val"}}
+    )
     assert lacking.what.startswith(what)
     assert lacking.paths == (root / path,)
 
@@ -73,5 +79,7 @@ def test_a_wrong_parameter_is_an_error():
 
 def test_extracted_images_are_found_where_ingest_puts_them(tmp_path):
     (tmp_path / "tables/b/extracted-images").mkdir(parents=True)
-    roots = datasets.image_roots({"a": {"root": "data/a"}, "b": {"root": "data/b"}}, tmp_path / "tables", tmp_path)
+    roots = datasets.image_roots(
+        {"a": {"root": "data/a"}, "b": {"root": "data/b"}}, tmp_path / "tables", tmp_path
+    )
     assert roots == {"a": tmp_path / "data/a", "b": tmp_path / "tables/b/extracted-images"}

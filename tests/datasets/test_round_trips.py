@@ -31,15 +31,25 @@ def coco(edges):
         {"id": k, "image_id": 7, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1]}
         for k, (x1, y1, x2, y2) in enumerate(edges)
     ]
-    content = {"images": [{"id": 7, "file_name": "a.jpg"}], "categories": [{"id": 1, "name": "car"}]}
+    content = {
+        "images": [{"id": 7, "file_name": "a.jpg"}],
+        "categories": [{"id": 1, "name": "car"}],
+    }
     return "val2017", {"annotations/instances_val2017.json": {**content, "annotations": objects}}
 
 
 def openimages(edges):
-    rows = [f"a,/m/1,{x1 / WIDTH!r},{x2 / WIDTH!r},{y1 / HEIGHT!r},{y2 / HEIGHT!r}\n" for x1, y1, x2, y2 in edges]
+    rows = [
+        f"a,/m/1,{x1 / WIDTH!r},{x2 / WIDTH!r},{y1 / HEIGHT!r},{y2 / HEIGHT!r}\n"
+        for x1, y1, x2, y2 in edges
+    ]
     boxes = "ImageID,LabelName,XMin,XMax,YMin,YMax\n" + "".join(rows)
     classes = {"class-descriptions-boxable.csv": "/m/1,Car\n"}
-    return "validation", {"validation-annotations-bbox.csv": boxes, **classes, "validation/a.jpg": ""}
+    return "validation", {
+        "validation-annotations-bbox.csv": boxes,
+        **classes,
+        "validation/a.jpg": "",
+    }
 
 
 def yolo(edges):
@@ -47,18 +57,26 @@ def yolo(edges):
         f"0 {(x1 + x2) / 2 / WIDTH!r} {(y1 + y2) / 2 / HEIGHT!r} {(x2 - x1) / WIDTH!r} {(y2 - y1) / HEIGHT!r}\n"
         for x1, y1, x2, y2 in edges
     ]
-    return "val", {"data.yaml": "val: images\nnames: [car]\n", "images/a.jpg": "", "labels/a.txt": "".join(rows)}
+    return "val", {
+        "data.yaml": "val: images\nnames: [car]\n",
+        "images/a.jpg": "",
+        "labels/a.txt": "".join(rows),
+    }
 
 
 x, y = st.floats(0, WIDTH - 1, width=32), st.floats(0, HEIGHT - 1, width=32)
 
 
 @pytest.mark.parametrize("write", [voc, bdd, coco, openimages, yolo])
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(corners=st.lists(st.tuples(x, y, x, y), max_size=6))
 def test_boxes_that_are_written_in_a_format_are_read_as_they_were(lay, write, corners):
     edges = [(min(a, c), min(b, d), max(a, c) + 1, max(b, d) + 1) for a, b, c, d in corners]
     subset, files = write(edges)
     objects = datasets.create(write.__name__, root=lay(files)).read(subset).objects
     scale = [WIDTH, HEIGHT] * 2 if objects.unit == "image" else 1
-    np.testing.assert_allclose(objects.box * scale, np.array(edges).reshape(-1, 4), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        objects.box * scale, np.array(edges).reshape(-1, 4), rtol=0, atol=1e-9
+    )

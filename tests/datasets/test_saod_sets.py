@@ -9,7 +9,8 @@ from farther.datasets.ingest import ingest
 from farther.errors import DataError
 from farther.tables import Objects
 
-# ------------------------------------------------------------------------------------------------------- nuImages
+# -------------------------------------------------------------------------------------------------------
+# nuImages
 
 
 def nuimages(**changes) -> dict:
@@ -53,7 +54,11 @@ def test_key_frames_of_nuimages_are_read_with_the_ten_classes_of_detection(lay, 
 
 
 def test_categories_of_nuimages_may_be_grouped_otherwise(lay):
-    renamed = {"human.pedestrian.child": "pedestrian", "vehicle.car": "vehicle", "animal": "vehicle"}
+    renamed = {
+        "human.pedestrian.child": "pedestrian",
+        "vehicle.car": "vehicle",
+        "animal": "vehicle",
+    }
     found = datasets.create("nuimages", root=lay(nuimages()), renamed=renamed).read("mini")
     assert found.categories == ["pedestrian", "vehicle"]
     assert found.objects.category.tolist() == [1, 0]
@@ -63,8 +68,16 @@ def test_categories_of_nuimages_may_be_grouped_otherwise(lay):
     ("field", "value", "message"),
     [
         ("filename", "../secret.jpg", r"sample_data.json: row \[0\]: field 'filename': .*leaves"),
-        ("sample_data_token", "x", r"object_ann.json: row \[1\]: field 'sample_data_token': no row has the token 'x'"),
-        ("category_token", "x", r"object_ann.json: row \[1\]: field 'category_token': no row has the token 'x'"),
+        (
+            "sample_data_token",
+            "x",
+            r"object_ann.json: row \[1\]: field 'sample_data_token': no row has the token 'x'",
+        ),
+        (
+            "category_token",
+            "x",
+            r"object_ann.json: row \[1\]: field 'category_token': no row has the token 'x'",
+        ),
         ("token", "o1", r"object_ann.json: row \[1\]: field 'token': 'o1' occurs twice"),
         ("bbox", [1, 2, 3], r"object_ann.json: row \[1\]: field 'bbox': expected 4 numbers"),
         ("bbox", [50, 2, 3, 9], r"object_ann.json: row \[1\]: field 'bbox': the size is negative"),
@@ -78,7 +91,8 @@ def test_a_damaged_row_of_nuimages_is_named(lay, field, value, message):
         datasets.create("nuimages", root=lay(tables)).read("mini")
 
 
-# ----------------------------------------------------------------------------------------------------------- SVHN
+# -----------------------------------------------------------------------------------------------------------
+# SVHN
 
 
 def digit_struct(path, numbers: dict[str, list[tuple]]) -> None:
@@ -87,9 +101,14 @@ def digit_struct(path, numbers: dict[str, list[tuple]]) -> None:
     with h5py.File(path, "w") as file:
         whole, held = file.create_group("digitStruct"), file.create_group("#refs#")
         kinds = dict.fromkeys(("name", "bbox"), h5py.ref_dtype)
-        columns = {part: whole.create_dataset(part, (len(numbers), 1), dtype=kind) for part, kind in kinds.items()}
+        columns = {
+            part: whole.create_dataset(part, (len(numbers), 1), dtype=kind)
+            for part, kind in kinds.items()
+        }
         for row, (name, digits) in enumerate(numbers.items()):
-            letters = held.create_dataset(f"n{row}", data=np.array([[ord(letter)] for letter in name], np.uint16))
+            letters = held.create_dataset(
+                f"n{row}", data=np.array([[ord(letter)] for letter in name], np.uint16)
+            )
             box = held.create_group(f"b{row}")
             for part, values in zip(
                 ("left", "top", "width", "height", "label"), zip(*digits, strict=True), strict=True
@@ -99,14 +118,17 @@ def digit_struct(path, numbers: dict[str, list[tuple]]) -> None:
                     continue
                 references = box.create_dataset(part, (len(values), 1), dtype=h5py.ref_dtype)
                 for k, value in enumerate(values):
-                    references[k, 0] = held.create_dataset(f"{part}{row}_{k}", data=np.array([[float(value)]])).ref
+                    references[k, 0] = held.create_dataset(
+                        f"{part}{row}_{k}", data=np.array([[float(value)]])
+                    ).ref
             columns["name"][row, 0], columns["bbox"][row, 0] = letters.ref, box.ref
 
 
 def test_digits_of_svhn_are_read_from_matlab_s_file(lay, tmp_path):
     root = lay({"train/1.png": (60, 40), "train/2.png": (50, 30)})
     digit_struct(
-        root / "train/digitStruct.mat", {"1.png": [(3, 4, 10, 20, 1), (15, 4, 9, 20, 10)], "2.png": [(5, 6, 7, 8, 9)]}
+        root / "train/digitStruct.mat",
+        {"1.png": [(3, 4, 10, 20, 1), (15, 4, 9, 20, 10)], "2.png": [(5, 6, 7, 8, 9)]},
     )
     reader = datasets.create("svhn", root=root)
     assert reader.subsets() == ["train"]
@@ -122,7 +144,8 @@ def test_a_wrong_label_of_svhn_is_named(lay):
     root = lay({"test/1.png": (60, 40)})
     digit_struct(root / "test/digitStruct.mat", {"1.png": [(3, 4, 10, 20, 11)]})
     with pytest.raises(
-        DataError, match=r"digitStruct.mat: row digitStruct\(1\): field 'label': expected 1 to 10, found 11"
+        DataError,
+        match=r"digitStruct.mat: row digitStruct\(1\): field 'label': expected 1 to 10, found 11",
     ):
         datasets.create("svhn", root=root).read("test")
 
@@ -137,25 +160,46 @@ def test_a_damaged_file_of_svhn_is_named(lay, damage):
                 file["digitStruct"] = h5py.ExternalLink(str(root / "other.mat"), "/digitStruct")
             else:
                 file["digitStruct/name"] = np.zeros((2, 1))
-    with pytest.raises(DataError, match=r"digitStruct.mat: row digitStruct\(1\): not SVHN's digitStruct.mat"):
+    with pytest.raises(
+        DataError, match=r"digitStruct.mat: row digitStruct\(1\): not SVHN's digitStruct.mat"
+    ):
         datasets.create("svhn", root=root).read("test")
 
 
-# ---------------------------------------------------------------------------------------------------- iNaturalist
+# ----------------------------------------------------------------------------------------------------
+# iNaturalist
 
 
 def test_the_boxes_of_inaturalist_2017_are_read(lay):
     name = "train_val_images/Aves/Ardea alba/1.jpg"
     content = {
         "info": {"year": 2017},
-        "images": [{"id": 5, "file_name": name, "width": 80, "height": 60, "license": 1, "rights_holder": "x"}],
+        "images": [
+            {
+                "id": 5,
+                "file_name": name,
+                "width": 80,
+                "height": 60,
+                "license": 1,
+                "rights_holder": "x",
+            }
+        ],
         "categories": [{"id": 7, "name": "Ardea alba", "supercategory": "Aves"}],
         "annotations": [
-            {"id": 1, "image_id": 5, "category_id": 7, "bbox": [10.0, 5.0, 20.0, 30.0], "area": 600, "iscrowd": 0}
+            {
+                "id": 1,
+                "image_id": 5,
+                "category_id": 7,
+                "bbox": [10.0, 5.0, 20.0, 30.0],
+                "area": 600,
+                "iscrowd": 0,
+            }
         ],
         "licenses": [{"id": 1, "name": "CC", "url": ""}],
     }
-    reader = datasets.create("inaturalist", root=lay({"val_2017_bboxes.json": content, name: (80, 60)}))
+    reader = datasets.create(
+        "inaturalist", root=lay({"val_2017_bboxes.json": content, name: (80, 60)})
+    )
     assert reader.subsets() == ["val"]
     found = reader.read("val")
     assert found.images.file.tolist() == [name]

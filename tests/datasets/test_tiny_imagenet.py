@@ -25,7 +25,9 @@ def archive(lay, **changed):
     return datasets.create("tiny_imagenet", root=lay({**ARCHIVE, **changed}))
 
 
-def test_training_images_have_the_class_of_their_folder_and_validation_images_that_of_the_list(lay, tmp_path):
+def test_training_images_have_the_class_of_their_folder_and_validation_images_that_of_the_list(
+    lay, tmp_path
+):
     reader = archive(lay)
     assert reader.subsets() == ["train", "val"]
     ingest(reader, "tin", tmp_path / "tables")
@@ -46,11 +48,31 @@ def test_training_images_have_the_class_of_their_folder_and_validation_images_th
 @pytest.mark.parametrize(
     ("changed", "subset", "message"),
     [
-        ({"wnids.txt": "n01\nn02\nn03\n"}, "train", "root/train/n03/images: no images of this class of wnids.txt"),
-        ({"wnids.txt": "n01\n"}, "val", "val_annotations.txt: row 1: field 'class': expected a class of wnids.txt"),
-        ({"val/val_annotations.txt": "val_0.JPEG n01\n"}, "val", "row 1: field 'class': expected a file, a tab and"),
-        ({"val/val_annotations.txt": "../a.JPEG\tn01\n"}, "val", "row 1: field 'class': file name '../a.JPEG' leaves"),
-        ({"val/val_annotations.txt": "v.JPEG\tn01\nv.JPEG\tn02\n"}, "val", "row 2: field 'class': image"),
+        (
+            {"wnids.txt": "n01\nn02\nn03\n"},
+            "train",
+            "root/train/n03/images: no images of this class of wnids.txt",
+        ),
+        (
+            {"wnids.txt": "n01\n"},
+            "val",
+            "val_annotations.txt: row 1: field 'class': expected a class of wnids.txt",
+        ),
+        (
+            {"val/val_annotations.txt": "val_0.JPEG n01\n"},
+            "val",
+            "row 1: field 'class': expected a file, a tab and",
+        ),
+        (
+            {"val/val_annotations.txt": "../a.JPEG\tn01\n"},
+            "val",
+            "row 1: field 'class': file name '../a.JPEG' leaves",
+        ),
+        (
+            {"val/val_annotations.txt": "v.JPEG\tn01\nv.JPEG\tn02\n"},
+            "val",
+            "row 2: field 'class': image",
+        ),
         ({}, "test", "no subset is called 'test'. Known: train, val"),
     ],
 )

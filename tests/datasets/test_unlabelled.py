@@ -40,7 +40,10 @@ def test_images_in_any_nesting_are_read_and_other_files_are_counted(photos, tmp_
     assert set(objects.category) == {UNLABELLED} and objects.is_crowd.all()
     np.testing.assert_array_equal(objects.box, [[0, 0, 30, 20]] * 3)
     (warning,) = ingest_warnings(tmp_path / "out")["warnings"]
-    assert (warning["kind"], warning["found"]) == ("neither images nor videos", "1 files, such as 'notes.txt'")
+    assert (warning["kind"], warning["found"]) == (
+        "neither images nor videos",
+        "1 files, such as 'notes.txt'",
+    )
 
 
 def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
@@ -50,11 +53,17 @@ def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
     (photos / "boxes.json").write_text(json.dumps(content))
     images, objects = read(photos, tmp_path / "out", boxes="boxes.json")
     found = dict(zip(objects.image_id, objects.category, strict=True))
-    assert found == {"2024/june/b.png": "lynx", "2024/c.JPG": UNLABELLED}  # a.jpg: looked at, and nothing is there
+    assert found == {
+        "2024/june/b.png": "lynx",
+        "2024/c.JPG": UNLABELLED,
+    }  # a.jpg: looked at, and nothing is there
     assert len(images) == 3
     assert objects.object_id.tolist() == [7, 8]
     (photos / "2024/june/b.png").unlink()
-    with pytest.raises(DataError, match=r"1 warning about 2 images, more than max_warnings: 0.05 allows .*b.png' does"):
+    with pytest.raises(
+        DataError,
+        match=r"1 warning about 2 images, more than max_warnings: 0.05 allows .*b.png' does",
+    ):
         read(photos, tmp_path / "refused", boxes="boxes.json")
     _, objects = read(photos, tmp_path / "again", boxes="boxes.json", max_warnings=0.5)
     kinds = {one["kind"]: one["found"] for one in ingest_warnings(tmp_path / "again")["warnings"]}
@@ -63,16 +72,29 @@ def test_boxes_label_the_images_that_they_name_and_no_other(photos, tmp_path):
 
 def test_what_the_file_of_boxes_holds_in_vain_is_listed(photos, tmp_path):
     record = {"id": 4, "file_name": "a.jpg"}, {"id": 5, "file_name": "a.jpg"}
-    boxes = [{"id": n, "image_id": image, "category_id": 2, "bbox": [1, 2, 8, 6]} for n, image in enumerate((4, 5, 6))]
+    boxes = [
+        {"id": n, "image_id": image, "category_id": 2, "bbox": [1, 2, 8, 6]}
+        for n, image in enumerate((4, 5, 6))
+    ]
     content = {"images": record, "annotations": boxes, "categories": [{"id": 2, "name": "lynx"}]}
     (photos / "boxes.json").write_text(json.dumps(content))
     read(photos, tmp_path / "out", boxes="boxes.json", max_warnings=1.0)
-    kinds = [one["kind"] for one in ingest_warnings(tmp_path / "out")["warnings"] if one["file"] == "boxes.json"]
-    assert kinds == ["object of an unknown image", "image file with several ids", "objects that are annotated twice"]
+    kinds = [
+        one["kind"]
+        for one in ingest_warnings(tmp_path / "out")["warnings"]
+        if one["file"] == "boxes.json"
+    ]
+    assert kinds == [
+        "object of an unknown image",
+        "image file with several ids",
+        "objects that are annotated twice",
+    ]
 
 
 def test_a_video_becomes_a_frame_a_second_as_ffmpeg_numbers_them(photos, tmp_path):
-    writer = cv2.VideoWriter(str(photos / "clip.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48))
+    writer = cv2.VideoWriter(
+        str(photos / "clip.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48)
+    )
     for number in range(25):
         writer.write(np.full((48, 64, 3), 10 * number, np.uint8))
     writer.release()
@@ -94,7 +116,10 @@ def test_a_video_becomes_a_frame_a_second_as_ffmpeg_numbers_them(photos, tmp_pat
             lambda root: [file.unlink() for file in root.rglob("*.*") if file.is_file()],
             "no images here; known extensions",
         ),
-        (lambda root: (root / "clip.mp4").write_bytes(b"no video"), "OpenCV reads no frame of it: damaged"),
+        (
+            lambda root: (root / "clip.mp4").write_bytes(b"no video"),
+            "OpenCV reads no frame of it: damaged",
+        ),
     ],
 )
 def test_folders_without_images_and_damaged_videos_are_refused(photos, tmp_path, change, problem):

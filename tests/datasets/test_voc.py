@@ -47,7 +47,10 @@ def read(root, subset="train", **params):
 def test_pixels_that_count_from_one_become_edges(lay):
     annotations = read(lay(one_image(annotation(DOG, PERSON_WITH_PARTS))))
     images, objects = annotations.images, annotations.objects
-    assert objects.box.tolist() == [[47, 239, 195, 371], [7.25, 11.5, 353, 500]]  # parts are no objects
+    assert objects.box.tolist() == [
+        [47, 239, 195, 371],
+        [7.25, 11.5, 353, 500],
+    ]  # parts are no objects
     assert [annotations.categories[k] for k in objects.category] == ["dog", "person"]
     assert objects.is_difficult.tolist() == [False, True]
     assert not objects.is_crowd.any()
@@ -87,23 +90,35 @@ def test_a_subset_may_join_image_sets_of_several_years(lay):
     files = one_image(annotation(DOG))
     files["VOC2007/ImageSets/Main/trainval.txt"] = "000005\n"
     files["VOC2007/Annotations/000005.xml"] = annotation(DOG, DOG, image_id="000005")
-    reader = datasets.create("voc", root=lay(files), image_sets={"train": ["VOC2007/trainval", "VOC2012/train"]})
+    reader = datasets.create(
+        "voc", root=lay(files), image_sets={"train": ["VOC2007/trainval", "VOC2012/train"]}
+    )
     annotations = reader.read("train")
     assert reader.subsets() == ["train"]
-    assert annotations.images.file.tolist() == ["VOC2007/JPEGImages/000005.jpg", "VOC2012/JPEGImages/2007_000001.jpg"]
+    assert annotations.images.file.tolist() == [
+        "VOC2007/JPEGImages/000005.jpg",
+        "VOC2012/JPEGImages/2007_000001.jpg",
+    ]
     assert annotations.objects.image.tolist() == [0, 0, 1]
     assert annotations.location(2) == ("VOC2012/Annotations/2007_000001.xml", "object[0]")
 
 
 def test_the_root_may_be_the_folder_of_one_year(lay):
-    files = {name.removeprefix("VOC2012/"): content for name, content in one_image(annotation(DOG)).items()}
+    files = {
+        name.removeprefix("VOC2012/"): content
+        for name, content in one_image(annotation(DOG)).items()
+    }
     annotations = read(lay(files), "mine", image_sets={"mine": ["train"]})
     assert annotations.images.file.tolist() == ["JPEGImages/2007_000001.jpg"]
 
 
 def test_the_original_subsets_that_are_present_are_read_by_default(lay):
     root = lay(
-        {**one_image(annotation()), "VOC2012/ImageSets/Main/val.txt": "", "VOC2012/ImageSets/Main/dog_val.txt": ""}
+        {
+            **one_image(annotation()),
+            "VOC2012/ImageSets/Main/val.txt": "",
+            "VOC2012/ImageSets/Main/dog_val.txt": "",
+        }
     )
     assert datasets.create("voc", root=root).subsets() == ["train", "val"]
 
@@ -118,7 +133,11 @@ def test_classes_of_ones_own_are_a_parameter(lay):
 def test_a_file_that_calls_its_image_otherwise_is_listed(lay):
     annotations = read(lay(one_image(annotation(DOG, image_id="other"))))
     (warning,) = annotations.warnings
-    assert (warning.kind, warning.about, warning.field) == ("image called otherwise", "dataset", "filename")
+    assert (warning.kind, warning.about, warning.field) == (
+        "image called otherwise",
+        "dataset",
+        "filename",
+    )
     assert (warning.file, warning.found) == ("VOC2012/Annotations/2007_000001.xml", "other.jpg")
     assert annotations.images.file.tolist() == ["VOC2012/JPEGImages/2007_000001.jpg"]
 
@@ -128,10 +147,25 @@ def test_a_file_that_calls_its_image_otherwise_is_listed(lay):
     [
         ("<name>dog</name>", "", "name", "the field is missing; expected"),
         ("<xmin>48</xmin>", "", "bndbox.xmin", "the field is missing; expected"),
-        ("<ymax>371</ymax>", "<ymax>many</ymax>", "bndbox.ymax", "expected a finite number, found 'many'"),
-        ("<ymax>371</ymax>", "<ymax>nan</ymax>", "bndbox.ymax", "expected a finite number, found nan"),
+        (
+            "<ymax>371</ymax>",
+            "<ymax>many</ymax>",
+            "bndbox.ymax",
+            "expected a finite number, found 'many'",
+        ),
+        (
+            "<ymax>371</ymax>",
+            "<ymax>nan</ymax>",
+            "bndbox.ymax",
+            "expected a finite number, found nan",
+        ),
         ("<xmax>195</xmax>", "<xmax>20</xmax>", "bndbox", "the size is negative"),
-        ("<difficult>0</difficult>", "<difficult>no</difficult>", "difficult", "expected 0 or 1, found 'no'"),
+        (
+            "<difficult>0</difficult>",
+            "<difficult>no</difficult>",
+            "difficult",
+            "expected 0 or 1, found 'no'",
+        ),
         ("bndbox", "box", "bndbox", "the field is missing; expected an object"),
     ],
 )
@@ -154,9 +188,24 @@ FIRST = "VOC2012/JPEGImages/2007_000001.jpg"
         (XML, annotation(DOG)[:-30], None, "not XML"),
         (XML, "", None, "not XML: no element found"),
         (XML, b"\xff\xfe\x00garbage", None, "not XML"),
-        (XML, '<?xml version="1.0" encoding="nonsense"?><annotation/>', None, "not XML: unknown encoding"),
-        (XML, annotation().replace("353", "-3"), None, "expected a positive number of pixels, found -3"),
-        (LISTS, "2007_000001\n\n2007_000001\n", "3", f"image '2007_000001' occurs twice, first with the file {FIRST}"),
+        (
+            XML,
+            '<?xml version="1.0" encoding="nonsense"?><annotation/>',
+            None,
+            "not XML: unknown encoding",
+        ),
+        (
+            XML,
+            annotation().replace("353", "-3"),
+            None,
+            "expected a positive number of pixels, found -3",
+        ),
+        (
+            LISTS,
+            "2007_000001\n\n2007_000001\n",
+            "3",
+            f"image '2007_000001' occurs twice, first with the file {FIRST}",
+        ),
         (LISTS, "../../../secret\n", "1", "file name '../../../secret.jpg' leaves its folder"),
         (LISTS, "/etc/passwd\n", "1", "leaves its folder"),
         (LISTS, "ab\xe9".encode("latin-1"), None, "not UTF-8 at byte 2"),
@@ -171,14 +220,24 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_line(lay, file, conten
 
 def test_absent_files_are_errors_that_say_what_lists_them(lay):
     root = lay(one_image(annotation(DOG), "2007_000001\n2007_000009\n"))
-    with pytest.raises(DataError, match=r"2007_000009.xml: the file does not exist, but an image set lists"):
+    with pytest.raises(
+        DataError, match=r"2007_000009.xml: the file does not exist, but an image set lists"
+    ):
         read(root)
-    with pytest.raises(DataError, match=r"Main/val.txt: the image set does not exist; parameter 'image_sets'"):
+    with pytest.raises(
+        DataError, match=r"Main/val.txt: the image set does not exist; parameter 'image_sets'"
+    ):
         read(root, "val")
 
 
 @pytest.mark.parametrize(
-    "name", ["/home/ann/photos/2007_000001.jpg", "../JPEGImages/2007_000001", r"C:\data\2007_000001.png", "2007_000001"]
+    "name",
+    [
+        "/home/ann/photos/2007_000001.jpg",
+        "../JPEGImages/2007_000001",
+        r"C:\data\2007_000001.png",
+        "2007_000001",
+    ],
 )
 def test_a_file_name_with_folders_or_without_ending_names_its_image(lay, name):
     xml = annotation(DOG).replace("2007_000001.jpg", name)
@@ -191,7 +250,9 @@ def test_many_other_names_are_one_warning(lay):
     assert warning.found == "other.jpg and 2 more"
 
 
-@pytest.mark.parametrize(("text", "difficult"), [("Unspecified", False), ("False", False), ("True", True)])
+@pytest.mark.parametrize(
+    ("text", "difficult"), [("Unspecified", False), ("False", False), ("True", True)]
+)
 def test_difficult_may_be_a_text(lay, text, difficult):
     xml = annotation(DOG.replace("<difficult>0", f"<difficult>{text}"))
     assert read(lay(one_image(xml))).objects.is_difficult.tolist() == [difficult]
@@ -227,12 +288,16 @@ def test_a_folder_without_xml_files_is_refused(lay):
 def test_a_class_that_is_not_among_the_given_ones_is_an_error(lay):
     root = lay(one_image(annotation(PERSON_WITH_PARTS, DOG)))
     reader = datasets.create("voc", root=str(root), categories=["person", "fox"])
-    with pytest.raises(DataError, match="unknown class 'dog'; parameter 'categories' has person, fox"):
+    with pytest.raises(
+        DataError, match="unknown class 'dog'; parameter 'categories' has person, fox"
+    ):
         reader.read(reader.subsets()[0])
 
 
 @pytest.mark.parametrize(("name", "categories"), [("WBC", ["WBC"]), ("dog", list(CLASSES))])
-def test_classes_of_image_sets_are_those_of_the_files_unless_all_are_voc_s(tmp_path, name, categories):
+def test_classes_of_image_sets_are_those_of_the_files_unless_all_are_voc_s(
+    tmp_path, name, categories
+):
     for folder in ("ImageSets/Main", "Annotations", "JPEGImages"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "ImageSets/Main/train.txt").write_text("a\n")

@@ -11,13 +11,37 @@ from farther.tables import Objects
 
 def test_the_sets_that_a_root_holds_are_read_with_the_images_that_vos_gives_them(lay):
     voc = {
-        "images": [{"id": "2007_000027", "file_name": "2007_000027.jpg", "width": 50, "height": 40, "license": 1}],
-        "categories": [{"id": 1, "name": "person", "supercategory": "person"}, {"id": 20, "name": "tv"}],
+        "images": [
+            {
+                "id": "2007_000027",
+                "file_name": "2007_000027.jpg",
+                "width": 50,
+                "height": 40,
+                "license": 1,
+            }
+        ],
+        "categories": [
+            {"id": 1, "name": "person", "supercategory": "person"},
+            {"id": 20, "name": "tv"},
+        ],
         "annotations": [
-            {"image_id": "2007_000027", "id": 0, "category_id": 20, "bbox": [8, 12, 30, 20], "area": 600, "iscrowd": 0}
+            {
+                "image_id": "2007_000027",
+                "id": 0,
+                "category_id": 20,
+                "bbox": [8, 12, 30, 20],
+                "area": 600,
+                "iscrowd": 0,
+            }
         ],
     }
-    root = lay({"voc0712_train_all.json": voc, "val_coco_format.json": voc, "JPEGImages/2007_000027.jpg": (50, 40)})
+    root = lay(
+        {
+            "voc0712_train_all.json": voc,
+            "val_coco_format.json": voc,
+            "JPEGImages/2007_000027.jpg": (50, 40),
+        }
+    )
     reader = datasets.create("vos", root=root)
     assert reader.subsets() == ["voc_custom_train", "voc_custom_val"]
     annotations = reader.read("voc_custom_val")
@@ -29,11 +53,20 @@ def test_the_sets_that_a_root_holds_are_read_with_the_images_that_vos_gives_them
 
 def test_the_ood_images_of_openimages_come_without_objects(lay, tmp_path):
     content = {
-        "images": [{"id": "0001eeaf4aed83f9", "file_name": "0001eeaf4aed83f9.jpg", "width": 20, "height": 10}],
+        "images": [
+            {
+                "id": "0001eeaf4aed83f9",
+                "file_name": "0001eeaf4aed83f9.jpg",
+                "width": 20,
+                "height": 10,
+            }
+        ],
         "categories": [{"supercategory": "person", "id": 1, "name": "person"}],
         "annotations": [],
     }
-    root = lay({"COCO-Format/val_coco_format.json": content, "images/0001eeaf4aed83f9.jpg": (20, 10)})
+    root = lay(
+        {"COCO-Format/val_coco_format.json": content, "images/0001eeaf4aed83f9.jpg": (20, 10)}
+    )
     reader = datasets.create("vos", root=root)
     assert ingest(reader, "oi", tmp_path / "out") == {
         "openimages_ood_val": {"images": 1, "objects": 0, "categories": 0, "warnings": 1}
@@ -42,12 +75,17 @@ def test_the_ood_images_of_openimages_come_without_objects(lay, tmp_path):
     np.testing.assert_array_equal(objects.box, np.zeros((0, 4), np.float32))
 
 
-def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id_classes(lay, tmp_path, monkeypatch):
+def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id_classes(
+    lay, tmp_path, monkeypatch
+):
     ids = ["0001", "0002", "0003"]
     no_labels = {"categories": [{"id": 1, "name": "person"}], "annotations": []}
     openimages = [{"id": one, "file_name": f"{one}.jpg", "width": 20, "height": 10} for one in ids]
     coco = {
-        "images": [{"id": number, "file_name": f"{number:012d}.jpg", "width": 20, "height": 10} for number in (1, 2)],
+        "images": [
+            {"id": number, "file_name": f"{number:012d}.jpg", "width": 20, "height": 10}
+            for number in (1, 2)
+        ],
         "categories": [{"id": 51, "name": "bowl"}, {"id": 50, "name": "spoon"}],
         "annotations": [
             {"id": 1, "image_id": 1, "category_id": 51, "bbox": [1, 1, 5, 5], "iscrowd": 0},
@@ -60,7 +98,10 @@ def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id
     voc = {f"VOC2007/ImageSets/Main/{name}.txt": "000001\n" for name in ("trainval", "test")}
     root = lay(
         {
-            "ood_classes_rm_overlap/COCO-Format/val_coco_format.json": {"images": openimages, **no_labels},
+            "ood_classes_rm_overlap/COCO-Format/val_coco_format.json": {
+                "images": openimages,
+                **no_labels,
+            },
             **{f"ood_classes_rm_overlap/images/{one}.jpg": (20, 10) for one in ids},
             "validation-annotations-bbox.csv": "\n".join(table) + "\n",
             "class-descriptions-boxable.csv": "/m/p,Person\n/m/h,Human hand\n/m/k,Kite\n",
@@ -87,8 +128,15 @@ def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id
         key: curate(benchmark(key, params["benchmarks"][key]), TablesFolder(tmp_path / "tables"))
         for key in ("voc", "cleaned")
     }
-    images = {key: {name: len(split.images) for name, split in one.splits.items()} for key, one in made.items()}
+    images = {
+        key: {name: len(split.images) for name, split in one.splits.items()}
+        for key, one in made.items()
+    }
     assert images["voc"] == {"train": 1, "val": 1, "test": 1, "coco": 2, "openimages": 3}
     assert images["cleaned"] == {"train": 1, "val": 1, "test": 1, "coco": 1, "openimages": 1}
     removed = made["cleaned"].fates.frame.filter(fate="removed")["rule"].sort().to_list()
-    assert removed == ["ID class: Person → person", "overlap: Human hand → person", "overlap: spoon → diningtable"]
+    assert removed == [
+        "ID class: Person → person",
+        "overlap: Human hand → person",
+        "overlap: spoon → diningtable",
+    ]

@@ -32,11 +32,15 @@ def test_centre_and_size_become_pixels_of_the_image(lay, tmp_path):
 
 
 def test_an_outline_is_the_smallest_box_around_it(lay):
-    objects = read(lay(files("0 0.1 0.5 0.3 0.2 0.2 0.9\n1 0.5 0.5 0.7 0.5 0.7 0.6 0.5 0.6\n"))).objects
+    objects = read(
+        lay(files("0 0.1 0.5 0.3 0.2 0.2 0.9\n1 0.5 0.5 0.7 0.5 0.7 0.6 0.5 0.6\n"))
+    ).objects
     np.testing.assert_allclose(objects.box, [[0.1, 0.2, 0.3, 0.9], [0.5, 0.5, 0.7, 0.6]])
 
 
-def test_images_without_a_label_file_or_with_an_empty_one_have_no_objects_and_other_files_are_not_images(lay):
+def test_images_without_a_label_file_or_with_an_empty_one_have_no_objects_and_other_files_are_not_images(
+    lay,
+):
     images = dict.fromkeys(("images/val/b.png", "images/val/c.jpg", "images/val/x/d.JPEG"), (4, 4))
     others = {"labels/val/c.txt": "\n", "images/val/notes.txt": "", "images/val/.e.jpg": (4, 4)}
     annotations = read(lay(files(**images, **others)))
@@ -46,7 +50,13 @@ def test_images_without_a_label_file_or_with_an_empty_one_have_no_objects_and_ot
 
 def test_only_the_last_folder_called_images_has_a_twin_called_labels(lay):
     text = "val: images/images/val\nnames: [cat]\n"
-    root = lay({"data.yaml": text, "images/images/val/a.jpg": (4, 4), "images/labels/val/a.txt": "0 0.5 0.5 1 1"})
+    root = lay(
+        {
+            "data.yaml": text,
+            "images/images/val/a.jpg": (4, 4),
+            "images/labels/val/a.txt": "0 0.5 0.5 1 1",
+        }
+    )
     assert len(read(root).objects) == 1
 
 
@@ -54,7 +64,12 @@ def test_a_list_of_images_and_several_folders_are_read(lay):
     text = "train: train.txt\nval: [images/val, more/images]\nnames: [cat, dog]\n"
     root = lay(
         files(
-            text=text, **{"train.txt": "./images/val/a.jpg\n\n", "more/images/z.jpg": (4, 4), "more/labels/z.txt": ""}
+            text=text,
+            **{
+                "train.txt": "./images/val/a.jpg\n\n",
+                "more/images/z.jpg": (4, 4),
+                "more/labels/z.txt": "",
+            },
         )
     )
     reader = datasets.create("yolo", root=root)
@@ -65,9 +80,15 @@ def test_a_list_of_images_and_several_folders_are_read(lay):
 
 
 @pytest.mark.parametrize(
-    "text", ["val: ../images/val\nnames: [cat, dog]\nnc: 2\n", "path: images\nval: val\nnames: [cat, dog]\n"]
+    "text",
+    [
+        "val: ../images/val\nnames: [cat, dog]\nnc: 2\n",
+        "path: images\nval: val\nnames: [cat, dog]\n",
+    ],
 )
-def test_folders_are_looked_for_in_the_root_where_exporters_write_dots_or_another_path_before(lay, text):
+def test_folders_are_looked_for_in_the_root_where_exporters_write_dots_or_another_path_before(
+    lay, text
+):
     assert read(lay(files(text=text))).images.file.tolist() == ["images/val/a.jpg"]
 
 
@@ -89,7 +110,11 @@ def test_a_wrong_row_is_an_error_that_names_file_line_and_field(lay, rows, row, 
     root = lay(files(rows))
     with pytest.raises(DataError, match=re.escape(problem)) as error:
         read(root)
-    assert (error.value.file, error.value.row, error.value.field) == (str(root / "labels/val/a.txt"), row, field)
+    assert (error.value.file, error.value.row, error.value.field) == (
+        str(root / "labels/val/a.txt"),
+        row,
+        field,
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,14 +122,29 @@ def test_a_wrong_row_is_an_error_that_names_file_line_and_field(lay, rows, row, 
     [
         ("val: [", "not YAML"),
         ("- val", "expected names, train and val, found ['val']"),
-        ("val: images/val", "field 'names': expected a list of classes, or a mapping from 0, found None"),
-        ("val: images/val\nnames: {1: cat, 2: dog}", "field 'names': expected the numbers 0 to 1, found [1, 2]"),
+        (
+            "val: images/val",
+            "field 'names': expected a list of classes, or a mapping from 0, found None",
+        ),
+        (
+            "val: images/val\nnames: {1: cat, 2: dog}",
+            "field 'names': expected the numbers 0 to 1, found [1, 2]",
+        ),
         ("val: images/val\nnames: [cat, cat]", "field 'names': two classes are called 'cat'"),
         ("val: images/val\nnames: [cat, dog]\nnc: 3", "field 'nc': 3 classes, but 2 names"),
-        ("val: images/val\nnames: [cat, dog]\nkpt_shape: [17, 3]", "field 'kpt_shape': rows of keypoints"),
-        ("names: [cat, dog]\nval: 3", "field 'val': expected a folder, a list of images, or several of them, found 3"),
+        (
+            "val: images/val\nnames: [cat, dog]\nkpt_shape: [17, 3]",
+            "field 'kpt_shape': rows of keypoints",
+        ),
+        (
+            "names: [cat, dog]\nval: 3",
+            "field 'val': expected a folder, a list of images, or several of them, found 3",
+        ),
         ("val: /etc\nnames: [cat, dog]", "field 'val': file name '/etc' leaves its folder"),
-        ("val: images/../../x\nnames: [cat, dog]", "field 'val': file name 'images/../../x' leaves its folder"),
+        (
+            "val: images/../../x\nnames: [cat, dog]",
+            "field 'val': file name 'images/../../x' leaves its folder",
+        ),
     ],
 )
 def test_a_wrong_description_is_an_error_that_names_the_field(lay, text, problem):
@@ -123,14 +163,22 @@ def test_a_listed_image_outside_the_root_is_an_error(lay, name):
 @pytest.mark.parametrize(
     ("changes", "subset", "problem"),
     [
-        ({"images/val/a.png": (4, 4)}, "val", r"a.png: image 'a' occurs twice, first with the file images/val/a.jpg"),
+        (
+            {"images/val/a.png": (4, 4)},
+            "val",
+            r"a.png: image 'a' occurs twice, first with the file images/val/a.jpg",
+        ),
         (
             {"text": "val: [images, images/val]\nnames: [cat, dog]\n"},
             "val",
             "'images/val/a.jpg' and 'images/val/a.jpg' have their labels in one file",
         ),
         ({}, "train", "images/train: the folder of images does not exist; data.yaml names it"),
-        ({"rows": "0 0.5 0.5 1 1".encode("utf-16-be")}, "val", "a.txt: row 1: expected finite numbers"),
+        (
+            {"rows": "0 0.5 0.5 1 1".encode("utf-16-be")},
+            "val",
+            "a.txt: row 1: expected finite numbers",
+        ),
     ],
     ids=["two endings", "two folders", "no folder", "another encoding"],
 )
@@ -147,13 +195,16 @@ def test_an_absent_description_is_an_error_that_names_the_parameter(lay):
 def test_a_subset_without_any_label_file_is_refused(lay):
     root = lay({"data.yaml": YAML, "images/val/a.jpg": (4, 4), "labelTxt/a.txt": "0 0.5 0.5 1 1"})
     with pytest.raises(
-        DataError, match=r"none of the 1 images of 'val' has a label file; that of images/val/a\.jpg would"
+        DataError,
+        match=r"none of the 1 images of 'val' has a label file; that of images/val/a\.jpg would",
     ):
         read(root)
 
 
 def test_absolute_paths_below_the_root_and_numbers_as_text_are_taken(lay):
-    text = "path: /somewhere/else\nval: val.txt\ntrain: ROOT/images/val\nnames: {'0': cat, '1': dog}\n"
+    text = (
+        "path: /somewhere/else\nval: val.txt\ntrain: ROOT/images/val\nnames: {'0': cat, '1': dog}\n"
+    )
     root = lay(files(text=text))
     (root / "data.yaml").write_text(text.replace("ROOT", str(root)))
     (root / "val.txt").write_text(f"{root}/images/val/a.jpg\n")
@@ -166,7 +217,9 @@ def test_a_sixth_column_is_taken_when_asked_for(lay):
     root = lay(files("1 0.5 0.5 0.25 0.5 0.87\n"))
     with pytest.raises(DataError, match="found 5 numbers"):
         read(root)
-    np.testing.assert_allclose(read(root, confidence=True).objects.box, [[0.375, 0.25, 0.625, 0.75]])
+    np.testing.assert_allclose(
+        read(root, confidence=True).objects.box, [[0.375, 0.25, 0.625, 0.75]]
+    )
 
 
 def test_images_behind_a_link_to_a_folder_are_found(lay, tmp_path):
@@ -183,22 +236,33 @@ def test_images_behind_a_link_to_a_folder_are_found(lay, tmp_path):
     ("files", "names", "subsets"),
     [
         (("images/train/a", "images/val/b"), "data.yaml", {"train": "a", "val": "b"}),
-        (("train/images/a", "valid/images/b", "test/images/c"), "names.yaml", {"train": "a", "val": "b", "test": "c"}),
+        (
+            ("train/images/a", "valid/images/b", "test/images/c"),
+            "names.yaml",
+            {"train": "a", "val": "b", "test": "c"},
+        ),
         (("images/a",), "classes.txt", {"all": "a"}),  # Label Studio
         (("a",), "classes.txt", {"all": "a"}),  # LabelImg: texts beside the images
         (("images/a",), "labels/classes.txt", {"all": "a"}),
         (("obj_train_data/a",), "obj.names", {"train": "a"}),  # CVAT, Darknet
     ],
 )
-def test_without_subsets_in_the_yaml_file_the_folders_say_which_there_are(tmp_path, files, names, subsets):
+def test_without_subsets_in_the_yaml_file_the_folders_say_which_there_are(
+    tmp_path, files, names, subsets
+):
     for file in files:
-        image, label = tmp_path / f"{file}.jpg", tmp_path / f"{file.replace('images/', 'labels/')}.txt"
+        image, label = (
+            tmp_path / f"{file}.jpg",
+            tmp_path / f"{file.replace('images/', 'labels/')}.txt",
+        )
         for path in (image, label):
             path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20, 10)).save(image)
         label.write_text("1 0.5 0.5 0.2 0.4\n")
     (tmp_path / names).parent.mkdir(exist_ok=True)
-    (tmp_path / names).write_text("names: [cat, dog]\n" if names.endswith(".yaml") else "cat\ndog\n")
+    (tmp_path / names).write_text(
+        "names: [cat, dog]\n" if names.endswith(".yaml") else "cat\ndog\n"
+    )
     entry = recognise(tmp_path).entry
     assert entry["format"] == "yolo"
     reader = datasets.create(**entry)

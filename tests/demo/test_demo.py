@@ -52,7 +52,10 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 def digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def extent(owner: np.ndarray, sprites: tuple[int, ...]) -> tuple[int, int, int, int]:
@@ -65,34 +68,51 @@ def extent(owner: np.ndarray, sprites: tuple[int, ...]) -> tuple[int, int, int, 
 def expected(name: str, subset: str, index: int) -> list[tuple[str, tuple[int, int, int, int]]]:
     """Category and extent of all that must be annotated in a scene, from its masks."""
     one = scene(WORLD, name, subset, index)
-    return [(thing.category, extent(one.owner, thing.sprites)) for thing in one.objects if thing.annotated]
+    return [
+        (thing.category, extent(one.owner, thing.sprites))
+        for thing in one.objects
+        if thing.annotated
+    ]
 
 
-# -------------------------------------------------------------------------------------------- determinism, safety
+# --------------------------------------------------------------------------------------------
+# determinism, safety
 
 
 def test_the_number_of_processes_changes_no_byte(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("farther_demo.world.count_cores", lambda: 2)
     generate_all(tmp_path, WORLD)
-    assert {name: digests(tmp_path / name) for name in NAMES} == {name: digests(folders[name]) for name in NAMES}
+    assert {name: digests(tmp_path / name) for name in NAMES} == {
+        name: digests(folders[name]) for name in NAMES
+    }
 
 
 def test_a_scene_does_not_depend_on_how_many_there_are(folders, tmp_path):
     fewer = build(DemoWorld, "demo", {"size": 96, "voc": {"train": 2, "val": 0, "test": 0}})
     generate("voc", tmp_path / "voc", fewer)
-    images = {path: digest for path, digest in digests(tmp_path / "voc").items() if path.endswith((".jpg", ".xml"))}
+    images = {
+        path: digest
+        for path, digest in digests(tmp_path / "voc").items()
+        if path.endswith((".jpg", ".xml"))
+    }
     assert len(images) == 4
     assert images.items() <= digests(folders["voc"]).items()
 
 
 @pytest.mark.parametrize("name", ["voc", "bdd", "drawings"])
-def test_a_benchmark_selects_the_same_images_from_those_that_are_written_as_from_all(folders, tmp_path, name):
+def test_a_benchmark_selects_the_same_images_from_those_that_are_written_as_from_all(
+    folders, tmp_path, name
+):
     few = Subsets(train=4, val=1, test=6)
     written = generate(name, tmp_path / "demo", replace(WORLD, most=few))
     assert written["test"] == 6
     for number, root in enumerate((folders[name], tmp_path / "demo")):
         formats = {"drawings": "image_folder"}
-        ingest(datasets.create(formats.get(name, name), root=str(root)), name, tmp_path / f"tables{number}" / name)
+        ingest(
+            datasets.create(formats.get(name, name), root=str(root)),
+            name,
+            tmp_path / f"tables{number}" / name,
+        )
     for subset in ("train", "val", "test"):
         whole, part = (TablesFolder(tmp_path / f"tables{n}").source(name, subset) for n in (0, 1))
         count = getattr(few, subset)
@@ -101,12 +121,19 @@ def test_a_benchmark_selects_the_same_images_from_those_that_are_written_as_from
 
 
 def test_another_seed_gives_other_pictures():
-    pictures = [np.asarray(scene(DemoWorld(size=96, seed=seed), "voc", "train", 0).image) for seed in (0, 1)]
+    pictures = [
+        np.asarray(scene(DemoWorld(size=96, seed=seed), "voc", "train", 0).image) for seed in (0, 1)
+    ]
     assert pictures[0].shape != pictures[1].shape or (pictures[0] != pictures[1]).any()
 
 
 def test_subsets_and_datasets_share_no_picture(folders):
-    seen = [digest for name in NAMES for path, digest in digests(folders[name]).items() if path.endswith(".jpg")]
+    seen = [
+        digest
+        for name in NAMES
+        for path, digest in digests(folders[name]).items()
+        if path.endswith(".jpg")
+    ]
     assert len(seen) == 15 + 114 + 130 + 130 + 80 + 34
     assert len(set(seen)) == len(seen)
 
@@ -146,7 +173,8 @@ def test_every_dataset_names_whose_drawings_it_shows(folders):
         assert "CC BY-SA 4.0" in text
 
 
-# -------------------------------------------------------------------------------------------------- exact boxes
+# --------------------------------------------------------------------------------------------------
+# exact boxes
 
 
 def square(side: int, colour: str) -> Image.Image:
@@ -156,7 +184,8 @@ def square(side: int, colour: str) -> Image.Image:
 def test_what_is_covered_or_outside_is_not_visible():
     canvas = Canvas(Image.new("RGB", (30, 20), "white"))
     red = canvas.paste(square(10, "red"), 5, 5)
-    # Covers columns 12 to 14 of the red square's 5 to 14, and loses its lower half to the edge of the picture.
+    # Covers columns 12 to 14 of the red square's 5 to 14, and loses its lower half to the edge of
+    # the picture.
     blue = canvas.paste(square(10, "blue"), 12, 10)
     canvas.obstruct(square(4, "grey"), 5, 5)
     assert extent(canvas.owner, (red,)) == (5, 5, 14, 14)
@@ -187,19 +216,34 @@ def test_the_forecast_of_what_stays_visible_comes_true():
         forecast = canvas.least_visible_after(sprite_, *place)
         canvas.paste(sprite_, *place)
         after = [canvas.visible_fraction([number]) for number in range(len(canvas.sizes))]
-        touched = [now for number, now in enumerate(after) if number >= len(before) or now < before[number]]
+        touched = [
+            now for number, now in enumerate(after) if number >= len(before) or now < before[number]
+        ]
         assert forecast == pytest.approx(min(touched))
 
 
 def test_a_turned_and_stretched_sprite_still_fills_its_box():
     for degrees in (0.0, 17.0, -33.0):
         look = Look(size=60, degrees=degrees, mirrored=True, stretch=1.1, hue=20)
-        shown = np.asarray(transformed(sprite(catalogue()["giraffe"].train[0], 96), look))[..., 3] >= OPAQUE
+        shown = (
+            np.asarray(transformed(sprite(catalogue()["giraffe"].train[0], 96), look))[..., 3]
+            >= OPAQUE
+        )
         assert shown[0].any() and shown[-1].any() and shown[:, 0].any() and shown[:, -1].any()
 
 
 def test_an_object_is_annotated_from_three_tenths_on():
-    seen = SceneObject("dog", "dog", ("1F415",), (0,), (0, 0, 9, 9), 81, visible=0.3, truncated=False, labelled=True)
+    seen = SceneObject(
+        "dog",
+        "dog",
+        ("1F415",),
+        (0,),
+        (0, 0, 9, 9),
+        81,
+        visible=0.3,
+        truncated=False,
+        labelled=True,
+    )
     assert seen.annotated
     assert not replace(seen, visible=0.29).annotated
     assert not replace(seen, visible=1.0, labelled=False).annotated
@@ -217,7 +261,9 @@ def test_an_object_is_annotated_from_three_tenths_on():
     ],
 )
 def test_the_annotated_boxes_are_the_extents_of_the_masks(folders, name, subset, count):
-    annotations = datasets.create(name, root=folders[name]).read({"coco": "val2017"}.get(name, subset))
+    annotations = datasets.create(name, root=folders[name]).read(
+        {"coco": "val2017"}.get(name, subset)
+    )
     objects, files = annotations.objects, FORMATS[name]
     rows = {image_id: row for row, image_id in enumerate(annotations.images.image_id)}
     assert len(rows) == count
@@ -228,7 +274,9 @@ def test_the_annotated_boxes_are_the_extents_of_the_masks(folders, name, subset,
         shown = objects.image == row
         edges = np.round(objects.box[shown] * scale).astype(int) - [0, 0, 1, 1]
         names = [annotations.categories[category] for category in objects.category[shown]]
-        assert list(zip(names, map(tuple, edges.tolist()), strict=True)) == expected(name, subset, index)
+        assert list(zip(names, map(tuple, edges.tolist()), strict=True)) == expected(
+            name, subset, index
+        )
     if name != "voc":
         assert len(set(objects.image.tolist())) < count  # some show nothing
         assert objects.is_crowd.any() == (name != "bdd")
@@ -262,7 +310,9 @@ def read_rows(path: Path) -> list[list[str]]:
 
 
 def test_every_openimages_category_stands_in_the_hierarchy(folders):
-    described = {label for label, _ in read_rows(folders["openimages"] / "class-descriptions-boxable.csv")}
+    described = {
+        label for label, _ in read_rows(folders["openimages"] / "class-descriptions-boxable.csv")
+    }
     root = json.loads((folders["openimages"] / "bbox_labels_600_hierarchy.json").read_text())
 
     def labels(node: dict) -> set[str]:
@@ -273,7 +323,8 @@ def test_every_openimages_category_stands_in_the_hierarchy(folders):
     assert labels(root) - {"/m/0bl9f"} == described
 
 
-# ---------------------------------------------------------------------------------- what the benchmark rests on
+# ---------------------------------------------------------------------------------- what the
+# benchmark rests on
 
 
 def test_drawings_held_out_for_test_are_never_trained_on():
@@ -328,14 +379,21 @@ def test_unknown_objects_cover_the_papers_near_list_and_many_far_ones_and_near_o
         table = categories()[source]
         assert set(near.split(", ")) <= set(table["near"])
         assert not set(table["near"]) & set(table["far"])
-        assert not [concept for concepts in table["near"].values() for concept in concepts if shown_by().get(concept)]
+        assert not [
+            concept
+            for concepts in table["near"].values()
+            for concept in concepts
+            if shown_by().get(concept)
+        ]
         unknown |= {name.lower() for name in (*table["near"], *table["far"])}
     assert len(unknown) >= 60
 
 
 def test_crops_are_labelled_by_their_folder_with_equally_many_per_class(folders):
     for subset, count in (("train", 2), ("unknown", 1)):
-        found = {path.name: list(path.iterdir()) for path in (folders["drawings"] / subset).iterdir()}
+        found = {
+            path.name: list(path.iterdir()) for path in (folders["drawings"] / subset).iterdir()
+        }
         assert {len(files) for files in found.values()} == {count}
         for category, files in found.items():
             assert Image.open(files[0]).size == (64, 64)
@@ -346,7 +404,12 @@ def test_crops_are_labelled_by_their_folder_with_equally_many_per_class(folders)
 
 def test_classes_of_crops_are_known_or_unknown_and_near_or_far():
     known, unknown = categories()["drawings"], categories()["drawings_unknown"]
-    concepts = [one for table in (known, unknown["near"], unknown["far"]) for each in table.values() for one in each]
+    concepts = [
+        one
+        for table in (known, unknown["near"], unknown["far"])
+        for each in table.values()
+        for one in each
+    ]
     assert len(known) == 20
     assert len(unknown["near"]) == len(unknown["far"]) == 17
     assert len(set(concepts)) == len(concepts)
@@ -398,29 +461,52 @@ def test_planted_overlaps_agree_with_the_annotations(folders, source):
     assert rows[0] == ["image_id", "category", "labelled"]
     planted = {(image, category): labelled == "1" for image, category, labelled in rows[1:]}
     assert len(planted) == len(rows) - 1
-    for id_class, shows in (("person", PEOPLE), ("pedestrian", PEOPLE), ("diningtable", TABLES), ("dog", DOGS)):
-        labelled = {image for (image, category), is_labelled in planted.items() if category == id_class and is_labelled}
+    for id_class, shows in (
+        ("person", PEOPLE),
+        ("pedestrian", PEOPLE),
+        ("diningtable", TABLES),
+        ("dog", DOGS),
+    ):
+        labelled = {
+            image
+            for (image, category), is_labelled in planted.items()
+            if category == id_class and is_labelled
+        }
         assert labelled == {image for image, names in annotated.items() if names & shows}
     for id_class in ("person", "diningtable"):
-        assert [image for (image, category), labelled in planted.items() if category == id_class and not labelled]
+        assert [
+            image
+            for (image, category), labelled in planted.items()
+            if category == id_class and not labelled
+        ]
 
 
 def test_tableware_lies_on_tables_that_nobody_labelled(folders):
     annotated = annotated_categories(folders["coco"], "coco")
-    hidden = [row[0] for row in read_rows(folders["coco"] / "planted.csv") if row[1:] == ["diningtable", "0"]]
-    assert any(annotated[image] & {"spoon", "fork", "pizza", "sandwich", "cake", "hot dog"} for image in hidden)
+    hidden = [
+        row[0]
+        for row in read_rows(folders["coco"] / "planted.csv")
+        if row[1:] == ["diningtable", "0"]
+    ]
+    assert any(
+        annotated[image] & {"spoon", "fork", "pizza", "sandwich", "cake", "hot dog"}
+        for image in hidden
+    )
 
 
 def test_some_openimages_objects_are_nowhere_labelled_and_all_of_cocos_unknown_ones_are():
     def unlabelled(source: str, subset: str) -> set[str]:
-        things = [thing for index in range(60) for thing in scene(WORLD, source, subset, index).objects]
+        things = [
+            thing for index in range(60) for thing in scene(WORLD, source, subset, index).objects
+        ]
         return {thing.category for thing in things if not thing.labelled}
 
     assert unlabelled("coco", "val") <= {"person", "dining table"}
     assert unlabelled("openimages", "validation") - {"Person", "Kitchen & dining room table"}
 
 
-# ----------------------------------------------------------------------------------------------------- drawings
+# -----------------------------------------------------------------------------------------------------
+# drawings
 
 
 def test_swapping_a_colour_leaves_nothing_of_it():
@@ -452,13 +538,17 @@ def test_a_cut_keeps_its_part_of_the_grid():
     ],
 )
 def test_a_wrong_row_of_the_catalogue_is_named(monkeypatch, row, problem):
-    monkeypatch.setattr("farther_demo.drawings.demo_table", lambda name: {"horse": {"train": [row]}})
+    monkeypatch.setattr(
+        "farther_demo.drawings.demo_table", lambda name: {"horse": {"train": [row]}}
+    )
     catalogue.cache_clear()
     with pytest.raises(DataError, match=rf"^drawings\.yaml: row horse: .*{problem}"):
         catalogue()
 
 
-@pytest.mark.parametrize(("art", "problem"), [("1F8FF", "OpenMoji has no drawing"), ("chair_lift", "unknown shape")])
+@pytest.mark.parametrize(
+    ("art", "problem"), [("1F8FF", "OpenMoji has no drawing"), ("chair_lift", "unknown shape")]
+)
 def test_art_that_does_not_exist_is_named(art, problem):
     with pytest.raises(DataError, match=f"{problem}.*{art}"):
         sprite(Drawing("horse", (Piece(art),)), 48)
@@ -467,9 +557,19 @@ def test_art_that_does_not_exist_is_named(art, problem):
 def test_no_scene_shows_a_drawing_that_the_open_world_detector_was_taught_as_unknown():
     file = Path(__file__).parents[2] / "training/unknown_drawings.yaml"
     taught = yaml.safe_load(file.read_text(encoding="utf-8"))
-    shown = {piece.art for one in catalogue().values() for drawing in one.train + one.test for piece in drawing.pieces}
+    shown = {
+        piece.art
+        for one in catalogue().values()
+        for drawing in one.train + one.test
+        for piece in drawing.pieces
+    }
     table = categories()
-    named = {name.lower() for source in ("coco", "openimages") for of in table[source].values() for name in of}
+    named = {
+        name.lower()
+        for source in ("coco", "openimages")
+        for of in table[source].values()
+        for name in of
+    }
     assert len(set(taught.values())) == len(taught) > 100
     assert not shown & set(taught.values())
     assert not (named | {name.lower() for name in shown_by()}) & set(taught)

@@ -56,7 +56,8 @@ def white(width: int = 40, height: int = 30) -> np.ndarray:
     return np.full((height, width, 3), 255, np.uint8)
 
 
-# ----------------------------------------------------------------------------------------------------- pasting
+# -----------------------------------------------------------------------------------------------------
+# pasting
 
 
 def test_a_pasted_object_has_the_tight_box_of_its_opaque_pixels():
@@ -159,12 +160,15 @@ def test_matched_colours_have_the_scenes_mean_and_share_zero_changes_nothing():
     np.testing.assert_allclose(whole.std(axis=0), scene.reshape(-1, 3).std(axis=0), rtol=0.03)
 
 
-# ---------------------------------------------------------------------------------------------- sources of cut-outs
+# ----------------------------------------------------------------------------------------------
+# sources of cut-outs
 
 
 def test_three_sources_are_known_and_another_name_is_refused():
     assert names() == ["boxes", "folder", "masks"]
-    with pytest.raises(ParameterError, match=r"unknown source of cut-outs 'mask'\. Did you mean 'masks'"):
+    with pytest.raises(
+        ParameterError, match=r"unknown source of cut-outs 'mask'\. Did you mean 'masks'"
+    ):
         create(source="mask")
 
 
@@ -174,14 +178,23 @@ def coco(folder: Path, annotations: list[dict]) -> dict:
     pixels[:, :20, 0], pixels[:, 20:, 2] = 255, 255
     folder.mkdir(exist_ok=True)
     Image.fromarray(pixels).save(folder / "1.png")
-    full = [{"id": k, "image_id": 1, "category_id": 1, "iscrowd": 0, **one} for k, one in enumerate(annotations)]
+    full = [
+        {"id": k, "image_id": 1, "category_id": 1, "iscrowd": 0, **one}
+        for k, one in enumerate(annotations)
+    ]
     content = {
         "images": [{"id": 1, "file_name": "1.png", "width": 40, "height": 30}],
         "annotations": full,
         "categories": [{"id": 1, "name": "Lynx"}],
     }
     (folder / "a.json").write_text(json.dumps(content))
-    return {"source": "masks", "root": folder, "annotations": "a.json", "images": ".", "smallest": 4}
+    return {
+        "source": "masks",
+        "root": folder,
+        "annotations": "a.json",
+        "images": ".",
+        "smallest": 4,
+    }
 
 
 def box(x: int, y: int, w: int, h: int) -> dict:
@@ -219,7 +232,10 @@ def test_an_outline_on_stored_pixels_is_cut_out_as_it_is_displayed(tmp_path, out
     mask[6:22, 15:20], mask[6:10, 15:30] = 1, 1
     runs = pycocotools.mask.encode(np.asfortranarray(mask))["counts"].decode()
     polygon = [[15, 6, 30, 6, 30, 10, 20, 10, 20, 22, 15, 22]]
-    annotation = {"bbox": [15, 6, 15, 16], "segmentation": polygon if outline == "polygon" else {"counts": runs}}
+    annotation = {
+        "bbox": [15, 6, 15, 16],
+        "segmentation": polygon if outline == "polygon" else {"counts": runs},
+    }
     source = {**coco(tmp_path, [annotation]), "orientation": "stored"}
     upright = np.asarray(trimmed((found := create(**source).read()).picture(found.found[0])))
     exif = Image.Exif()
@@ -246,7 +262,8 @@ def test_an_outline_that_fits_one_picture_proves_it_and_others_are_asked_for(tmp
     both = sideways(tmp_path / "both", box(5, 5, 8, 12))
     asked = create(**both).read()
     with pytest.raises(
-        DataError, match=r"1.png is displayed as 30×40 and stored as 40×30 .*Write orientation: displayed"
+        DataError,
+        match=r"1.png is displayed as 30×40 and stored as 40×30 .*Write orientation: displayed",
     ):
         asked.picture(asked.found[0])
     for answer, size in {"displayed": (10, 14), "stored": (14, 10)}.items():
@@ -256,7 +273,10 @@ def test_an_outline_that_fits_one_picture_proves_it_and_others_are_asked_for(tmp
 
 def test_annotations_of_images_that_the_file_does_not_list_are_refused(tmp_path):
     annotations = [box(2, 2, 8, 8), {**box(20, 2, 8, 8), "image_id": 9}]
-    with pytest.raises(DataError, match=r"annotations\[1\].*1 of 2 annotations are of an image or a category that the"):
+    with pytest.raises(
+        DataError,
+        match=r"annotations\[1\].*1 of 2 annotations are of an image or a category that the",
+    ):
         create(**coco(tmp_path, annotations)).read()
 
 
@@ -284,7 +304,10 @@ def test_crowds_small_truncated_and_covered_objects_are_not_cut_out(tmp_path):
         ({"size": [30, 40], "counts": [-5, 1205]}, r"expected run lengths of 1200 pixels"),
         ({"size": [30, 40], "counts": "P"}, "end with a number"),
         ({"size": [30, 40], "counts": "P" * 3_000_000 + "1"}, "end with a number"),
-        ({"size": [30, 40], "counts": "0" * 3_000_000}, "expected run lengths of 1200 pixels, found 0"),
+        (
+            {"size": [30, 40], "counts": "0" * 3_000_000},
+            "expected run lengths of 1200 pixels, found 0",
+        ),
         ({"size": [30, 40], "counts": "0 1"}, "expected characters"),
         ({"size": [30, 40], "counts": ""}, "found 0; the image"),
         ({"size": [30, 40], "counts": "0PPPPP1"}, "expected run lengths of 1200 pixels"),
@@ -311,13 +334,17 @@ def test_a_folder_gives_a_category_a_sub_folder(tmp_path):
         sprite(30, 30).save(tmp_path / name / "1.png")
     sprite(5, 30).save(tmp_path / "Lynx" / "small.png")
     found = create(source="folder", root=tmp_path).read()
-    assert [(one.category, one.name) for one in found.found] == [("Kite", "Kite/1.png"), ("Lynx", "Lynx/1.png")]
+    assert [(one.category, one.name) for one in found.found] == [
+        ("Kite", "Kite/1.png"),
+        ("Lynx", "Lynx/1.png"),
+    ]
     Image.new("RGB", (30, 30)).save(tmp_path / "Kite" / "2.png")
     with pytest.raises(DataError, match="no alpha channel"):
         create(source="folder", root=tmp_path).read()
 
 
-# ------------------------------------------------------------------------------------------------- whole datasets
+# -------------------------------------------------------------------------------------------------
+# whole datasets
 
 
 @pytest.fixture
@@ -345,7 +372,10 @@ def scenes(folder: Path, count: int) -> Scenes:
         digest=ids,
     )
     objects = Objects(
-        image_id=ids, object_id=np.arange(count), box=np.tile([0, 0, 16, 12], (count, 1)), category=["cat"] * count
+        image_id=ids,
+        object_id=np.arange(count),
+        box=np.tile([0, 0, 16, 12], (count, 1)),
+        category=["cat"] * count,
     )
     return Scenes(LabelledImages(images, objects), folder, ("cat", "table"))
 
@@ -372,7 +402,9 @@ def test_id_classes_and_overlaps_are_never_pasted(rules):
     assert found.categories == ("Kite", "Lynx")
     assert [one.row for one in found.by_kind["near"]["Lynx"]] == [1, 4]
     assert list(found.by_kind["far"]) == ["Kite"]
-    with pytest.raises(ParameterError, match="category 'Plate': the rules say 'overlap: Plate → table'"):
+    with pytest.raises(
+        ParameterError, match="category 'Plate': the rules say 'overlap: Plate → table'"
+    ):
         unknowns(cutouts("Plate", "Kite"), rules, "photos", ["Plate"])
     with pytest.raises(ParameterError, match="none of the 1 cut-outs shows an unknown class"):
         unknowns(cutouts("Cat"), rules, "photos")
@@ -380,37 +412,58 @@ def test_id_classes_and_overlaps_are_never_pasted(rules):
 
 def test_the_annotated_box_is_where_the_scene_changed(tmp_path, rules):
     settings = params(quality=100, pasting={"objects": (1, 1), "feather": 0})
-    generate(settings, scenes(tmp_path, 12), unknowns(cutouts("Kite"), rules, "photos"), tmp_path / "out")
+    generate(
+        settings, scenes(tmp_path, 12), unknowns(cutouts("Kite"), rules, "photos"), tmp_path / "out"
+    )
     content = json.loads((tmp_path / "out" / "annotations" / "instances_pasted.json").read_text())
     files = {image["id"]: image["file_name"] for image in content["images"]}
-    pasted = {one["image_id"]: one["bbox"] for one in content["annotations"] if one["category_id"] == 3}
+    pasted = {
+        one["image_id"]: one["bbox"] for one in content["annotations"] if one["category_id"] == 3
+    }
     assert len(pasted) == 12
     for image_id, (x, y, w, h) in pasted.items():
-        dark = np.asarray(Image.open(tmp_path / "out" / "pasted" / files[image_id]).convert("L")) < 128
+        dark = (
+            np.asarray(Image.open(tmp_path / "out" / "pasted" / files[image_id]).convert("L")) < 128
+        )
         rows, columns = np.flatnonzero(dark.any(axis=1)), np.flatnonzero(dark.any(axis=0))
         assert [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1] == [x, y, x + w, y + h]
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): digest(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
-def test_the_same_seed_gives_the_same_bytes_and_a_scene_does_not_depend_on_the_others(tmp_path, rules):
+def test_the_same_seed_gives_the_same_bytes_and_a_scene_does_not_depend_on_the_others(
+    tmp_path, rules
+):
     unknown = unknowns(cutouts("Kite", "Lynx"), rules, "photos")
     all_scenes = scenes(tmp_path, 8)
     first_half = Scenes(all_scenes.source.select(np.arange(8) < 4), tmp_path, all_scenes.categories)
-    for name, seed, given in (("a", 1, all_scenes), ("b", 1, all_scenes), ("c", 2, all_scenes), ("d", 1, first_half)):
+    for name, seed, given in (
+        ("a", 1, all_scenes),
+        ("b", 1, all_scenes),
+        ("c", 2, all_scenes),
+        ("d", 1, first_half),
+    ):
         generate(params(seed=seed), given, unknown, tmp_path / name)
     a, b, c, d = (files_of(tmp_path / name) for name in "abcd")
     assert a == b
     assert a["pasted/000001.jpg"] != c["pasted/000001.jpg"]
-    assert [a[f"pasted/00000{n}.jpg"] for n in (1, 2, 3, 4)] == [d[f"pasted/00000{n}.jpg"] for n in (1, 2, 3, 4)]
+    assert [a[f"pasted/00000{n}.jpg"] for n in (1, 2, 3, 4)] == [
+        d[f"pasted/00000{n}.jpg"] for n in (1, 2, 3, 4)
+    ]
 
 
 def test_a_scene_shows_near_objects_or_far_ones_and_all_categories_equally_often(tmp_path, rules):
     many = cutouts(*["Lynx"] * 30, "Otter", "Kite")
     settings = params(pasting={"objects": (2, 2), "hidden": 1})
-    summary = generate(settings, scenes(tmp_path, 120), unknowns(many, rules, "photos"), tmp_path / "out")
+    summary = generate(
+        settings, scenes(tmp_path, 120), unknowns(many, rules, "photos"), tmp_path / "out"
+    )
     rows = (tmp_path / "out" / "pasted.csv").read_text().splitlines()[1:]
     by_scene: dict[str, set[str]] = {}
     for row in rows:
@@ -418,7 +471,9 @@ def test_a_scene_shows_near_objects_or_far_ones_and_all_categories_equally_often
     assert all(len(kinds) == 1 for kinds in by_scene.values())
     near = sum(kinds == {"near"} for kinds in by_scene.values())
     assert 40 < near < 80
-    assert summary["categories"]["Kite"] + summary["categories"]["Otter"] + summary["categories"]["Lynx"] == len(rows)
+    assert summary["categories"]["Kite"] + summary["categories"]["Otter"] + summary["categories"][
+        "Lynx"
+    ] == len(rows)
     assert 0.6 < summary["categories"]["Kite"] / summary["categories"]["Otter"] < 1.7
 
 
@@ -431,7 +486,9 @@ def test_sizes_are_those_of_id_objects_and_no_cut_out_is_enlarged_beyond_the_lim
     ):
         settings = params(pasting={"objects": (1, 1), "feather": 0, "tries": 50, **pasting})
         generate(settings, scenes(tmp_path, 3), unknown, tmp_path / name)
-        content = json.loads((tmp_path / name / "annotations" / "instances_pasted.json").read_text())
+        content = json.loads(
+            (tmp_path / name / "annotations" / "instances_pasted.json").read_text()
+        )
         sides = [max(one["bbox"][2:]) for one in content["annotations"] if one["category_id"] == 3]
         assert sides == [longest] * 3
 
@@ -441,7 +498,10 @@ def test_unreadable_scenes_are_listed_and_many_are_an_error(tmp_path, rules):
     (tmp_path / "scene 3.png").write_bytes(b"nothing")
     summary = generate(params(max_failures=0.2), given, unknown, tmp_path / "out")
     assert (summary["images"], summary["failures"]) == (9, 1)
-    assert json.loads((tmp_path / "out" / "summary.json").read_text())["failed"][0]["name"] == "scene 3"
+    assert (
+        json.loads((tmp_path / "out" / "summary.json").read_text())["failed"][0]["name"]
+        == "scene 3"
+    )
     with pytest.raises(DataError, match="more than max_failures = 0 allows"):
         generate(params(max_failures=0), given, unknown, tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -450,19 +510,26 @@ def test_unreadable_scenes_are_listed_and_many_are_an_error(tmp_path, rules):
 def test_a_name_cannot_be_known_and_unknown(tmp_path, rules):
     unknown = unknowns(cutouts("Kite"), rules, "photos")
     both = Scenes(scenes(tmp_path, 1).source, tmp_path, ("cat", "Kite"))
-    with pytest.raises(DataError, match="'Kite' is a category of the ID dataset and the name of an unknown class"):
+    with pytest.raises(
+        DataError, match="'Kite' is a category of the ID dataset and the name of an unknown class"
+    ):
         generate(params(), both, unknown, tmp_path / "out")
 
 
-# ------------------------------------------------------------------------------------- corrupted and blanked images
+# ------------------------------------------------------------------------------------- corrupted
+# and blanked images
 
 
 def written(kind: str, given: Scenes, out: Path, **more) -> tuple[dict, dict[str, dict]]:
     """Counts of a derived dataset, and the annotations of each subset."""
-    settings = derived(kind, "d", {"images": {"dataset": "id", "subset": "test"}, "file_type": "png", **more})
+    settings = derived(
+        kind, "d", {"images": {"dataset": "id", "subset": "test"}, "file_type": "png", **more}
+    )
     counts = settings.write(given, out)
     files = (out / "annotations").glob("*.json")
-    return counts, {file.stem.removeprefix("instances_"): json.loads(file.read_text()) for file in files}
+    return counts, {
+        file.stem.removeprefix("instances_"): json.loads(file.read_text()) for file in files
+    }
 
 
 @pytest.mark.parametrize("draw_per", ["severity", "image"])
@@ -475,7 +542,10 @@ def test_each_severity_is_a_subset_with_the_same_images_and_objects(tmp_path, dr
     for content in subsets.values():
         assert [image["id"] for image in content["images"]] == ids
         assert [one["bbox"] for one in content["annotations"]] == [[0, 0, 16, 12]] * 6
-    rows = [row.split(",") for row in (tmp_path / "out" / "corruptions.csv").read_text().splitlines()[1:]]
+    rows = [
+        row.split(",")
+        for row in (tmp_path / "out" / "corruptions.csv").read_text().splitlines()[1:]
+    ]
     kinds = {severity: [row[2] for row in rows if row[0] == severity] for severity in subsets}
     if draw_per == "image":
         assert kinds["c1"] == kinds["c3"] == kinds["c5"] == [draw(name, 7)[0] for name in ids]
@@ -490,8 +560,16 @@ def test_each_severity_is_a_subset_with_the_same_images_and_objects(tmp_path, dr
 @pytest.mark.parametrize(
     ("corruptions", "drawn", "not_drawn"),
     [
-        ("saod", {"speckle_noise", "gaussian_blur"}, {"glass_blur", "zoom_blur", "spatter", "saturate"}),
-        ("imagenet-c", {"glass_blur", "zoom_blur"}, {"speckle_noise", "gaussian_blur", "spatter", "saturate"}),
+        (
+            "saod",
+            {"speckle_noise", "gaussian_blur"},
+            {"glass_blur", "zoom_blur", "spatter", "saturate"},
+        ),
+        (
+            "imagenet-c",
+            {"glass_blur", "zoom_blur"},
+            {"speckle_noise", "gaussian_blur", "spatter", "saturate"},
+        ),
     ],
 )
 def test_both_sets_of_fifteen_corruptions_differ_in_two(corruptions, drawn, not_drawn):
@@ -564,7 +642,8 @@ def test_wrong_parameters_of_derived_datasets_are_refused(tmp_path, kind, wrong,
         derived(kind, "d", {"images": {"dataset": "id", "subset": "test"}, **wrong})
 
 
-# ------------------------------------------------------------------------------------------------ the stage script
+# ------------------------------------------------------------------------------------------------
+# the stage script
 
 
 def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path, commands):
@@ -608,19 +687,27 @@ def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path, com
     assert metrics["images"] == 6
     assert "Plate" not in metrics["categories"]
     splits = tmp_path / "artifacts" / "splits" / "b"
-    found = {name: Objects.read(splits / f"pasted_{name}" / "objects.parquet") for name in ("near", "far")}
+    found = {
+        name: Objects.read(splits / f"pasted_{name}" / "objects.parquet")
+        for name in ("near", "far")
+    }
     assert {name: set(objects.category) for name, objects in found.items()} == {
         "near": {"cat", "Lynx"},
         "far": {"cat", "Kite"},
     }
     both = Objects.concatenate(list(found.values()))
     assert int(np.sum(both.category == "cat")) == 6
-    kept = [Images.read(splits / f"pasted_{name}" / "images.parquet").image_id.tolist() for name in ("near", "far")]
+    kept = [
+        Images.read(splits / f"pasted_{name}" / "images.parquet").image_id.tolist()
+        for name in ("near", "far")
+    ]
     assert sorted(kept[0] + kept[1]) == given.source.images.image_id.tolist()
     expected = "id_pasted: vocabulary 'photos' does not have 'Kite': counted as unknown"
     first, *others = json.loads((splits / "warnings.json").read_text())["warnings"]
     assert first == expected
-    assert len(others) == 3 and all("in common" in text for text in others)  # one subset is train, val and test
+    assert len(others) == 3 and all(
+        "in common" in text for text in others
+    )  # one subset is train, val and test
 
 
 def test_difficult_and_crowd_objects_stay_so(tmp_path, rules):
@@ -628,7 +715,12 @@ def test_difficult_and_crowd_objects_stay_so(tmp_path, rules):
     objects = given.source.objects.with_columns(is_crowd=[True, False], is_difficult=[False, True])
     source = LabelledImages(given.source.images, objects)
     unknown = unknowns(cutouts("Kite"), rules, "photos")
-    generate(params(pasting={"size": (0.2, 0.2)}), Scenes(source, tmp_path, ("cat",)), unknown, tmp_path / "out")
+    generate(
+        params(pasting={"size": (0.2, 0.2)}),
+        Scenes(source, tmp_path, ("cat",)),
+        unknown,
+        tmp_path / "out",
+    )
     read = reader("coco", root=tmp_path / "out", subset_names=["pasted"]).read("pasted")
     cats = np.array(read.categories)[read.objects.category] == "cat"
     assert read.objects.is_crowd[cats].tolist() == [True, False]

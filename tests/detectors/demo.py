@@ -16,14 +16,20 @@ IDS = ["a", "b", "c"]
 
 def create(adapter, **params):
     weights = DEMO / f"{WEIGHTS[adapter]}.safetensors"
-    return detectors.create(adapter, weights=weights, **{"device": "cpu", "score_threshold": LOW[adapter], **params})
+    return detectors.create(
+        adapter, weights=weights, **{"device": "cpu", "score_threshold": LOW[adapter], **params}
+    )
 
 
 def scene(number=0):
     """Discs on grey, 120 × 160 pixels; higher up and larger for a higher number."""
     pixels = np.full((120, 160, 3), 200, np.uint8)
     y, x = np.mgrid[:120, :160]
-    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
+    for column, radius, colour in (
+        (55, 22, (200, 40, 40)),
+        (108, 17, (250, 220, 40)),
+        (55, 9, (20, 20, 20)),
+    ):
         pixels[(y - 60 + 5 * number) ** 2 + (x - column) ** 2 < (radius + 2 * number) ** 2] = colour
     return pixels
 
@@ -32,7 +38,9 @@ def passed(kind, detector, images, **params):
     """Regions of a pass over images, which are called as `IDS`."""
     (found,) = read_passes("run", {kind: params}).values()
     found.check(detector)
-    return found.forward(detector, [found.prepare(detector, image) for image in images], IDS[: len(images)])
+    return found.forward(
+        detector, [found.prepare(detector, image) for image in images], IDS[: len(images)]
+    )
 
 
 def detected(detector, images):

@@ -47,7 +47,9 @@ def test_a_view_pools_the_same_places_and_finds_the_same_boxes(flip, scale, imag
     pooled = []
     pool = detector.network.roi_heads.box_roi_pool
     hook = pool.register_forward_pre_hook(lambda _module, given: pooled.append(given[1:]))
-    same, view = (replay.view(flip=mirror, scale=factor) for mirror, factor in ((False, 1.0), (flip, scale)))
+    same, view = (
+        replay.view(flip=mirror, scale=factor) for mirror, factor in ((False, 1.0), (flip, scale))
+    )
     hook.remove()
     (before, sizes), (after, scaled) = pooled
     for one, other, (_, width), (_, new_width) in zip(before, after, sizes, scaled, strict=True):
@@ -78,18 +80,28 @@ def test_other_detectors_take_the_nearest_detection_of_the_mirrored_image(of, im
     for row in range(len(plain)):
         theirs = other[other.image_id == plain.image_id[row]]
         width = 160 if plain.image_id[row] == "a" else 130
-        found = overlaps(plain.box[[row]], mirrored(theirs.box, width))[0] if len(theirs) else np.zeros(1)
+        found = (
+            overlaps(plain.box[[row]], mirrored(theirs.box, width))[0]
+            if len(theirs)
+            else np.zeros(1)
+        )
         near = found.max() >= 0.6
         matched += near
-        expected = (plain.logits[row] + theirs.logits[found.argmax()]) / 2 if near else plain.logits[row]
+        expected = (
+            (plain.logits[row] + theirs.logits[found.argmax()]) / 2 if near else plain.logits[row]
+        )
         assert_allclose(regions.logits[row], expected, rtol=1e-4, atol=1e-4)
     assert matched
 
 
 def test_yolo_is_scaled_too_but_a_detection_transformer_is_refused(images):
-    plain, scaled = (passed("augment", sparse("yolo"), images, scales=s).logits for s in ([], [1.33]))
+    plain, scaled = (
+        passed("augment", sparse("yolo"), images, scales=s).logits for s in ([], [1.33])
+    )
     assert not np.allclose(plain, scaled)
-    with pytest.raises(ParameterError, match=r"detector 'detr': the size of its input cannot be scaled by 0\.8"):
+    with pytest.raises(
+        ParameterError, match=r"detector 'detr': the size of its input cannot be scaled by 0\.8"
+    ):
         passed("augment", sparse("detr"), images, scales=[0.8])
     with pytest.raises(ParameterError, match="no view but the plain one"):
         passed("augment", sparse("detr"), images, flip=False)
@@ -104,17 +116,31 @@ def test_an_ensemble_with_itself_changes_nothing(images):
 
 def test_a_member_counts_where_it_finds_the_object(images):
     detector, file = sparse("faster_rcnn"), DEMO / "voc-vos.safetensors"
-    regions, plain = passed("ensemble", detector, images, members=[file], iou=0.6), detected(detector, images)
-    member = detectors.create("faster_rcnn", weights=file, device="cpu", score_threshold=0.002, nms_iou=0.5)
+    regions, plain = (
+        passed("ensemble", detector, images, members=[file], iou=0.6),
+        detected(detector, images),
+    )
+    member = detectors.create(
+        "faster_rcnn", weights=file, device="cpu", score_threshold=0.002, nms_iou=0.5
+    )
     other = detected(member, images)
     found = overlaps(plain.box, other.box) * (plain.image_id[:, None] == other.image_id[None])
     near = found.max(1) >= 0.6
     assert near.any() and not near.all()
-    expected = np.where(near[:, None], (plain.logits + other.logits[found.argmax(1)]) / 2, plain.logits)
+    expected = np.where(
+        near[:, None], (plain.logits + other.logits[found.argmax(1)]) / 2, plain.logits
+    )
     assert_allclose(regions.logits, expected, rtol=1e-4, atol=1e-4)
-    assert (regions.mutual_information[~near] == 0).all() and (regions.mutual_information[near] > 0).any()
+    assert (regions.mutual_information[~near] == 0).all() and (
+        regions.mutual_information[near] > 0
+    ).any()
 
 
 def test_a_member_with_other_classes_is_refused(images):
     with pytest.raises(DataError, match="its classes or its activation differ"):
-        passed("ensemble", sparse("faster_rcnn"), images, members=[DEMO / "bdd-faster_rcnn.safetensors"])
+        passed(
+            "ensemble",
+            sparse("faster_rcnn"),
+            images,
+            members=[DEMO / "bdd-faster_rcnn.safetensors"],
+        )

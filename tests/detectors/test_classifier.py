@@ -17,7 +17,12 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms._presets import ImageClassification
 
 from farther import detectors
-from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, default_latent, save_checkpoint
+from farther.detectors.classifier import (
+    ClassifierBlueprint,
+    OpenOODResNet,
+    default_latent,
+    save_checkpoint,
+)
 from farther.detectors.inference import InferenceParams, infer
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Regions
@@ -29,7 +34,10 @@ SMALL = {"architecture": "resnet18", "classes": CLASSES, "resize": 40, "crop": 3
 @pytest.fixture(scope="module")
 def images():
     rng = np.random.default_rng(3)
-    return [rng.integers(0, 256, (50, 70, 3), np.uint8), rng.integers(0, 256, (90, 40, 3), np.uint8)]
+    return [
+        rng.integers(0, 256, (50, 70, 3), np.uint8),
+        rng.integers(0, 256, (90, 40, 3), np.uint8),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -81,17 +89,25 @@ def test_one_region_per_image_has_what_torchvisions_model_gives(small, path, ima
 @pytest.mark.parametrize("crop", [32, 120])
 def test_images_are_prepared_as_torchvisions_preset_does(path, images, interpolation, crop):
     detector = create(path, resize=45, crop=crop, interpolation=interpolation)
-    expected = preset(images, resize_size=45, crop_size=crop, interpolation=InterpolationMode(interpolation))
-    assert_array_equal(detector.network.inputs([detector.prepare(image) for image in images]), expected)
+    expected = preset(
+        images, resize_size=45, crop_size=crop, interpolation=InterpolationMode(interpolation)
+    )
+    assert_array_equal(
+        detector.network.inputs([detector.prepare(image) for image in images]), expected
+    )
 
 
 def test_torchvisions_presets_are_the_default(tmp_path, images):
     network = models.efficientnet_b0()
     torch.save(network.state_dict(), tmp_path / "b0.pth")
-    detector = detectors.create("classifier", weights=tmp_path / "b0.pth", architecture="efficientnet_b0", device="cpu")
+    detector = detectors.create(
+        "classifier", weights=tmp_path / "b0.pth", architecture="efficientnet_b0", device="cpu"
+    )
     transform = models.EfficientNet_B0_Weights.DEFAULT.transforms()
     expected = torch.stack([transform(Image.fromarray(image)) for image in images])
-    assert_array_equal(detector.network.inputs([detector.prepare(image) for image in images]), expected)
+    assert_array_equal(
+        detector.network.inputs([detector.prepare(image) for image in images]), expected
+    )
     assert detector.header().classes[:2] == ("tench", "goldfish")
     assert len(set(detector.header().classes)) == 1000
 
@@ -148,7 +164,9 @@ def openood_logits(state, pixels, last):
     """OpenOOD's forward pass, from the weights alone."""
 
     def norm(x, name):
-        values = [state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")]
+        values = [
+            state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
+        ]
         return nn.functional.batch_norm(x, *values)
 
     x = norm(nn.functional.conv2d(pixels, state["conv1.weight"], padding=1), "bn1").relu()
@@ -159,12 +177,16 @@ def openood_logits(state, pixels, last):
                 continue
             stride = 2 if stage > 1 and block == 0 else 1
             y = norm(
-                nn.functional.conv2d(x, state[f"{name}.conv1.weight"], stride=stride, padding=1), f"{name}.bn1"
+                nn.functional.conv2d(x, state[f"{name}.conv1.weight"], stride=stride, padding=1),
+                f"{name}.bn1",
             ).relu()
-            y = norm(nn.functional.conv2d(y, state[f"{name}.conv2.weight"], padding=1), f"{name}.bn2")
+            y = norm(
+                nn.functional.conv2d(y, state[f"{name}.conv2.weight"], padding=1), f"{name}.bn2"
+            )
             if f"{name}.shortcut.0.weight" in state:
                 x = norm(
-                    nn.functional.conv2d(x, state[f"{name}.shortcut.0.weight"], stride=stride), f"{name}.shortcut.1"
+                    nn.functional.conv2d(x, state[f"{name}.shortcut.0.weight"], stride=stride),
+                    f"{name}.shortcut.1",
                 )
             x = (x + y).relu()
     return x.mean((2, 3)) @ state[f"{last}.weight"].T + state[f"{last}.bias"]
@@ -173,7 +195,11 @@ def openood_logits(state, pixels, last):
 @pytest.mark.parametrize(("last", "wrapped"), [("fc", False), ("linear", True)])
 def test_openoods_resnet_for_small_images_is_read_by_its_names(tmp_path, images, last, wrapped):
     _, state = openood_state(last=last)
-    stored = {"net": {f"module.{name}": t for name, t in state.items()}, "epoch": 3} if wrapped else state
+    stored = (
+        {"net": {f"module.{name}": t for name, t in state.items()}, "epoch": 3}
+        if wrapped
+        else state
+    )
     torch.save(stored, tmp_path / "best.ckpt")
     norm = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}
     detector = detectors.create(
@@ -206,27 +232,42 @@ def lenet_state():
 
 def lenet_features(state, pixels):
     """OpenOOD's forward pass to the input of the last layer, from the weights alone."""
-    x = nn.functional.conv2d(pixels, state["block1.0.weight"], state["block1.0.bias"], padding=2).relu()
-    x = nn.functional.conv2d(nn.functional.max_pool2d(x, 2), state["block2.0.weight"], state["block2.0.bias"]).relu()
-    x = nn.functional.conv2d(nn.functional.max_pool2d(x, 2), state["block3.0.weight"], state["block3.0.bias"]).relu()
+    x = nn.functional.conv2d(
+        pixels, state["block1.0.weight"], state["block1.0.bias"], padding=2
+    ).relu()
+    x = nn.functional.conv2d(
+        nn.functional.max_pool2d(x, 2), state["block2.0.weight"], state["block2.0.bias"]
+    ).relu()
+    x = nn.functional.conv2d(
+        nn.functional.max_pool2d(x, 2), state["block3.0.weight"], state["block3.0.bias"]
+    ).relu()
     return (x.flatten(1) @ state["classifier1.weight"].T + state["classifier1.bias"]).relu()
 
 
 @pytest.mark.parametrize("version", ["later", "first"])
-def test_openoods_lenet_is_read_by_its_names_and_prepares_images_as_openood_does(tmp_path, images, version):
+def test_openoods_lenet_is_read_by_its_names_and_prepares_images_as_openood_does(
+    tmp_path, images, version
+):
     state = lenet_state()
     first = {
-        name.replace("classifier1.", "classifier.0.").replace("fc.", "classifier.2."): t for name, t in state.items()
+        name.replace("classifier1.", "classifier.0.").replace("fc.", "classifier.2."): t
+        for name, t in state.items()
     }
     torch.save(first if version == "first" else state, tmp_path / "mnist_lenet.ckpt")
     detector = detectors.create(
-        "classifier", weights=tmp_path / "mnist_lenet.ckpt", architecture="LeNet", classes=CLASSES, device="cpu"
+        "classifier",
+        weights=tmp_path / "mnist_lenet.ckpt",
+        architecture="LeNet",
+        classes=CLASSES,
+        device="cpu",
     )
     regions = detector.detect(images)
     pixels = preset(images, resize_size=28, crop_size=28, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     features = lenet_features(state, pixels)
     assert_allclose(regions.features, features, rtol=1e-4, atol=1e-5)
-    assert_allclose(regions.logits, features @ state["fc.weight"].T + state["fc.bias"], rtol=1e-4, atol=1e-4)
+    assert_allclose(
+        regions.logits, features @ state["fc.weight"].T + state["fc.bias"], rtol=1e-4, atol=1e-4
+    )
     assert regions.latent.shape == (2, 120)
 
 
@@ -248,9 +289,17 @@ def test_a_lenet_that_does_not_fit_is_refused(tmp_path, params, change, message)
 
 def test_a_file_of_farther_needs_no_parameters(tmp_path, images):
     network, _ = openood_state()
-    preprocessing = {"resize": 32, "crop": 32, "mean": [0.5] * 3, "std": [0.25] * 3, "interpolation": "bicubic"}
+    preprocessing = {
+        "resize": 32,
+        "crop": 32,
+        "mean": [0.5] * 3,
+        "std": [0.25] * 3,
+        "interpolation": "bicubic",
+    }
     blueprint = ClassifierBlueprint("openood_resnet", CLASSES, preprocessing)
-    save_checkpoint(tmp_path / "small.safetensors", network.state_dict(), blueprint, {"recipe": "{}"})
+    save_checkpoint(
+        tmp_path / "small.safetensors", network.state_dict(), blueprint, {"recipe": "{}"}
+    )
     detector = detectors.create("classifier", weights=tmp_path / "small.safetensors", device="cpu")
     regions = detector.detect(images)
     assert regions.classes == CLASSES
@@ -272,9 +321,14 @@ def test_a_run_over_files_gives_the_same_whatever_the_batches_and_workers(path, 
         digest=[""] * 7,
     )
     found = []
-    for params in (InferenceParams(batch_size=3, shard_images=4, workers=0), InferenceParams(batch_size=3, workers=2)):
+    for params in (
+        InferenceParams(batch_size=3, shard_images=4, workers=0),
+        InferenceParams(batch_size=3, workers=2),
+    ):
         out = tmp_path / f"regions{len(found)}"
-        infer(create(path), table, {"files": tmp_path}, out, tmp_path / "work", params, progress=False)
+        infer(
+            create(path), table, {"files": tmp_path}, out, tmp_path / "work", params, progress=False
+        )
         found.append(Regions.read(out))
     first, second = found
     assert json.loads((tmp_path / "regions0/regions.json").read_text())["whole_images"] is True
@@ -287,18 +341,26 @@ def test_lower_precision_keeps_the_last_layer_exact(path, images):
     regions = create(path, precision="bfloat16", features_dtype="float16").detect(images)
     exact = create(path).detect(images)
     assert regions.features.dtype == np.float16
-    assert_allclose(regions.features.astype(np.float32) @ regions.weight.T + regions.bias, regions.logits, atol=0.02)
+    assert_allclose(
+        regions.features.astype(np.float32) @ regions.weight.T + regions.bias,
+        regions.logits,
+        atol=0.02,
+    )
     assert_allclose(regions.logits, exact.logits, atol=0.3)
     assert not np.array_equal(regions.logits, exact.logits)
 
 
-def test_latent_is_the_named_modules_output_even_if_a_later_layer_overwrites_it(small, path, images):
+def test_latent_is_the_named_modules_output_even_if_a_later_layer_overwrites_it(
+    small, path, images
+):
     kept = []
     hook = small.bn1.register_forward_hook(lambda module, given, out: kept.append(out.clone()))
     with torch.inference_mode():
         small(preset(images, resize_size=40, crop_size=32))
     hook.remove()
-    found = create(path, latent="bn1").detect(images).latent  # torchvision's next layer is a ReLU in place
+    found = (
+        create(path, latent="bn1").detect(images).latent
+    )  # torchvision's next layer is a ReLU in place
     assert_allclose(found, kept[0].mean((2, 3)), rtol=1e-4, atol=1e-6)
     assert found.min() < 0
 
@@ -308,7 +370,9 @@ def test_a_pickled_adapter_leaves_its_network_behind(path, images):
     detector.header()
     small = pickle.dumps(detector)
     assert len(small) < 4000
-    assert_array_equal(pickle.loads(small).prepare(images[0]).pixels, detector.prepare(images[0]).pixels)
+    assert_array_equal(
+        pickle.loads(small).prepare(images[0]).pixels, detector.prepare(images[0]).pixels
+    )
 
 
 @pytest.mark.parametrize(
@@ -333,8 +397,13 @@ def test_a_file_that_does_not_fit_is_refused(path, small, tmp_path):
         create(path, classes=("cat", "dog")).header()
     with pytest.raises(DataError, match="not a ResNet in OpenOOD's layout"):
         torch.save({"fc.weight": torch.zeros(3, 4)}, tmp_path / "other.pth")
-        create(tmp_path / "other.pth", architecture="openood_resnet", mean=(0, 0, 0), std=(1, 1, 1)).header()
-    save_file({f"model.module.{n}": t for n, t in small.state_dict().items()}, tmp_path / "wrapped.safetensors")
+        create(
+            tmp_path / "other.pth", architecture="openood_resnet", mean=(0, 0, 0), std=(1, 1, 1)
+        ).header()
+    save_file(
+        {f"model.module.{n}": t for n, t in small.state_dict().items()},
+        tmp_path / "wrapped.safetensors",
+    )
     assert create(tmp_path / "wrapped.safetensors").header().classes == CLASSES
     with pytest.raises(DataError, match="does not exist"):
         create(tmp_path / "absent.pth").header()
@@ -342,7 +411,10 @@ def test_a_file_that_does_not_fit_is_refused(path, small, tmp_path):
 
 def test_the_older_names_of_densenets_weights_are_read(tmp_path):
     state = models.densenet121(num_classes=3).state_dict()
-    older = {re.sub(r"(denselayer\d+\.(norm|conv))([12])\.", r"\1.\3.", name): t for name, t in state.items()}
+    older = {
+        re.sub(r"(denselayer\d+\.(norm|conv))([12])\.", r"\1.\3.", name): t
+        for name, t in state.items()
+    }
     assert "features.denseblock1.denselayer1.norm.1.weight" in older
     torch.save(older, tmp_path / "older.pth")
     regions = create(tmp_path / "older.pth", architecture="densenet121").header()

@@ -9,7 +9,12 @@ from torch import nn
 from torchvision import models
 
 from farther import methods
-from farther.detectors.classifier import Classifier, ClassifierBlueprint, OpenOODResNet, save_checkpoint
+from farther.detectors.classifier import (
+    Classifier,
+    ClassifierBlueprint,
+    OpenOODResNet,
+    save_checkpoint,
+)
 from farther.detectors.networks.classifier_heads import ConfidenceHead, GOdinHead
 from farther.detectors.passes.perturb import Perturb
 from farther.errors import DataError, ParameterError
@@ -17,7 +22,13 @@ from farther.errors import DataError, ParameterError
 CLASSES = ("red", "green", "blue")
 SHAPE = ((6, 8, 10), (1, 1, 1))
 STD = (0.2, 0.3, 0.4)
-PREPROCESSING = {"resize": 16, "crop": 16, "interpolation": "bilinear", "mean": (0.5, 0.4, 0.3), "std": STD}
+PREPROCESSING = {
+    "resize": 16,
+    "crop": 16,
+    "interpolation": "bilinear",
+    "mean": (0.5, 0.4, 0.3),
+    "std": STD,
+}
 #: What a PyTorch file does not say.
 PARAMS = {"architecture": "openood_resnet", "classes": CLASSES, "device": "cpu", **PREPROCESSING}
 
@@ -33,9 +44,13 @@ def openood_checkpoint(kind, path, similarity="cosine"):
     width = backbone.fc.in_features
     state = {f"backbone.{name}": tensor for name, tensor in backbone.state_dict().items()}
     if kind == "ConfBranchNet":
-        head = nn.ModuleDict({"fc": nn.Linear(width, len(CLASSES)), "confidence": nn.Linear(width, 1)})
+        head = nn.ModuleDict(
+            {"fc": nn.Linear(width, len(CLASSES)), "confidence": nn.Linear(width, 1)}
+        )
     else:
-        state = {name: tensor for name, tensor in state.items() if not name.startswith("backbone.fc.")}
+        state = {
+            name: tensor for name, tensor in state.items() if not name.startswith("backbone.fc.")
+        }
         g = nn.Sequential(nn.Linear(width, 1), nn.BatchNorm1d(1), nn.Sigmoid())
         h = nn.Linear(width, len(CLASSES), bias=similarity == "inner")
         head = nn.ModuleDict({"h": nn.ModuleDict({"h": h}), "g": g})
@@ -57,8 +72,12 @@ def test_a_confidence_branch_of_openood_is_read(tmp_path):
         logits, confidence = head["fc"](features), head["confidence"](features)
     assert_allclose(regions.logits, logits.numpy(), atol=1e-5)
     assert_allclose(regions.array("latent.confidence"), confidence.numpy(), atol=1e-5)
-    assert_allclose(methods.create("conf_branch").score(regions), expit(confidence[:, 0].numpy()), rtol=1e-5)
-    assert_allclose(regions.features @ regions.header.weight.T + regions.header.bias, regions.logits, atol=1e-5)
+    assert_allclose(
+        methods.create("conf_branch").score(regions), expit(confidence[:, 0].numpy()), rtol=1e-5
+    )
+    assert_allclose(
+        regions.features @ regions.header.weight.T + regions.header.bias, regions.logits, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("similarity", ["inner", "euclidean", "cosine"])
@@ -100,16 +119,23 @@ def test_a_network_of_torchvision_may_have_a_confidence_branch(tmp_path):
 
 def test_a_similarity_that_the_file_does_not_tell_is_asked_for(tmp_path):
     openood_checkpoint("GodinNet", tmp_path / "best.ckpt", "euclidean")
-    with pytest.raises(ParameterError, match=r"give the parameter 'similarity'; .*best\.ckpt: .*: euclidean, cosine"):
+    with pytest.raises(
+        ParameterError,
+        match=r"give the parameter 'similarity'; .*best\.ckpt: .*: euclidean, cosine",
+    ):
         Classifier(weights=tmp_path / "best.ckpt", **PARAMS).header()
 
 
 def test_a_similarity_that_contradicts_the_file_is_refused(tmp_path):
     openood_checkpoint("GodinNet", tmp_path / "best.ckpt", "inner")
-    with pytest.raises(DataError, match="field 'similarity': a numerator with a bias is not that of 'cosine'"):
+    with pytest.raises(
+        DataError, match="field 'similarity': a numerator with a bias is not that of 'cosine'"
+    ):
         Classifier(weights=tmp_path / "best.ckpt", similarity="cosine", **PARAMS).header()
     openood_checkpoint("GodinNet", tmp_path / "other.ckpt", "cosine")
-    with pytest.raises(DataError, match="field 'similarity': a numerator without a bias is not that of 'inner'"):
+    with pytest.raises(
+        DataError, match="field 'similarity': a numerator without a bias is not that of 'inner'"
+    ):
         Classifier(weights=tmp_path / "other.ckpt", similarity="inner", **PARAMS).header()
 
 
@@ -123,7 +149,8 @@ def test_a_method_says_what_a_usual_classifier_lacks(tmp_path):
     assert methods.create("g_odin", output="denominator").missing(regions) == ["latent.denominator"]
 
 
-# ------------------------------------------------------------------------------------------- steps of the image
+# ------------------------------------------------------------------------------------------- steps
+# of the image
 
 
 def saved(head, folder, similarity=None):
@@ -146,7 +173,9 @@ def test_the_step_of_g_odin_climbs_the_largest_numerator(tmp_path):
     detector = saved(GOdinHead, tmp_path, "cosine")
     found = after_step(detector, loss="numerator", epsilon=0.002)
     network, captured = detector.network.network, []
-    hook = network.fc.numerator.register_forward_hook(lambda _m, _x, output: captured.append(output))
+    hook = network.fc.numerator.register_forward_hook(
+        lambda _m, _x, output: captured.append(output)
+    )
     pixels = inputs(detector).requires_grad_()
     network(pixels)
     (gradient,) = torch.autograd.grad(captured[0].amax(1).sum(), pixels)
@@ -167,5 +196,7 @@ def test_the_step_of_a_confidence_branch_raises_the_confidence(tmp_path):
 
 def test_a_step_towards_an_output_that_is_not_there_is_refused(tmp_path):
     detector = saved(ConfidenceHead, tmp_path)
-    with pytest.raises(ParameterError, match=r"loss 'numerator' needs the output `latent\.numerator`, which"):
+    with pytest.raises(
+        ParameterError, match=r"loss 'numerator' needs the output `latent\.numerator`, which"
+    ):
         after_step(detector, loss="numerator")

@@ -51,7 +51,9 @@ def world(tmp_path, clip):
     """Detections of another program as a JSON file, imported; `crops(**params)` runs the pass and gives its lines."""
 
     class World:
-        root, splits, own, out = (tmp_path / name for name in ("images", "splits", "regions", "passes"))
+        root, splits, own, out = (
+            tmp_path / name for name in ("images", "splits", "regions", "passes")
+        )
         names = None
 
         def crops(self, params=SMALL, **entry):
@@ -59,7 +61,15 @@ def world(tmp_path, clip):
             encoder = {"model": f"local-dir:{clip}", "device": "cpu"}
             passes = read_passes("run", {"crop": {"kind": "crops", **entry}}, encoder)
             places = (self.splits, {"drawn": self.root}, self.own, self.out, tmp_path / "work")
-            infer_passes(self.adapter, passes, *places, params, classes=self.names, progress=False, log=lines.append)
+            infer_passes(
+                self.adapter,
+                passes,
+                *places,
+                params,
+                classes=self.names,
+                progress=False,
+                log=lines.append,
+            )
             return lines
 
         def regions(self):
@@ -71,12 +81,29 @@ def world(tmp_path, clip):
     for row, image in enumerate(pixels):
         Image.fromarray(image).save(made.root / f"{row}.png")
     columns = {"file": [f"{row}.png" for row in range(6)], "width": [40] * 6, "height": [60] * 6}
-    images = Images(image_id=[f"image {row}" for row in range(6)], dataset=["drawn"] * 6, digest=["-"] * 6, **columns)
+    images = Images(
+        image_id=[f"image {row}" for row in range(6)],
+        dataset=["drawn"] * 6,
+        digest=["-"] * 6,
+        **columns,
+    )
     images.write(made.splits / "test/images.parquet")
-    results = [{"image_id": f"image {i}", "category_id": c, "bbox": box, "score": s} for i, c, box, s in FOUND]
+    results = [
+        {"image_id": f"image {i}", "category_id": c, "bbox": box, "score": s}
+        for i, c, box, s in FOUND
+    ]
     (tmp_path / "found.json").write_text(json.dumps(results))
-    made.adapter = detectors.create("coco_results", weights=tmp_path / "found.json", classes=CLASSES)
-    import_splits(made.adapter, made.splits, made.own, tmp_path / "own", SMALL.shard_images, log=lambda _: None)
+    made.adapter = detectors.create(
+        "coco_results", weights=tmp_path / "found.json", classes=CLASSES
+    )
+    import_splits(
+        made.adapter,
+        made.splits,
+        made.own,
+        tmp_path / "own",
+        SMALL.shard_images,
+        log=lambda _: None,
+    )
     made.pixels, made.clip = pixels, clip
     return made
 
@@ -87,13 +114,17 @@ def cropped(world, image: int, *place: int) -> Image.Image:
 
 def test_a_plain_json_of_boxes_gets_the_embeddings_and_logits_of_open_clip(world, clip):
     templates = ("a photo of a {}", "a drawing of the {}.")
-    assert world.crops(margin=0.1, template=templates, unknown=["cloud"]) == ["crop/test: 6 regions"]
+    assert world.crops(margin=0.1, template=templates, unknown=["cloud"]) == [
+        "crop/test: 6 regions"
+    ]
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{clip}")
     columns = open_clip.build_zero_shot_classifier(
         model.eval(), open_clip.get_tokenizer(f"local-dir:{clip}"), [*CLASSES, "cloud"], templates
     )
     crops = [
-        cropped(world, 0, 8, 4, 32, 16),  # 2 pixels more to the left and right, 1 more above and below
+        cropped(
+            world, 0, 8, 4, 32, 16
+        ),  # 2 pixels more to the left and right, 1 more above and below
         cropped(world, 0, 0, 26, 29, 60),  # ends at the image's border
         cropped(world, 1, 0, 0, 40, 60),
         cropped(world, 3, 12, 7, 13, 8),  # an empty box: one pixel
@@ -101,7 +132,9 @@ def test_a_plain_json_of_boxes_gets_the_embeddings_and_logits_of_open_clip(world
         cropped(world, 5, 19, 19, 31, 31),
     ]
     with torch.inference_mode():
-        expected = model.encode_image(torch.stack([transform(crop) for crop in crops]), normalize=True)
+        expected = model.encode_image(
+            torch.stack([transform(crop) for crop in crops]), normalize=True
+        )
         logits = model.logit_scale.exp() * expected @ columns
     found, run = world.regions(), Regions.read(world.own / "test")
     assert_allclose(found.features, expected, atol=1e-5)
@@ -115,13 +148,18 @@ def test_a_plain_json_of_boxes_gets_the_embeddings_and_logits_of_open_clip(world
 def test_the_best_patch_of_a_crop_is_kept_for_gl_mcm(world):
     world.crops(patches=True, unknown=["cloud"])
     found = world.regions()
-    text, clip = found.weight[:2], Encoder(EncoderParams(model=f"local-dir:{world.clip}", device="cpu"))
+    text, clip = (
+        found.weight[:2],
+        Encoder(EncoderParams(model=f"local-dir:{world.clip}", device="cpu")),
+    )
     crop = cropped(world, 1, 0, 0, 40, 60)
     patches = Patches(clip.network.visual)
     with torch.inference_mode(), patches.taken():
         clip.network.encode_image(clip.preprocessing.prepare(np.asarray(crop))[None])
         (each,) = torch.nn.functional.normalize(patches.embeddings(), dim=-1).numpy()
-    probability = softmax(each @ (text / np.linalg.norm(text, axis=1, keepdims=True)).T, axis=1).max(axis=1)
+    probability = softmax(
+        each @ (text / np.linalg.norm(text, axis=1, keepdims=True)).T, axis=1
+    ).max(axis=1)
     assert_allclose(found.array("latent.patch")[2], each[probability.argmax()], atol=1e-5)
     mcm, both = (methods.create(name).score(found) for name in ("mcm", "gl_mcm"))
     assert_allclose((both - mcm)[2], probability.max(), atol=1e-6)
@@ -149,7 +187,9 @@ def test_a_killed_pass_resumes_and_ends_in_the_same_bytes(world, monkeypatch):
             raise KeyboardInterrupt
         return pixels(self, *values)
 
-    infer_passes(world.adapter, {}, world.splits, {}, world.own, world.out, world.out.parent / "work", SMALL)
+    infer_passes(
+        world.adapter, {}, world.splits, {}, world.own, world.out, world.out.parent / "work", SMALL
+    )
     monkeypatch.setattr(Encoder, "pixels", dies)
     with pytest.raises(KeyboardInterrupt):
         world.crops()
@@ -185,8 +225,12 @@ def test_a_crop_is_the_enlarged_box_within_the_image(entry, box, expected):
 
 
 def test_background_has_no_prompt_and_unknown_classes_of_the_run_stay_unknown(clip):
-    crops = read_passes("run", {"crops": {"unknown": ["cloud"]}}, {"model": f"local-dir:{clip}"})["crops"]
-    run = Header(classes=("cat", "background", "thing", "dog"), background_index=1, unknown_columns=(2,))
+    crops = read_passes("run", {"crops": {"unknown": ["cloud"]}}, {"model": f"local-dir:{clip}"})[
+        "crops"
+    ]
+    run = Header(
+        classes=("cat", "background", "thing", "dog"), background_index=1, unknown_columns=(2,)
+    )
     header = crops.header_of(run)
     assert header.classes == ("cat", "thing", "dog", "cloud")
     assert (header.background_index, header.unknown_columns) == (None, (1, 3))
@@ -201,10 +245,16 @@ def test_prompts_have_the_names_of_the_benchmark(world):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"margin": -0.1}, "parameter 'margin': Input should be greater than or equal to 0, found -0.1"),
+        (
+            {"margin": -0.1},
+            "parameter 'margin': Input should be greater than or equal to 0, found -0.1",
+        ),
         ({"template": "a photo"}, "parameter 'template"),
         ({"words": {"cow": "cattle"}}, "words: the run has no class 'cow'. Its classes: cat, dog"),
-        ({"words": {"cat": "7"}}, "the class '7' is not a word that CLIP knows: name it in `classes` of the run"),
+        (
+            {"words": {"cat": "7"}},
+            "the class '7' is not a word that CLIP knows: name it in `classes` of the run",
+        ),
         ({"unknown": ["Dog"]}, "parameter 'unknown': the prompt 'Dog' is also the class 'dog'"),
         ({"encoder": {"model": "local-dir:nowhere"}}, "nowhere holds no open_clip_config.json"),
     ],
@@ -216,7 +266,9 @@ def test_wrong_parameters_are_refused_by_name(world, entry, message):
 
 def test_an_encoder_is_needed():
     crops = read_passes("run", {"crops": {}})["crops"]
-    with pytest.raises(ParameterError, match="parameter 'encoder' is missing, and there is no section"):
+    with pytest.raises(
+        ParameterError, match="parameter 'encoder' is missing, and there is no section"
+    ):
         crops.header_of(Header(classes=CLASSES))
 
 
@@ -232,7 +284,9 @@ def test_crops_of_what_a_detector_finds_are_those_of_what_it_stored(world):
     infer_splits(world.adapter, *splits, SMALL, progress=False, log=lambda _: None)
     world.crops(margin=0.1)
     stored = world.regions()
-    crops = read_passes("run", {"crops": {"margin": 0.1}}, {"model": f"local-dir:{world.clip}"})["crops"]
+    crops = read_passes("run", {"crops": {"margin": 0.1}}, {"model": f"local-dir:{world.clip}"})[
+        "crops"
+    ]
     prepared = [crops.prepare(world.adapter, image) for image in world.pixels]
     found = crops.forward(world.adapter, prepared, [f"image {row}" for row in range(6)])
     assert len(found) == len(stored) > 0

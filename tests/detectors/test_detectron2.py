@@ -14,7 +14,12 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import batched_nms, roi_align
 
 from farther import detectors, methods
-from farther.detectors.networks.architectures import MSRA, FasterRCNNBlueprint, build_network, save_checkpoint
+from farther.detectors.networks.architectures import (
+    MSRA,
+    FasterRCNNBlueprint,
+    build_network,
+    save_checkpoint,
+)
 from farther.detectors.networks.detectron2_import import to_torchvision, torchvision_names
 from farther.detectors.networks.weights import read_weights
 from farther.detectors.scaling import scaled_sides
@@ -27,7 +32,9 @@ SIZES = {"min_size": 90, "max_size": 150}
 def convolution_names(shape, norm=True):
     """Parts of a convolution as Detectron2 stores it."""
     rows = shape[:1]
-    parts = ("norm.weight", "norm.bias", "norm.running_mean", "norm.running_var") if norm else ("bias",)
+    parts = (
+        ("norm.weight", "norm.bias", "norm.running_mean", "norm.running_var") if norm else ("bias",)
+    )
     return {"weight": shape, **dict.fromkeys(parts, rows)}
 
 
@@ -45,7 +52,9 @@ def layout(classes, vos=False):
         first = f"backbone.bottom_up.res{stage}.0.shortcut"
         layers[first] = convolution_names((4 * width, inputs[stage], 1, 1))
     for level, channels in ((2, 256), (3, 512), (4, 1024), (5, 2048)):
-        layers[f"backbone.fpn_lateral{level}"] = convolution_names((256, channels, 1, 1), norm=False)
+        layers[f"backbone.fpn_lateral{level}"] = convolution_names(
+            (256, channels, 1, 1), norm=False
+        )
         layers[f"backbone.fpn_output{level}"] = convolution_names((256, 256, 3, 3), norm=False)
     head = "proposal_generator.rpn_head"
     layers[f"{head}.conv"] = convolution_names((256, 256, 3, 3), norm=False)
@@ -58,7 +67,9 @@ def layout(classes, vos=False):
     if vos:
         layers["roi_heads.weight_energy"] = convolution_names((1, classes), norm=False)
         layers["roi_heads.logistic_regression"] = convolution_names((2, 1), norm=False)
-    return {f"{layer}.{part}": shape for layer, parts in layers.items() for part, shape in parts.items()}
+    return {
+        f"{layer}.{part}": shape for layer, parts in layers.items() for part, shape in parts.items()
+    }
 
 
 def random_weights():
@@ -107,7 +118,9 @@ def image():
     pixels = rng.integers(0, 90, (123, 181, 3), np.uint8)
     for _ in range(7):
         y, x = rng.integers(0, 100), rng.integers(0, 150)
-        pixels[y : y + rng.integers(15, 60), x : x + rng.integers(15, 60)] = rng.integers(60, 255, 3)
+        pixels[y : y + rng.integers(15, 60), x : x + rng.integers(15, 60)] = rng.integers(
+            60, 255, 3
+        )
     return pixels
 
 
@@ -132,7 +145,8 @@ def create(weights, **params):
     return detectors.create("faster_rcnn", weights=weights, **{**usual, **params})
 
 
-# ------------------------------------------------------------------- Detectron2's computation, from its weights
+# ------------------------------------------------------------------- Detectron2's computation, from
+# its weights
 
 
 class Bare:
@@ -147,7 +161,8 @@ class Bare:
         if f"{name}.norm.weight" not in w:
             return x
         columns = [
-            w[f"{name}.norm.{part}"][:, None, None] for part in ("weight", "bias", "running_mean", "running_var")
+            w[f"{name}.norm.{part}"][:, None, None]
+            for part in ("weight", "bias", "running_mean", "running_var")
         ]
         gain, shift, mean, variance = columns
         return (x - mean) / (variance + 1e-5).sqrt() * gain + shift
@@ -173,7 +188,11 @@ class Bare:
         levels, above = [], None
         for stage in (5, 4, 3, 2):
             lateral = self.convolve(stages[stage], f"backbone.fpn_lateral{stage}")
-            above = lateral if above is None else lateral + F.interpolate(above, scale_factor=2, mode="nearest")
+            above = (
+                lateral
+                if above is None
+                else lateral + F.interpolate(above, scale_factor=2, mode="nearest")
+            )
             levels.insert(0, self.convolve(above, f"backbone.fpn_output{stage}", 1, 1))
         return [*levels, levels[-1][:, :, ::2, ::2]]
 
@@ -182,8 +201,14 @@ class Bare:
         boxes, logits, numbers = [], [], []
         for number, level in enumerate(levels):
             shared = F.relu(self.convolve(level, "proposal_generator.rpn_head.conv", 1, 1))
-            score = self.convolve(shared, "proposal_generator.rpn_head.objectness_logits")[0].permute(1, 2, 0).flatten()
-            deltas = self.convolve(shared, "proposal_generator.rpn_head.anchor_deltas")[0].permute(1, 2, 0)
+            score = (
+                self.convolve(shared, "proposal_generator.rpn_head.objectness_logits")[0]
+                .permute(1, 2, 0)
+                .flatten()
+            )
+            deltas = self.convolve(shared, "proposal_generator.rpn_head.anchor_deltas")[0].permute(
+                1, 2, 0
+            )
             anchors = []
             for y in range(level.shape[2]):
                 for x in range(level.shape[3]):
@@ -195,7 +220,11 @@ class Bare:
             boxes.append(moved(torch.tensor(anchors)[best], deltas.reshape(-1, 4)[best]))
             logits.append(score)
             numbers.append(torch.full((len(best),), number))
-        boxes, logits, numbers = clipped(torch.cat(boxes), size), torch.cat(logits), torch.cat(numbers)
+        boxes, logits, numbers = (
+            clipped(torch.cat(boxes), size),
+            torch.cat(logits),
+            torch.cat(numbers),
+        )
         proper = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
         boxes, logits, numbers = boxes[proper], logits[proper], numbers[proper]
         return boxes[batched_nms(boxes, logits, numbers, 0.7)[:1000]]
@@ -215,7 +244,11 @@ class Bare:
         for name in ("roi_heads.box_head.fc1", "roi_heads.box_head.fc2"):
             features = F.relu(F.linear(features, w[f"{name}.weight"], w[f"{name}.bias"]))
         outputs = [
-            F.linear(features, w[f"roi_heads.box_predictor.{n}.weight"], w[f"roi_heads.box_predictor.{n}.bias"])
+            F.linear(
+                features,
+                w[f"roi_heads.box_predictor.{n}.weight"],
+                w[f"roi_heads.box_predictor.{n}.bias"],
+            )
             for n in ("cls_score", "bbox_pred")
         ]
         return features, *outputs
@@ -223,14 +256,18 @@ class Bare:
     def detect(self, image, threshold, shorter, longer, most=100):
         """Boxes in the image's pixels, scores, classes, logits and features; best first."""
         height, width = image.shape[:2]
-        made = Image.fromarray(image).resize(expected_size(width, height, shorter, longer), Image.BILINEAR)
+        made = Image.fromarray(image).resize(
+            expected_size(width, height, shorter, longer), Image.BILINEAR
+        )
         size = made.height, made.width
         levels = self.pyramid(np.asarray(made))
         proposals = self.proposals(levels, size)
         features, logits, deltas = self.heads(levels[:4], proposals)
         scores = logits.softmax(1)[:, :-1]
         rows, labels = torch.where(scores > threshold)
-        chosen = deltas.view(len(deltas), -1, 4)[rows, labels] / torch.tensor([10.0, 10.0, 5.0, 5.0])
+        chosen = deltas.view(len(deltas), -1, 4)[rows, labels] / torch.tensor(
+            [10.0, 10.0, 5.0, 5.0]
+        )
         boxes = clipped(moved(proposals[rows], chosen), size)
         kept = batched_nms(boxes, scores[rows, labels], labels, 0.5)[:most]
         rows, labels = rows[kept], labels[kept]
@@ -256,7 +293,8 @@ def expected_size(width, height, shorter, longer):
     return round(width * shorter / height), shorter
 
 
-# ------------------------------------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------------------------------------
+# numbers
 
 
 def test_detections_are_detectron2s(weights, regions, image):
@@ -281,21 +319,27 @@ def test_features_through_the_last_layer_give_the_logits(regions):
 def test_vos_head_scores_as_its_authors_do(weights, regions):
     head = regions.header.detector["vos_head"]
     assert [len(head[name]) for name in ("energy_weight", "weight", "bias")] == [3, 2, 2]
-    # The log of the sum that is weighted by relu of the energy's weights, through the logistic regression.
+    # The log of the sum that is weighted by relu of the energy's weights, through the logistic
+    # regression.
     logits = torch.tensor(regions.logits[:, 1:])
     energy = (weights["roi_heads.weight_energy.weight"].relu() * logits.double().exp()).sum(1).log()
     w, b = (weights[f"roi_heads.logistic_regression.{part}"] for part in ("weight", "bias"))
     output = energy[:, None] @ w.double().T + b
     method = methods.create("vos", output="logistic").fit(regions)
-    np.testing.assert_allclose(method.score(regions), output[:, 1] - output[:, 0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        method.score(regions), output[:, 1] - output[:, 0], rtol=1e-4, atol=1e-4
+    )
 
 
-# ----------------------------------------------------------------------------------------------- the key map
+# -----------------------------------------------------------------------------------------------
+# the key map
 
 
 @pytest.mark.parametrize("classes", [20, 10])
 def test_every_name_of_the_layout_is_known_with_its_shape(classes):
-    assert {name: shape for name, (_, shape) in torchvision_names(classes).items()} == layout(classes)
+    assert {name: shape for name, (_, shape) in torchvision_names(classes).items()} == layout(
+        classes
+    )
 
 
 def test_every_weight_of_the_network_is_filled_once(network):
@@ -323,7 +367,9 @@ def test_a_checkpoint_that_does_not_match_is_refused_with_the_lists():
     message = str(refused.value)
     assert "missing: backbone.fpn_lateral3.bias;" in message
     assert "unexpected: roi_heads.mask_head.deconv.weight;" in message
-    assert message.endswith("of another shape: roi_heads.box_head.fc2.bias (512,) instead of (1024,)")
+    assert message.endswith(
+        "of another shape: roi_heads.box_head.fc2.bias (512,) instead of (1024,)"
+    )
 
 
 def test_another_number_of_classes_is_refused_by_the_last_layers():
@@ -383,29 +429,41 @@ def test_other_pixels_and_anchors_are_refused(name, values, found):
     assert f"field {name!r}" in str(refused.value)
 
 
-# --------------------------------------------------------------------------------------------------- the file
+# ---------------------------------------------------------------------------------------------------
+# the file
 
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_numpy_beside_the_weights_is_read(tmp_path, zipped):
     path = tmp_path / "model.pth"
-    found = {"iteration": np.int64(17999), "metrics": np.arange(3.0), "model": {"w": np.ones(2, np.float32)}}
+    found = {
+        "iteration": np.int64(17999),
+        "metrics": np.arange(3.0),
+        "model": {"w": np.ones(2, np.float32)},
+    }
     torch.save(found, path, _use_new_zipfile_serialization=zipped)
     assert read_weights(path)["w"].tolist() == [1, 1]
 
 
 def test_names_that_numpy_had_before_its_second_version_are_read(tmp_path):
     torch.save({"best": np.float64(0.5), "model": {"w": torch.ones(2)}}, tmp_path / "new.pth")
-    with zipfile.ZipFile(tmp_path / "new.pth") as new, zipfile.ZipFile(tmp_path / "old.pth", "w") as old:
+    with (
+        zipfile.ZipFile(tmp_path / "new.pth") as new,
+        zipfile.ZipFile(tmp_path / "old.pth", "w") as old,
+    ):
         for name in new.namelist():
-            old.writestr(name, new.read(name).replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+            old.writestr(
+                name, new.read(name).replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+            )
     assert read_weights(tmp_path / "old.pth")["w"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_nothing_that_a_file_names_is_run(tmp_path, zipped):
     path = tmp_path / "code.pth"
-    torch.save({"model": {"w": torch.ones(2)}, "hook": print}, path, _use_new_zipfile_serialization=zipped)
+    torch.save(
+        {"model": {"w": torch.ones(2)}, "hook": print}, path, _use_new_zipfile_serialization=zipped
+    )
     with pytest.raises(DataError, match=r"it names (builtins\.)?print, which is not run"):
         read_weights(path)
 
@@ -422,12 +480,16 @@ def test_what_torch_did_not_write_is_refused_without_its_advice_to_run_it(tmp_pa
 def test_layout_is_recognised_and_said(regions, checkpoint):
     assert regions.header.detector["layout"] == "detectron2"
     assert create(checkpoint, layout="detectron2").blueprint.architecture == MSRA
-    with pytest.raises(DataError, match=r"field 'layout': expected 'torchvision', found weights in 'detectron2'"):
+    with pytest.raises(
+        DataError, match=r"field 'layout': expected 'torchvision', found weights in 'detectron2'"
+    ):
         create(checkpoint, layout="torchvision").header()
 
 
 def test_detectron2s_weights_are_not_computed_as_torchvision_does(checkpoint):
-    with pytest.raises(DataError, match=r"which 'resnet50_fpn' does not compute; take 'resnet50_fpn_msra'"):
+    with pytest.raises(
+        DataError, match=r"which 'resnet50_fpn' does not compute; take 'resnet50_fpn_msra'"
+    ):
         create(checkpoint, architecture="resnet50_fpn").header()
 
 
@@ -442,7 +504,8 @@ def test_the_architecture_decides_who_scales_whatever_the_file_format(tmp_path, 
     assert ours.prepare(image).pixels.shape == (90, 132, 3)
 
 
-# --------------------------------------------------------------------------------------------- the small things
+# --------------------------------------------------------------------------------------------- the
+# small things
 
 
 @pytest.mark.parametrize(
@@ -464,7 +527,9 @@ def test_sides_are_scaled_to_the_nearest_pixel(height, width, expected):
 def test_images_are_scaled_by_pillow_and_the_network_leaves_them_so(detector, image):
     made = detector.prepare(image)
     assert made.original == (123, 181)
-    np.testing.assert_array_equal(made.pixels, np.asarray(Image.fromarray(image).resize((132, 90), Image.BILINEAR)))
+    np.testing.assert_array_equal(
+        made.pixels, np.asarray(Image.fromarray(image).resize((132, 90), Image.BILINEAR))
+    )
     seen, _ = detector.network.transform([torch.from_numpy(made.pixels).permute(2, 0, 1) / 255])
     blue = made.pixels[:, :, 2].astype(np.float32) - np.float32(103.53)
     np.testing.assert_allclose(seen.tensors[0, 0, :90, :132], blue, atol=1e-4)
@@ -484,11 +549,15 @@ def test_worker_processes_prepare_without_the_checkpoint(image, tmp_path):
 
 def test_anchors_keep_their_fractions_and_their_levels_strides(network):
     levels = [torch.zeros(1, 256, -(-800 // s), -(-832 // s)) for s in (4, 8, 16, 32, 64)]
-    (anchors,) = network.rpn.anchor_generator(ImageList(torch.zeros(1, 3, 800, 832), [(800, 832)]), levels)
+    (anchors,) = network.rpn.anchor_generator(
+        ImageList(torch.zeros(1, 3, 800, 832), [(800, 832)]), levels
+    )
     # 32 √2 wide and 32 / √2 high, around the image's corner.
     torch.testing.assert_close(anchors[0], torch.tensor([-22.6274, -11.3137, 22.6274, 11.3137]))
     last = anchors[-13 * 13 * 3 :].view(13, 13, 3, 4)
-    torch.testing.assert_close(last[12, 2, 1], torch.tensor([128.0 - 256, 768 - 256, 128 + 256, 768 + 256]))
+    torch.testing.assert_close(
+        last[12, 2, 1], torch.tensor([128.0 - 256, 768 - 256, 128 + 256, 768 + 256])
+    )
 
 
 def test_pooling_takes_values_to_stand_in_the_middle_of_their_cells(network):
@@ -496,7 +565,8 @@ def test_pooling_takes_values_to_stand_in_the_middle_of_their_cells(network):
     columns = torch.arange(32.0).expand(1, 1, 32, 32)
     levels = {str(n): columns[:, :, : 32 >> n, : 32 >> n] for n in range(4)}
     pooled = pool(levels, [torch.tensor([[8.0, 8, 36, 36]])], [(128, 128)])
-    # 28 pixels are seven cells of four; the first one's middle is at 10 pixels, which is 2.5 cells less half a cell.
+    # 28 pixels are seven cells of four; the first one's middle is at 10 pixels, which is 2.5 cells
+    # less half a cell.
     torch.testing.assert_close(pooled[0, 0, 3], torch.arange(7.0) + 2)
 
 

@@ -31,7 +31,12 @@ WIDTHS = [8, 16, 24, 32]
 
 
 def backbone(kind, stages):
-    sizes = {"embedding_size": 8, "hidden_sizes": WIDTHS, "depths": [1, 1, 1, 1], "layer_type": "basic"}
+    sizes = {
+        "embedding_size": 8,
+        "hidden_sizes": WIDTHS,
+        "depths": [1, 1, 1, 1],
+        "layer_type": "basic",
+    }
     return {"model_type": kind, **sizes, "out_features": stages}
 
 
@@ -148,7 +153,11 @@ YOLOS = {
     "use_mid_position_embeddings": True,
 }
 
-SQUARE = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 96}, "do_pad": False}
+SQUARE = {
+    "image_processor_type": "RTDetrImageProcessor",
+    "size": {"height": 64, "width": 96},
+    "do_pad": False,
+}
 PADDED = {"size": {"shortest_edge": 48, "longest_edge": 96}, "do_pad": True, "do_normalize": True}
 #: Networks by name: configuration, and processor.
 KINDS = {
@@ -157,9 +166,15 @@ KINDS = {
     "d_fine": ({**HYBRID, "decoder_n_points": [2, 2, 2]}, SQUARE),
     "detr": (PLAIN, {"image_processor_type": "DetrImageProcessor", **PADDED}),
     "table-transformer": (PLAIN, {"image_processor_type": "DetrImageProcessor", **PADDED}),
-    "conditional_detr": (PLAIN, {"image_processor_type": "ConditionalDetrImageProcessor", **PADDED}),
+    "conditional_detr": (
+        PLAIN,
+        {"image_processor_type": "ConditionalDetrImageProcessor", **PADDED},
+    ),
     "dab-detr": (DAB, {"image_processor_type": "ConditionalDetrImageProcessor", **PADDED}),
-    "deformable_detr": (DEFORMABLE, {"image_processor_type": "DeformableDetrImageProcessor", **PADDED}),
+    "deformable_detr": (
+        DEFORMABLE,
+        {"image_processor_type": "DeformableDetrImageProcessor", **PADDED},
+    ),
     "deformable_detr, two stages": (
         {**DEFORMABLE, "two_stage": True, "with_box_refine": True, "two_stage_num_proposals": 12},
         {"image_processor_type": "DeformableDetrImageProcessor", **PADDED},
@@ -168,28 +183,47 @@ KINDS = {
 KINDS |= {
     "rf_detr": (
         {**GROUPED, "backbone_config": DINOV2},
-        {"image_processor_type": "RfDetrImageProcessor", "size": {"height": 96, "width": 96}, "do_pad": False},
+        {
+            "image_processor_type": "RfDetrImageProcessor",
+            "size": {"height": 96, "width": 96},
+            "do_pad": False,
+        },
     ),
     "lw_detr": (
         {**GROUPED, "backbone_config": VIT, "projector_scale_factors": [1.0]},
-        {"image_processor_type": "DeformableDetrImageProcessor", "size": {"height": 96, "width": 96}, "do_pad": False},
+        {
+            "image_processor_type": "DeformableDetrImageProcessor",
+            "size": {"height": 96, "width": 96},
+            "do_pad": False,
+        },
     ),
     "lw_detr, two levels": (
         {**GROUPED, "backbone_config": VIT, "projector_scale_factors": [2.0, 0.5]},
-        {"image_processor_type": "DeformableDetrImageProcessor", "size": {"height": 96, "width": 96}, "do_pad": False},
+        {
+            "image_processor_type": "DeformableDetrImageProcessor",
+            "size": {"height": 96, "width": 96},
+            "do_pad": False,
+        },
     ),
     "deimv2": (DEIM, SQUARE),
     "deimv2, lite": ({**DEIM, **LITE}, {**SQUARE, "size": {"height": 64, "width": 128}}),
     "pp_doclayout_v3": (
         LAYOUT,
-        {"image_processor_type": "PPDocLayoutV3ImageProcessor", "size": {"height": 64, "width": 96}},
+        {
+            "image_processor_type": "PPDocLayoutV3ImageProcessor",
+            "size": {"height": 64, "width": 96},
+        },
     ),
-    "yolos": (YOLOS, {"image_processor_type": "YolosImageProcessor", "size": {"height": 64, "width": 96}}),
+    "yolos": (
+        YOLOS,
+        {"image_processor_type": "YolosImageProcessor", "size": {"height": 64, "width": 96}},
+    ),
 }
 WITH_QUALITY = [kind for kind in KINDS if kind.startswith(("d_fine", "deimv2"))]
 LINEAR = [kind for kind in KINDS if kind not in WITH_QUALITY]
 
-#: Beginnings of the names of networks whose convolutions get weights that let scores depend on the image.
+#: Beginnings of the names of networks whose convolutions get weights that let scores depend on the
+#: image.
 SENSITIVE = ("rt_detr", "rf_detr", "lw_detr", "deimv2", "yolos")
 
 
@@ -242,8 +276,12 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="session")
 def images():
     rng = np.random.default_rng(0)
-    # One as high as there are channels: nothing but its position says which side the colours are on.
-    return [rng.integers(0, 256, size, dtype=np.uint8) for size in ((60, 80, 3), (90, 50, 3), (60, 80, 3), (3, 40, 3))]
+    # One as high as there are channels: nothing but its position says which side the colours are
+    # on.
+    return [
+        rng.integers(0, 256, size, dtype=np.uint8)
+        for size in ((60, 80, 3), (90, 50, 3), (60, 80, 3), (3, 40, 3))
+    ]
 
 
 def make_detector(weights, **params):
@@ -253,7 +291,9 @@ def make_detector(weights, **params):
 def in_order_of(found, score, label, box):
     """The rows found in the order of those expected; rounding may exchange rows whose scores are nearly equal."""
     assert len(found) == len(score) and (np.diff(found.score) <= 0).all()
-    apart = np.abs(found.box[None] - box[:, None]).max(2) + np.abs(found.score[None] - score[:, None])
+    apart = np.abs(found.box[None] - box[:, None]).max(2) + np.abs(
+        found.score[None] - score[:, None]
+    )
     ordered = found[linear_sum_assignment(apart + 1e6 * (found.label[None] != label[:, None]))[1]]
     assert ordered.label.tolist() == label.tolist()
     assert_allclose(ordered.score, score, atol=1e-5)
@@ -264,18 +304,25 @@ def in_order_of(found, score, label, box):
 @pytest.mark.parametrize("kind", KINDS)
 def test_detections_are_those_of_the_checkpoints_own_processor(kind, folders, images):
     folder = folders(kind)
-    found = make_detector(folder, score_threshold=0.3, max_detections=100).detect(images, batch_size=3)
+    found = make_detector(folder, score_threshold=0.3, max_detections=100).detect(
+        images, batch_size=3
+    )
     network = transformers.AutoModelForObjectDetection.from_pretrained(folder).eval()
-    processor = getattr(transformers, KINDS[kind][1]["image_processor_type"]).from_pretrained(folder)
+    processor = getattr(transformers, KINDS[kind][1]["image_processor_type"]).from_pretrained(
+        folder
+    )
     for number, image in enumerate(images):
         given = processor(images=image, input_data_format="channels_last", return_tensors="pt")
         with torch.no_grad():
             output = network(**given)
-        # Most processors give at most as many detections as there are queries, others 100 or one per query.
+        # Most processors give at most as many detections as there are queries, others 100 or one
+        # per query.
         limit = None
         if processor.__class__.__name__.startswith(("RTDetr", "RfDetr", "PP")):
             limit = network.config.num_queries
-        expected = processor.post_process_object_detection(output, 0.3, target_sizes=[image.shape[:2]])[0]
+        expected = processor.post_process_object_detection(
+            output, 0.3, target_sizes=[image.shape[:2]]
+        )[0]
         rows = found[found.image_id == str(number)][:limit]
         assert len(rows) > 0
         in_order_of(rows, *(expected[name].numpy() for name in ("scores", "labels", "boxes")))
@@ -290,7 +337,9 @@ def test_features_through_the_last_layer_are_the_logits(kind, folders, images):
 def test_a_head_that_adds_box_quality_has_features_but_no_last_layer(folders, images):
     found = make_detector(folders("d_fine"), score_threshold=0.0).detect(images)
     head = class_head(make_network("d_fine"))
-    added = found.logits - (found.features @ head.weight.detach().numpy().T + head.bias.detach().numpy())
+    added = found.logits - (
+        found.features @ head.weight.detach().numpy().T + head.bias.detach().numpy()
+    )
     assert not found.has("last_layer")
     assert np.abs(added).max() > 0.1
     assert_allclose(added, np.repeat(added[:, :1], len(CLASSES), axis=1), atol=1e-4)
@@ -300,15 +349,25 @@ def test_a_head_that_adds_box_quality_has_features_but_no_last_layer(folders, im
 def test_a_score_is_the_sigmoid_of_its_own_logit(kind, folders, images):
     found = make_detector(folders(kind), score_threshold=0.2).detect(images)
     own = found.logits[np.arange(len(found)), found.label]
-    assert found.activation == "sigmoid" and found.background_index is None and found.classes == CLASSES
+    assert (
+        found.activation == "sigmoid"
+        and found.background_index is None
+        and found.classes == CLASSES
+    )
     assert_allclose(found.score, 1 / (1 + np.exp(-own)), rtol=1e-5)
 
 
 def test_detr_keeps_no_object_as_the_last_column(folders, images):
     found = make_detector(folders("detr"), score_threshold=0.0).detect(images)
     exponentials = np.exp(found.logits.astype(np.float64))
-    assert found.classes == (*CLASSES, "no object") and found.background_index == 4 and found.activation == "softmax"
-    assert_allclose(found.score, (exponentials / exponentials.sum(1, keepdims=True))[:, :4].max(1), rtol=1e-5)
+    assert (
+        found.classes == (*CLASSES, "no object")
+        and found.background_index == 4
+        and found.activation == "softmax"
+    )
+    assert_allclose(
+        found.score, (exponentials / exponentials.sum(1, keepdims=True))[:, :4].max(1), rtol=1e-5
+    )
     assert len(found) == 12 * len(images)
 
 
@@ -326,18 +385,25 @@ def test_suppression_and_limits_apply_when_asked_for():
     keep = BoxSelection(score_threshold=0.2, iou=1.0, max_detections=100, per_query="several")
     pairs = select(scores, boxes, keep)
     assert pairs.queries.tolist() == [0, 1, 1, 2] and pairs.labels.tolist() == [0, 0, 1, 0]
-    # The second box loses its first class to the first box (they overlap by 0.9), and keeps its second.
+    # The second box loses its first class to the first box (they overlap by 0.9), and keeps its
+    # second.
     suppressed = select(scores, boxes, BoxSelection(0.2, 0.5, 100, "several"))
     assert suppressed.queries.tolist() == [0, 1, 2] and suppressed.labels.tolist() == [0, 1, 0]
-    assert select(scores, boxes, BoxSelection(0.2, 1.0, 2, "several")).scores.tolist() == pytest.approx([0.9, 0.8])
+    assert select(
+        scores, boxes, BoxSelection(0.2, 1.0, 2, "several")
+    ).scores.tolist() == pytest.approx([0.9, 0.8])
 
 
 @pytest.mark.parametrize("kind", ["rt_detr", "detr"])
 def test_pixels_are_those_of_the_processor(kind, folders, images):
     detector = make_detector(folders(kind))
-    processor = getattr(transformers, KINDS[kind][1]["image_processor_type"]).from_pretrained(folders(kind))
+    processor = getattr(transformers, KINDS[kind][1]["image_processor_type"]).from_pretrained(
+        folders(kind)
+    )
     for image in images:
-        expected = processor(images=image, input_data_format="channels_last", return_tensors="pt")["pixel_values"]
+        expected = processor(images=image, input_data_format="channels_last", return_tensors="pt")[
+            "pixel_values"
+        ]
         assert torch.equal(detector.prepare(image).pixels, expected[0])
 
 
@@ -352,7 +418,9 @@ def test_pixels_are_those_of_the_processor(kind, folders, images):
         {"resample": 0},
     ],
 )
-def test_another_preprocessing_is_noticed_by_the_comparison(kind, changes, tmp_path, folders, images):
+def test_another_preprocessing_is_noticed_by_the_comparison(
+    kind, changes, tmp_path, folders, images
+):
     folder = shutil.copytree(folders(kind), tmp_path / "folder")
     processor = make_detector(folder).processor.to_dict()
     (folder / "preprocessor_config.json").write_text(json.dumps({**processor, **changes}))
@@ -392,7 +460,9 @@ def test_the_boxes_of_a_segmentation_network_of_rf_detr_are_read(tmp_path, folde
     network = transformers.RfDetrForInstanceSegmentation(config)
     network.model.load_state_dict(make_network("rf_detr").state_dict())
     folder = save_folder(tmp_path, "rf_detr", network)
-    assert json.loads((folder / "config.json").read_text())["architectures"] == ["RfDetrForInstanceSegmentation"]
+    assert json.loads((folder / "config.json").read_text())["architectures"] == [
+        "RfDetrForInstanceSegmentation"
+    ]
     found = make_detector(folder, score_threshold=0.0).detect(images)
     expected = make_detector(folders("rf_detr"), score_threshold=0.0).detect(images)
     np.testing.assert_array_equal(found.logits, expected.logits)
@@ -404,7 +474,9 @@ def test_an_image_is_seen_the_same_beside_any_other(kind, folders, images):
     together = detector.detect(images, batch_size=4)
     for number, image in enumerate(images):
         alone = detector.detect([image])
-        rows = in_order_of(together[together.image_id == str(number)], alone.score, alone.label, alone.box)
+        rows = in_order_of(
+            together[together.image_id == str(number)], alone.score, alone.label, alone.box
+        )
         assert_allclose(rows.logits, alone.logits, atol=1e-4)
         assert_allclose(rows.latent, alone.latent, atol=1e-4)
 
@@ -431,14 +503,18 @@ def test_latent_is_the_mean_over_the_box():
         ("yolos", "vit.encoder.layer.0", slice(1, 65), 16),
     ],
 )
-def test_latent_is_the_first_encoder_modules_output_inside_the_box(kind, module, tokens, stride, tmp_path, folders):
+def test_latent_is_the_first_encoder_modules_output_inside_the_box(
+    kind, module, tokens, stride, tmp_path, folders
+):
     # An image of 64 pixels in a frame of 128: its boxes lie in the first half of a square map.
     folder = shutil.copytree(folders(kind), tmp_path / "padded")
     frame = {"do_resize": False, "do_pad": True, "pad_size": {"height": 128, "width": 128}}
     (folder / "preprocessor_config.json").write_text(json.dumps({**KINDS[kind][1], **frame}))
     detector = make_detector(folder, score_threshold=0.0, latent_size=1, latent_sampling=1)
     kept = []
-    detector.network.get_submodule(module).register_forward_hook(lambda module, given, output: kept.append(output))
+    detector.network.get_submodule(module).register_forward_hook(
+        lambda module, given, output: kept.append(output)
+    )
     found = detector.detect([np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)])
     output = (kept[0][1] if kind.startswith("lw_detr") else kept[0])[0].numpy()
     cells = 128 // stride
@@ -479,7 +555,9 @@ def test_weights_may_lie_in_shards(tmp_path, folders, reference, images):
 
 def test_a_shard_outside_its_folder_is_not_read(tmp_path, folders):
     folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
-    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../model.safetensors"}}')
+    (folder / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "../model.safetensors"}}'
+    )
     with pytest.raises(DataError, match="leaves its folder"):
         make_detector(folder).header()
 
@@ -487,21 +565,37 @@ def test_a_shard_outside_its_folder_is_not_read(tmp_path, folders):
 @pytest.mark.parametrize("kind", KINDS)
 def test_our_own_file_holds_everything_in_half_precision(kind, tmp_path, folders, images):
     path = tmp_path / "one.safetensors"
-    save_checkpoint(path, make_network(kind).state_dict(), make_blueprint(kind), {"dataset": "demo"})
+    save_checkpoint(
+        path, make_network(kind).state_dict(), make_blueprint(kind), {"dataset": "demo"}
+    )
     assert {t.dtype for t in load_file(path).values() if t.is_floating_point()} == {torch.float16}
     found = make_detector(path, score_threshold=0.0, max_detections=5).detect(images[:1])
-    expected = make_detector(folders(kind), score_threshold=0.0, max_detections=5).detect(images[:1])
-    assert found.header.to_json()["classes"] == expected.header.to_json()["classes"] and found.has("latent")
+    expected = make_detector(folders(kind), score_threshold=0.0, max_detections=5).detect(
+        images[:1]
+    )
+    assert found.header.to_json()["classes"] == expected.header.to_json()["classes"] and found.has(
+        "latent"
+    )
     assert found.has("last_layer") == expected.has("last_layer")
     assert_allclose(found.score, expected.score, atol=0.01)
 
 
-def test_a_lightning_checkpoint_is_read_beside_a_configuration(tmp_path, folders, reference, images):
+def test_a_lightning_checkpoint_is_read_beside_a_configuration(
+    tmp_path, folders, reference, images
+):
     state = {f"model.{name}": t for name, t in make_network("rt_detr").state_dict().items()}
-    # What it keeps besides the network is left alone, and so are the heads that older releases wrote twice.
+    # What it keeps besides the network is left alone, and so are the heads that older releases
+    # wrote twice.
     state["criterion.empty_weight"] = torch.ones(5)
-    state |= {n.replace("model.decoder.", ""): t for n, t in state.items() if "decoder.class_embed" in n}
-    held = {"state_dict": state, "epoch": 3, "hyper_parameters": {"lr": 2e-5}, "pytorch-lightning_version": "2.4.0"}
+    state |= {
+        n.replace("model.decoder.", ""): t for n, t in state.items() if "decoder.class_embed" in n
+    }
+    held = {
+        "state_dict": state,
+        "epoch": 3,
+        "hyper_parameters": {"lr": 2e-5},
+        "pytorch-lightning_version": "2.4.0",
+    }
     torch.save(held, tmp_path / "last.ckpt")
     assert_same_detections(tmp_path / "last.ckpt", reference, images, config=folders("rt_detr"))
 
@@ -518,14 +612,18 @@ def test_names_of_older_releases_are_understood(tmp_path, folders, reference, im
     assert_same_detections(folder, reference, images)
 
 
-def test_a_model_of_the_hub_is_found_where_it_was_fetched_to(tmp_path, monkeypatch, folders, reference, images):
+def test_a_model_of_the_hub_is_found_where_it_was_fetched_to(
+    tmp_path, monkeypatch, folders, reference, images
+):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     model = tmp_path / "models--someone--tiny"
     shutil.copytree(folders("rt_detr"), model / "snapshots" / "0123abcd")
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text("0123abcd")
     assert_same_detections("someone/tiny", reference, images, local_files_only=True)
-    with pytest.raises(DataError, match=r"someone/other: no such file or folder, and no such model"):
+    with pytest.raises(
+        DataError, match=r"someone/other: no such file or folder, and no such model"
+    ):
         make_detector("someone/other", local_files_only=True).header()
 
 
@@ -608,7 +706,11 @@ def test_each_detector_of_transformers_is_read_or_has_a_reason():
         ("config.json", '{"model_type": "rt_detr", "id2label": {"1": "cat"}}', r"field 'id2label'"),
         ("preprocessor_config.json", None, r"preprocessor_config.json: the file does not exist"),
         ("preprocessor_config.json", "{}", r"image_processor_type None is not one of transformers"),
-        ("preprocessor_config.json", '{"image_processor_type": "AutoModel"}', r"image_processor_type 'AutoModel'"),
+        (
+            "preprocessor_config.json",
+            '{"image_processor_type": "AutoModel"}',
+            r"image_processor_type 'AutoModel'",
+        ),
         ("model.safetensors", None, r"model.safetensors: the file does not exist"),
         ("model.safetensors", "weights", r"not a readable safetensors file"),
     ],
@@ -641,7 +743,11 @@ def test_a_damaged_file_of_our_own_is_named(field, value, message, tmp_path):
         field: value,
     }
     path = tmp_path / "one.safetensors"
-    save_file({"a": torch.zeros(1)}, path, {name: text for name, text in metadata.items() if text is not None})
+    save_file(
+        {"a": torch.zeros(1)},
+        path,
+        {name: text for name, text in metadata.items() if text is not None},
+    )
     with pytest.raises(DataError, match=message):
         make_detector(path).header()
 
@@ -672,7 +778,9 @@ def test_a_file_that_would_run_code_runs_none(tmp_path, folders):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["none.safetensors", "demo/none.safetensors", "demo/last.ckpt", "a/b/c"])
+@pytest.mark.parametrize(
+    "name", ["none.safetensors", "demo/none.safetensors", "demo/last.ckpt", "a/b/c"]
+)
 def test_a_checkpoint_that_is_nowhere_is_an_error(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=f"{name}: the checkpoint does not exist"):
@@ -718,7 +826,8 @@ def test_an_unknown_way_to_count_queries_lists_the_known():
         make_detector("model.safetensors", per_query="two")
 
 
-# ------------------------------------------------------------------------------------- looking again
+# ------------------------------------------------------------------------------------- looking
+# again
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -737,7 +846,9 @@ def test_rows_are_computed_again_for_the_same_queries(kind, folders, images):
     assert_allclose(replay.again(slightly).logits, regions.logits, atol=0.1)
     dropped = replay.again(dropout=Dropout(0.0, 0, 0, ["a", "b"]))
     assert_allclose(dropped.logits, regions.logits, atol=1e-4)
-    dropped = [replay.again(dropout=Dropout(0.3, 0, number, ["a", "b"])).logits for number in (0, 0, 1)]
+    dropped = [
+        replay.again(dropout=Dropout(0.3, 0, number, ["a", "b"])).logits for number in (0, 0, 1)
+    ]
     assert torch.equal(*dropped[:2]) and not torch.allclose(*dropped[1:], atol=0.01)
 
 

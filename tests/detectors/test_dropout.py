@@ -34,7 +34,9 @@ def test_moments_are_those_of_the_passes_collected_one_by_one(detector, images):
     z = np.stack([answer.logits.numpy() for answer in answers]).astype(np.float64)
     boxes = np.stack([answer.boxes.numpy() for answer in answers]).astype(np.float64)
     np.testing.assert_allclose(regions.logits, z.mean(0), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(regions.box_variance, boxes.var(0).clip(SMALLEST_VARIANCE), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(
+        regions.box_variance, boxes.var(0).clip(SMALLEST_VARIANCE), rtol=1e-3, atol=1e-6
+    )
     if regions.header.activation == "softmax":
         p = softmax(z, axis=2)
         total, expected = entropy(p.mean(0), axis=1), entropy(p, axis=2).mean(0)
@@ -64,7 +66,10 @@ def test_images_without_detections_give_no_rows(images):
 
 
 def test_mutual_information_grows_with_the_rate(detector, images):
-    means = [passed("dropout", detector, images, rate=rate).mutual_information.mean() for rate in (0.05, 0.2, 0.5)]
+    means = [
+        passed("dropout", detector, images, rate=rate).mutual_information.mean()
+        for rate in (0.05, 0.2, 0.5)
+    ]
     assert means == sorted(means) and means[2] > 2 * means[0]
 
 
@@ -80,7 +85,9 @@ def test_a_named_module_is_masked_instead_of_the_usual_place(images):
 
 
 def test_an_unknown_module_is_refused_before_any_image_is_read(detector, images):
-    with pytest.raises(ParameterError, match=r"parameter 'where': the network has no module 'head\.7'"):
+    with pytest.raises(
+        ParameterError, match=r"parameter 'where': the network has no module 'head\.7'"
+    ):
         passed("dropout", detector, images, where=["head.7"])
 
 
@@ -89,7 +96,9 @@ def test_a_detector_that_cannot_look_again_is_refused(images, tmp_path):
         replay = detectors.Detector.replay
 
     other = Other(weights=DEMO / "voc-faster_rcnn.safetensors")
-    with pytest.raises(ParameterError, match="pass 'dropout' does not work with detector 'faster_rcnn'"):
+    with pytest.raises(
+        ParameterError, match="pass 'dropout' does not work with detector 'faster_rcnn'"
+    ):
         passed("dropout", other, images)
 
 
@@ -99,7 +108,14 @@ def world(tmp_path):
     names = [f"{number}.png" for number in range(4)]
     for number, name in enumerate(names):
         Image.fromarray(scene(number)).save(tmp_path / name)
-    table = Images(image_id=names, dataset=["d"] * 4, file=names, width=[160] * 4, height=[120] * 4, digest=names)
+    table = Images(
+        image_id=names,
+        dataset=["d"] * 4,
+        file=names,
+        width=[160] * 4,
+        height=[120] * 4,
+        digest=names,
+    )
     table.write(tmp_path / "splits/test/images.parquet")
     passes = read_passes("run", {"dropout": {"passes": 3, "rate": 0.3}})
     roots = {"d": tmp_path}
@@ -109,9 +125,25 @@ def world(tmp_path):
         own, detector = tmp_path / f"own-{params.batch_size}", detector or create("faster_rcnn")
         quiet = {"progress": False, "log": lambda _: None}
         if not own.exists():
-            infer_splits(create("faster_rcnn"), tmp_path / "splits", roots, own, tmp_path / "w", params, **quiet)
+            infer_splits(
+                create("faster_rcnn"),
+                tmp_path / "splits",
+                roots,
+                own,
+                tmp_path / "w",
+                params,
+                **quiet,
+            )
         infer_passes(
-            detector, passes, tmp_path / "splits", roots, own, tmp_path / out, tmp_path / f".{out}", params, **quiet
+            detector,
+            passes,
+            tmp_path / "splits",
+            roots,
+            own,
+            tmp_path / out,
+            tmp_path / f".{out}",
+            params,
+            **quiet,
         )
         folder = tmp_path / out / "dropout/test"
         return Regions.read(folder), {file.name: file.read_bytes() for file in folder.iterdir()}

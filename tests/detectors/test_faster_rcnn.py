@@ -49,7 +49,9 @@ def blotches(rng, height, width):
     pixels = rng.integers(0, 60, (height, width, 3), np.uint8)
     for _ in range(6):
         y, x = rng.integers(0, height - 20), rng.integers(0, width - 20)
-        pixels[y : y + rng.integers(15, 60), x : x + rng.integers(15, 60)] = rng.integers(60, 255, 3)
+        pixels[y : y + rng.integers(15, 60), x : x + rng.integers(15, 60)] = rng.integers(
+            60, 255, 3
+        )
     return pixels
 
 
@@ -86,7 +88,9 @@ def regions(weights, images):
 
 
 def create(weights, **params):
-    return detectors.create("faster_rcnn", weights=weights, **{"score_threshold": 0.2, "device": "cpu", **params})
+    return detectors.create(
+        "faster_rcnn", weights=weights, **{"score_threshold": 0.2, "device": "cpu", **params}
+    )
 
 
 def own_answer(weights, images, score_threshold=0.2):
@@ -103,7 +107,8 @@ def of_image(regions, name):
     return regions[regions.image_id == name]
 
 
-# ------------------------------------------------------------------------------------------- numbers
+# -------------------------------------------------------------------------------------------
+# numbers
 
 
 def test_boxes_scores_and_labels_are_torchvisions(weights, regions, images):
@@ -123,14 +128,19 @@ def test_features_through_the_last_layer_give_the_logits(regions):
 
 def test_score_is_the_softmax_of_the_row_at_its_label(regions):
     probabilities = softmax(regions.logits, axis=1)
-    np.testing.assert_allclose(probabilities[np.arange(len(regions)), regions.label], regions.score, rtol=1e-4)
+    np.testing.assert_allclose(
+        probabilities[np.arange(len(regions)), regions.label], regions.score, rtol=1e-4
+    )
 
 
 def test_latent_is_the_mean_of_the_rpns_activations_in_the_box(weights, images):
     detector = create(weights, latent_size=5, latent_sampling=2)
     levels = []
-    hook = detector.network.rpn.head.conv.register_forward_hook(lambda module, given, out: levels.append(out))
-    # A square image of the network's own size: the boxes need no scaling and the strides follow from the shapes.
+    hook = detector.network.rpn.head.conv.register_forward_hook(
+        lambda module, given, out: levels.append(out)
+    )
+    # A square image of the network's own size: the boxes need no scaling and the strides follow
+    # from the shapes.
     side = detector.blueprint.min_size
     image = np.ascontiguousarray(images[3][-side:, -side:])
     regions = detector.forward([image], ["a"])
@@ -140,9 +150,16 @@ def test_latent_is_the_mean_of_the_rpns_activations_in_the_box(weights, images):
         scale = np.sqrt((box[2] - box[0]) * (box[3] - box[1]))
         # Lin et al. 2017, Equation 1, with the levels counted from the first one's stride.
         first = int(np.log2(-(-image.shape[0] // 32) * 32 / levels[0].shape[-1]))
-        level = int(np.clip(np.floor(4 + np.log2(scale / 224) + 1e-6), first, first + len(levels) - 1)) - first
-        pooled = roi_align(levels[level], [torch.tensor(box[None])], 5, 1 / 2 ** (first + level), 2, aligned=True)
-        np.testing.assert_allclose(regions.latent[row], pooled.mean((2, 3))[0].numpy(), rtol=1e-3, atol=1e-5)
+        level = (
+            int(np.clip(np.floor(4 + np.log2(scale / 224) + 1e-6), first, first + len(levels) - 1))
+            - first
+        )
+        pooled = roi_align(
+            levels[level], [torch.tensor(box[None])], 5, 1 / 2 ** (first + level), 2, aligned=True
+        )
+        np.testing.assert_allclose(
+            regions.latent[row], pooled.mean((2, 3))[0].numpy(), rtol=1e-3, atol=1e-5
+        )
 
 
 def test_rows_are_ordered_by_image_then_score(small_weights, images):
@@ -184,7 +201,9 @@ def test_a_large_image_takes_little_more_than_its_floats(small_weights):
         "detector.detect(np.zeros((3000, 4000, 3), np.uint8))\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 12e6)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code, small_weights], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", code, small_weights], capture_output=True, text=True, check=True
+    )
     assert float(told.stdout) < 24
 
 
@@ -219,20 +238,27 @@ def test_an_image_without_detections_gives_no_rows_but_all_columns(small_weights
     assert regions.latent.shape == (0, 64)
 
 
-# ------------------------------------------------------------------------------- what stands beside the rows
+# ------------------------------------------------------------------------------- what stands beside
+# the rows
 
 
 def test_header_says_where_the_rows_come_from(small_weights):
     header = create(small_weights, max_detections=30).header()
     assert header.classes == ("background", *CLASSES)
-    assert (header.background_index, header.activation, header.score_threshold) == (0, "softmax", 0.2)
+    assert (header.background_index, header.activation, header.score_threshold) == (
+        0,
+        "softmax",
+        0.2,
+    )
     assert header.weight.shape == (5, 256)
     assert header.detector["name"] == "faster_rcnn"
     assert header.detector["params"]["max_detections"] == 30
     json.dumps(header.to_json())
 
 
-def test_identity_follows_the_checkpoints_content_and_not_its_place_or_the_device(small_weights, tmp_path):
+def test_identity_follows_the_checkpoints_content_and_not_its_place_or_the_device(
+    small_weights, tmp_path
+):
     moved = tmp_path / "elsewhere.safetensors"
     moved.write_bytes(small_weights.read_bytes())
     assert create(moved, device="auto").identity == create(small_weights).identity
@@ -246,7 +272,8 @@ def test_features_can_be_stored_in_half_precision(small_weights, images):
     assert regions.logits.dtype == np.float32
 
 
-# ------------------------------------------------------------------------------------------- images in
+# ------------------------------------------------------------------------------------------- images
+# in
 
 
 def test_files_and_arrays_are_the_same_to_a_detector(small_weights, images, tmp_path):
@@ -263,7 +290,10 @@ def test_files_and_arrays_are_the_same_to_a_detector(small_weights, images, tmp_
 def test_boxes_in_a_file_with_an_exif_orientation_are_those_of_the_displayed_image(
     small_weights, images, tmp_path, orientation
 ):
-    stored, exif = turned(Image.fromarray(images[0]), BACK.get(orientation, orientation)), Image.Exif()
+    stored, exif = (
+        turned(Image.fromarray(images[0]), BACK.get(orientation, orientation)),
+        Image.Exif(),
+    )
     exif[0x0112] = orientation
     stored.save(tmp_path / "scene.png", exif=exif)
     detector = create(small_weights)
@@ -276,7 +306,9 @@ def test_no_images_give_an_empty_table(small_weights):
     assert len(create(small_weights).detect([])) == 0
 
 
-@pytest.mark.parametrize("image", [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3)), np.zeros((0, 8, 3), np.uint8)])
+@pytest.mark.parametrize(
+    "image", [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3)), np.zeros((0, 8, 3), np.uint8)]
+)
 def test_what_is_no_image_is_refused(small_weights, image):
     with pytest.raises(DataError, match=r"expected uint8 of shape \(height, width, 3\)"):
         create(small_weights).detect([image])
@@ -287,7 +319,8 @@ def test_names_must_match_images(small_weights, images):
         create(small_weights).detect(images, ["a"])
 
 
-# ------------------------------------------------------------------------------------------- checkpoints
+# -------------------------------------------------------------------------------------------
+# checkpoints
 
 
 def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
@@ -296,10 +329,16 @@ def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
     bad = tmp_path / "bad.safetensors"
     blueprint = read_blueprint(small_weights)
     save_checkpoint(bad, state, blueprint)
-    with pytest.raises(DataError, match=r"missing: rpn.head.cls_logits.weight; unexpected: rpn.head.extra.weight"):
+    with pytest.raises(
+        DataError, match=r"missing: rpn.head.cls_logits.weight; unexpected: rpn.head.extra.weight"
+    ):
         create(bad).header()
-    save_checkpoint(bad, load_file(small_weights), FasterRCNNBlueprint("small", (*CLASSES, "one more"), 96, 128))
-    with pytest.raises(DataError, match=r"box_predictor.cls_score.weight \(5, 256\) instead of \(6, 256\)"):
+    save_checkpoint(
+        bad, load_file(small_weights), FasterRCNNBlueprint("small", (*CLASSES, "one more"), 96, 128)
+    )
+    with pytest.raises(
+        DataError, match=r"box_predictor.cls_score.weight \(5, 256\) instead of \(6, 256\)"
+    ):
         create(bad).header()
 
 
@@ -307,7 +346,9 @@ def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
     state = load_file(small_weights)
     state["rpn.head.cls_logits.bias"][1] = float("nan")
     save_checkpoint(tmp_path / "bad.safetensors", state, read_blueprint(small_weights))
-    with pytest.raises(DataError, match=r"field 'rpn.head.cls_logits.bias': holds numbers that are not finite"):
+    with pytest.raises(
+        DataError, match=r"field 'rpn.head.cls_logits.bias': holds numbers that are not finite"
+    ):
         create(tmp_path / "bad.safetensors").header()
 
 
@@ -315,14 +356,22 @@ def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
     ("field", "value", "message"),
     [
         ("format", "other", "not a checkpoint that farther wrote"),
-        ("architecture", "huge", "unknown architecture 'huge'. Known: resnet50_fpn, resnet50_fpn_v2, mobile.*, small"),
+        (
+            "architecture",
+            "huge",
+            "unknown architecture 'huge'. Known: resnet50_fpn, resnet50_fpn_v2, mobile.*, small",
+        ),
         ("classes", "cat", "field 'classes': not JSON"),
         ("classes", "[1]", "expected a list of names"),
         ("min_size", "-3", "expected a number of pixels, 1 to 4,096, found -3"),
     ],
 )
 def test_a_wrong_field_of_the_metadata_is_named(small_weights, tmp_path, field, value, message):
-    metadata = {"format": "farther.faster_rcnn", "architecture": "small", "classes": json.dumps(CLASSES)}
+    metadata = {
+        "format": "farther.faster_rcnn",
+        "architecture": "small",
+        "classes": json.dumps(CLASSES),
+    }
     metadata |= {"min_size": "96", "max_size": "128", field: value}
     bad = tmp_path / "bad.safetensors"
     save_file(load_file(small_weights), bad, metadata)
@@ -331,7 +380,9 @@ def test_a_wrong_field_of_the_metadata_is_named(small_weights, tmp_path, field, 
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
-    absent, broken, code = (tmp_path / name for name in ("absent.safetensors", "broken.safetensors", "code.pt"))
+    absent, broken, code = (
+        tmp_path / name for name in ("absent.safetensors", "broken.safetensors", "code.pt")
+    )
     broken.write_bytes(b"not at all")
     code.write_bytes(pickle.dumps(print, protocol=2))
     with pytest.raises(DataError, match="does not exist"):
@@ -352,7 +403,12 @@ def test_a_pytorch_file_needs_its_classes_and_a_safetensors_file_none(small_weig
 def test_a_state_dict_that_torchvision_wrote_gives_torchvisions_answer(images, tmp_path):
     torch.manual_seed(1)
     model = fasterrcnn_resnet50_fpn(
-        weights=None, weights_backbone=None, num_classes=5, min_size=48, max_size=64, box_score_thresh=0.1
+        weights=None,
+        weights_backbone=None,
+        num_classes=5,
+        min_size=48,
+        max_size=64,
+        box_score_thresh=0.1,
     ).eval()
     with torch.no_grad():
         model.roi_heads.box_predictor.cls_score.weight.mul_(60)
@@ -360,7 +416,9 @@ def test_a_state_dict_that_torchvision_wrote_gives_torchvisions_answer(images, t
     model.to(memory_format=torch.channels_last)
     with torch.inference_mode():
         (expected,) = model([torch.from_numpy(images[0]).permute(2, 0, 1) / 255])
-    detector = create(tmp_path / "model.pth", classes=CLASSES, min_size=48, max_size=64, score_threshold=0.1)
+    detector = create(
+        tmp_path / "model.pth", classes=CLASSES, min_size=48, max_size=64, score_threshold=0.1
+    )
     regions = detector.forward(images[:1], ["a"])
     assert len(regions) > 5
     np.testing.assert_allclose(regions.box, expected["boxes"], rtol=1e-4, atol=1e-3)
@@ -373,12 +431,17 @@ def test_a_state_dict_that_torchvision_wrote_gives_torchvisions_answer(images, t
 def test_half_precision_keeps_numbers_that_are_too_large_for_it(tmp_path):
     blueprint = BLUEPRINTS["small"]
     state = untrained(blueprint).state_dict()
-    state["backbone.stem.1.running_var"] = torch.full_like(state["backbone.stem.1.running_var"], 1e6)
+    state["backbone.stem.1.running_var"] = torch.full_like(
+        state["backbone.stem.1.running_var"], 1e6
+    )
     save_checkpoint(tmp_path / "w.safetensors", state, blueprint)
     loaded = load_network(tmp_path / "w.safetensors", blueprint).state_dict()
     assert loaded["backbone.stem.1.running_var"][0] == 1e6
     torch.testing.assert_close(
-        loaded["rpn.head.bbox_pred.weight"], state["rpn.head.bbox_pred.weight"], atol=1e-3, rtol=1e-3
+        loaded["rpn.head.bbox_pred.weight"],
+        state["rpn.head.bbox_pred.weight"],
+        atol=1e-3,
+        rtol=1e-3,
     )
 
 
@@ -392,7 +455,8 @@ def test_a_class_cannot_be_called_background():
         build_network(FasterRCNNBlueprint("small", ("background",), 96, 128))
 
 
-# ------------------------------------------------------------------------------------------- as a library
+# ------------------------------------------------------------------------------------------- as a
+# library
 
 
 def test_a_pickled_detector_prepares_without_the_network(small_weights, images):

@@ -24,7 +24,10 @@ def level():
 
 def test_parts_of_a_map_are_found_at_every_threshold(level):
     boxes, contrasts = salient_boxes(level, 2)
-    found = {tuple(box): contrast for box, contrast in zip(boxes.int().tolist(), contrasts.tolist(), strict=True)}
+    found = {
+        tuple(box): contrast
+        for box, contrast in zip(boxes.int().tolist(), contrasts.tolist(), strict=True)
+    }
     assert (12, 9, 15, 12) in found
     assert (5, 4, 15, 12) in found or (5, 4, 12, 9) in found
     assert max(found, key=found.get) == (12, 9, 15, 12)
@@ -35,10 +38,14 @@ def test_parts_of_a_map_are_found_at_every_threshold(level):
 def test_thresholds_and_parts_are_those_of_opencv(level):
     saliency = (level - level.mean(dim=(1, 2), keepdim=True)).abs().mean(dim=0).numpy()
     grey = np.round(255 * (saliency - saliency.min()) / np.ptp(saliency)).astype(np.uint8)
-    chosen = cv2.threshold(grey, 0, 255, cv2.THRESH_OTSU)[0] / 255 * np.ptp(saliency) + saliency.min()
+    chosen = (
+        cv2.threshold(grey, 0, 255, cv2.THRESH_OTSU)[0] / 255 * np.ptp(saliency) + saliency.min()
+    )
     mine = otsu(saliency.astype(float).ravel())
     assert abs(((saliency > mine) != (saliency > chosen)).sum()) <= 1
-    _, _, parts, _ = cv2.connectedComponentsWithStats((saliency > mine).astype(np.uint8), connectivity=8)
+    _, _, parts, _ = cv2.connectedComponentsWithStats(
+        (saliency > mine).astype(np.uint8), connectivity=8
+    )
     expected = {(x, y, x + w, y + h) for x, y, w, h, _ in parts[1:]}
     assert set(map(tuple, salient_boxes(level, 1)[0].int().tolist())) == expected
 
@@ -48,7 +55,9 @@ def test_a_drawing_on_a_plain_background_is_found_and_detections_stay(adapter):
     detector = create(adapter)
     image = np.full((120, 160, 3), 128, np.uint8)
     image[20:90, 30:100] = scene(0)[20:90, 30:100]
-    wanted = selections("run", read_sources("run", {"feature_map": {"objectness": "network", "size": 0}}), detector)
+    wanted = selections(
+        "run", read_sources("run", {"feature_map": {"objectness": "network", "size": 0}}), detector
+    )
     regions, found = detector.forward_proposals([detector.prepare(image)] * 2, IDS[:2], wanted)
     assert found.header.detector["proposals"]["thresholds"] == 3
     left, top, right, bottom = found.box.T
@@ -60,9 +69,13 @@ def test_a_drawing_on_a_plain_background_is_found_and_detections_stay(adapter):
     assert 20 < y < 90
     one, other = (found[found.image_id == name] for name in IDS[:2])
     np.testing.assert_allclose(one.box, other.box, atol=1e-3)
-    assert len(Regions.concatenate([regions])) == len(detector.forward([detector.prepare(image)] * 2, IDS[:2]))
+    assert len(Regions.concatenate([regions])) == len(
+        detector.forward([detector.prepare(image)] * 2, IDS[:2])
+    )
 
 
 def test_a_transformer_s_feature_map_is_refused():
-    with pytest.raises(ParameterError, match=r"run\.proposals\.feature_map: .*'detr' gives no feature map"):
+    with pytest.raises(
+        ParameterError, match=r"run\.proposals\.feature_map: .*'detr' gives no feature map"
+    ):
         selections("run", read_sources("run", {"feature_map": {}}), create("detr"))

@@ -22,7 +22,13 @@ def softmax(logits):
 
 
 def detection(image_id, category_id=1, bbox=(1, 2, 3, 4), score=0.5, **optional):
-    return {"image_id": image_id, "category_id": category_id, "bbox": list(bbox), "score": score, **optional}
+    return {
+        "image_id": image_id,
+        "category_id": category_id,
+        "bbox": list(bbox),
+        "score": score,
+        **optional,
+    }
 
 
 class World:
@@ -87,7 +93,11 @@ def test_other_names_of_the_classes_import_nothing_again(world):
 
 def test_detections_go_to_the_split_that_shows_their_image_with_edges_and_class_indices(world):
     found = world.results(
-        [detection("2007_2", 2, (1, 2, 3, 4), 0.25), detection(9, 1, (0.5, 0, 2, 1), 0.75), detection("2007_1")]
+        [
+            detection("2007_2", 2, (1, 2, 3, 4), 0.25),
+            detection(9, 1, (0.5, 0, 2, 1), 0.75),
+            detection("2007_1"),
+        ]
     )
     assert found["test"].image_id.tolist() == ["2007_1", "2007_2"]
     assert found["test"].region_id.tolist() == [0, 65_536]
@@ -101,21 +111,34 @@ def test_detections_go_to_the_split_that_shows_their_image_with_edges_and_class_
 
 def test_detections_of_one_image_keep_the_order_of_the_file(world):
     scores = [0.1, 0.9, 0.4]
-    found = world.results([d for s in scores for d in (detection("2007_1", score=s), detection(7, score=s))])
+    found = world.results(
+        [d for s in scores for d in (detection("2007_1", score=s), detection(7, score=s))]
+    )
     np.testing.assert_allclose(found["test"].score, scores)
     assert found["test"].region_id.tolist() == [0, 1, 2]
 
 
 def test_optional_values_arrive_in_their_columns(world):
     logits = [0.0, 2.0, 1.0]
-    values = {"logits": logits, "features": [1, 2], "latent": [3.5], "box_variance": [1, 4, 9, 2], "uncertainty": 0.25}
+    values = {
+        "logits": logits,
+        "features": [1, 2],
+        "latent": [3.5],
+        "box_variance": [1, 4, 9, 2],
+        "uncertainty": 0.25,
+    }
     found = world.results(
-        [detection(i, score=softmax(logits)[1], **values) for i in ("2007_1", 7)], classes=CLASSES, background_index=0
+        [detection(i, score=softmax(logits)[1], **values) for i in ("2007_1", 7)],
+        classes=CLASSES,
+        background_index=0,
     )
     for column, value in values.items():
         np.testing.assert_array_equal(getattr(found["far"], column), [value])
     assert found["far"].label.tolist() == [1]
-    assert "read 2 detections, each with logits, features, latent, box_variance, uncertainty" in world.lines
+    assert (
+        "read 2 detections, each with logits, features, latent, box_variance, uncertainty"
+        in world.lines
+    )
 
 
 def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(world):
@@ -137,19 +160,30 @@ def test_images_without_detections_and_detections_of_other_images_are_counted(wo
             (100, 200, 300, 400),
             r"1 of 1 boxes lie outside .* as \[100\.0, 200\.0, 400\.0, 600\.0\].* of '2007_1' \(10 x 10",
         ),
-        ((0.1, 0.2, 0.3, 0.4), r"1 of 1 boxes lie within the first pixel.*: are they in pixels of the image\?"),
+        (
+            (0.1, 0.2, 0.3, 0.4),
+            r"1 of 1 boxes lie within the first pixel.*: are they in pixels of the image\?",
+        ),
     ],
 )
 def test_boxes_in_another_unit_are_refused_and_few_such_boxes_are_named(world, box, problem):
     with pytest.raises(DataError, match=rf"results\.json: field 'box': {problem}"):
         world.results([detection("2007_1", bbox=box), detection(7)])
     world.results([*[detection("2007_1")] * 4, detection("2007_1", bbox=box), detection(7)])
-    assert [line for line in world.lines if line.startswith("test: 1 of 5 boxes lie ") and line.endswith("image?")]
+    assert [
+        line
+        for line in world.lines
+        if line.startswith("test: 1 of 5 boxes lie ") and line.endswith("image?")
+    ]
 
 
 def test_an_image_that_a_coco_file_has_twice_is_refused(world):
     images = [{"id": 1, "file_name": "2007_1.jpg"}, {"id": 2, "file_name": "2007_1.jpg"}]
-    content = {"images": images, "annotations": [detection(1)], "categories": [{"id": 1, "name": "dog"}]}
+    content = {
+        "images": images,
+        "annotations": [detection(1)],
+        "categories": [{"id": 1, "name": "dog"}],
+    }
     file = world.write("instances.json", content)
     twice = r"instances\.json: row images\[1\]: field 'file_name': .*'2007_1\.jpg' occurs twice"
     with pytest.raises(DataError, match=twice):
@@ -159,11 +193,17 @@ def test_an_image_that_a_coco_file_has_twice_is_refused(world):
 
 
 def test_annotations_say_which_file_a_number_stands_for(world):
-    images = [{"id": 1, "file_name": "2007_1.jpg"}, {"id": 2, "file_name": "val2017/000000000009.jpg"}]
+    images = [
+        {"id": 1, "file_name": "2007_1.jpg"},
+        {"id": 2, "file_name": "val2017/000000000009.jpg"},
+    ]
     categories = [{"id": 4, "name": "cat"}, {"id": 3, "name": "dog"}]
-    file = world.write("instances.json", {"images": images, "annotations": [{}] * 3, "categories": categories})
+    file = world.write(
+        "instances.json", {"images": images, "annotations": [{}] * 3, "categories": categories}
+    )
     found = world.run(
-        weights=world.write("r.json", [detection(2, 4), detection(1, 3), detection(1, 4)]), annotations=file
+        weights=world.write("r.json", [detection(2, 4), detection(1, 3), detection(1, 4)]),
+        annotations=file,
     )
     assert found["far"].image_id.tolist() == ["000000000009"]
     assert found["test"].image_id.tolist() == ["2007_1", "2007_1"]
@@ -172,7 +212,9 @@ def test_annotations_say_which_file_a_number_stands_for(world):
 
 def test_a_split_may_have_no_detection_at_all_if_annotations_name_its_images(world):
     images = [{"id": 1, "file_name": "2007_1.jpg"}, {"id": 2, "file_name": "000000000009.jpg"}]
-    file = world.write("instances.json", {"images": images, "categories": [{"id": 1, "name": "dog"}]})
+    file = world.write(
+        "instances.json", {"images": images, "categories": [{"id": 1, "name": "dog"}]}
+    )
     found = world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
     assert (len(found["test"]), len(found["far"])) == (1, 0)
 
@@ -180,9 +222,12 @@ def test_a_split_may_have_no_detection_at_all_if_annotations_name_its_images(wor
 def test_a_file_name_that_fits_two_images_is_refused(world):
     world.add_split("far", "coco", ["a", "b"], "{}/1.jpg")
     file = world.write(
-        "i.json", {"images": [{"id": 1, "file_name": "1.jpg"}], "categories": [{"id": 1, "name": "dog"}]}
+        "i.json",
+        {"images": [{"id": 1, "file_name": "1.jpg"}], "categories": [{"id": 1, "name": "dog"}]},
     )
-    with pytest.raises(DataError, match=r"'1.jpg' may be 'a/1.jpg' or 'b/1.jpg': give its folders too"):
+    with pytest.raises(
+        DataError, match=r"'1.jpg' may be 'a/1.jpg' or 'b/1.jpg': give its folders too"
+    ):
         world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
 
 
@@ -219,7 +264,10 @@ def test_an_id_that_two_datasets_have_is_refused_with_both_images(world, image_i
 
 def test_an_id_that_two_subsets_of_a_dataset_have_asks_for_a_file_of_each_split(world):
     world.add_split("other", "coco", ["000000000007"], "train2017/{}.jpg")
-    with pytest.raises(DataError, match=r"give one file of detections per split, called far\.json and other\.json, in"):
+    with pytest.raises(
+        DataError,
+        match=r"give one file of detections per split, called far\.json and other\.json, in",
+    ):
         world.results(BOTH)
 
 
@@ -232,16 +280,26 @@ def test_a_detection_of_an_image_of_two_splits_is_in_both(world):
 def test_detections_of_id_images_alone_serve_no_ood_images(world):
     world.add_split("far", "coco", ["1", "2"], "val2017/{}.jpg")
     world.add_split("test", "voc", ["1", "2"], "JPEGImages/{}.jpg")
-    with pytest.raises(DataError, match=r"'1' may be 'val2017/1\.jpg' of dataset coco .* or 'JPEGImages/1\.jpg' of "):
+    with pytest.raises(
+        DataError,
+        match=r"'1' may be 'val2017/1\.jpg' of dataset coco .* or 'JPEGImages/1\.jpg' of ",
+    ):
         world.results([detection(1), detection(2)])
     world.add_split("test", "voc", ["101", "102"], "JPEGImages/{}.jpg")
-    with pytest.raises(DataError, match=r"no image of split 'far' is in the detections\. They name '101', '102'"):
+    with pytest.raises(
+        DataError, match=r"no image of split 'far' is in the detections\. They name '101', '102'"
+    ):
         world.results([detection(101), detection(102)])
 
 
 def test_a_name_that_an_image_has_which_the_rules_left_out_is_refused_too(world):
-    left_out = [BenchmarkImage("5", "coco", "val2017/2007_1.jpg", "", ""), BenchmarkImage("6", "coco", "6.jpg", "", "")]
-    with pytest.raises(DataError, match=r"may be .*'val2017/2007_1\.jpg' of dataset coco \(which is in no split\)"):
+    left_out = [
+        BenchmarkImage("5", "coco", "val2017/2007_1.jpg", "", ""),
+        BenchmarkImage("6", "coco", "6.jpg", "", ""),
+    ]
+    with pytest.raises(
+        DataError, match=r"may be .*'val2017/2007_1\.jpg' of dataset coco \(which is in no split\)"
+    ):
         world.results([*BOTH, detection("2007_1.jpg")], left_out=left_out)
     found = world.results([*BOTH, detection("2007_1"), detection(6)], left_out=left_out[1:])
     assert len(found["test"]) == 2
@@ -256,7 +314,10 @@ def test_one_image_in_two_files_is_refused(world):
 
 
 def test_a_split_that_the_file_does_not_know_is_refused_with_names_of_both(world):
-    with pytest.raises(DataError, match=r"no image of split 'far'.* They name '2007_1'; the split has '000000000007'"):
+    with pytest.raises(
+        DataError,
+        match=r"no image of split 'far'.* They name '2007_1'; the split has '000000000007'",
+    ):
         world.results([detection("2007_1")])
     with pytest.raises(DataError, match=r"\.json: no image of split 'far'.* They name none"):
         world.results([])
@@ -273,7 +334,10 @@ RIGHT = softmax(LOGITS["logits"])[0]
         (detection(7, score=1.5), r"field 'score': expected 0 to 1, found 1\.5"),
         (detection(7, score="0.5"), r"field 'score': expected a number, found '0\.5'"),
         (detection(7, bbox=(0, 0, -1, 2)), r"field 'bbox': .*found \[0, 0, -1, 2\]"),
-        (detection(7, bbox=(0, 0, 1)), r"field 'bbox': expected x, y, width, height, .*, found \[0, 0, 1\]"),
+        (
+            detection(7, bbox=(0, 0, 1)),
+            r"field 'bbox': expected x, y, width, height, .*, found \[0, 0, 1\]",
+        ),
         (detection(7, **LOGITS), r"field 'logits': .*the first detection does not have it"),
         ({"image_id": 7, "category_id": 1, "score": 0.5}, r"field 'bbox': the field is missing"),
         (detection(7.5), r"field 'image_id': expected an integer or text, found 7\.5"),
@@ -289,7 +353,10 @@ def test_a_wrong_detection_is_named_by_file_row_and_field(world, wrong, message)
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (detection(7, score=RIGHT, logits=[1.0, 2.0, 3.0]), r"field 'logits': expected 2 numbers, found 3"),
+        (
+            detection(7, score=RIGHT, logits=[1.0, 2.0, 3.0]),
+            r"field 'logits': expected 2 numbers, found 3",
+        ),
         (
             detection(7, 2, score=RIGHT, **LOGITS),
             r"field 'score': 0\.7311, but the softmax of the logits gives 0\.2689",
@@ -331,11 +398,17 @@ def test_a_last_layer_that_does_not_give_the_logits_is_refused(world):
 
 
 @pytest.mark.parametrize(
-    ("largest", "difference", "is_refused"), [(0.5, 0.04, False), (0.5, 0.06, True), (100, 4, False), (100, 6, True)]
+    ("largest", "difference", "is_refused"),
+    [(0.5, 0.04, False), (0.5, 0.06, True), (100, 4, False), (100, 6, True)],
 )
-def test_a_last_layer_may_be_5_percent_of_the_largest_logit_away_or_of_1(largest, difference, is_refused):
+def test_a_last_layer_may_be_5_percent_of_the_largest_logit_away_or_of_1(
+    largest, difference, is_refused
+):
     logits = np.array([[largest, 0.0]], np.float32)
-    layer = {"weight": np.array([[largest + difference], [0.0]], np.float32), "bias": np.zeros(2, np.float32)}
+    layer = {
+        "weight": np.array([[largest + difference], [0.0]], np.float32),
+        "bias": np.zeros(2, np.float32),
+    }
     regions = Regions(
         image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.5], label=[0], logits=logits, features=[[1.0]],
         header=Header(classes=("dog", "cat"), activation="softmax", **layer),
@@ -366,7 +439,9 @@ def test_numbers_without_names_ask_for_classes(world):
         world.run(weights=world.write("r.json", BOTH))
 
 
-@pytest.mark.parametrize(("image_id", "category_id"), [(7.0, 2.0), ("7", "2"), ("7.0", "2.0"), ("000000000007", 2)])
+@pytest.mark.parametrize(
+    ("image_id", "category_id"), [(7.0, 2.0), ("7", "2"), ("7.0", "2.0"), ("000000000007", 2)]
+)
 def test_numbers_of_images_and_classes_may_be_floats_or_texts(world, image_id, category_id):
     found = world.results([detection("2007_1"), detection(image_id, category_id)])
     assert found["far"].image_id.tolist() == ["000000000007"]
@@ -377,7 +452,9 @@ def test_numbers_of_images_and_classes_may_be_floats_or_texts(world, image_id, c
 def test_numbers_of_annotations_may_be_floats_or_texts_on_either_side(world, number):
     images = [{"id": 1.0, "file_name": "2007_1.jpg"}, {"id": "2", "file_name": "000000000009.jpg"}]
     categories = [{"id": "1", "name": "dog"}, {"id": 2.0, "name": "cat"}]
-    file = world.write("instances.json", {"images": images, "annotations": [], "categories": categories})
+    file = world.write(
+        "instances.json", {"images": images, "annotations": [], "categories": categories}
+    )
     results = world.write("r.json", [detection(number, 2), detection(2, number)])
     found = world.run(weights=results, annotations=file)
     assert found["test"].classes == ("dog", "cat")
@@ -401,7 +478,10 @@ def table(image_ids, **columns):
 
 
 def test_parquet_of_lists_and_doubles_is_taken(world):
-    pq.write_table(table(["2007_2", "000000000007"], uncertainty=2, latent=[1.0, 2.0]), world.root / "d.parquet")
+    pq.write_table(
+        table(["2007_2", "000000000007"], uncertainty=2, latent=[1.0, 2.0]),
+        world.root / "d.parquet",
+    )
     found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
     assert found["test"].box.tolist() == [[0, 1, 2, 3]]
     assert found["test"].uncertainty.tolist() == [2]
@@ -421,22 +501,30 @@ def test_parquet_may_have_numbers_of_images_and_floats_as_labels(world, ids):
 def test_parquet_in_parts_may_have_its_header_beside_it(world):
     folder = world.root / "parts"
     folder.mkdir()
-    (folder / "regions.json").write_text('{"classes": ["dog", "cat"], "activation": "sigmoid", "score_threshold": 0.3}')
+    (folder / "regions.json").write_text(
+        '{"classes": ["dog", "cat"], "activation": "sigmoid", "score_threshold": 0.3}'
+    )
     for name in ("2007_1", "000000000007"):
         pq.write_table(table([name]), folder / f"{name}.parquet")
     found = world.run("parquet", weights=folder)
     assert (found["far"].activation, found["far"].header.score_threshold) == ("sigmoid", 0.3)
-    with pytest.raises(ParameterError, match=r"'activation' is 'softmax', but regions\.json says 'sigmoid'"):
+    with pytest.raises(
+        ParameterError, match=r"'activation' is 'softmax', but regions\.json says 'sigmoid'"
+    ):
         world.run("parquet", weights=folder, activation="softmax")
 
 
 def test_parquet_of_whole_images_says_so(world):
     pq.write_table(table(["2007_1", "000000000007"]), world.root / "d.parquet")
-    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True)
+    found = world.run(
+        "parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True
+    )
     assert all(folder.header.whole_images for folder in found.values())
     pq.write_table(table(["2007_1", "2007_1"]), world.root / "d.parquet")
     with pytest.raises(DataError, match="a second region of image '2007_1'"):
-        world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True)
+        world.run(
+            "parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True
+        )
 
 
 @pytest.mark.parametrize(
@@ -444,7 +532,10 @@ def test_parquet_of_whole_images_says_so(world):
     [
         ({"label": 2}, r"d\.parquet: row 0: field 'label': 2 is not the index of a known class"),
         ({"score": 1.5}, r"d\.parquet: row 0: field 'score': expected 0 to 1"),
-        ({"box": [0.0, 1.0, -2.0, 3.0]}, r"d\.parquet: row 0: field 'box': xmax -2 is below xmin 0"),
+        (
+            {"box": [0.0, 1.0, -2.0, 3.0]},
+            r"d\.parquet: row 0: field 'box': xmax -2 is below xmin 0",
+        ),
         ({"logits": [1.0]}, r"d\.parquet: row 0: field 'logits': 1 logits, but 2 classes"),
     ],
 )
@@ -458,7 +549,9 @@ def test_a_row_of_a_later_part_is_counted_from_that_part(world):
     folder = world.root / "parts"
     folder.mkdir()
     pq.write_table(table(["2007_1"] * 3), folder / "a.parquet")
-    pq.write_table(pa.concat_tables([table(["2007_1"]), table(["2007_1"], score=7.0)]), folder / "b.parquet")
+    pq.write_table(
+        pa.concat_tables([table(["2007_1"]), table(["2007_1"], score=7.0)]), folder / "b.parquet"
+    )
     with pytest.raises(DataError, match=r"b\.parquet: row 1: field 'score'"):
         world.run("parquet", weights=folder, classes=["dog", "cat"])
 
@@ -466,7 +559,9 @@ def test_a_row_of_a_later_part_is_counted_from_that_part(world):
 def test_a_regions_folder_that_farther_wrote_comes_back_as_it_was(world):
     rng = np.random.default_rng(0)
     weight, bias = rng.normal(size=(3, 2)).astype(np.float32), np.zeros(3, np.float32)
-    header = Header(classes=CLASSES, background_index=0, score_threshold=0.05, weight=weight, bias=bias)
+    header = Header(
+        classes=CLASSES, background_index=0, score_threshold=0.05, weight=weight, bias=bias
+    )
     written = {}
     for split, names in {"test": ["2007_1", "2007_2", "2007_2"], "far": ["000000000009"]}.items():
         features = rng.normal(size=(len(names), 2)).astype(np.float16)
@@ -504,7 +599,9 @@ def test_folders_that_describe_other_detectors_do_not_mix(world):
 
 
 def test_file_names_name_the_images_as_in_the_predictions_of_ultralytics(world):
-    named = [detection(i, file_name=name) for i, name in ((1, "2007_1.jpg"), (7, "000000000007.jpg"))]
+    named = [
+        detection(i, file_name=name) for i, name in ((1, "2007_1.jpg"), (7, "000000000007.jpg"))
+    ]
     found = world.results(named)
     assert found["test"].image_id.tolist() == ["2007_1"]
     assert found["far"].image_id.tolist() == ["000000000007"]

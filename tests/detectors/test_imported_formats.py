@@ -46,7 +46,12 @@ def stem(file):
 def coco(root):
     """https://cocodataset.org/#format-results"""
     records = [
-        {"image_id": one["file"], "category_id": CLASSES[one["class"]], "bbox": one["box"], "score": one["score"]}
+        {
+            "image_id": one["file"],
+            "category_id": CLASSES[one["class"]],
+            "bbox": one["box"],
+            "score": one["score"],
+        }
         for one in FOUND
     ]
     (root / "found.json").write_text(json.dumps(records))
@@ -85,7 +90,10 @@ def semicolons(root):
 
 
 def tabs_without_names(root):
-    rows = ["\t".join(map(str, [stem(one["file"]), *corners(one), one["class"], one["score"]])) for one in FOUND]
+    rows = [
+        "\t".join(map(str, [stem(one["file"]), *corners(one), one["class"], one["score"]]))
+        for one in FOUND
+    ]
     (root / "found.tsv").write_text("\n".join(rows))
     return root / "found.tsv"
 
@@ -94,7 +102,10 @@ def ultralytics_text(root):
     """https://docs.ultralytics.com/reference/engine/results/#ultralytics.engine.results.Results.save_txt"""
     (root / "predict/labels").mkdir(parents=True)
     for file in (FILES[0], FILES[2]):  # images without a detection have no file
-        lines = [" ".join(f"{v:g}" for v in (one["class"], *centre(one), one["score"])) for one in of_image(file)]
+        lines = [
+            " ".join(f"{v:g}" for v in (one["class"], *centre(one), one["score"]))
+            for one in of_image(file)
+        ]
         (root / "predict/labels" / f"{stem(file)}.txt").write_text("\n".join(lines) + "\n")
     (root / "predict/labels/classes.txt").write_text("cat\ndog\n")
     return root / "predict"
@@ -127,7 +138,9 @@ def fiftyone(root):
                 {
                     "_cls": "Detection",
                     "label": CLASSES[one["class"]],
-                    "bounding_box": [v / side for v, side in zip(one["box"], (WIDTH, HEIGHT) * 2, strict=True)],
+                    "bounding_box": [
+                        v / side for v, side in zip(one["box"], (WIDTH, HEIGHT) * 2, strict=True)
+                    ],
                     **extra(one),
                 }
                 for one in found
@@ -216,7 +229,12 @@ class World:
         images.write(self.root / "splits" / split / "images.parquet")
 
     def run(self, weights, adapter="detections", **params):
-        params = {"classes": CLASSES, "categories": dict(enumerate(CLASSES)), "weights": weights, **params}
+        params = {
+            "classes": CLASSES,
+            "categories": dict(enumerate(CLASSES)),
+            "weights": weights,
+            **params,
+        }
         made = detectors.create(adapter, **params)
         folders = self.root / "splits", self.root / "regions", self.root / "work"
         import_splits(made, *folders, roots=self.roots, log=self.lines.append)
@@ -242,14 +260,21 @@ def test_each_format_gives_the_table_of_the_same_coco_results(world, write):
 
 
 def test_lists_in_cells_are_the_optional_columns(world):
-    scores = [float(np.exp(row[k]) / np.exp(row).sum()) for row, k in zip(LOGITS, (0, 1, 1), strict=True)]
+    scores = [
+        float(np.exp(row[k]) / np.exp(row).sum()) for row, k in zip(LOGITS, (0, 1, 1), strict=True)
+    ]
     with sv.CSVSink(str(world.root / "found.csv")) as made:
         for one, logits, score in zip(FOUND, LOGITS, scores, strict=True):
             detections = sv.Detections(
                 np.array([corners(one)], float), None, np.array([score]), np.array([one["class"]])
             )
             made.append(
-                detections, custom_data={"image": one["file"], "logits": np.array([logits]), "uncertainty": 0.5}
+                detections,
+                custom_data={
+                    "image": one["file"],
+                    "logits": np.array([logits]),
+                    "uncertainty": 0.5,
+                },
             )
     found = world.run(world.root / "found.csv")
     np.testing.assert_array_equal(found.logits, LOGITS)
@@ -268,9 +293,13 @@ def test_names_of_files_come_before_ids_and_ids_before_names_of_files(world):
 def test_a_name_without_ending_that_fits_two_files_is_refused(world):
     world.write_split("test", ["a/1.jpg", "b/1.png"], ["x", "y"])
     (world.root / "found.csv").write_text("image,x1,y1,x2,y2,label,score\n1,0,0,1,1,cat,0.5")
-    with pytest.raises(DataError, match=r"'1' may be 'a/1\.jpg' or 'b/1\.png': give its folders too"):
+    with pytest.raises(
+        DataError, match=r"'1' may be 'a/1\.jpg' or 'b/1\.png': give its folders too"
+    ):
         world.run(world.root / "found.csv")
-    (world.root / "found.csv").write_text("image,x1,y1,x2,y2,label,score\nC:\\pictures\\b\\1.png,0,0,1,1,cat,0.5")
+    (world.root / "found.csv").write_text(
+        "image,x1,y1,x2,y2,label,score\nC:\\pictures\\b\\1.png,0,0,1,1,cat,0.5"
+    )
     assert world.run(world.root / "found.csv").image_id.tolist() == ["y"]
 
 
@@ -279,7 +308,9 @@ def test_a_name_that_two_datasets_have_is_refused_with_both_images_and_what_to_w
     world.write_split("far", FILES, ["u", "v", "w"], "ood")
     adapter = "coco_results" if write is coco else "detections"
     params = FORMATS.get(write, {})
-    with pytest.raises(DataError, match=r"may be 'street/001\.jpg' of dataset ood \(split far\) or ") as error:
+    with pytest.raises(
+        DataError, match=r"may be 'street/001\.jpg' of dataset ood \(split far\) or "
+    ) as error:
         world.run(write(world.root), adapter, **params)
     assert re.search(
         r"or 'street/001\.jpg' of dataset d \(split test\): give one (file|folder) of detections per dataset, called "
@@ -293,7 +324,9 @@ def test_a_file_of_detections_for_each_dataset_serves_its_images_alone(world):
     head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat"
     (world.root / "csv").mkdir()
     (world.root / "csv/d.csv").write_text(f"{head}\nstreet/001.jpg,{line},0.5")
-    (world.root / "csv/ood.csv").write_text(f"{head}\nstreet/001.jpg,{line},0.25\npark/003.png,{line},0.25")
+    (world.root / "csv/ood.csv").write_text(
+        f"{head}\nstreet/001.jpg,{line},0.25\npark/003.png,{line},0.25"
+    )
     assert world.run(world.root / "csv").image_id.tolist() == ["a"]
     far = Regions.read(world.root / "regions/far")
     assert (far.image_id.tolist(), far.score.tolist()) == (["u", "w"], [0.25, 0.25])
@@ -303,20 +336,29 @@ def test_folders_of_the_datasets_tell_equal_names_apart(world):
     world.write_split("far", FILES, ["u", "v", "w"], "ood")
     world.roots = {"d": world.root / "pictures/id", "ood": world.root / "pictures/ood"}
     head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat,0.5"
-    names = ["id/street/001.jpg", f"{world.root}/pictures/ood/street/001.jpg", "C:\\ood\\park\\003.png"]
+    names = [
+        "id/street/001.jpg",
+        f"{world.root}/pictures/ood/street/001.jpg",
+        "C:\\ood\\park\\003.png",
+    ]
     (world.root / "found.csv").write_text("\n".join([head, *(f"{name},{line}" for name in names)]))
     assert world.run(world.root / "found.csv").image_id.tolist() == ["a"]
     assert Regions.read(world.root / "regions/far").image_id.tolist() == ["u", "w"]
 
 
 def test_a_name_with_the_folder_of_another_dataset_means_no_image_of_this_one(world):
-    world.write_split("far", FILES[1:], ["v", "w"], "ood")  # without the first image, which rules removed
+    world.write_split(
+        "far", FILES[1:], ["v", "w"], "ood"
+    )  # without the first image, which rules removed
     world.roots = {"d": world.root / "pictures/id", "ood": world.root / "pictures/ood"}
     head, line = "file,x1,y1,x2,y2,label,score", "0,0,1,1,cat,0.5"
     names = ["ood/street/001.jpg", "id/street/002.jpg", "ood/street/002.jpg"]
     (world.root / "found.csv").write_text("\n".join([head, *(f"{name},{line}" for name in names)]))
     assert world.run(world.root / "found.csv").image_id.tolist() == ["b"]
-    assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as 'ood/street/001.jpg')"
+    assert (
+        world.lines[-1]
+        == "1 detection ignored: not in any split (images: 1, as 'ood/street/001.jpg')"
+    )
 
 
 def test_one_picture_in_two_datasets_or_splits_has_its_detections_in_both(world):
@@ -331,7 +373,9 @@ def test_one_picture_in_two_datasets_or_splits_has_its_detections_in_both(world)
 def test_names_in_another_unicode_form_or_with_backslashes_are_found(world):
     world.write_split("test", ["stra\u00dfe/caf\u00e9.jpg"], ["a"])
     name = "stra\u00dfe\\cafe\u0301.jpg"
-    (world.root / "found.csv").write_text(f"file,x1,y1,x2,y2,label,score\n{name},0,0,1,1,cat,0.5", encoding="utf-8")
+    (world.root / "found.csv").write_text(
+        f"file,x1,y1,x2,y2,label,score\n{name},0,0,1,1,cat,0.5", encoding="utf-8"
+    )
     assert world.run(world.root / "found.csv").image_id.tolist() == ["a"]
 
 
@@ -354,7 +398,9 @@ def test_a_file_per_split_serves_that_split_and_unknown_images_are_counted(world
     (world.root / "csv/test.csv").write_text(f"{head}\n001.jpg,{line},0.25")
     assert world.run(world.root / "csv").score.tolist() == [0.25]
     assert Regions.read(world.root / "regions/far").score.tolist() == [0.5]
-    assert world.lines[-1] == "1 detection ignored: not in any split (images: 1, as 'elsewhere.jpg')"
+    assert (
+        world.lines[-1] == "1 detection ignored: not in any split (images: 1, as 'elsewhere.jpg')"
+    )
 
 
 def test_the_check_of_doctor_counts_detections_of_no_split(world):

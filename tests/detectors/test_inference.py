@@ -42,7 +42,9 @@ class Speckles:
     def header(self):
         weight = np.arange(6, dtype=np.float32).reshape(2, 3)
         detector = {"name": "speckles", "version": self.version}
-        return Header(classes=("dog", "cat"), detector=detector, weight=weight, bias=np.zeros(2, np.float32))
+        return Header(
+            classes=("dog", "cat"), detector=detector, weight=weight, bias=np.zeros(2, np.float32)
+        )
 
     def prepare(self, image):
         corner = tuple(image[0, 0])
@@ -54,7 +56,9 @@ class Speckles:
 
     def forward(self, prepared, image_ids):
         self.interrupt(len(prepared))
-        return Regions.concatenate([self.answer(mean, i) for mean, i in zip(prepared, image_ids, strict=True)])
+        return Regions.concatenate(
+            [self.answer(mean, i) for mean, i in zip(prepared, image_ids, strict=True)]
+        )
 
     def interrupt(self, count):
         self.seen += count
@@ -110,7 +114,11 @@ def spoil(folder, row, corner):
 
 
 def content(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 SMALL = InferenceParams(batch_size=3, workers=0, shard_images=5)
@@ -128,7 +136,13 @@ def world(tmp_path):
         def run(self, name, detector=None, params=SMALL):
             out = tmp_path / "regions" / name
             return infer(
-                detector or Speckles(), self.images, {"drawn": self.root}, out, self.work, params, progress=False
+                detector or Speckles(),
+                self.images,
+                {"drawn": self.root},
+                out,
+                self.work,
+                params,
+                progress=False,
             )
 
     return World()
@@ -152,7 +166,9 @@ def test_every_row_holds_what_the_detector_said_of_its_image(world):
     regions = Regions.read(world.run("a").path)
     rows = np.array([int(name.split()[1]) for name in regions.image_id])
     rank = regions.region_id & 0xFFFF
-    np.testing.assert_array_equal(regions.features, np.stack([rows, 0 * rows + 100, 0 * rows + 50], 1) + rank[:, None])
+    np.testing.assert_array_equal(
+        regions.features, np.stack([rows, 0 * rows + 100, 0 * rows + 50], 1) + rank[:, None]
+    )
     assert regions.features.dtype == np.float16
     np.testing.assert_allclose(regions.score, 0.9 - 0.1 * rank, rtol=1e-6)
     np.testing.assert_allclose(regions.features @ regions.weight.T, regions.logits)
@@ -177,7 +193,9 @@ def test_worker_processes_do_not_change_a_byte(world, workers, on_cpu):
 def test_batches_do_not_change_a_byte_of_the_rows(world, batch_size, batches):
     usual = world.run("usual")
     other = world.run("other", params=replace(SMALL, batch_size=batch_size, batches=batches))
-    assert [path.read_bytes() for path in other.shards] == [path.read_bytes() for path in usual.shards]
+    assert [path.read_bytes() for path in other.shards] == [
+        path.read_bytes() for path in usual.shards
+    ]
 
 
 def test_images_of_similar_shape_share_a_batch(world):
@@ -195,9 +213,9 @@ def test_images_of_similar_shape_share_a_batch(world):
 
 def test_a_split_where_nothing_is_found_still_has_its_columns(world, tmp_path):
     for row in range(13):
-        Image.new("RGB", (int(world.images.width[row]), int(world.images.height[row])), (0, 9, 9)).save(
-            world.root / f"{row}.png"
-        )
+        Image.new(
+            "RGB", (int(world.images.width[row]), int(world.images.height[row])), (0, 9, 9)
+        ).save(world.root / f"{row}.png")
     folder = world.run("a")
     assert len(folder) == 0
     assert folder.has("features")
@@ -300,9 +318,17 @@ def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_fi
 ):
     whole = content(world.run("whole").path)
     world.images.write(tmp_path / "images.parquet")
-    paths = [world.root, tmp_path / "regions/killed", world.work, tmp_path / "images.parquet", where]
+    paths = [
+        world.root,
+        tmp_path / "regions/killed",
+        world.work,
+        tmp_path / "images.parquet",
+        where,
+    ]
     pipes = {"stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", KILLED, __name__, __file__, *map(str, paths)], **pipes) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, __name__, __file__, *map(str, paths)], **pipes
+    ) as process:
         assert process.stdout.readline() == b"waiting\n"
         process.kill()
         # The workers hold the other end of the pipe too: it only ends when all of them are gone.
@@ -331,7 +357,9 @@ def test_unusable_images_are_left_out_and_listed_with_reasons_in_the_order_of_th
     reasons = {failure["image_id"]: failure["reason"] for failure in folder.failures}
     assert list(reasons) == ["image 1", "image 3", "image 6", "image 7", "image 11"]
     assert reasons["image 1"].startswith("not an image")
-    assert reasons["image 3"].startswith("the model's output cannot be used: row 0: field 'logits': not a finite")
+    assert reasons["image 3"].startswith(
+        "the model's output cannot be used: row 0: field 'logits': not a finite"
+    )
     assert reasons["image 6"].startswith("5×5 pixels, but 6×4 in the images table")
     assert reasons["image 7"] == "the file does not exist"
     assert reasons["image 11"] == "cannot be prepared: ZeroDivisionError: no red at all"
@@ -359,7 +387,8 @@ def test_more_failures_than_allowed_are_an_error_that_names_the_first(world):
     for row in (2, 3):
         (world.root / f"{row}.png").unlink()
     with pytest.raises(
-        DataError, match=r"2 of 13 images .*max_failures = 0\.1 (.|\n)*image 2 \(.*2\.png\): the file does not exist"
+        DataError,
+        match=r"2 of 13 images .*max_failures = 0\.1 (.|\n)*image 2 \(.*2\.png\): the file does not exist",
     ):
         world.run("a", params=replace(SMALL, max_failures=0.1))
     assert len(world.run("a", params=replace(SMALL, max_failures=0.2)).failures) == 2
@@ -419,7 +448,9 @@ def answers(change):
 
 def test_an_answer_for_another_image_is_refused(world):
     def renamed(regions):
-        return Regions(header=regions.header, **{**regions.columns(), "image_id": ["image 99"] * len(regions)})
+        return Regions(
+            header=regions.header, **{**regions.columns(), "image_id": ["image 99"] * len(regions)}
+        )
 
     with pytest.raises(DataError, match="rows of 'image 99', which it was not given"):
         world.run("a", answers(renamed))
@@ -432,7 +463,8 @@ def test_answers_with_and_without_features_do_not_mix(world):
             regions
             if "image 1" in regions.image_id
             else Regions(
-                header=regions.header, **{name: values for name, values in columns.items() if name != "features"}
+                header=regions.header,
+                **{name: values for name, values in columns.items() if name != "features"},
             )
         )
 
@@ -445,7 +477,11 @@ def test_more_regions_than_can_be_numbered_are_refused(world):
         return regions[np.zeros(65_537, int)] if len(regions) else regions
 
     with pytest.raises(DataError, match="65537 regions in image 'image 1'"):
-        world.run("a", answers(many), replace(SMALL, batches="table", batch_size=1, shard_images=1, max_failures=1))
+        world.run(
+            "a",
+            answers(many),
+            replace(SMALL, batches="table", batch_size=1, shard_images=1, max_failures=1),
+        )
 
 
 # torch
@@ -484,7 +520,9 @@ def benchmark(tmp_path):
     """Runs the engine on the splits `near` and `test`: `run(detector, params)` gives the lines that it says."""
 
     class Benchmark:
-        splits, out, work, root = (tmp_path / name for name in ("splits", "regions", "work", "drawn"))
+        splits, out, work, root = (
+            tmp_path / name for name in ("splits", "regions", "work", "drawn")
+        )
 
         def split(self, name, count):
             draw(self.root, 13)[np.arange(count)].write(self.splits / name / "images.parquet")
@@ -493,7 +531,16 @@ def benchmark(tmp_path):
             lines = []
             detector = detector or Speckles()
             roots = {"drawn": self.root}
-            infer_splits(detector, self.splits, roots, self.out, self.work, params, progress=False, log=lines.append)
+            infer_splits(
+                detector,
+                self.splits,
+                roots,
+                self.out,
+                self.work,
+                params,
+                progress=False,
+                log=lines.append,
+            )
             return lines
 
     made = Benchmark()
@@ -506,7 +553,10 @@ UNCHANGED = ["near: unchanged", "test: unchanged"]
 
 
 def test_each_split_gets_a_folder_and_a_line(benchmark):
-    assert benchmark.run() == ["near: 7 images, 9 regions, 0 failures", "test: 6 images, 7 regions, 0 failures"]
+    assert benchmark.run() == [
+        "near: 7 images, 9 regions, 0 failures",
+        "test: 6 images, 7 regions, 0 failures",
+    ]
     assert len(Regions.read(benchmark.out / "near")) == 9
     assert not benchmark.work.exists()
 
@@ -552,7 +602,9 @@ def test_a_changed_split_is_inferred_again_alone(benchmark):
 def test_an_image_with_new_content_makes_its_split_a_changed_one(benchmark):
     benchmark.run()
     images = Images.read(benchmark.splits / "test/images.parquet")
-    images.with_columns(digest=[*["-"] * 5, "another"]).write(benchmark.splits / "test/images.parquet")
+    images.with_columns(digest=[*["-"] * 5, "another"]).write(
+        benchmark.splits / "test/images.parquet"
+    )
     assert benchmark.run()[1] == "test: 6 images, 7 regions, 0 failures"
 
 
@@ -656,7 +708,9 @@ def test_unknown_settings_are_refused_with_the_known_ones():
         build(InferenceParams, "inference", {"batchsize": 2})
 
 
-def test_a_network_in_this_process_has_a_core_left_and_there_are_never_more_than_8_workers(monkeypatch):
+def test_a_network_in_this_process_has_a_core_left_and_there_are_never_more_than_8_workers(
+    monkeypatch,
+):
     monkeypatch.setattr("farther.images.plan.count_cores", lambda: 4)
     assert InferenceParams().processes() == 3
     assert InferenceParams().processes(cores_left=0) == 4

@@ -10,7 +10,9 @@ def test_each_image_is_one_region_of_the_only_class(tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text("image,score\n")
     detector = detectors.create("one_class", weights=scores, device="cpu")
-    regions = detector.detect([np.zeros((5, 7, 3), np.uint8), np.zeros((4, 3, 3), np.uint8)], ["a", "b"])
+    regions = detector.detect(
+        [np.zeros((5, 7, 3), np.uint8), np.zeros((4, 3, 3), np.uint8)], ["a", "b"]
+    )
     assert regions.image_id.tolist() == ["a", "b"]
     assert_array_equal(regions.box, [[0, 0, 7, 5], [0, 0, 3, 4]])
     assert regions.score.tolist() == [1, 1]

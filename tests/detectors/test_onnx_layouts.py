@@ -23,7 +23,8 @@ HEIGHT, WIDTH = 64, 96
 THRESHOLD = 0.3
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
 GENERATOR = np.random.default_rng(0)
-#: A wide, a high and a small image, smooth enough for resizing to matter little and be tested a lot.
+#: A wide, a high and a small image, smooth enough for resizing to matter little and be tested a
+#: lot.
 IMAGES = [
     cv2.GaussianBlur(GENERATOR.integers(0, 256, (*size, 3), np.uint8), (9, 9), 3)
     for size in ((120, 300), (170, 75), (40, 50))
@@ -49,14 +50,19 @@ def exported(network, inputs, file, names, outputs, **options):
 
 def create(file, **params):
     return detectors.create(
-        "onnx", weights=file, **{"score_threshold": THRESHOLD, "device": "cpu", "classes": PETS, **params}
+        "onnx",
+        weights=file,
+        **{"score_threshold": THRESHOLD, "device": "cpu", "classes": PETS, **params},
     )
 
 
 def stretched(image, height=HEIGHT, width=WIDTH):
     """Pillow's resize, antialiased; (3, height, width) between 0 and 1."""
     return (
-        np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)).transpose(2, 0, 1) / 255
+        np.asarray(
+            Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
+        ).transpose(2, 0, 1)
+        / 255
     )
 
 
@@ -67,7 +73,9 @@ def letterboxed(image):
     new = round(width * gain), round(height * gain)
     left, top = round((WIDTH - new[0]) / 2 - 0.1), round((HEIGHT - new[1]) / 2 - 0.1)
     pixels = np.full((HEIGHT, WIDTH, 3), 114, np.uint8)
-    pixels[top : top + new[1], left : left + new[0]] = cv2.resize(image, new, interpolation=cv2.INTER_LINEAR)
+    pixels[top : top + new[1], left : left + new[0]] = cv2.resize(
+        image, new, interpolation=cv2.INTER_LINEAR
+    )
     offset = (WIDTH - width * gain) / 2, (HEIGHT - height * gain) / 2
     return pixels.transpose(2, 0, 1) / 255, gain, np.array([*offset, *offset])
 
@@ -99,7 +107,10 @@ def suppressed(boxes, scores, labels, iou):
     """Rows above the threshold that no better one of the same class overlaps, best first."""
     kept = []
     for row in sorted(np.flatnonzero(scores > THRESHOLD), key=lambda row: -scores[row]):
-        if all(labels[row] != labels[other] or overlap(boxes[row], boxes[other]) <= iou for other in kept):
+        if all(
+            labels[row] != labels[other] or overlap(boxes[row], boxes[other]) <= iou
+            for other in kept
+        ):
             kept.append(row)
     return kept
 
@@ -152,7 +163,11 @@ def test_yolox_is_fed_blue_first_from_0_to_255_in_the_upper_left(tmp_path, form)
     pixels = torch.rand(1, 3, HEIGHT, WIDTH) * 255
     if form == "float16":
         written, pixels = written.half(), pixels.half()
-    axes = {"dynamic_axes": {"images": {0: "batch"}, "output": {0: "batch"}}} if form == "dynamic" else {}
+    axes = (
+        {"dynamic_axes": {"images": {0: "batch"}, "output": {0: "batch"}}}
+        if form == "dynamic"
+        else {}
+    )
     file = exported(written, pixels, tmp_path / "x.onnx", ["images"], ["output"], **axes)
     detector = create(file)
     for image in IMAGES:
@@ -181,9 +196,13 @@ def named_by_metadata(file, **texts):
 
 
 @pytest.mark.parametrize("has_metadata", [True, False])
-def test_yolov5_has_three_anchors_per_cell_and_boxes_as_its_own_code_scales_them(tmp_path, has_metadata):
+def test_yolov5_has_three_anchors_per_cell_and_boxes_as_its_own_code_scales_them(
+    tmp_path, has_metadata
+):
     network = Cells(anchors=3, pixel_range=1, strength=8)
-    file = exported(network, torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["output0"])
+    file = exported(
+        network, torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["output0"]
+    )
     if has_metadata:
         named_by_metadata(file, stride="32", names=str(dict(enumerate(PETS))))
     detector = create(file, classes=None if has_metadata else PETS)
@@ -210,7 +229,9 @@ class Flat(nn.Module):
 
 
 def test_yolov7_with_nms_has_the_class_before_the_score(tmp_path):
-    file = exported(Flat(), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["output"])
+    file = exported(
+        Flat(), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["output"]
+    )
     image = IMAGES[0]
     prepared, gain, offset = letterboxed(image)
     (rows,) = run(Flat(), prepared)
@@ -233,8 +254,12 @@ class Queries(nn.Module):
 
 
 @pytest.mark.parametrize("columns", [K, K + 1])
-@pytest.mark.parametrize("batch", [{}, {"dynamic_axes": {"input": {0: "n"}, "dets": {0: "n"}, "labels": {0: "n"}}}])
-def test_rfdetr_scales_without_antialiasing_and_has_a_sigmoid_without_the_last_column(tmp_path, columns, batch):
+@pytest.mark.parametrize(
+    "batch", [{}, {"dynamic_axes": {"input": {0: "n"}, "dets": {0: "n"}, "labels": {0: "n"}}}]
+)
+def test_rfdetr_scales_without_antialiasing_and_has_a_sigmoid_without_the_last_column(
+    tmp_path, columns, batch
+):
     network = Queries(columns)
     pixels = torch.rand(1, 3, HEIGHT, WIDTH)
     file = exported(network, pixels, tmp_path / "x.onnx", ["input"], ["dets", "labels"], **batch)
@@ -278,12 +303,16 @@ def test_dfine_is_given_width_and_height_of_the_image(tmp_path, dtype):
     axes = {"dynamic_axes": {"images": {0: "N"}, "orig_target_sizes": {0: "N"}}}
     inputs = (torch.rand(1, 3, HEIGHT, WIDTH), sizes)
     names = ["images", "orig_target_sizes"]
-    file = exported(network, inputs, tmp_path / "x.onnx", names, ["labels", "boxes", "scores"], **axes)
+    file = exported(
+        network, inputs, tmp_path / "x.onnx", names, ["labels", "boxes", "scores"], **axes
+    )
     for image in IMAGES:
         height, width = image.shape[:2]
         labels, boxes, scores = run(network, stretched(image), torch.tensor([[width, height]]))
         above = scores[0] > THRESHOLD
-        assert_equal(create(file).detect(image), boxes[0, above], scores[0, above], labels[0, above])
+        assert_equal(
+            create(file).detect(image), boxes[0, above], scores[0, above], labels[0, above]
+        )
 
 
 class Normalised(nn.Module):
@@ -307,7 +336,9 @@ class Padded(nn.Module):
         boxes = torch.tensor([[4.0, 5, 40, 50], [30, 3, 80, 60], [1, 2, 9, 9], [0, 0, 0, 0]])
         scores = torch.cat([strength * 0.5 + 0.4, torch.zeros(1)])
         order = scores.argsort(descending=True)
-        return torch.cat([boxes, scores[:, None]], dim=1)[order][None], torch.tensor([[0, 2, 1, 0]])[:, order]
+        return torch.cat([boxes, scores[:, None]], dim=1)[order][None], torch.tensor(
+            [[0, 2, 1, 0]]
+        )[:, order]
 
 
 RTMDET = ([103.53, 116.28, 123.675], [57.375, 57.12, 58.395])
@@ -328,7 +359,9 @@ def as_mmdetection(image, blue_first=True):
 
 @pytest.mark.parametrize("place", ["outside", "inside", "pipeline.json"])
 def test_mmdeploy_is_normalised_as_rtmdet_once(tmp_path, place):
-    mean, std = ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]) if place == "pipeline.json" else RTMDET
+    mean, std = (
+        ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]) if place == "pipeline.json" else RTMDET
+    )
     whole = Normalised(Padded(), mean, std)
     written = whole if place == "inside" else Padded()
     pixels = torch.rand(1, 3, HEIGHT, WIDTH)
@@ -340,7 +373,10 @@ def test_mmdeploy_is_normalised_as_rtmdet_once(tmp_path, place):
             {"type": "Normalize", "to_rgb": True, "mean": mean, "std": std},
             {"type": "Pad", "size_divisor": 1},
         ]
-        tasks = [{"type": "Task", "name": "Preprocess", "transforms": transforms}, {"name": "rtmdet"}]
+        tasks = [
+            {"type": "Task", "name": "Preprocess", "transforms": transforms},
+            {"name": "rtmdet"},
+        ]
         (tmp_path / place).write_text(json.dumps({"pipeline": {"tasks": tasks}}))
     detector = create(file)
     assert (tmp_path / "pipeline.json" in detector.content()) == (place == "pipeline.json")
@@ -348,7 +384,9 @@ def test_mmdeploy_is_normalised_as_rtmdet_once(tmp_path, place):
         prepared, scale = as_mmdetection(image, blue_first=place != "pipeline.json")
         rows, labels = run(whole, prepared)
         above = rows[0, :, 4] > THRESHOLD
-        assert_equal(detector.detect(image), rows[0, above, :4] / scale, rows[0, above, 4], labels[0, above])
+        assert_equal(
+            detector.detect(image), rows[0, above, :4] / scale, rows[0, above, 4], labels[0, above]
+        )
 
 
 class Inverted(nn.Module):
@@ -360,7 +398,13 @@ class Inverted(nn.Module):
 
 
 def test_an_inverted_box_is_an_empty_one_and_not_lost(tmp_path):
-    file = exported(Inverted(), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["input"], ["dets", "labels"])
+    file = exported(
+        Inverted(),
+        torch.rand(1, 3, HEIGHT, WIDTH),
+        tmp_path / "x.onnx",
+        ["input"],
+        ["dets", "labels"],
+    )
     (box,) = create(file).detect(np.zeros((HEIGHT, WIDTH, 3), np.uint8)).box
     np.testing.assert_allclose(box, [40, 5, 40, 50], atol=1e-4)
 
@@ -375,12 +419,16 @@ class Instances(nn.Module):
 
 
 def test_detectron2_is_fed_blue_first_from_0_to_255(tmp_path):
-    file = exported(Instances(), torch.rand(3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["image"], list("bcsi"))
+    file = exported(
+        Instances(), torch.rand(3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["image"], list("bcsi")
+    )
     image = cv2.resize(IMAGES[0], (3 * WIDTH, 3 * HEIGHT))
     scaled = np.asarray(Image.fromarray(image).resize((WIDTH, HEIGHT), Image.Resampling.BILINEAR))
     boxes, labels, scores, _ = (
         output.numpy()
-        for output in Instances()(torch.from_numpy(scaled[..., ::-1].transpose(2, 0, 1).astype(np.float32)))
+        for output in Instances()(
+            torch.from_numpy(scaled[..., ::-1].transpose(2, 0, 1).astype(np.float32))
+        )
     )
     order = np.argsort(-scores)
     order = order[scores[order] > THRESHOLD]
@@ -391,7 +439,11 @@ def test_a_softmax_with_no_object_is_normalised_as_imagenet_and_a_sigmoid_is_not
     for columns, mean, std in ((K, 0 * MEAN, MEAN / MEAN), (K + 1, MEAN, STD)):
         network = Queries(columns)
         file = exported(
-            network, torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["pixel_values"], ["pred_boxes", "logits"]
+            network,
+            torch.rand(1, 3, HEIGHT, WIDTH),
+            tmp_path / "x.onnx",
+            ["pixel_values"],
+            ["pred_boxes", "logits"],
         )
         image = IMAGES[1]
         boxes, logits = run(network, (stretched(image) - mean[:, None, None]) / std[:, None, None])
@@ -408,7 +460,13 @@ def test_a_softmax_with_no_object_is_normalised_as_imagenet_and_a_sigmoid_is_not
 
 def test_transformers_settings_beside_the_graph_give_size_mean_and_classes(tmp_path):
     network = Queries(K)
-    axes = {"dynamic_axes": {"pixel_values": {2: "h", 3: "w"}, "logits": {1: "q"}, "pred_boxes": {1: "q"}}}
+    axes = {
+        "dynamic_axes": {
+            "pixel_values": {2: "h", 3: "w"},
+            "logits": {1: "q"},
+            "pred_boxes": {1: "q"},
+        }
+    }
     file = exported(
         network,
         torch.rand(1, 3, HEIGHT, WIDTH),
@@ -430,7 +488,9 @@ def test_transformers_settings_beside_the_graph_give_size_mean_and_classes(tmp_p
     detector = create(file, classes=None)
     assert detector.header().classes == PETS
     _, logits = run(network, (stretched(IMAGES[0]) - MEAN[:, None, None]) / STD[:, None, None])
-    assert detector.detect(IMAGES[0]).score[0] == pytest.approx(1 / (1 + np.exp(-logits.max())), abs=1e-5)
+    assert detector.detect(IMAGES[0]).score[0] == pytest.approx(
+        1 / (1 + np.exp(-logits.max())), abs=1e-5
+    )
     before = detector.identity["weights_digest"]
     settings["size"] = {"shortest_edge": 48, "longest_edge": 100}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
@@ -466,15 +526,20 @@ def test_a_graph_of_bytes_is_given_pixels_as_they_are(tmp_path):
 
 
 def test_parameters_override_what_the_layout_says(tmp_path):
-    file = exported(Cells(), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["output"])
+    file = exported(
+        Cells(), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["output"]
+    )
     image = IMAGES[0]
     params = {"resize": "stretch", "interpolation": "pillow", "channels": "rgb", "pixel_range": 1}
     made = create(file, **params, mean=tuple(MEAN), std=tuple(STD)).prepare(image)
-    np.testing.assert_allclose(made.pixels, (stretched(image) - MEAN[:, None, None]) / STD[:, None, None], atol=1e-5)
+    np.testing.assert_allclose(
+        made.pixels, (stretched(image) - MEAN[:, None, None]) / STD[:, None, None], atol=1e-5
+    )
     made = create(file, resize="letterbox", padding=0, channels="rgb").prepare(image)
     assert made.pixels[:, 0].max() == 0
     with pytest.raises(
-        ParameterError, match=r"'mean': 123\.675 is of pixels between 0 and 255, .* add pixel_range: 255"
+        ParameterError,
+        match=r"'mean': 123\.675 is of pixels between 0 and 255, .* add pixel_range: 255",
     ):
         create(file, pixel_range=1, mean=tuple(RTMDET[0])).prepare(image)
 
@@ -500,10 +565,22 @@ class Given(nn.Module):
 
 def test_outputs_of_no_layout_are_listed_with_the_layouts(tmp_path):
     pixels = torch.rand(1, 3, HEIGHT, WIDTH)
-    file = exported(Given((1, 7, 9), (1, 7, 2)), pixels, tmp_path / "x.onnx", ["images"], ["a", "b"])
+    file = exported(
+        Given((1, 7, 9), (1, 7, 2)), pixels, tmp_path / "x.onnx", ["images"], ["a", "b"]
+    )
     message = refused(file)
     assert "the outputs are of no known layout: a (1, 7, 9), b (1, 7, 2)" in message
-    for layout in ("yolo", "yolov5", "yolox", "rfdetr", "dfine", "mmdeploy", "detectron2", "torchvision", "detr"):
+    for layout in (
+        "yolo",
+        "yolov5",
+        "yolox",
+        "rfdetr",
+        "dfine",
+        "mmdeploy",
+        "detectron2",
+        "torchvision",
+        "detr",
+    ):
         assert f"{layout}: " in message
     file = exported(Given((1, 500, K + 5)), pixels, tmp_path / "x.onnx", ["images"], ["a"])
     assert "a (1, 500, 8). If one of these is meant, name it with layout" in refused(file)
@@ -520,27 +597,58 @@ def test_inputs_that_are_not_one_image_are_refused(tmp_path):
     outputs = Given((1, 9, 4), (1, 9, K))
     pixels = torch.rand(4, 3, HEIGHT, WIDTH)
     file = exported(outputs, pixels, tmp_path / "x.onnx", ["images"], ["pred_boxes", "logits"])
-    assert "images (4, 3, 64, 96) takes 4 images at once: export the graph with batch size 1" in refused(file)
+    assert (
+        "images (4, 3, 64, 96) takes 4 images at once: export the graph with batch size 1"
+        in refused(file)
+    )
     inputs = (pixels[:1], torch.rand(1, 5, 5))
-    file = exported(outputs, inputs, tmp_path / "x.onnx", ["images", "prior"], ["pred_boxes", "logits"])
+    file = exported(
+        outputs, inputs, tmp_path / "x.onnx", ["images", "prior"], ["pred_boxes", "logits"]
+    )
     assert "besides the image, the graph takes prior (1, 5, 5), which is not known" in refused(file)
-    file = exported(outputs, torch.rand(1, 1, HEIGHT, WIDTH), tmp_path / "x.onnx", ["grey"], ["pred_boxes", "logits"])
+    file = exported(
+        outputs,
+        torch.rand(1, 1, HEIGHT, WIDTH),
+        tmp_path / "x.onnx",
+        ["grey"],
+        ["pred_boxes", "logits"],
+    )
     assert "expected one input with the pixels of an image" in refused(file)
 
 
 def test_classes_that_do_not_fit_are_counted(tmp_path):
-    file = exported(Queries(7), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["input"], ["dets", "labels"])
-    assert "3 classes are named (cat, dog, owl), but the graph scores 7: its output is labels (1, 24, 7)" in refused(
-        file
+    file = exported(
+        Queries(7),
+        torch.rand(1, 3, HEIGHT, WIDTH),
+        tmp_path / "x.onnx",
+        ["input"],
+        ["dets", "labels"],
     )
-    file = exported(Padded(), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["input"], ["dets", "labels"])
-    assert "the graph gives class 2, but 2 classes are named, 0 to 1" in refused(file, classes=PETS[:2])
+    assert (
+        "3 classes are named (cat, dog, owl), but the graph scores 7: its output is labels (1, 24, 7)"
+        in refused(file)
+    )
+    file = exported(
+        Padded(),
+        torch.rand(1, 3, HEIGHT, WIDTH),
+        tmp_path / "x.onnx",
+        ["input"],
+        ["dets", "labels"],
+    )
+    assert "the graph gives class 2, but 2 classes are named, 0 to 1" in refused(
+        file, classes=PETS[:2]
+    )
 
 
 def test_a_graph_that_refuses_the_size_that_its_input_allows_says_what_to_give(tmp_path):
     axes = {"dynamic_axes": {"images": {2: "h", 3: "w"}}}
     file = exported(
-        Queries(K), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["pred_boxes", "logits"], **axes
+        Queries(K),
+        torch.rand(1, 3, HEIGHT, WIDTH),
+        tmp_path / "x.onnx",
+        ["images"],
+        ["pred_boxes", "logits"],
+        **axes,
     )
     model = onnx.load(file)
     node = next(node for node in model.graph.node if node.op_type == "AveragePool")
@@ -554,22 +662,39 @@ def test_a_graph_that_refuses_the_size_that_its_input_allows_says_what_to_give(t
     onnx.save(model, file)
     assert len(create(file, size=(HEIGHT, WIDTH)).detect(IMAGES[:1])) > 0
     message = refused(file, size=128)
-    assert "images (1, 3, ?, ?) says that its sides vary, but (3, 128, 128) was refused: give the parameter" in message
+    assert (
+        "images (1, 3, ?, ?) says that its sides vary, but (3, 128, 128) was refused: give the parameter"
+        in message
+    )
 
 
 def test_tensorrt_operators_missing_weights_and_cut_files_are_named(tmp_path):
     file = exported(
-        Queries(K), torch.rand(1, 3, HEIGHT, WIDTH), tmp_path / "x.onnx", ["images"], ["pred_boxes", "logits"]
+        Queries(K),
+        torch.rand(1, 3, HEIGHT, WIDTH),
+        tmp_path / "x.onnx",
+        ["images"],
+        ["pred_boxes", "logits"],
     )
     model = onnx.load(file)
-    onnx.save(model, tmp_path / "big.onnx", save_as_external_data=True, location="big.data", size_threshold=0)
+    onnx.save(
+        model,
+        tmp_path / "big.onnx",
+        save_as_external_data=True,
+        location="big.data",
+        size_threshold=0,
+    )
     assert len(create(tmp_path / "big.onnx").detect(IMAGES[:1])) > 0
     (tmp_path / "big.data").unlink()
-    assert "big.data: does not exist, but big.onnx has its weights there" in refused(tmp_path / "big.onnx")
+    assert "big.data: does not exist, but big.onnx has its weights there" in refused(
+        tmp_path / "big.onnx"
+    )
     content = file.read_bytes()
     for count in (0, 9, len(content) // 2, len(content) - 3):
         file.write_bytes(content[:count])
-        assert "not an ONNX graph" in refused(file) or "ONNX Runtime refuses the graph" in refused(file)
+        assert "not an ONNX graph" in refused(file) or "ONNX Runtime refuses the graph" in refused(
+            file
+        )
     file.write_bytes(content)
     model = onnx.load(file)
     node = onnx.helper.make_node("TRTBatchedNMS", ["images"], ["kept"], domain="mmdeploy")
@@ -582,12 +707,17 @@ def test_tensorrt_operators_missing_weights_and_cut_files_are_named(tmp_path):
 def test_init_takes_the_id_classes_and_a_size_where_the_graph_says_neither(tmp_path):
     axes = {"dynamic_axes": {"images": {2: "h", 3: "w"}}}
     pixels = torch.rand(1, 3, HEIGHT, WIDTH)
-    file = exported(Queries(K), pixels, tmp_path / "x.onnx", ["images"], ["pred_boxes", "logits"], **axes)
+    file = exported(
+        Queries(K), pixels, tmp_path / "x.onnx", ["images"], ["pred_boxes", "logits"], **axes
+    )
     entry, assumed = _of_onnx(file, SimpleNamespace(categories=list(PETS)))
     assert entry["params"] == {"classes": list(PETS), "size": 640}
     assert "it names no classes" in assumed
     assert "its input varies: images are given 640 pixels" in assumed
-    with pytest.raises(DataError, match="names no classes, and they cannot be the ID dataset's: 1 classes are named"):
+    with pytest.raises(
+        DataError,
+        match="names no classes, and they cannot be the ID dataset's: 1 classes are named",
+    ):
         _of_onnx(file, SimpleNamespace(categories=["cat"]))
     named_by_metadata(file, names=str(list(PETS)))
     entry, _ = _of_onnx(file, SimpleNamespace(categories=["cat"]))

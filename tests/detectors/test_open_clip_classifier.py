@@ -38,11 +38,19 @@ def folder(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def images():
     rng = np.random.default_rng(3)
-    return [rng.integers(0, 256, (50, 70, 3), np.uint8), rng.integers(0, 256, (90, 40, 3), np.uint8)]
+    return [
+        rng.integers(0, 256, (50, 70, 3), np.uint8),
+        rng.integers(0, 256, (90, 40, 3), np.uint8),
+    ]
 
 
 def create(folder, **params):
-    given = {"classes": CLASSES, "templates": TEMPLATES, "words": {"fire_truck": "fire truck"}, "device": "cpu"}
+    given = {
+        "classes": CLASSES,
+        "templates": TEMPLATES,
+        "words": {"fire_truck": "fire truck"},
+        "device": "cpu",
+    }
     return detectors.create("open_clip_classifier", weights=folder, **{**given, **params})
 
 
@@ -54,12 +62,16 @@ def test_logits_are_those_of_open_clips_zero_shot_classifier(folder, images):
         model, open_clip.get_tokenizer(f"local-dir:{folder}"), names, TEMPLATES
     )
     with torch.inference_mode():
-        embedding = model.encode_image(torch.stack([transform(Image.fromarray(i)) for i in images]), normalize=True)
+        embedding = model.encode_image(
+            torch.stack([transform(Image.fromarray(i)) for i in images]), normalize=True
+        )
         logits = model.logit_scale.exp() * embedding @ columns
     regions = create(folder).detect(images)
     assert_allclose(regions.logits, logits, atol=1e-4)
     assert_allclose(regions.features, embedding, atol=1e-5)
-    assert_allclose(regions.weight, model.logit_scale.exp().detach() * columns.T, rtol=1e-4, atol=1e-5)
+    assert_allclose(
+        regions.weight, model.logit_scale.exp().detach() * columns.T, rtol=1e-4, atol=1e-5
+    )
     assert_array_equal(regions.bias, np.zeros(3))
     assert_allclose(regions.score, logits.softmax(1).amax(1), rtol=1e-4)
     assert regions.latent.shape == (2, 64 if hasattr(model.visual, "layer3") else 16)
@@ -101,5 +113,9 @@ def test_a_wrong_parameter_is_named(folder, params, message):
 
 def test_one_grey_level_changes_the_input_by_a_255th_of_its_unit(folder):
     detector = create(folder)
-    dark, light = (detector.prepare(np.full((40, 40, 3), grey, np.uint8)).pixels for grey in (100, 101))
-    assert_allclose(255 * (light - dark), np.broadcast_to(detector.network.unit(), dark.shape), rtol=1e-3)
+    dark, light = (
+        detector.prepare(np.full((40, 40, 3), grey, np.uint8)).pixels for grey in (100, 101)
+    )
+    assert_allclose(
+        255 * (light - dark), np.broadcast_to(detector.network.unit(), dark.shape), rtol=1e-3
+    )

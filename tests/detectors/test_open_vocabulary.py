@@ -19,9 +19,20 @@ from farther.errors import DataError, ParameterError
 CLASSES, UNKNOWN = ["cat", "red dog", "bird"], ["thing", "blue box"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz.,"
 
-SWIN = {"model_type": "swin", "image_size": 64, "embed_dim": 8, "depths": [1, 1, 1, 1], "num_heads": [1, 1, 1, 1]}
+SWIN = {
+    "model_type": "swin",
+    "image_size": 64,
+    "embed_dim": 8,
+    "depths": [1, 1, 1, 1],
+    "num_heads": [1, 1, 1, 1],
+}
 SWIN |= {"window_size": 4, "out_indices": [2, 3, 4]}
-TEXT = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 16}
+TEXT = {
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+}
 CLIP_TEXT = {**TEXT, "vocab_size": 2 * len(LETTERS) + 3, "eos_token_id": 2 * len(LETTERS) + 2}
 DINO = {
     "backbone_config": SWIN,
@@ -43,14 +54,20 @@ KINDS = {
     "omdet-turbo": {
         "backbone_config": SWIN,
         "apply_layernorm_after_vision_backbone": False,
-        "text_config": {"model_type": "clip_text_model", **CLIP_TEXT, "max_position_embeddings": 77},
+        "text_config": {
+            "model_type": "clip_text_model",
+            **CLIP_TEXT,
+            "max_position_embeddings": 77,
+        },
         "encoder_in_channels": [16, 32, 64],
         "vision_features_channels": [32, 32, 32],
         "text_projection_in_dim": 16,
         "text_projection_out_dim": 16,
         "class_embed_dim": 16,
         "num_queries": 20,
-        **dict.fromkeys(("encoder_dim_feedforward", "decoder_dim_feedforward", "task_encoder_hidden_dim"), 16),
+        **dict.fromkeys(
+            ("encoder_dim_feedforward", "decoder_dim_feedforward", "task_encoder_hidden_dim"), 16
+        ),
         **dict.fromkeys(("encoder_hidden_dim", "decoder_hidden_dim"), 32),
         **dict.fromkeys(("encoder_attention_heads", "decoder_num_heads", "decoder_num_layers"), 2),
     },
@@ -60,27 +77,62 @@ PROCESSORS = {
     "owlv2": {"image_processor_type": "Owlv2ImageProcessor", "size": {"height": 64, "width": 64}},
     "grounding-dino": {"image_processor_type": "GroundingDinoImageProcessor", "size": SIZES},
     "mm-grounding-dino": {"image_processor_type": "GroundingDinoImageProcessor", "size": SIZES},
-    "omdet-turbo": {"image_processor_type": "DetrImageProcessor", "size": {"height": 64, "width": 64}},
+    "omdet-turbo": {
+        "image_processor_type": "DetrImageProcessor",
+        "size": {"height": 64, "width": 64},
+    },
 }
 
 
 def write_tokenizer(folder, kind):
     """A vocabulary of letters in the file format of CLIP, or of words in that of BERT, with its special numbers."""
     if NETWORKS[kind][1] == "CLIPTokenizer":
-        words = ["!", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "<|startoftext|>", "<|endoftext|>"]
-        (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+        words = [
+            "!",
+            *LETTERS,
+            *(f"{letter}</w>" for letter in LETTERS),
+            "<|startoftext|>",
+            "<|endoftext|>",
+        ]
+        (folder / "vocab.json").write_text(
+            json.dumps({word: number for number, word in enumerate(words)})
+        )
         (folder / "merges.txt").write_text("#version: 0.2\n")
-        (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": "!", "model_max_length": 32}))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"pad_token": "!", "model_max_length": 32})
+        )
         return
-    special = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]", 1012: ".", 1029: "?"}
-    words = {1: "cat", 2: "red", 3: "dog", 4: "bird", 5: "thing", 6: "blue", 7: "##ber", 8: "box", 9: "a"}
-    (folder / "vocab.txt").write_text("".join(f"{(special | words).get(n, f'[unused{n}]')}\n" for n in range(1040)))
+    special = {
+        0: "[PAD]",
+        100: "[UNK]",
+        101: "[CLS]",
+        102: "[SEP]",
+        103: "[MASK]",
+        1012: ".",
+        1029: "?",
+    }
+    words = {
+        1: "cat",
+        2: "red",
+        3: "dog",
+        4: "bird",
+        5: "thing",
+        6: "blue",
+        7: "##ber",
+        8: "box",
+        9: "a",
+    }
+    (folder / "vocab.txt").write_text(
+        "".join(f"{(special | words).get(n, f'[unused{n}]')}\n" for n in range(1040))
+    )
 
 
 def write_folder(folder, kind):
     """A folder as on the hub, of a network whose scores and boxes differ between queries."""
     torch.manual_seed(3)
-    network = getattr(transformers, NETWORKS[kind][0])(AutoConfig.for_model(kind, **KINDS[kind])).eval()
+    network = getattr(transformers, NETWORKS[kind][0])(
+        AutoConfig.for_model(kind, **KINDS[kind])
+    ).eval()
     for name, module in network.named_modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.3)
@@ -112,18 +164,29 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def images():
     rng = np.random.default_rng(0)
-    return [rng.integers(0, 256, size, dtype=np.uint8) for size in ((60, 80, 3), (90, 70, 3), (60, 80, 3))]
+    return [
+        rng.integers(0, 256, size, dtype=np.uint8)
+        for size in ((60, 80, 3), (90, 70, 3), (60, 80, 3))
+    ]
 
 
 def create(folder, **params):
-    params = {"classes": CLASSES, "unknown": UNKNOWN, "score_threshold": 0.0, "max_detections": 1000, **params}
+    params = {
+        "classes": CLASSES,
+        "unknown": UNKNOWN,
+        "score_threshold": 0.0,
+        "max_detections": 1000,
+        **params,
+    }
     return detectors.create("open_vocabulary", weights=folder, device="cpu", **params)
 
 
 def library_processor(folder, kind):
     image = getattr(transformers, PROCESSORS[kind]["image_processor_type"]).from_pretrained(folder)
     tokenizer = getattr(transformers, NETWORKS[kind][1]).from_pretrained(folder)
-    name = {"owlv2": "Owlv2Processor", "omdet-turbo": "OmDetTurboProcessor"}.get(kind, "GroundingDinoProcessor")
+    name = {"owlv2": "Owlv2Processor", "omdet-turbo": "OmDetTurboProcessor"}.get(
+        kind, "GroundingDinoProcessor"
+    )
     return getattr(transformers, name)(image, tokenizer)
 
 
@@ -137,7 +200,8 @@ def by_the_library(folder, kind, image, threshold):
     output = network(**given)
     settings = {"threshold": threshold, "target_sizes": [image.shape[:2]]}
     if "dino" in kind:
-        # Its score is the largest over all tokens, those that separate prompts included; ours is over the prompts'.
+        # Its score is the largest over all tokens, those that separate prompts included; ours is
+        # over the prompts'.
         separators = torch.isin(given["input_ids"][0], torch.tensor([101, 102, 1012]))
         output.logits[..., : len(separators)][..., separators] = -100
         settings["text_threshold"] = 0.0
@@ -156,14 +220,21 @@ def test_boxes_scores_and_labels_are_those_of_transformers(kind, folders, images
         assert len(regions) == len(scores) > 1
         assert_allclose(regions.score, scores, atol=1e-6)
         assert_allclose(regions.box, boxes, atol=1e-4)
-        assert_allclose(regions.score, 1 / (1 + np.exp(-regions.logits[np.arange(len(regions)), regions.label])), 1e-5)
+        assert_allclose(
+            regions.score,
+            1 / (1 + np.exp(-regions.logits[np.arange(len(regions)), regions.label])),
+            1e-5,
+        )
         if labels is not None:
             assert_array_equal(regions.label, labels)
         else:  # the word of the token with the largest logit belongs to the prompt
             best = output.logits[0].amax(-1).argsort(descending=True, stable=True)[: len(regions)]
             tokens = output.input_ids[0][output.logits[0, best].argmax(-1)].tolist()
             words = library_processor(folders(kind), kind).tokenizer.convert_ids_to_tokens(tokens)
-            assert all(word in detector.prompts.columns[k] for word, k in zip(words, regions.label, strict=True))
+            assert all(
+                word in detector.prompts.columns[k]
+                for word, k in zip(words, regions.label, strict=True)
+            )
 
 
 @pytest.mark.parametrize("kind", ["owlv2", "grounding-dino", "omdet-turbo"])
@@ -195,13 +266,17 @@ def test_text_embeddings_are_a_last_layer_whose_product_with_the_features_is_the
 
 
 def test_embeddings_of_several_templates_are_averaged(folders):
-    weights = [create(folders("owlv2"), template=one).header().weight for one in ("a {}", "one {} here")]
+    weights = [
+        create(folders("owlv2"), template=one).header().weight for one in ("a {}", "one {} here")
+    ]
     mean = np.mean(weights, axis=0)[:, :-1]
     both = create(folders("owlv2"), template=["a {}", "one {} here"]).header().weight
     assert_allclose(both[:, :-1], mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-5)
 
 
-def test_negative_prompts_are_unknown_columns_and_their_file_is_part_of_the_identity(folders, tmp_path):
+def test_negative_prompts_are_unknown_columns_and_their_file_is_part_of_the_identity(
+    folders, tmp_path
+):
     file = tmp_path / "negatives.txt"
     file.write_text("thing\nblue box\n")
     header = create(folders("owlv2"), unknown=file).header()
@@ -221,7 +296,9 @@ def test_grounding_dino_has_features_without_a_last_layer(folders, images):
 
 @pytest.mark.parametrize("kind", ["owlv2", "grounding-dino"])
 def test_precision_rounds_activations_only(kind, folders, images):
-    exact, rounded = (create(folders(kind), precision=one).detect(images[0]) for one in ("float32", "bfloat16"))
+    exact, rounded = (
+        create(folders(kind), precision=one).detect(images[0]) for one in ("float32", "bfloat16")
+    )
     assert rounded.logits.dtype == exact.logits.dtype == np.float32
     assert 0 < np.abs(rounded.score[:3] - exact.score[:3]).max() < 0.2
 
@@ -238,27 +315,58 @@ def test_a_folder_as_recent_releases_save_it_gives_the_same(folders, images, tmp
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "model.safetensors", "vocab.json", "merges.txt", "preprocessor_config.json"]
+    "name",
+    ["config.json", "model.safetensors", "vocab.json", "merges.txt", "preprocessor_config.json"],
 )
 def test_a_missing_file_is_named(name, folders, tmp_path):
     folder = shutil.copytree(folders("owlv2"), tmp_path / "folder")
     (folder / name).unlink()
     missing = "tokenizer.json" if name == "vocab.json" else name
-    with pytest.raises(DataError, match=f"{missing}: the file does not exist: a model needs config.json"):
+    with pytest.raises(
+        DataError, match=f"{missing}: the file does not exist: a model needs config.json"
+    ):
         create(folder).header()
 
 
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("config.json", {"model_type": "vit"}, "'model_type': 'vit' is none of owlv2, grounding-dino"),
-        ("config.json", {"model_type": ["owlv2"]}, r"'model_type': \['owlv2'\] is none of owlv2, grounding-dino"),
-        ("config.json", {"auto_map": {"AutoModel": "code.Model"}}, "'auto_map': names code of the checkpoint"),
+        (
+            "config.json",
+            {"model_type": "vit"},
+            "'model_type': 'vit' is none of owlv2, grounding-dino",
+        ),
+        (
+            "config.json",
+            {"model_type": ["owlv2"]},
+            r"'model_type': \['owlv2'\] is none of owlv2, grounding-dino",
+        ),
+        (
+            "config.json",
+            {"auto_map": {"AutoModel": "code.Model"}},
+            "'auto_map': names code of the checkpoint",
+        ),
         ("tokenizer_config.json", {"auto_map": {}}, "tokenizer_config.json: field 'auto_map'"),
-        ("config.json", {"vision_config": {"num_hidden_layers": 1_000_000}}, "expected at most 256, found 1000000"),
-        ("config.json", {"text_config": {"vocab_size": 4_000_000, "hidden_size": 512}}, "describes a network of"),
-        ("config.json", {"text_config": {"hidden_size": 18}}, "of another shape: .*owlv2.text_model"),
-        ("preprocessor_config.json", {"image_processor_type": "Own"}, "'Own' is not one of transformers'"),
+        (
+            "config.json",
+            {"vision_config": {"num_hidden_layers": 1_000_000}},
+            "expected at most 256, found 1000000",
+        ),
+        (
+            "config.json",
+            {"text_config": {"vocab_size": 4_000_000, "hidden_size": 512}},
+            "describes a network of",
+        ),
+        (
+            "config.json",
+            {"text_config": {"hidden_size": 18}},
+            "of another shape: .*owlv2.text_model",
+        ),
+        (
+            "preprocessor_config.json",
+            {"image_processor_type": "Own"},
+            "'Own' is not one of transformers'",
+        ),
     ],
 )
 def test_what_a_folder_must_not_say_is_refused(name, change, message, folders, tmp_path):
@@ -276,7 +384,10 @@ def test_a_backbone_that_is_a_model_on_the_hub_is_not_asked_for(folders, tmp_pat
     config = json.loads((folder / "config.json").read_text())
     config |= {"backbone_config": None, "backbone": "owner/name", "use_timm_backbone": False}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(DataError, match="'backbone': names a model on the hub, 'owner/name': give its configuration"):
+    with pytest.raises(
+        DataError,
+        match="'backbone': names a model on the hub, 'owner/name': give its configuration",
+    ):
         create(folder).header()
 
 
@@ -284,8 +395,16 @@ def test_a_backbone_that_is_a_model_on_the_hub_is_not_asked_for(folders, tmp_pat
     ("kind", "params", "message"),
     [
         ("owlv2", {"unknown": ["x" * 40]}, "has 51 tokens; the text encoder reads at most 32"),
-        ("omdet-turbo", {"classes": ["x" * 80]}, "has 82 tokens; the text encoder reads at most 77"),
-        ("grounding-dino", {"classes": [f"cat {'red ' * n}dog" for n in range(1, 30)]}, "reads at most 256: use fewer"),
+        (
+            "omdet-turbo",
+            {"classes": ["x" * 80]},
+            "has 82 tokens; the text encoder reads at most 77",
+        ),
+        (
+            "grounding-dino",
+            {"classes": [f"cat {'red ' * n}dog" for n in range(1, 30)]},
+            "reads at most 256: use fewer",
+        ),
         ("grounding-dino", {"template": ["{}", "a {}"]}, "several templates cannot be averaged"),
         ("grounding-dino", {"unknown": ["mr. dog"]}, "has a dot or a question mark"),
         ("owlv2", {"unknown": ["cat"]}, "is also the class 'cat'"),

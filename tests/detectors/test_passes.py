@@ -27,7 +27,9 @@ class Doubled(Pass):
         regions = detector.forward(prepared, image_ids)
         entropy = np.full(len(regions), 0.5)
         shifted = {"box": regions.box + 1e-3, "score": regions.score - 1e-5}
-        return regions.with_columns(logits=regions.logits * self.factor, predictive_entropy=entropy, **shifted)
+        return regions.with_columns(
+            logits=regions.logits * self.factor, predictive_entropy=entropy, **shifted
+        )
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def world(tmp_path):
     """A run's own regions in two splits, and its passes: `passes(entries)` gives the lines that are logged."""
 
     class World:
-        splits, own, out, work, root = (tmp_path / n for n in ("splits", "regions", "passes", "work", "drawn"))
+        splits, own, out, work, root = (
+            tmp_path / n for n in ("splits", "regions", "passes", "work", "drawn")
+        )
         names = None
 
         def passes(self, entries, detector=None, params=SMALL):
@@ -43,7 +47,9 @@ def world(tmp_path):
             found = read_passes("run", entries)
             places = (self.splits, {"drawn": self.root}, self.own, self.out, self.work)
             made = detector or Speckles()
-            infer_passes(made, found, *places, params, classes=self.names, progress=False, log=lines.append)
+            infer_passes(
+                made, found, *places, params, classes=self.names, progress=False, log=lines.append
+            )
             return lines
 
     made = World()
@@ -132,7 +138,10 @@ def test_imported_detections_have_no_passes(world, tmp_path):
     ("entries", "message"),
     [
         ({"drop": {}}, "detectors.run.passes.drop: unknown kind of pass 'drop'"),
-        ({"doubled": {"factr": 2}}, "detectors.run.passes.doubled: .*unknown parameter 'factr'. Known: skip, factor"),
+        (
+            {"doubled": {"factr": 2}},
+            "detectors.run.passes.doubled: .*unknown parameter 'factr'. Known: skip, factor",
+        ),
     ],
 )
 def test_an_unknown_kind_or_parameter_is_refused_with_its_place(entries, message):

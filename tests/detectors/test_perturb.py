@@ -27,7 +27,13 @@ from farther.tables import Header, Images, Regions, RegionsFolder
 
 CLASSES = ("red", "green", "blue")
 STD = (0.2, 0.3, 0.4)
-PREPROCESSING = {"resize": 16, "crop": 16, "interpolation": "bilinear", "mean": (0.5, 0.4, 0.3), "std": STD}
+PREPROCESSING = {
+    "resize": 16,
+    "crop": 16,
+    "interpolation": "bilinear",
+    "mean": (0.5, 0.4, 0.3),
+    "std": STD,
+}
 PARAMS = InferenceParams(batch_size=4, shard_images=10, workers=0)
 
 
@@ -44,14 +50,18 @@ class Run:
         with torch.no_grad():
             network.train()(torch.randn(64, 3, 16, 16))  # activations of about 1
             network.fc.weight.normal_()
-        network.load_state_dict({n: t.half().float() for n, t in network.state_dict().items()})  # as the file stores it
+        network.load_state_dict(
+            {n: t.half().float() for n, t in network.state_dict().items()}
+        )  # as the file stores it
         self.network = network.eval()
         save_checkpoint(
             folder / "it.safetensors",
             network.state_dict(),
             ClassifierBlueprint("openood_resnet", CLASSES, PREPROCESSING),
         )
-        self.detector = detectors.create("classifier", weights=folder / "it.safetensors", device="cpu")
+        self.detector = detectors.create(
+            "classifier", weights=folder / "it.safetensors", device="cpu"
+        )
         self.images = {}
         for split, size in (("train", 40), ("test", 12)):
             self.images[split] = [rng.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(size)]
@@ -63,17 +73,32 @@ class Run:
             table = Images(image_id=names, dataset=["drawn"] * size, file=files, **sides)
             table.write(folder / "splits" / split / "images.parquet")
         self.places = (folder / "splits", {"drawn": folder}, folder / "regions")
-        infer_splits(self.detector, *self.places, folder / "work", PARAMS, progress=False, log=lambda _: None)
+        infer_splits(
+            self.detector, *self.places, folder / "work", PARAMS, progress=False, log=lambda _: None
+        )
 
     def inputs(self, split: str) -> torch.Tensor:
         return torch.stack(
-            [self.detector.network.inputs([self.detector.prepare(image)])[0] for image in self.images[split]]
+            [
+                self.detector.network.inputs([self.detector.prepare(image)])[0]
+                for image in self.images[split]
+            ]
         )
 
-    def passes(self, entry: dict, params: InferenceParams = PARAMS, name: str = "again") -> RegionsFolder:
+    def passes(
+        self, entry: dict, params: InferenceParams = PARAMS, name: str = "again"
+    ) -> RegionsFolder:
         out = self.folder / f"passes-{name}"
         found = read_passes("run", {"again": {"kind": "perturb", **entry}})
-        infer_passes(self.detector, found, *self.places, out, self.folder / f"work-{name}", params, progress=False)
+        infer_passes(
+            self.detector,
+            found,
+            *self.places,
+            out,
+            self.folder / f"work-{name}",
+            params,
+            progress=False,
+        )
         return RegionsFolder(out / "again/test")
 
     def own(self, split: str) -> RegionsFolder:
@@ -136,11 +161,17 @@ def test_odin_of_the_published_codes_is_openoods_formula():
     moved = []
     network.register_forward_pre_hook(lambda module, given: moved.append(given[0].detach()))
     published = Perturb(epsilon=0.1, temperature=10, protocol="published-code")
-    published.after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header)
+    published.after_step(
+        ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header
+    )
     assert_allclose(moved[-1], expected, atol=1e-6)
     paper = Perturb(epsilon=0.1, temperature=10)
-    paper.after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header)
-    assert_array_equal(moved[-1][:, :, 1::2], image[:, :, 1::2])  # the paper's sign of 0 moves nothing
+    paper.after_step(
+        ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], header
+    )
+    assert_array_equal(
+        moved[-1][:, :, 1::2], image[:, :, 1::2]
+    )  # the paper's sign of 0 moves nothing
 
 
 def test_mahalanobis_with_a_step_is_that_of_pytorch_ood(run):
@@ -165,14 +196,17 @@ def test_the_gaussians_are_those_of_the_method_mahalanobis(run):
 def test_the_other_direction_makes_the_network_less_certain(run):
     own = column(run.own("test"), "logits")
     down, up = (
-        column(run.passes({"loss": "max_logit", "epsilon": 0.002, "direction": d}), "logits") for d in ("down", "up")
+        column(run.passes({"loss": "max_logit", "epsilon": 0.002, "direction": d}), "logits")
+        for d in ("down", "up")
     )
     assert (down.max(axis=1) > own.max(axis=1)).all() and (up.max(axis=1) < own.max(axis=1)).all()
 
 
 def test_batches_and_worker_processes_do_not_change_the_rows(run):
     first = run.passes({"epsilon": 0.01})
-    other = run.passes({"epsilon": 0.01}, InferenceParams(batch_size=7, shard_images=10, workers=1), name="other")
+    other = run.passes(
+        {"epsilon": 0.01}, InferenceParams(batch_size=7, shard_images=10, workers=1), name="other"
+    )
     for name in ("logits", "features", "latent"):
         assert_allclose(column(first, name), column(other, name), atol=1e-5)
     for name in ("image_id", "region_id", "score", "label"):
@@ -180,20 +214,32 @@ def test_batches_and_worker_processes_do_not_change_the_rows(run):
 
 
 def test_a_pass_without_regions_to_learn_from_says_so(run):
-    with pytest.raises(ParameterError, match=r"'mahalanobis' needs regions to learn from: none in .*train"):
+    with pytest.raises(
+        ParameterError, match=r"'mahalanobis' needs regions to learn from: none in .*train"
+    ):
         run.passes({"loss": "mahalanobis", "min_score": 1.0})
     with pytest.raises(ParameterError, match="call `learn` first"):
-        Perturb(loss="mahalanobis").losses(RowOutputs(torch.zeros(1, 3), torch.zeros(1, 4)), run.detector.header())
+        Perturb(loss="mahalanobis").losses(
+            RowOutputs(torch.zeros(1, 3), torch.zeros(1, 4)), run.detector.header()
+        )
 
 
 def test_a_pass_that_learns_has_a_cost(run, monkeypatch):
-    # Two tries each, of which the faster one counts: the detector takes 1 s, then the pass 3 s, for four images.
+    # Two tries each, of which the faster one counts: the detector takes 1 s, then the pass 3 s, for
+    # four images.
     calls_take(monkeypatch, [1.0, 2.0, 3.0, 4.0])
     passes = read_passes("run", {"nearer": {"kind": "perturb", "loss": "mahalanobis"}})
     images = Images.read(run.folder / "splits/test/images.parquet")
     folders = RunFolders(*(run.folder / name for name in ("regions", "passes-again", "fitted")))
     times = time_network(
-        run.detector, passes, {}, images, run.places[1], folders, CostParams(images=4), InferenceParams()
+        run.detector,
+        passes,
+        {},
+        images,
+        run.places[1],
+        folders,
+        CostParams(images=4),
+        InferenceParams(),
     )
     assert times["detector"] == 1000 * 1.0 / 4
     assert times["passes"] == {"nearer": 1000 * (3.0 - 1.0) / 4}
@@ -226,7 +272,11 @@ def scene(request):
     detector = detectors.create(request.param, weights=weights, **params)
     images = np.full((2, 120, 160, 3), 200, np.uint8)
     y, x = np.mgrid[:120, :160]
-    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
+    for column, radius, colour in (
+        (55, 22, (200, 40, 40)),
+        (108, 17, (250, 220, 40)),
+        (55, 9, (20, 20, 20)),
+    ):
         images[0, (y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
         images[1, np.maximum(abs(y - 50), abs(x - column)) < radius] = colour[::-1]
     return detector, [detector.prepare(image) for image in images]
@@ -242,7 +292,9 @@ def test_a_step_for_the_image_changes_the_sum_of_its_losses_by_the_norm_of_the_g
     images = [image.clone().requires_grad_() for image in replay.images]
     gradients = torch.autograd.grad(replay.again(images).logits.amax(1).sum(), images)
     norm = sum(float((replay.unit * gradient.abs()).sum()) for gradient in gradients)
-    found = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(detector, prepared, ["a", "b"])
+    found = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(
+        detector, prepared, ["a", "b"]
+    )
     assert (certainty(found) - certainty(own)).sum() == pytest.approx(2e-6 * norm, rel=0.1)
     for name in ("image_id", "region_id", "box", "score", "label"):
         assert_array_equal(found.array(name), own.array(name))
@@ -255,7 +307,8 @@ def test_a_step_for_each_region_helps_that_region_more_than_a_step_for_all(scene
     params = {"loss": "max_logit", "background": "keep", "epsilon": 2e-5}
     own = detector.forward(prepared, ["a", "b"])
     together, alone = (
-        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"]) for per in ("image", "region")
+        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"])
+        for per in ("image", "region")
     )
     assert len(own) > 3
     assert (certainty(alone) > certainty(own)).all()
@@ -266,9 +319,15 @@ def test_only_detections_above_the_smallest_score_have_a_loss(scene):
     detector, prepared = scene
     own = detector.forward(prepared, ["a", "b"])
     best = own.score >= np.sort(own.score)[-1]
-    params = {"loss": "max_logit", "background": "keep", "epsilon": 2e-5, "min_score": float(own.score.max())}
+    params = {
+        "loss": "max_logit",
+        "background": "keep",
+        "epsilon": 2e-5,
+        "min_score": float(own.score.max()),
+    }
     together, alone = (
-        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"]) for per in ("image", "region")
+        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"])
+        for per in ("image", "region")
     )
     assert_allclose(together.logits[best], alone.logits[best], atol=1e-6)
     assert_array_equal(alone.logits[~best], own.logits[~best])
@@ -277,9 +336,13 @@ def test_only_detections_above_the_smallest_score_have_a_loss(scene):
 
 def test_a_batch_without_detections_stays_one(scene):
     detector, prepared = scene
-    blind = detectors.create(detector.name, weights=detector.weights, score_threshold=1.0, device="cpu")
+    blind = detectors.create(
+        detector.name, weights=detector.weights, score_threshold=1.0, device="cpu"
+    )
     found = Perturb().forward(blind, prepared, ["a", "b"])
-    assert len(found) == 0 and found.frame.columns == blind.forward(prepared, ["a", "b"]).frame.columns
+    assert (
+        len(found) == 0 and found.frame.columns == blind.forward(prepared, ["a", "b"]).frame.columns
+    )
 
 
 def test_a_detector_that_cannot_look_again_is_refused():
@@ -289,6 +352,7 @@ def test_a_detector_that_cannot_look_again_is_refused():
         prepare = forward = header = lambda self, *_: None
 
     with pytest.raises(
-        ParameterError, match="'perturb' does not work with detector 'once': its rows cannot be recomputed"
+        ParameterError,
+        match="'perturb' does not work with detector 'once': its rows cannot be recomputed",
     ):
         Perturb().check(Once(weights="nowhere"))

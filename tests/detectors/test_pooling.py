@@ -26,14 +26,19 @@ def test_means_over_boxes_are_those_of_aligned_roi_align(height, width, sampling
     level = torch.randn(5, height, width, generator=torch.Generator().manual_seed(1))
     boxes = boxes_around(height, width)
     pooled = roi_align(level[None], [boxes], 9, 1.0, sampling, aligned=True).mean((2, 3))
-    torch.testing.assert_close(box_means(level, boxes, Pooling(9, sampling)), pooled, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        box_means(level, boxes, Pooling(9, sampling)), pooled, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_each_box_is_pooled_from_the_level_that_fits_its_size():
     levels = [torch.full((1, 64 >> n, 64 >> n), float(n)) for n in range(3)]  # strides 8, 16 and 32
-    boxes = torch.tensor([[50.0, 50, 50 + side, 50 + side] for side in (20, 223, 224, 400, 447, 448)])
+    boxes = torch.tensor(
+        [[50.0, 50, 50 + side, 50 + side] for side in (20, 223, 224, 400, 447, 448)]
+    )
     means = latent_means(levels, pixels_to_cells(boxes, levels, 8), 8, Pooling(9, 2))
-    # Level 4 + log2(side / 224): of stride 8 (2³) below 224 pixels, 16 below 448, and 32 from there on.
+    # Level 4 + log2(side / 224): of stride 8 (2³) below 224 pixels, 16 below 448, and 32 from there
+    # on.
     assert means[:, 0].tolist() == pytest.approx([0, 0, 1, 1, 1, 2])
 
 

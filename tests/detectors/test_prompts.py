@@ -7,13 +7,17 @@ from farther.errors import DataError, ParameterError
 
 
 def test_negative_prompts_follow_the_classes_and_are_the_unknown_columns():
-    prompts = Prompts.of(("cat", "dog"), ("a {}", "one {} in a {} house"), [" traffic light ", "object"])
+    prompts = Prompts.of(
+        ("cat", "dog"), ("a {}", "one {} in a {} house"), [" traffic light ", "object"]
+    )
     assert prompts.columns == ("cat", "dog", "traffic light", "object")
     assert prompts.unknown_columns == (2, 3)
     assert prompts.sentences()[1][2] == "one traffic light in a traffic light house"
 
 
-def test_a_file_of_prompts_is_the_same_as_their_list_whatever_its_blank_lines_and_comments(tmp_path):
+def test_a_file_of_prompts_is_the_same_as_their_list_whatever_its_blank_lines_and_comments(
+    tmp_path,
+):
     file = tmp_path / "negatives.txt"
     file.write_text("# mined\n\nlamp\r\n  street sign \n", encoding="utf-8")
     listed = Prompts.of(("cat",), "a {}", ["lamp", "street sign"])
@@ -23,7 +27,10 @@ def test_a_file_of_prompts_is_the_same_as_their_list_whatever_its_blank_lines_an
 
 
 def test_a_class_that_becomes_a_negative_prompt_changes_the_identity():
-    assert Prompts.of(("cat", "dog"), "{}").identity() != Prompts.of(("cat",), "{}", ["dog"]).identity()
+    assert (
+        Prompts.of(("cat", "dog"), "{}").identity()
+        != Prompts.of(("cat",), "{}", ["dog"]).identity()
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +48,9 @@ def test_a_class_that_becomes_a_negative_prompt_changes_the_identity():
     ],
 )
 def test_bad_prompts_are_refused_by_name(classes, template, unknown, message):
-    with pytest.raises(ParameterError, match="(?s)" + message.replace("{", r"\{").replace("}", r"\}")):
+    with pytest.raises(
+        ParameterError, match="(?s)" + message.replace("{", r"\{").replace("}", r"\}")
+    ):
         Prompts.of(classes, template, unknown)
 
 

@@ -24,21 +24,30 @@ PICTURES = [scene(0), scene(1)[:, 20:], scene(2)]
 def proposed(detector, images, **selection):
     """The proposals of one batch of images, which are called as `IDS`."""
     prepared = [detector.prepare(image) for image in images]
-    return detector.forward_proposals(prepared, IDS[: len(images)], {"all": ProposalSelection(**selection)})[1]
+    return detector.forward_proposals(
+        prepared, IDS[: len(images)], {"all": ProposalSelection(**selection)}
+    )[1]
 
 
 def test_proposals_of_a_faster_rcnn_are_those_of_torchvisions_rpn():
     detector = create("faster_rcnn")
     network = detector.network
     found = proposed(detector, PICTURES[:2], **EVERY, objectness="network")
-    pixels = [torch.from_numpy(np.ascontiguousarray(one)).permute(2, 0, 1) / 255 for one in PICTURES[:2]]
+    pixels = [
+        torch.from_numpy(np.ascontiguousarray(one)).permute(2, 0, 1) / 255 for one in PICTURES[:2]
+    ]
     with torch.inference_mode():
         batch, _ = network.transform(pixels)
         levels = network.backbone(batch.tensors)
         boxes, _ = network.rpn(batch, levels)
-        pooled = network.roi_heads.box_head(network.roi_heads.box_roi_pool(levels, boxes, batch.image_sizes))
+        pooled = network.roi_heads.box_head(
+            network.roi_heads.box_roi_pool(levels, boxes, batch.image_sizes)
+        )
         logits, _ = network.roi_heads.box_predictor(pooled)
-    given = [resize_boxes(one, size, image.shape[:2]) for one, size, image in zip(boxes, batch.image_sizes, PICTURES)]  # noqa: B905
+    given = [
+        resize_boxes(one, size, image.shape[:2])
+        for one, size, image in zip(boxes, batch.image_sizes, PICTURES)
+    ]  # noqa: B905
     assert len(found) == sum(map(len, boxes)) > 20
     np.testing.assert_allclose(found.box, torch.cat(given), atol=1e-3)
     np.testing.assert_allclose(found.logits, logits, atol=1e-3)
@@ -55,7 +64,9 @@ def test_proposals_of_a_transformer_are_its_queries():
         answer = detector.network(pixel_values=pixels)
     scores = answer.logits[0].sigmoid().amax(dim=1).sort(descending=True)
     x, y, w, h = answer.pred_boxes[0][scores.indices].unbind(dim=1)
-    corners = torch.stack([(x - w / 2) * 160, (y - h / 2) * 120, (x + w / 2) * 160, (y + h / 2) * 120], dim=1)
+    corners = torch.stack(
+        [(x - w / 2) * 160, (y - h / 2) * 120, (x + w / 2) * 160, (y + h / 2) * 120], dim=1
+    )
     np.testing.assert_allclose(found.score, scores.values, atol=1e-4)
     np.testing.assert_allclose(found.box, corners, atol=0.05)
 
@@ -79,9 +90,13 @@ def test_proposals_depend_neither_on_the_batch_nor_change_a_detection(adapter):
 def test_a_network_gives_its_own_kind_of_proposals_only():
     sources = read_sources("run", {"boxes": {"kind": "rpn"}})
     assert list(selections("run", sources, create("faster_rcnn"))) == ["boxes"]
-    with pytest.raises(ParameterError, match=r"run\.proposals\.boxes: .*'yolo' has proposals of kind 'anchors'"):
+    with pytest.raises(
+        ParameterError, match=r"run\.proposals\.boxes: .*'yolo' has proposals of kind 'anchors'"
+    ):
         selections("run", sources, create("yolo"))
-    with pytest.raises(ParameterError, match=r"run\.proposals\.rpm: unknown source of proposals 'rpm'.*rpn"):
+    with pytest.raises(
+        ParameterError, match=r"run\.proposals\.rpm: unknown source of proposals 'rpm'.*rpn"
+    ):
         read_sources("run", {"rpm": {}})
     with pytest.raises(ParameterError, match="most"):
         read_sources("run", {"rpn": {"most": 0}})
@@ -117,11 +132,17 @@ def test_proposals_are_made_with_the_detections_and_again_where_their_selection_
     assert not any("unchanged" in line for line in run())
     names = sorted(path.name for path in (folder / "proposals/anchors").iterdir())
     assert names == ["again", "test", "val"]
-    first, second = (RegionsFolder(folder / "proposals/anchors" / split) for split in ("val", "again"))
+    first, second = (
+        RegionsFolder(folder / "proposals/anchors" / split) for split in ("val", "again")
+    )
     assert len(first) == len(second) > 0
-    regions = {file: file.read_bytes() for file in (folder / "regions").rglob("*") if file.is_file()}
+    regions = {
+        file: file.read_bytes() for file in (folder / "regions").rglob("*") if file.is_file()
+    }
     assert all("unchanged" in line for line in run())
-    assert sum("unchanged" in line for line in run(most=3)) == 1  # of the training images, which have none
+    assert (
+        sum("unchanged" in line for line in run(most=3)) == 1
+    )  # of the training images, which have none
     assert len(RegionsFolder(folder / "proposals/anchors/val")) == 3
     assert {file: file.read_bytes() for file in regions} == regions
 
@@ -129,17 +150,33 @@ def test_proposals_are_made_with_the_detections_and_again_where_their_selection_
 def test_boxes_of_another_program_are_imported_for_all_splits_but_the_training_s(project):
     folder, run = project
     run()
-    rows = [{"image_id": str(n), "category_id": "thing", "bbox": [4, 5, 20, 30], "score": 0.5} for n in (0, 1)]
+    rows = [
+        {"image_id": str(n), "category_id": "thing", "bbox": [4, 5, 20, 30], "score": 0.5}
+        for n in (0, 1)
+    ]
     (folder / "boxes.json").write_text(json.dumps(rows))
     entry = {"kind": "imported", "file": folder / "boxes.json", "adapter": "coco_results"}
     sources = read_sources("run", {"sam": {**entry, "params": {"classes": ["thing"]}}})
     detector = create("yolo")
     assert selections("run", sources, detector) == {"sam": None}
     place = folder / "proposals/sam"
-    import_splits(sources["sam"].reader, folder / "splits", place, folder / "work/sam", without=["train"], log=str)
-    assert sorted(path.name for path in place.iterdir() if path.is_dir()) == ["again", "test", "val"]
+    import_splits(
+        sources["sam"].reader,
+        folder / "splits",
+        place,
+        folder / "work/sam",
+        without=["train"],
+        log=str,
+    )
+    assert sorted(path.name for path in place.iterdir() if path.is_dir()) == [
+        "again",
+        "test",
+        "val",
+    ]
     np.testing.assert_array_equal(Regions.read(place / "val").box, [[4, 5, 24, 35]])
-    ProposalFolders(folder / "proposals", {"sam": None}, {})  # what is asked for no longer is deleted, boxes are not
+    ProposalFolders(
+        folder / "proposals", {"sam": None}, {}
+    )  # what is asked for no longer is deleted, boxes are not
     assert [path.name for path in (folder / "proposals").iterdir() if path.is_dir()] == ["sam"]
     with pytest.raises(ParameterError, match="'yolo' runs a network"):
         read_sources("run", {"sam": {**entry, "adapter": "yolo"}})["sam"].check(detector)

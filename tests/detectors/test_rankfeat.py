@@ -54,7 +54,9 @@ def images():
 def halves(detector, images, stage):
     """Maps of a stage, and the function from maps of that stage to logits."""
     network, kept = detector.network.network, []
-    hook = network.get_submodule(f"layer{stage}").register_forward_hook(lambda *call: kept.append(call[2]))
+    hook = network.get_submodule(f"layer{stage}").register_forward_hook(
+        lambda *call: kept.append(call[2])
+    )
     network(detector.network.inputs([detector.prepare(image) for image in images]))
     hook.remove()
     rest = nn.Sequential(*(network.get_submodule(f"layer{n}") for n in range(stage + 1, 5)))
@@ -73,28 +75,44 @@ def test_logits_and_features_of_several_blocks_are_averaged(classifier, images):
     parts = [halves(classifier, images, stage) for stage in (4, 3)]
     with torch.inference_mode():
         expected = sum(head(by_decomposition(maps)) for maps, head in parts) / 2
-    regions, own = removed(classifier, images, layers=["layer4", "layer3"]), classifier.detect(images, IDS)
+    regions, own = (
+        removed(classifier, images, layers=["layer4", "layer3"]),
+        classifier.detect(images, IDS),
+    )
     assert_allclose(regions.logits, expected, rtol=1e-4, atol=1e-5)
-    assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-4, atol=1e-4)
+    assert_allclose(
+        regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-4, atol=1e-4
+    )
     assert_array_equal(regions.label, own.label)
     assert np.abs(regions.logits - own.logits).max() > 0.1
-    assert_array_equal(classifier.detect(images, IDS).logits, own.logits)  # nothing of it remains in the network
+    assert_array_equal(
+        classifier.detect(images, IDS).logits, own.logits
+    )  # nothing of it remains in the network
     assert_array_equal(removed(classifier, images).logits, regions.logits)  # the default
 
 
 def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
     detector = detectors.create(
-        "faster_rcnn", weights=DEMO / "voc-faster_rcnn.safetensors", score_threshold=0.02, device="cpu"
+        "faster_rcnn",
+        weights=DEMO / "voc-faster_rcnn.safetensors",
+        score_threshold=0.02,
+        device="cpu",
     )
-    scenes = [np.random.default_rng(seed).integers(0, 256, (120, 160, 3), np.uint8) for seed in (1, 2)]
+    scenes = [
+        np.random.default_rng(seed).integers(0, 256, (120, 160, 3), np.uint8) for seed in (1, 2)
+    ]
     heads, kept = detector.network.roi_heads, []
-    hook = heads.box_head.register_forward_hook(lambda _module, given, output: kept.append((given[0], output)))
+    hook = heads.box_head.register_forward_hook(
+        lambda _module, given, output: kept.append((given[0], output))
+    )
     own = detector.detect(scenes, IDS[:2])
     hook.remove()
     ((pooled, features),) = kept
     proposals = np.abs(own.features[:, None] - features.numpy()).max(axis=2).argmin(axis=1)
     with torch.inference_mode():
-        expected = heads.box_predictor(heads.box_head(by_decomposition(pooled)))[0].numpy()[proposals]
+        expected = heads.box_predictor(heads.box_head(by_decomposition(pooled)))[0].numpy()[
+            proposals
+        ]
     found = removed(detector, scenes)
     assert len(own) > 3
     assert_array_equal(found.box, own.box)
@@ -103,11 +121,15 @@ def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
 
 
 def test_modules_that_cannot_be_changed_are_refused_by_name(classifier, images):
-    with pytest.raises(ParameterError, match="parameter 'layers': the network has no module 'layer9'"):
+    with pytest.raises(
+        ParameterError, match="parameter 'layers': the network has no module 'layer9'"
+    ):
         removed(classifier, images, layers=["layer9"])
     with pytest.raises(ParameterError, match=r"parameter 'layers': the output of 'fc' is \(3, 4\)"):
         removed(classifier, images, layers=["fc"])
-    with pytest.raises(ParameterError, match=r"no module 'roi_heads\.box_roi_pool'\. Some are conv1"):
+    with pytest.raises(
+        ParameterError, match=r"no module 'roi_heads\.box_roi_pool'\. Some are conv1"
+    ):
         removed(classifier, images, layers=["roi_heads.box_roi_pool"])
 
 
@@ -126,5 +148,7 @@ def test_the_last_two_blocks_are_those_before_the_head(name, params, blocks):
 
 
 def test_a_network_without_blocks_asks_for_modules():
-    with pytest.raises(ParameterError, match=r"parameter 'layers': Sequential has no two blocks.* name modules"):
+    with pytest.raises(
+        ParameterError, match=r"parameter 'layers': Sequential has no two blocks.* name modules"
+    ):
         last_blocks(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)))

@@ -38,7 +38,12 @@ def by_hooks(network, images, **hooks):
 
 def adapter_of(network, path, name, **params):
     torch.save(network.state_dict(), path)
-    usual = {"classes": CLASSES, "score_threshold": SCORE_THRESHOLD, "max_detections": MAX_DETECTIONS, "device": "cpu"}
+    usual = {
+        "classes": CLASSES,
+        "score_threshold": SCORE_THRESHOLD,
+        "max_detections": MAX_DETECTIONS,
+        "device": "cpu",
+    }
     return detectors.create(name, weights=path, min_size=64, max_size=96, **usual, **params)
 
 
@@ -51,7 +56,9 @@ def assert_same_rows(recorded, expected):
     assert_allclose(recorded.logits, expected.logits, atol=1e-4)
 
 
-def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_the_adapter(images, tmp_path):
+def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_the_adapter(
+    images, tmp_path
+):
     network = model("fasterrcnn_mobilenet_v3_large_320_fpn", min_size=64, max_size=96).to(
         memory_format=torch.channels_last
     )
@@ -63,7 +70,9 @@ def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_
         background_index=0,
         folder=tmp_path / "recorded",
     )
-    detector = adapter_of(network, tmp_path / "w.pth", "faster_rcnn", architecture="mobilenet_v3_large_320_fpn")
+    detector = adapter_of(
+        network, tmp_path / "w.pth", "faster_rcnn", architecture="mobilenet_v3_large_320_fpn"
+    )
     parts = [detector.detect(image, name) for name, image in images.items()]
     expected = Regions.concatenate(parts)
     assert_same_rows(recorder.regions, expected)
@@ -78,7 +87,9 @@ def test_a_faster_rcnn_by_hooks_alone_has_the_logits_features_and_last_layer_of_
     assert RegionsFolder(tmp_path / "recorded").info["images"] == 2
 
 
-@pytest.mark.parametrize("module", ["head.classification_head", "head.classification_head.cls_logits"])
+@pytest.mark.parametrize(
+    "module", ["head.classification_head", "head.classification_head.cls_logits"]
+)
 def test_a_retinanet_by_hooks_alone_has_the_logits_of_the_adapter(module, images, tmp_path):
     """Of the head, which gives all anchors' rows, or of its convolution, which runs once per level."""
     network = model("retinanet_resnet50_fpn", columns=3).to(memory_format=torch.channels_last)
@@ -89,7 +100,8 @@ def test_a_retinanet_by_hooks_alone_has_the_logits_of_the_adapter(module, images
     assert (recorder.regions.features, recorder.regions.weight) == (None, None)
 
 
-# --------------------------------------------------------------------------------------- a small network
+# --------------------------------------------------------------------------------------- a small
+# network
 
 
 class Head(nn.Module):
@@ -150,7 +162,9 @@ def test_images_of_a_batch_are_told_apart():
         recorder.add(["a", "b"], [boxes(2)] * 2, scores, [[1, 2]] * 2)
     assert recorder.images == 2
     assert_array_equal(recorder.regions.image_id, ["a", "a", "b", "b"])
-    assert_array_equal(recorder.regions.logits, torch.cat([of_image[[3, 1]] for of_image in logits]))
+    assert_array_equal(
+        recorder.regions.logits, torch.cat([of_image[[3, 1]] for of_image in logits])
+    )
 
 
 def test_half_precision_is_matched_with_a_larger_tolerance():
@@ -172,7 +186,11 @@ def test_images_without_detections_count_and_the_folder_is_written(tmp_path):
         network(candidates())
         recorder.add("a", np.zeros((0, 4)), [], [])
     folder = RegionsFolder(tmp_path / "r")
-    assert (len(folder), folder.info["images"], folder.classes) == (0, 1, ("background", "cat", "dog"))
+    assert (len(folder), folder.info["images"], folder.classes) == (
+        0,
+        1,
+        ("background", "cat", "dog"),
+    )
 
 
 def test_a_loop_that_fails_writes_no_folder_and_leaves_no_hooks(tmp_path):
@@ -218,12 +236,16 @@ def refused(network, message, *, add=None, runs=1, seen=None, **params):
 
 
 def test_a_module_that_never_ran_is_refused():
-    refused(Head(), r"image 'a': module 'unused' did not run since the image before", logits="unused")
+    refused(
+        Head(), r"image 'a': module 'unused' did not run since the image before", logits="unused"
+    )
     refused(Head(), r"image 'a': module 'last' did not run since", runs=0)
 
 
 def test_several_calls_per_image_are_refused_unless_one_is_chosen():
-    message = r"image 'a': module 'last' ran 2 times, and gave \(5, 3\), \(5, 3\): .*call=-1 \(the last\)"
+    message = (
+        r"image 'a': module 'last' ran 2 times, and gave \(5, 3\), \(5, 3\): .*call=-1 \(the last\)"
+    )
     refused(Head(calls=2), message)
     refused(Head(), message, runs=2)
     refused(Head(calls=2), "ran 2 times for the image, but call 5 is asked for", call=5)
@@ -265,11 +287,15 @@ def test_an_image_is_added_once():
 
 
 def test_modules_and_classes_that_do_not_fit_are_refused_at_once():
-    with pytest.raises(ParameterError, match=r"'logits': the model has no module 'head\.last'\. Some are .*last"):
+    with pytest.raises(
+        ParameterError, match=r"'logits': the model has no module 'head\.last'\. Some are .*last"
+    ):
         recording(Head(), logits="head.last")
     with pytest.raises(ParameterError, match="this Linear is not a module of the model"):
         recording(Head(), logits=nn.Linear(2, 3))
-    with pytest.raises(DataError, match=r"2 names, but module 'last' gives 3 logits; the background's column has"):
+    with pytest.raises(
+        DataError, match=r"2 names, but module 'last' gives 3 logits; the background's column has"
+    ):
         recording(Head(), classes=("cat", "dog"), background_index=None)
     with pytest.raises(DataError, match="the class 'cat' is listed twice"):
         recording(Head(), classes=("cat", "cat", "dog"))
@@ -279,7 +305,10 @@ def test_maps_have_the_classes_of_an_anchor_next_to_each_other():
     """As torchvision's and MMDetection's heads: channel a · K + k, and rows by height, width and anchor."""
     network = nn.Conv2d(2, 6, 1)
     levels = [torch.randn(1, 2, 3, 4), torch.randn(1, 2, 1, 2)]
-    with farther.record(network, logits=network, classes=("a", "b", "c")) as recorder, torch.no_grad():
+    with (
+        farther.record(network, logits=network, classes=("a", "b", "c")) as recorder,
+        torch.no_grad(),
+    ):
         maps = [network(level) for level in levels]
         expected = maps[0][0, 3:, 2, 1]  # the second anchor of the cell in row 2 and column 1
         recorder.add("x", boxes(1), expected.softmax(0)[[1]], [1])
@@ -287,9 +316,14 @@ def test_maps_have_the_classes_of_an_anchor_next_to_each_other():
             network(level)
         recorder.add("y", boxes(1), [0.5], [1], rows=[2 * (4 * 2 + 1) + 1])
     assert_array_equal(recorder.regions.logits, torch.stack([expected, expected]))
-    with farther.record(network, logits=network, classes=("a", "b", "c", "d")) as recorder, torch.no_grad():
+    with (
+        farther.record(network, logits=network, classes=("a", "b", "c", "d")) as recorder,
+        torch.no_grad(),
+    ):
         network(levels[0])
-        with pytest.raises(DataError, match="maps of 6 channels, which is not a multiple of the 4 classes"):
+        with pytest.raises(
+            DataError, match="maps of 6 channels, which is not a multiple of the 4 classes"
+        ):
             recorder.add("x", boxes(1), [0.5], [1])
 
 
@@ -300,7 +334,9 @@ def test_outputs_in_other_containers_are_read_by_a_function():
 
     network, z = Wrapped(), candidates()
     columns = ("a", "b", "c", "d")
-    with farther.record(network, logits="", classes=columns, read=lambda output: output["logits"][0]) as recorder:
+    with farther.record(
+        network, logits="", classes=columns, read=lambda output: output["logits"][0]
+    ) as recorder:
         network(z)
         recorder.add("x", boxes(1), (z + 1).softmax(1)[[3], [2]], [2])
     assert_array_equal(recorder.regions.logits, z[[3]] + 1)

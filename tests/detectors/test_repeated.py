@@ -20,7 +20,9 @@ def low(of):
 
 def repeated(of="faster_rcnn", weights=None, **params):
     weights = weights or DEMO / f"{WEIGHTS[of]}.safetensors"
-    return detectors.create("repeated", weights=weights, of=of, params=low(of), device="cpu", **{"passes": 4, **params})
+    return detectors.create(
+        "repeated", weights=weights, of=of, params=low(of), device="cpu", **{"passes": 4, **params}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,9 @@ def test_rate_0_gives_the_plain_detections_once_per_pass(of, merge, images):
 
 @pytest.mark.parametrize("merge", ["clusters", "candidates"])
 def test_passes_with_dropout_differ_and_are_the_same_again(merge, images):
-    found, again = (repeated(rate=0.3, merge=merge, iou=0.7).detect(images, batch_size=size) for size in (2, 2))
+    found, again = (
+        repeated(rate=0.3, merge=merge, iou=0.7).detect(images, batch_size=size) for size in (2, 2)
+    )
     assert_array_equal(found.logits, again.logits)
     assert found.mutual_information.max() > 0.01 and found.box_variance.max() > 0.01
     assert 1 <= found.detections.min() <= found.detections.max() <= 4
@@ -82,12 +86,18 @@ def test_a_cluster_has_the_mean_box_and_the_mean_probabilities():
         "boxes": np.array([[0.0, 0, 10, 10], [50, 50, 60, 60]]),
         "labels": np.array([1, 2]),
     }
-    second = {"logits": np.log([[0.3, 0.4, 0.3]]), "boxes": np.array([[0.0, 0, 10, 12]]), "labels": np.array([1])}
+    second = {
+        "logits": np.log([[0.3, 0.4, 0.3]]),
+        "boxes": np.array([[0.0, 0, 10, 12]]),
+        "labels": np.array([1]),
+    }
     empty = {"logits": np.zeros((0, 3)), "boxes": np.zeros((0, 4)), "labels": np.zeros(0, np.int64)}
     found = regions(header, [merge_clusters(header, [first, empty, second], 0.8, 1)], ["a"])
     order = np.argsort(found.label)
     assert_allclose(found.box[order], [[0, 0, 10, 11], [50, 50, 60, 60]])
-    assert_allclose(softmax(found.logits, axis=1)[order], [[0.2, 0.6, 0.2], [0.3, 0.1, 0.6]], rtol=1e-5)
+    assert_allclose(
+        softmax(found.logits, axis=1)[order], [[0.2, 0.6, 0.2], [0.3, 0.1, 0.6]], rtol=1e-5
+    )
     assert_allclose(found.box_variance[order][0], [1e-6, 1e-6, 1e-6, 1])
     assert found.detections[order].tolist() == [2, 1]
 
@@ -110,7 +120,9 @@ def test_what_cannot_be_repeated_is_refused(tmp_path):
     with pytest.raises(ParameterError, match="an ensemble has only clusters"):
         repeated(kind="ensemble", merge="candidates")
     with pytest.raises(ParameterError, match="unknown parameter 'score'"):
-        detectors.create("repeated", weights=DEMO / "x.safetensors", of="yolo", params={"score": 1}).header()
+        detectors.create(
+            "repeated", weights=DEMO / "x.safetensors", of="yolo", params={"score": 1}
+        ).header()
     with pytest.raises(DataError, match="a folder with its members' checkpoints"):
         repeated(weights=tmp_path, kind="ensemble").header()
     with pytest.raises(ParameterError, match="passes that detect again repeat only roi_heads"):

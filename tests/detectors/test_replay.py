@@ -18,7 +18,9 @@ def detector(request):
 @pytest.fixture(scope="module")
 def prepared(detector):
     """Two images of different shapes."""
-    return [detector.prepare(image) for image in (scene(), np.ascontiguousarray(scene(1)[:, 20:150]))]
+    return [
+        detector.prepare(image) for image in (scene(), np.ascontiguousarray(scene(1)[:, 20:150]))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,9 @@ def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, p
         norm = sum(g.square().sum() for g in gradients)
         assert all(g.abs().max() > 0 for g in gradients)
         step = 1e-3 / norm.sqrt()
-        after = replay.again([i.detach() - step * g for i, g in zip(images, gradients, strict=True)])
+        after = replay.again(
+            [i.detach() - step * g for i, g in zip(images, gradients, strict=True)]
+        )
     change = float(total.detach() - after.logits[labels].sum())
     if detector.name == "detr":  # RT-DETR takes queries out of the gradient, as in training
         assert change > 0
@@ -81,7 +85,8 @@ def test_rate_0_changes_rounding_only(detector, prepared, regions):
 def test_each_pass_and_seed_has_other_masks_and_the_same_ones_again(detector, prepared):
     replay = detector.replay(prepared)
     first, again, second, other = (
-        replay.again(dropout=dropout(**changed)).logits for changed in ({}, {}, {"number": 1}, {"seed": 2})
+        replay.again(dropout=dropout(**changed)).logits
+        for changed in ({}, {}, {"number": 1}, {"seed": 2})
     )
     assert torch.equal(first, again)
     assert not torch.allclose(first, second) and not torch.allclose(first, other)

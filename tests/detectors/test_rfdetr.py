@@ -10,20 +10,35 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from tests.support.rfdetr import CLASSES, GROUPS, HIDDEN, ROWS, SETTINGS, WIDTH, content, state_of_rfdetr, weight
+from tests.support.rfdetr import (
+    CLASSES,
+    GROUPS,
+    HIDDEN,
+    ROWS,
+    SETTINGS,
+    WIDTH,
+    content,
+    state_of_rfdetr,
+    weight,
+)
 
 from farther import detectors
 from farther.detectors.networks.detr import DetrBlueprint, find_checkpoint, load_network
-from farther.detectors.networks.rfdetr_import import RENAMES, renamed_to_rfdetr, renamed_to_transformers
+from farther.detectors.networks.rfdetr_import import (
+    RENAMES,
+    renamed_to_rfdetr,
+    renamed_to_transformers,
+)
 from farther.detectors.networks.square_resize import SquareResizeImageProcessor
 from farther.errors import DataError
 
-#: Scores were recorded on a processor with AVX-512. On others, two proposals that score alike may change places, which
-#: moves scores by 4e-5; another preprocessing moves them by more than 1e-3.
+#: Scores were recorded on a processor with AVX-512. On others, two proposals that score alike may
+#: change places, which moves scores by 4e-5; another preprocessing moves them by more than 1e-3.
 PROCESSOR = 2e-4
 
-#: The best rows of `predict(image, threshold=0.3)` of rfdetr 1.11.2 with `weight` as its weights, and the image of
-#: `picture`: row of the class head, score, box. The last row means no class, and has no name there.
+#: The best rows of `predict(image, threshold=0.3)` of rfdetr 1.11.2 with `weight` as its weights,
+#: and the image of `picture`: row of the class head, score, box. The last row means no class, and
+#: has no name there.
 PREDICTED = [
     (3, 0.610483, [19.632, 6.697, 26.346, 8.172]),
     (3, 0.597553, [31.24, 41.692, 40.292, 43.128]),
@@ -44,7 +59,9 @@ PREDICTED = [
 
 def picture():
     """An image of 110 by 70 pixels."""
-    pixels = np.fromfunction(lambda y, x, c: (x * 3 + y * (2 + c) + (x * y) % (17 + 5 * c)) % 256, (70, 110, 3))
+    pixels = np.fromfunction(
+        lambda y, x, c: (x * 3 + y * (2 + c) + (x * y) % (17 + 5 * c)) % 256, (70, 110, 3)
+    )
     return pixels.astype(np.uint8)
 
 
@@ -56,7 +73,9 @@ def state():
 @pytest.fixture
 def save(tmp_path, state):
     def write(name="checkpoint_best_total.pth", **changes):
-        stored = {key: value for key, value in content(state, **changes).items() if value is not None}
+        stored = {
+            key: value for key, value in content(state, **changes).items() if value is not None
+        }
         torch.save(stored, tmp_path / name)
         return tmp_path / name
 
@@ -116,7 +135,9 @@ def test_each_name_of_a_weight_is_translated_and_back(state):
     for name in state:
         if "in_proj" in name or name == "_kp_active_mask":
             continue
-        assert renamed_to_transformers(name) != name or name.startswith(("class_embed", "bbox_embed"))
+        assert renamed_to_transformers(name) != name or name.startswith(
+            ("class_embed", "bbox_embed")
+        )
         assert renamed_to_rfdetr(renamed_to_transformers(name)) == name
     assert renamed_to_rfdetr("model.decoder.layers.1.self_attn.q_proj.bias") == (
         "transformer.decoder.layers.1.self_attn.in_proj_bias"
@@ -138,21 +159,34 @@ def test_proposals_and_passes_with_dropout_are_those_of_the_same_queries(save):
 def test_lightnings_file_has_the_weights_under_another_name(name, save, state):
     prefix = "model._orig_mod." if name == "last.ckpt" else "model."
     lightning = {f"{prefix}{key}": tensor for key, tensor in state.items()}
-    found = make_detector(save(name, model=None, state_dict=lightning), score_threshold=0.3).detect(picture())
+    found = make_detector(save(name, model=None, state_dict=lightning), score_threshold=0.3).detect(
+        picture()
+    )
     assert_allclose(found.score[0], 0.587187, atol=PROCESSOR)
 
 
 def test_a_segmentation_network_is_read_for_its_boxes(save, state):
-    masks = {"segmentation_head.bias": torch.zeros(1), "segmentation_head.blocks.0.norm.weight": torch.ones(HIDDEN)}
+    masks = {
+        "segmentation_head.bias": torch.zeros(1),
+        "segmentation_head.blocks.0.norm.weight": torch.ones(HIDDEN),
+    }
     path = save(model={**state, **masks}, model_config={**SETTINGS, "segmentation_head": True})
-    assert_allclose(make_detector(path, score_threshold=0.3).detect(picture()).score[0], 0.587187, atol=PROCESSOR)
+    assert_allclose(
+        make_detector(path, score_threshold=0.3).detect(picture()).score[0],
+        0.587187,
+        atol=PROCESSOR,
+    )
 
 
 def test_until_version_1_5_settings_were_in_a_namespace_and_classes_counted_from_1(save):
     args = argparse.Namespace(**SETTINGS, class_names=CLASSES, output_dir=PosixPath("/out/rfdetr"))
-    detector = make_detector(save(args=args, model_config=None, rfdetr_version=None), score_threshold=0.0)
+    detector = make_detector(
+        save(args=args, model_config=None, rfdetr_version=None), score_threshold=0.0
+    )
     assert detector.header().classes == tuple(CLASSES)
-    assert detector.assumed == "its classes are assumed to be numbered from 1, as by rfdetr before 1.6"
+    assert (
+        detector.assumed == "its classes are assumed to be numbered from 1, as by rfdetr before 1.6"
+    )
     assert detector.processor.antialias
     first = make_detector(save(), score_threshold=0.0)
     assert_allclose(detector.header().weight[:2], first.header().weight[1:])
@@ -172,7 +206,12 @@ def test_a_simple_namespace_is_read_too(save):
 def test_a_published_network_without_settings_is_known_by_its_shapes(save, state):
     """The input of 384 pixels of RFDETRNano, and the classes of COCO by their numbers there."""
     shapes = {
-        "backbone.0.encoder.encoder.embeddings.patch_embeddings.projection.weight": (WIDTH, 3, 16, 16),
+        "backbone.0.encoder.encoder.embeddings.patch_embeddings.projection.weight": (
+            WIDTH,
+            3,
+            16,
+            16,
+        ),
         "backbone.0.encoder.encoder.embeddings.position_embeddings": (1, 577, WIDTH),
         "class_embed.weight": (91, HIDDEN),
         "class_embed.bias": (91,),
@@ -186,7 +225,10 @@ def test_a_published_network_without_settings_is_known_by_its_shapes(save, state
     assert found.blueprint.processor["size"] == {"height": 384, "width": 384}
     assert found.blueprint.config["backbone_config"]["out_indices"] == [3, 6, 9, 12]
     assert len(found.blueprint.classes) == 80
-    assert found.blueprint.classes[:2] == ("person", "bicycle") and found.class_rows.rows[:2] == (1, 2)
+    assert found.blueprint.classes[:2] == ("person", "bicycle") and found.class_rows.rows[:2] == (
+        1,
+        2,
+    )
     assert found.blueprint.classes[-1] == "toothbrush" and found.class_rows.rows[-1] == 90
     assert "an input of 384 pixels" in found.assumed and "COCO" in found.assumed
 
@@ -194,22 +236,42 @@ def test_a_published_network_without_settings_is_known_by_its_shapes(save, state
 def test_training_with_other_classes_starts_from_all_weights_but_the_class_heads(save, state):
     found = find_checkpoint(save())
     blueprint = DetrBlueprint(found.blueprint.config, found.blueprint.processor, ("fox", "owl"))
-    network = load_network(replace(found, blueprint=blueprint, class_rows=None), tolerated="class heads")
-    assert network.class_embed.out_features == 2 and network.model.enc_out_class_embed[0].out_features == 2
+    network = load_network(
+        replace(found, blueprint=blueprint, class_rows=None), tolerated="class heads"
+    )
+    assert (
+        network.class_embed.out_features == 2
+        and network.model.enc_out_class_embed[0].out_features == 2
+    )
     assert torch.equal(network.model.query_feat.weight, state["query_feat.weight"])
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"args": {"class_names": [*CLASSES, "fox", "owl"]}}, r"'class_names': 5 classes do not fit .* of 4 rows"),
+        (
+            {"args": {"class_names": [*CLASSES, "fox", "owl"]}},
+            r"'class_names': 5 classes do not fit .* of 4 rows",
+        ),
         ({"args": {"class_names": ["dog", "dog"]}}, r"a class is listed twice"),
         ({"args": {"class_names": "dog"}}, r"expected a list of names, found 'dog'"),
         ({"args": {}}, r"names no classes, and its class head has 4 rows.*parameter 'classes'"),
-        ({"model_config": None}, r"'model_config': the file holds no resolution.*1\.11\.2.*checkpoint_best_ema\.pth"),
-        ({"model_config": {**SETTINGS, "resolution": 100}}, r"'resolution': expected a multiple of 16 .*found 100"),
-        ({"model_config": {**SETTINGS, "num_windows": "2"}}, r"'num_windows': expected a number from 1, found '2'"),
-        ({"model_config": {**SETTINGS, "two_stage": False}}, r"'two_stage': .*not read: expected True, found False"),
+        (
+            {"model_config": None},
+            r"'model_config': the file holds no resolution.*1\.11\.2.*checkpoint_best_ema\.pth",
+        ),
+        (
+            {"model_config": {**SETTINGS, "resolution": 100}},
+            r"'resolution': expected a multiple of 16 .*found 100",
+        ),
+        (
+            {"model_config": {**SETTINGS, "num_windows": "2"}},
+            r"'num_windows': expected a number from 1, found '2'",
+        ),
+        (
+            {"model_config": {**SETTINGS, "two_stage": False}},
+            r"'two_stage': .*not read: expected True, found False",
+        ),
     ],
 )
 def test_a_setting_that_does_not_fit_is_named(changes, message, save):
@@ -235,12 +297,18 @@ def test_weights_of_another_version_are_named_as_rfdetr_names_them(save, state):
     for number in (1, 2, 3):
         del changed[f"transformer.decoder.layers.1.norm{number}.weight"]
     del changed["transformer.decoder.layers.0.self_attn.in_proj_bias"]
-    changed |= {"transformer.level_embed": torch.zeros(3), "bbox_embed.layers.0.bias": torch.zeros(7)}
+    changed |= {
+        "transformer.level_embed": torch.zeros(3),
+        "bbox_embed.layers.0.bias": torch.zeros(7),
+    }
     with pytest.raises(DataError) as error:
         make_detector(save(model=changed)).header()
     message = str(error.value)
     assert "rf_detr with 3 classes, written by rfdetr 1.11.2" in message
-    assert "missing: transformer.decoder.layers.0.self_attn.in_proj_bias, " in message and " and 1 more" in message
+    assert (
+        "missing: transformer.decoder.layers.0.self_attn.in_proj_bias, " in message
+        and " and 1 more" in message
+    )
     assert "unexpected: transformer.level_embed" in message
     assert "of another shape: bbox_embed.layers.0.bias (7,) instead of (32,)" in message
 
@@ -255,7 +323,9 @@ class Payload:
 
 def test_a_checkpoint_that_would_run_code_runs_none(save, tmp_path):
     path = save(args={"class_names": CLASSES, "notes": Payload(str(tmp_path / "ran"))})
-    with pytest.raises(DataError, match=r"not a weights-only PyTorch file: it names posix\.mkdir, which is not run"):
+    with pytest.raises(
+        DataError, match=r"not a weights-only PyTorch file: it names posix\.mkdir, which is not run"
+    ):
         make_detector(path).header()
     assert not (tmp_path / "ran").exists()
 

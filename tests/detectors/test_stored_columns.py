@@ -13,7 +13,11 @@ from torchvision.ops import roi_align
 
 from farther import detectors, methods
 from farther.detectors import yolo
-from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network, save_checkpoint
+from farther.detectors.networks.architectures import (
+    FasterRCNNBlueprint,
+    build_network,
+    save_checkpoint,
+)
 from farther.detectors.networks.faster_rcnn import propose
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells
 from farther.detectors.settings import Layers, Pooling
@@ -22,8 +26,9 @@ from farther.errors import DataError, ParameterError
 from farther.methods import FitError
 from farther.tables import Regions, RegionsFolder
 
-#: Scale (x, y) and offset of a box of an image of 160 × 120 pixels in each network's input. YOLO pads 192 × 144 to
-#: 192 × 160 pixels, evenly above and below; RT-DETR's input is 192 × 192; the demo's Faster R-CNN has 224 × 168.
+#: Scale (x, y) and offset of a box of an image of 160 × 120 pixels in each network's input. YOLO
+#: pads 192 × 144 to 192 × 160 pixels, evenly above and below; RT-DETR's input is 192 × 192; the
+#: demo's Faster R-CNN has 224 × 168.
 PLACES = {
     "yolo": ((1.2, 1.2), (0, 8)),
     "faster_rcnn": ((1.4, 1.4), (0, 0)),
@@ -33,7 +38,13 @@ PLACES = {
 
 
 def make_detector(adapter, folder, **params):
-    settings = {"score_threshold": 0.0, "nms_iou": 0.9, "max_detections": 1000, "device": "cpu", **params}
+    settings = {
+        "score_threshold": 0.0,
+        "nms_iou": 0.9,
+        "max_detections": 1000,
+        "device": "cpu",
+        **params,
+    }
     if adapter != "retinanet":
         return create(adapter, **settings)
     torch.manual_seed(3)
@@ -71,13 +82,18 @@ def test_activations_that_are_the_place_of_their_cell_give_the_middle_of_the_box
 
     def replace(module, given, output):
         levels = output.items() if isinstance(output, dict) else None
-        return with_places(output) if levels is None else {name: with_places(level) for name, level in levels}
+        return (
+            with_places(output)
+            if levels is None
+            else {name: with_places(level) for name, level in levels}
+        )
 
     hook = pooled_layer(detector).register_forward_hook(replace)
     regions = detector.detect([scene()])
     hook.remove()
     box = regions.box
-    # Beyond the outermost centres activations are constant, so that the mean is not the middle: keep boxes inside.
+    # Beyond the outermost centres activations are constant, so that the mean is not the middle:
+    # keep boxes inside.
     inside = (box[:, :2] > 25).all(1) & (box[:, 2] < 135) & (box[:, 3] < 95)
     assert inside.sum() >= 3
     scale, offset = PLACES[adapter]
@@ -107,12 +123,15 @@ def test_a_shifted_image_gives_the_same_latents_for_the_shifted_box(adapter, tmp
     levels, stride = activations_of(detector, image)
     before = latent_means(levels, pixels_to_cells(boxes, levels, stride), stride, Pooling(9, 2))
     levels, stride = activations_of(detector, np.roll(image, (shift, shift), axis=(0, 1)))
-    after = latent_means(levels, pixels_to_cells(boxes + shift, levels, stride), stride, Pooling(9, 2))
+    after = latent_means(
+        levels, pixels_to_cells(boxes + shift, levels, stride), stride, Pooling(9, 2)
+    )
     assert (before - before.mean(0)).abs().max() > 0.01
     torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-4)
 
 
-# ------------------------------------------------------------------------------------------- protocol
+# -------------------------------------------------------------------------------------------
+# protocol
 
 DEMO_ADAPTERS = list(WEIGHTS)
 
@@ -120,7 +139,9 @@ DEMO_ADAPTERS = list(WEIGHTS)
 def pooled_maps(detector, image):
     """The activations that `latent` is pooled from, (1, C, h, w) per level, and the regions."""
     maps = []
-    hook = pooled_layer(detector).register_forward_hook(lambda module, given, output: maps.append(output))
+    hook = pooled_layer(detector).register_forward_hook(
+        lambda module, given, output: maps.append(output)
+    )
     regions = detector.detect([image])
     hook.remove()
     assert len(regions) > 5
@@ -156,15 +177,24 @@ def test_published_latents_have_a_grid_of_16_with_as_many_samples_as_fit(adapter
 
 
 @pytest.mark.parametrize(
-    "params", [{"protocol": "published-code"}, {"latent": "levels", "latent_size": 16, "latent_sampling": -1}]
+    "params",
+    [
+        {"protocol": "published-code"},
+        {"latent": "levels", "latent_size": 16, "latent_sampling": -1},
+    ],
 )
 def test_published_latents_of_faster_rcnn_are_all_levels_side_by_side(params):
     maps, regions = pooled_maps(make_detector("faster_rcnn", None, **params), scene())
     rows = unclipped(regions.box)
     boxes = in_network("faster_rcnn", regions.box[rows])
-    expected = [aligned_means(level, boxes, 1 / stride) for level, stride in zip(maps, (8, 16, 32), strict=True)]
+    expected = [
+        aligned_means(level, boxes, 1 / stride)
+        for level, stride in zip(maps, (8, 16, 32), strict=True)
+    ]
     assert regions.latent.shape[1] == 3 * 64  # five levels of 256 in the ResNet-50 network
-    np.testing.assert_allclose(regions.latent[rows], np.concatenate(expected, axis=1), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        regions.latent[rows], np.concatenate(expected, axis=1), rtol=1e-3, atol=1e-4
+    )
 
 
 def test_the_five_levels_of_a_resnet50_give_1280_latents(tmp_path):
@@ -190,7 +220,9 @@ def test_published_logits_of_yolo_are_logarithms_of_the_class_scores(params):
 
     raw, stored = detect(), detect(**params)
     np.testing.assert_array_equal(stored.score, raw.score)
-    np.testing.assert_allclose(stored.logits, -np.log1p(np.exp(-raw.logits.astype(np.float64))), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        stored.logits, -np.log1p(np.exp(-raw.logits.astype(np.float64))), rtol=1e-5, atol=1e-7
+    )
     rows = np.arange(len(stored))
     np.testing.assert_allclose(np.exp(stored.logits[rows, stored.label]), stored.score, rtol=1e-4)
     assert (stored.activation, raw.activation) == ("exp", "sigmoid")
@@ -214,21 +246,27 @@ def test_published_rois_are_asked_for_alone_and_scale_boxes_of_the_image_by_the_
     """The code published with FMIYC pools with spatial_scale = width of the map / width of the image, everywhere."""
     image = scene()
     maps, regions = pooled_maps(make_detector(adapter, None, published_rois=True), image)
-    if adapter == "faster_rcnn":  # of several levels, each box from one; all of them are of stride 8 here
+    if (
+        adapter == "faster_rcnn"
+    ):  # of several levels, each box from one; all of them are of stride 8 here
         sides = np.sqrt((regions.box[:, 2:] - regions.box[:, :2]).prod(axis=1)) * 1.4
         assert (sides < 223).all()
     scale = maps[0].shape[-1] / image.shape[1]
     expected = aligned_means(maps[0], torch.tensor(regions.box), scale, size=9, sampling=2)
     np.testing.assert_allclose(regions.latent, expected, rtol=1e-3, atol=1e-4)
     right = make_detector(adapter, None).detect([image])
-    if adapter != "faster_rcnn":  # 224 pixels are a multiple of the stride: no padding beside, the same scale
+    if (
+        adapter != "faster_rcnn"
+    ):  # 224 pixels are a multiple of the stride: no padding beside, the same scale
         assert np.abs(right.latent - regions.latent).max() > 1e-2
     assert not make_detector(adapter, None, protocol="published-code").published_rois
 
 
-# --------------------------------------------------------------------------------------- latent.<layer>
+# ---------------------------------------------------------------------------------------
+# latent.<layer>
 
-#: A module whose output is a map, and the shape (height, width) of the network's input for an image of 120 × 160.
+#: A module whose output is a map, and the shape (height, width) of the network's input for an image
+#: of 120 × 160.
 LAYERS = {
     "yolo": ("model.4", (160, 192)),
     "faster_rcnn": ("backbone.steps.1", (192, 224)),
@@ -240,7 +278,9 @@ LAYERS = {
 def maps_seen(detector, layer: str, image: np.ndarray) -> tuple[Regions, torch.Tensor]:
     """Regions of an image, and the output of the layer for it."""
     seen = []
-    hook = detector.network.get_submodule(layer).register_forward_hook(lambda *call: seen.append(call[2]))
+    hook = detector.network.get_submodule(layer).register_forward_hook(
+        lambda *call: seen.append(call[2])
+    )
     regions = detector.detect([image])
     hook.remove()
     return regions, seen[-1]
@@ -252,7 +292,9 @@ def test_a_layer_is_averaged_over_the_box_in_its_own_cells(adapter, tmp_path):
     detector = make_detector(adapter, tmp_path, latents=[layer], max_detections=20)
     regions, maps = maps_seen(detector, layer, scene())
     (scale_x, scale_y), (left, top) = PLACES[adapter]
-    boxes = torch.from_numpy(regions.box.copy()) * torch.tensor([scale_x, scale_y] * 2) + torch.tensor([left, top] * 2)
+    boxes = torch.from_numpy(regions.box.copy()) * torch.tensor(
+        [scale_x, scale_y] * 2
+    ) + torch.tensor([left, top] * 2)
     rows, columns = maps.shape[-2:]
     cells = boxes.float() * torch.tensor([columns / width, rows / height] * 2)
     expected = roi_align(maps.float(), [cells], 9, 1.0, 2, aligned=True).mean((2, 3))
@@ -279,8 +321,17 @@ def test_columns_of_layers_are_written_and_read_only_when_asked_for(tmp_path):
 def test_a_method_reads_the_layer_that_it_names():
     random = np.random.default_rng(0)
     first, second = random.normal(size=(2, 60, 8)).astype(np.float32)
-    names = {"image_id": [f"i{n}" for n in range(60)], "region_id": range(60), "box": [[0, 0, 9, 9]] * 60}
-    common = {**names, "score": np.full(60, 0.9), "label": np.zeros(60, int), "logits": np.ones((60, 2))}
+    names = {
+        "image_id": [f"i{n}" for n in range(60)],
+        "region_id": range(60),
+        "box": [[0, 0, 9, 9]] * 60,
+    }
+    common = {
+        **names,
+        "score": np.full(60, 0.9),
+        "label": np.zeros(60, int),
+        "logits": np.ones((60, 2)),
+    }
     regions = Regions(**common, latent=first, **{"latent.deep": second})
     for name in ("lard_knn", "lard_mahalanobis"):
         method = methods.create(name, components=4, layer="deep").fit(regions)
@@ -296,7 +347,9 @@ def test_a_method_reads_the_layer_that_it_names():
         assert method.missing(swapped) == ["latent.deep"]
     assert methods.create("knn", layer="latent").columns == ["latent"]
     assert methods.create("lard_knn", layer="shallow").missing(regions) == ["latent.shallow"]
-    with pytest.raises(FitError, match=r"lard_knn needs latent\.shallow, which these regions do not have"):
+    with pytest.raises(
+        FitError, match=r"lard_knn needs latent\.shallow, which these regions do not have"
+    ):
         methods.create("lard_knn", layer="shallow").fit(regions)
     with pytest.raises(DataError, match=r"latent\.deep"):
         method.score(swapped)
@@ -304,7 +357,9 @@ def test_a_method_reads_the_layer_that_it_names():
 
 def test_layers_of_a_classifier_are_averaged_over_the_image():
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
     network = nn.Sequential(network, nn.Linear(6, 5)).eval()
     classifier = ClassifierNetwork(network, (16, 16), layers=Layers(("0.0", "0.2")))
     pixels = torch.rand(3, 3, 16, 16)
@@ -312,12 +367,17 @@ def test_layers_of_a_classifier_are_averaged_over_the_image():
     with torch.inference_mode():
         shallow = network[0][0](pixels)
         torch.testing.assert_close(seen.latents["latent.0.0"], shallow.mean((2, 3)))
-        torch.testing.assert_close(seen.latents["latent.0.2"], network[0][2](shallow.relu()).mean((2, 3)))
+        torch.testing.assert_close(
+            seen.latents["latent.0.2"], network[0][2](shallow.relu()).mean((2, 3))
+        )
 
 
 @pytest.mark.parametrize(
     ("layer", "problem"),
-    [("model.99", "no module 'model.99'"), ("model.22", r"the output of .model\.22. for 1 images is")],
+    [
+        ("model.99", "no module 'model.99'"),
+        ("model.22", r"the output of .model\.22. for 1 images is"),
+    ],
 )
 def test_a_module_that_cannot_be_pooled_is_refused_by_name(layer, problem, tmp_path):
     with pytest.raises(ParameterError, match=f"parameter 'latents': .*({problem})"):

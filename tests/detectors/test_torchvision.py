@@ -36,7 +36,9 @@ def dense(name, columns):
     """A network whose random scores differ enough to be ranked, as if it had learned something."""
     torch.manual_seed(5)
     build = getattr(detection, DENSE[name])
-    model = build(weights=None, weights_backbone=None, num_classes=columns, score_thresh=0.3, **SIZES).eval()
+    model = build(
+        weights=None, weights_backbone=None, num_classes=columns, score_thresh=0.3, **SIZES
+    ).eval()
     classes, boxes = model.head.classification_head, model.head.regression_head
     with torch.no_grad():
         classes.cls_logits.weight.mul_(40)
@@ -78,8 +80,20 @@ def mask_rcnn():
 
 def create(weights, name="retinanet", **params):
     adapter, _, architecture = name.partition(" ")
-    usual = {"classes": CLASSES, "score_threshold": 0.3, "max_detections": 40, "device": "cpu", **SIZES}
-    usual |= {"architecture": "small"} if "mask" in name else {"architecture": architecture} if architecture else {}
+    usual = {
+        "classes": CLASSES,
+        "score_threshold": 0.3,
+        "max_detections": 40,
+        "device": "cpu",
+        **SIZES,
+    }
+    usual |= (
+        {"architecture": "small"}
+        if "mask" in name
+        else {"architecture": architecture}
+        if architecture
+        else {}
+    )
     return detectors.create(adapter, weights=weights, **{**usual, **params})
 
 
@@ -92,13 +106,20 @@ def cases(images, tmp_path_factory):
         if name not in made:
             model = mask_rcnn() if name == "mask_rcnn" else dense(name, 3 if name == "fcos" else 4)
             path = tmp_path_factory.mktemp("weights") / "model.pth"
-            torch.save({"model": model.state_dict(), "epoch": 3} if name == "fcos" else model.state_dict(), path)
+            torch.save(
+                {"model": model.state_dict(), "epoch": 3} if name == "fcos" else model.state_dict(),
+                path,
+            )
             detector = create(path, name)
             model.to(memory_format=torch.channels_last)
             with torch.inference_mode():
-                if "retinanet" in name:  # the column of the background, which the network was not taught to avoid
+                if (
+                    "retinanet" in name
+                ):  # the column of the background, which the network was not taught to avoid
                     model.head.classification_head.cls_logits.bias.view(-1, 4)[:, 0] = -1e4
-                answers = model([torch.from_numpy(image).permute(2, 0, 1) / 255 for image in images])
+                answers = model(
+                    [torch.from_numpy(image).permute(2, 0, 1) / 255 for image in images]
+                )
             made[name] = detector, detector.detect(images, ["a", "b"]), answers
         return made[name]
 
@@ -117,20 +138,30 @@ def test_boxes_scores_and_labels_are_torchvisions(name, cases):
         assert_allclose(mine.box, answer["boxes"], rtol=1e-4, atol=1e-3)
 
 
-# ------------------------------------------------------------------------------------- RetinaNet and FCOS
+# ------------------------------------------------------------------------------------- RetinaNet
+# and FCOS
 
 
 @pytest.mark.parametrize("name", DENSE)
-def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_classes(name, images, tmp_path):
+def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_classes(
+    name, images, tmp_path
+):
     model = dense(name, 3 if name == "fcos" else 4)
     with torch.no_grad():  # else many scores are 1, and their order is open
         model.head.classification_head.cls_logits.weight.mul_(0.02)
     torch.save(model.state_dict(), tmp_path / "model.pth")
     detector = create(tmp_path / "model.pth", name)
-    selection = ProposalSelection(most=50, smallest=2, objectness="class_score", size=0, candidates=10**6)
+    selection = ProposalSelection(
+        most=50, smallest=2, objectness="class_score", size=0, candidates=10**6
+    )
     prepared = [detector.prepare(image) for image in images]
     found = detector.forward_proposals(prepared, ["a", "b"], {"every": selection})[1]
-    model.score_thresh, model.nms_thresh, model.detections_per_img, model.topk_candidates = 0, 1.0, 10**6, 10**6
+    model.score_thresh, model.nms_thresh, model.detections_per_img, model.topk_candidates = (
+        0,
+        1.0,
+        10**6,
+        10**6,
+    )
     with torch.inference_mode():
         if "retinanet" in name:
             model.head.classification_head.cls_logits.bias.view(-1, 4)[:, 0] = -1e4
@@ -148,7 +179,9 @@ def test_proposals_are_torchvisions_boxes_of_all_scores_suppressed_without_class
 @pytest.mark.parametrize("name", DENSE)
 def test_boxes_of_the_feature_map_are_cells_of_the_finest_level(name, cases):
     detector, *_ = cases(name)
-    image = blotches(np.random.default_rng(1), 64, 64)  # of the network's own size: the boxes need no scaling
+    image = blotches(
+        np.random.default_rng(1), 64, 64
+    )  # of the network's own size: the boxes need no scaling
     selection = MapSelection(most=1000, iou=1.0, smallest=0.0, objectness="network", size=0.0)
     found = detector.forward_proposals([image], ["a"], {"map": selection})[1]
     with torch.inference_mode():
@@ -163,7 +196,10 @@ def test_boxes_of_the_feature_map_are_cells_of_the_finest_level(name, cases):
 @pytest.mark.parametrize("name", DENSE)
 def test_logits_are_those_of_the_anchor_that_gave_the_box_and_make_the_score(name, cases, images):
     detector, *_ = cases(name)
-    network, regions = detector.network, detector.detect(images[:1])  # alone, so that nothing is padded
+    network, regions = (
+        detector.network,
+        detector.detect(images[:1]),
+    )  # alone, so that nothing is padded
     with torch.inference_mode():
         batch, _ = network.transform([torch.from_numpy(images[0]).permute(2, 0, 1) / 255])
         levels = list(network.backbone(batch.tensors).values())
@@ -174,7 +210,9 @@ def test_logits_are_those_of_the_anchor_that_gave_the_box_and_make_the_score(nam
     boxes = boxes.clamp(min=0).minimum(torch.tensor([width, height, width, height]))
     boxes = (boxes * torch.tensor([120 / width, 90 / height] * 2)).numpy()
     logits = answer["cls_logits"][0].numpy()
-    for box, row, label, score in zip(regions.box, regions.logits, regions.label, regions.score, strict=True):
+    for box, row, label, score in zip(
+        regions.box, regions.logits, regions.label, regions.score, strict=True
+    ):
         apart = np.abs(boxes - box).max(1) + np.abs(logits - row).max(1)
         assert apart.min() < 1e-2
         own = 1 / (1 + np.exp(-row[label]))
@@ -194,16 +232,22 @@ def test_there_is_no_last_linear_layer_and_no_features(name, cases):
 @pytest.mark.parametrize("name", DENSE)
 def test_latent_is_the_mean_of_the_pyramid_in_the_box(name, cases):
     detector, *_ = cases(name)
-    image = blotches(np.random.default_rng(1), 64, 64)  # of the network's own size: the boxes need no scaling
+    image = blotches(
+        np.random.default_rng(1), 64, 64
+    )  # of the network's own size: the boxes need no scaling
     levels = []
-    hook = detector.network.backbone.register_forward_hook(lambda module, given, out: levels.extend(out.values()))
+    hook = detector.network.backbone.register_forward_hook(
+        lambda module, given, out: levels.extend(out.values())
+    )
     regions = detector.forward([image], ["a"])
     hook.remove()
     for row in range(0, len(regions), 7):
         box = regions.box[row]
         side = max(np.sqrt((box[2] - box[0]) * (box[3] - box[1])), 1e-3)
         level = int(np.clip(np.floor(4 + np.log2(side / 224) + 1e-6), 3, 7))
-        pooled = roi_align(levels[level - 3], [torch.tensor(box[None])], 9, 1 / 2**level, 2, aligned=True)
+        pooled = roi_align(
+            levels[level - 3], [torch.tensor(box[None])], 9, 1 / 2**level, 2, aligned=True
+        )
         assert_allclose(regions.latent[row], pooled.mean((2, 3))[0], rtol=1e-3, atol=1e-5)
 
 
@@ -221,7 +265,10 @@ def frozen(tmp_path_factory):
     """A safetensors file of three columns, from a network whose normalisations are frozen, as torchvision's files."""
     state = dense("retinanet resnet50_fpn", 3).state_dict()
     path = tmp_path_factory.mktemp("frozen") / "model.safetensors"
-    save_file({name: t.contiguous() for name, t in state.items() if "num_batches_tracked" not in name}, path)
+    save_file(
+        {name: t.contiguous() for name, t in state.items() if "num_batches_tracked" not in name},
+        path,
+    )
     return path
 
 
@@ -237,13 +284,20 @@ def test_as_many_columns_as_classes_leave_no_background(frozen):
 
 
 def test_files_that_do_not_fit_are_refused(frozen, tmp_path):
-    with pytest.raises(DataError, match=r"shape: .*p6\.weight \(256, 256, 3, 3\) instead of \(256, 2048, 3, 3\)"):
+    with pytest.raises(
+        DataError, match=r"shape: .*p6\.weight \(256, 256, 3, 3\) instead of \(256, 2048, 3, 3\)"
+    ):
         create(frozen, architecture="resnet50_fpn_v2").header()
     torch.save({"weight": torch.zeros(3)}, tmp_path / "other.pth")
     with pytest.raises(DataError, match=r"cls_logits\.weight': the weight is missing"):
         create(tmp_path / "other.pth").header()
-    torch.save({"head.classification_head.cls_logits.weight": torch.zeros(10, 256, 3, 3)}, tmp_path / "other.pth")
-    with pytest.raises(DataError, match=r"cls_logits\.weight': expected 9 rows for each class.* found 10"):
+    torch.save(
+        {"head.classification_head.cls_logits.weight": torch.zeros(10, 256, 3, 3)},
+        tmp_path / "other.pth",
+    )
+    with pytest.raises(
+        DataError, match=r"cls_logits\.weight': expected 9 rows for each class.* found 10"
+    ):
         create(tmp_path / "other.pth", architecture="resnet50_fpn").header()
     with pytest.raises(DataError, match="does not exist"):
         create(tmp_path / "absent.pth").header()
@@ -257,27 +311,42 @@ def test_a_pickled_detector_prepares_without_the_network(tmp_path, images):
     assert_array_equal(pickle.loads(packed).prepare(images[0]), images[0])
 
 
-def test_one_image_is_detected_as_one_of_many_whether_path_picture_or_array(cases, images, tmp_path):
+def test_one_image_is_detected_as_one_of_many_whether_path_picture_or_array(
+    cases, images, tmp_path
+):
     detector, path = cases("fcos")[0], tmp_path / "a.png"
     Image.fromarray(images[0]).save(path)
     expected = detector.detect([images[0]])
-    for given, name in ((images[0], "0"), (Image.fromarray(images[0]), "0"), (path, str(path)), (str(path), str(path))):
+    for given, name in (
+        (images[0], "0"),
+        (Image.fromarray(images[0]), "0"),
+        (path, str(path)),
+        (str(path), str(path)),
+    ):
         found = detector.detect(given)
         assert set(found.image_id) == {name}
         assert_array_equal(found.box, expected.box)
     assert set(detector.detect(images[0], "mine").image_id) == {"mine"}
-    with pytest.raises(DataError, match=r"image '0': expected a path, a PIL image or an array, found int"):
+    with pytest.raises(
+        DataError, match=r"image '0': expected a path, a PIL image or an array, found int"
+    ):
         detector.detect([7])
 
 
-# --------------------------------------------------------------------------------------------- Mask R-CNN
+# --------------------------------------------------------------------------------------------- Mask
+# R-CNN
 
 
 def test_mask_rcnn_has_the_last_layer_and_latents_of_its_box_branch(cases):
     _, regions, _ = cases("mask_rcnn")
-    assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-4, atol=1e-4)
+    assert_allclose(
+        regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-4, atol=1e-4
+    )
     assert regions.latent.shape == (len(regions), 64)
-    assert (regions.classes, regions.header.detector["name"]) == (("background", *CLASSES), "mask_rcnn")
+    assert (regions.classes, regions.header.detector["name"]) == (
+        ("background", *CLASSES),
+        "mask_rcnn",
+    )
 
 
 def test_only_this_adapter_leaves_the_mask_branch_out(cases):
@@ -288,9 +357,13 @@ def test_only_this_adapter_leaves_the_mask_branch_out(cases):
 def test_all_other_weights_of_torchvisions_mask_rcnn_are_those_of_the_faster_rcnn():
     adapter = detectors.get("mask_rcnn")
     with torch.device("meta"):
-        theirs = detection.maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=4).state_dict()
+        theirs = detection.maskrcnn_resnet50_fpn(
+            weights=None, weights_backbone=None, num_classes=4
+        ).state_dict()
     ours = build_network(FasterRCNNBlueprint("resnet50_fpn", CLASSES, 800, 1333)).state_dict()
-    used = {name: t.shape for name, t in theirs.items() if not name.startswith(adapter.unused_weights)}
+    used = {
+        name: t.shape for name, t in theirs.items() if not name.startswith(adapter.unused_weights)
+    }
     # torchvision counts batches in normalisations that it freezes only with pretrained weights.
     used = {name: shape for name, shape in used.items() if not name.endswith("num_batches_tracked")}
     assert used == {name: t.shape for name, t in ours.items()}

@@ -23,7 +23,12 @@ from torchvision.ops import nms, roi_align
 
 from farther import detectors
 from farther.detectors.networks import torchvision_builders
-from farther.detectors.networks.torchvision_builders import BUILDERS, closest_builders, epsilon_of, published_builder
+from farther.detectors.networks.torchvision_builders import (
+    BUILDERS,
+    closest_builders,
+    epsilon_of,
+    published_builder,
+)
 from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError, ParameterError
 
@@ -77,18 +82,24 @@ def without_memory(case, columns=4):
         return hollow(untrained(case, columns))
 
 
-# ------------------------------------------------------------------------------------------- numbers
+# -------------------------------------------------------------------------------------------
+# numbers
 
 
 @pytest.mark.parametrize("case", BUILT)
-def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(case, images, tmp_path):
+def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(
+    case, images, tmp_path
+):
     if case.endswith("v2") or "keypoint" in case:  # their heads take long
         images = images[:1]
     network = model(case)
     detector = create(case, saved(network.state_dict(), tmp_path))
     regions = detector.detect(images, ["a", "b"][: len(images)])
     network.to(memory_format=torch.channels_last)
-    if detector.name in ("retinanet", "fcos"):  # the column of the background, which is never detected
+    if detector.name in (
+        "retinanet",
+        "fcos",
+    ):  # the column of the background, which is never detected
         with torch.no_grad():
             network.head.classification_head.cls_logits.bias.view(-1, 4)[:, 0] = -1e4
     with torch.inference_mode():
@@ -111,7 +122,9 @@ def test_detections_are_torchvisions_and_logits_are_of_the_row_that_gave_them(ca
     assert_allclose(of_columns[rows, labels], regions.score, atol=1e-5)
     assert regions.classes == ("background", *CLASSES)
     if "rcnn" in case:
-        assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, atol=1e-4)
+        assert_allclose(
+            regions.features @ regions.weight.T + regions.bias, regions.logits, atol=1e-4
+        )
 
 
 def latent_width(case):
@@ -127,10 +140,17 @@ SSD = [case for case in BUILT if "ssd" in case]
 def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, images, tmp_path):
     network = model(case)
     detector = create(case, saved(network.state_dict(), tmp_path))
-    selection = ProposalSelection(most=50, smallest=2, objectness="class_score", size=0, candidates=10**6)
+    selection = ProposalSelection(
+        most=50, smallest=2, objectness="class_score", size=0, candidates=10**6
+    )
     _, found = detector.forward_proposals([images[0]], ["a"], {"every": selection})
     network.to(memory_format=torch.channels_last)
-    network.score_thresh, network.nms_thresh, network.detections_per_img, network.topk_candidates = 0, 1.0, 10**6, 10**6
+    (
+        network.score_thresh,
+        network.nms_thresh,
+        network.detections_per_img,
+        network.topk_candidates,
+    ) = 0, 1.0, 10**6, 10**6
     with torch.inference_mode():
         (answer,) = network([as_input(images[0])])
     large = (answer["boxes"][:, 2:] - answer["boxes"][:, :2]).amin(dim=1) >= 2
@@ -142,7 +162,9 @@ def test_proposals_of_an_ssd_are_its_anchors_suppressed_without_classes(case, im
 
 
 @pytest.mark.parametrize("case", SSD)
-def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box(case, images, tmp_path):
+def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box(
+    case, images, tmp_path
+):
     detector = create(case, saved(model(case).state_dict(), tmp_path))
     side, stride = (300, 16) if "vgg" in case else (320, 32)
     image = np.resize(images[0], (side, side, 3))
@@ -157,7 +179,10 @@ def test_the_latent_of_an_ssd_is_the_mean_of_the_backbones_last_layer_in_the_box
 
 
 def test_the_suppression_of_an_ssd_is_torchvisions_unless_another_is_asked_for(tmp_path):
-    for case, iou, candidates in (("ssd300_vgg16", 0.45, 400), ("ssdlite320_mobilenet_v3_large", 0.55, 300)):
+    for case, iou, candidates in (
+        ("ssd300_vgg16", 0.45, 400),
+        ("ssdlite320_mobilenet_v3_large", 0.55, 300),
+    ):
         path = saved(without_memory(case), tmp_path)
         selection = create(case, path).selection()
         assert (selection.iou, selection.candidates) == (iou, candidates)
@@ -170,7 +195,9 @@ def test_the_latent_of_a_mobilenet_is_of_the_levels_with_different_strides(image
     case = "fasterrcnn_mobilenet_v3_large_320_fpn"
     detector = create(case, saved(model(case).state_dict(), tmp_path), min_size=128, max_size=128)
     shared = []
-    hook = detector.network.rpn.head.conv.register_forward_hook(lambda module, given, out: shared.append(out))
+    hook = detector.network.rpn.head.conv.register_forward_hook(
+        lambda module, given, out: shared.append(out)
+    )
     image = np.resize(images[1], (128, 128, 3))
     regions = detector.detect(image)
     hook.remove()
@@ -184,7 +211,9 @@ def test_the_latent_of_a_mobilenet_is_of_the_levels_with_different_strides(image
 def test_architectures_have_the_sizes_of_their_builders(tmp_path):
     for architecture, sides in ((MOBILE[0], (800, 1333)), (MOBILE[1], (320, 640))):
         path = saved(without_memory(f"fasterrcnn_{architecture}"), tmp_path)
-        detector = detectors.create("faster_rcnn", weights=path, classes=CLASSES, architecture=architecture)
+        detector = detectors.create(
+            "faster_rcnn", weights=path, classes=CLASSES, architecture=architecture
+        )
         own = getattr(detection, f"fasterrcnn_{architecture}")(weights=None, weights_backbone=None)
         assert (detector.blueprint.min_size, detector.blueprint.max_size) == sides
         assert (own.transform.min_size, own.transform.max_size) == ((sides[0],), sides[1])
@@ -193,7 +222,8 @@ def test_architectures_have_the_sizes_of_their_builders(tmp_path):
             assert getattr(rpn, name) == getattr(own.rpn, name), name
 
 
-# ------------------------------------------------------------------------------------------- recognition
+# -------------------------------------------------------------------------------------------
+# recognition
 
 
 @pytest.mark.parametrize("case", BUILT)
@@ -202,7 +232,9 @@ def test_weights_are_told_apart_by_names_and_shapes(case):
     if "mobilenet" in case and "rcnn" in case:
         assert names == [f"fasterrcnn_{architecture}" for architecture in MOBILE]
     else:
-        assert names == ["ssdlite320_mobilenet_v3_large, all channels" if "classifier" in case else case]
+        assert names == [
+            "ssdlite320_mobilenet_v3_large, all channels" if "classifier" in case else case
+        ]
     (fit, *_) = closest_builders(without_memory(case, columns=7))
     assert (fit.columns, fit.misfits) == (7, 0)
 
@@ -230,7 +262,9 @@ def old_names(state):
     return renamed
 
 
-@pytest.mark.parametrize("case", ["fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn"])
+@pytest.mark.parametrize(
+    "case", ["fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn"]
+)
 def test_names_of_older_checkpoints_are_known(case):
     state = without_memory(case)
     older = old_names(state)
@@ -248,18 +282,32 @@ def test_weights_that_fit_none_are_refused_with_those_that_do_not_fit_the_closes
         create("fasterrcnn_resnet50_fpn_v2", saved(state, tmp_path)).header()
     message = str(refused.value)
     assert (
-        "do not fit any of torchvision's detectors. The closest is fasterrcnn_resnet50_fpn_v2 with 4 outputs" in message
+        "do not fit any of torchvision's detectors. The closest is fasterrcnn_resnet50_fpn_v2 with 4 outputs"
+        in message
     )
-    assert "missing: roi_heads.box_head.0.0.weight; unexpected: backbone.extra; of another shape: rpn" in message
+    assert (
+        "missing: roi_heads.box_head.0.0.weight; unexpected: backbone.extra; of another shape: rpn"
+        in message
+    )
     with pytest.raises(DataError, match=r"cls_logits\.weight': the weight is missing"):
         create("fcos_resnet50_fpn", saved({"weight": torch.zeros(3)}, tmp_path)).header()
-    with pytest.raises(DataError, match=r"these are weights of ssd300_vgg16: take the adapter 'ssd'"):
+    with pytest.raises(
+        DataError, match=r"these are weights of ssd300_vgg16: take the adapter 'ssd'"
+    ):
         create("fcos_resnet50_fpn", saved(without_memory("ssd300_vgg16"), tmp_path)).header()
     with pytest.raises(DataError, match=r"weights of fcos_resnet50_fpn: take the adapter 'fcos'"):
-        create("fasterrcnn_resnet50_fpn", saved(without_memory("fcos_resnet50_fpn"), tmp_path)).header()
-    with pytest.raises(DataError, match=r"weights of maskrcnn_resnet50_fpn: take the adapter 'mask_rcnn'"):
-        create("fasterrcnn_resnet50_fpn", saved(without_memory("maskrcnn_resnet50_fpn"), tmp_path)).header()
-    with pytest.raises(DataError, match=r"cls_score\.weight': the weight is missing: .*not .* Faster R-CNN"):
+        create(
+            "fasterrcnn_resnet50_fpn", saved(without_memory("fcos_resnet50_fpn"), tmp_path)
+        ).header()
+    with pytest.raises(
+        DataError, match=r"weights of maskrcnn_resnet50_fpn: take the adapter 'mask_rcnn'"
+    ):
+        create(
+            "fasterrcnn_resnet50_fpn", saved(without_memory("maskrcnn_resnet50_fpn"), tmp_path)
+        ).header()
+    with pytest.raises(
+        DataError, match=r"cls_score\.weight': the weight is missing: .*not .* Faster R-CNN"
+    ):
         create("fasterrcnn_resnet50_fpn", saved({"weight": torch.zeros(3)}, tmp_path)).header()
 
 
@@ -281,7 +329,8 @@ def test_classes_that_are_not_as_many_as_the_outputs_are_refused_with_both_numbe
         create(case, path, classes=tuple("abcde")).header()
 
 
-# ------------------------------------------------------------------------------------------- torchvision's own files
+# -------------------------------------------------------------------------------------------
+# torchvision's own files
 
 
 def published_as(monkeypatch, builder, path):

@@ -20,9 +20,16 @@ from farther import detectors
 from farther.errors import DataError, ParameterError
 
 CLASSES = {0: "cat", 1: "dog", 2: "fox"}
-SMALL = {"image_size": 32, "patch_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+SMALL = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+}
 STAGES = {"embedding_size": 4, "hidden_sizes": [4, 8, 12, 16], "depths": [1, 1, 1, 1]}
-#: Networks by model type: configuration, number of features, number of channels of the default latent.
+#: Networks by model type: configuration, number of features, number of channels of the default
+#: latent.
 KINDS = {
     "vit": ({**SMALL, "num_hidden_layers": 4}, 16, 16),
     "deit": ({**SMALL, "num_hidden_layers": 4}, 16, 16),
@@ -53,14 +60,23 @@ PROCESSOR = {
 @pytest.fixture(scope="module")
 def images():
     rng = np.random.default_rng(3)
-    return [rng.integers(0, 256, (50, 70, 3), np.uint8), rng.integers(0, 256, (90, 40, 3), np.uint8)]
+    return [
+        rng.integers(0, 256, (50, 70, 3), np.uint8),
+        rng.integers(0, 256, (90, 40, 3), np.uint8),
+    ]
 
 
 def save(folder, kind, architecture=None):
     """A folder as transformers saves it, of a network whose logits differ between images."""
     torch.manual_seed(4)
-    config = AutoConfig.for_model(kind, id2label=CLASSES, label2id={n: k for k, n in CLASSES.items()}, **KINDS[kind][0])
-    builder = DeiTForImageClassification if kind == "deit" else AutoModelForImageClassification.from_config
+    config = AutoConfig.for_model(
+        kind, id2label=CLASSES, label2id={n: k for k, n in CLASSES.items()}, **KINDS[kind][0]
+    )
+    builder = (
+        DeiTForImageClassification
+        if kind == "deit"
+        else AutoModelForImageClassification.from_config
+    )
     network = (architecture or builder)(config).eval()
     for module in network.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
@@ -89,7 +105,9 @@ def test_logits_and_features_are_those_of_transformers(kind, tmp_path, images):
     assert regions.classes == ("cat", "dog", "fox")
     assert regions.header.whole_images
     assert regions.features.shape == (2, features)
-    assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-3, atol=1e-3)
+    assert_allclose(
+        regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-3, atol=1e-3
+    )
     assert regions.latent.shape == (2, latent)
 
 
@@ -101,7 +119,12 @@ def test_latent_is_the_mean_over_the_tokens_of_the_named_layer(tmp_path, images)
         states = network(**inputs, output_hidden_states=True).hidden_states
     name = next(n for n, m in network.named_modules() if isinstance(m, nn.ModuleList))
     assert_allclose(create(tmp_path).detect(images).latent, states[3].mean(1), rtol=1e-4, atol=1e-5)
-    assert_allclose(create(tmp_path, latent=f"{name}.0").detect(images).latent, states[1].mean(1), rtol=1e-4, atol=1e-5)
+    assert_allclose(
+        create(tmp_path, latent=f"{name}.0").detect(images).latent,
+        states[1].mean(1),
+        rtol=1e-4,
+        atol=1e-5,
+    )
     with pytest.raises(ParameterError, match=r"no module 'encoder\.stages'"):
         create(tmp_path, latent="encoder.stages").header()
 
@@ -123,7 +146,9 @@ def test_code_in_a_folder_is_not_run(tmp_path):
     save(tmp_path, "resnet")
     config = json.loads((tmp_path / "config.json").read_text())
     mapped = {"AutoConfig": "code.C", "AutoModelForImageClassification": "code.M"}
-    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "new_type", "auto_map": mapped}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "model_type": "new_type", "auto_map": mapped})
+    )
     (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(DataError, match="contains custom code which must be executed"):
         create(tmp_path).header()
@@ -134,9 +159,13 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
     save(tmp_path, "resnet")
     state = load_file(tmp_path / "model.safetensors")
     save_file(
-        {n: t for n, t in state.items() if n != "classifier.1.bias"}, tmp_path / "model.safetensors", {"format": "pt"}
+        {n: t for n, t in state.items() if n != "classifier.1.bias"},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
     )
-    with pytest.raises(DataError, match=r"do not fit ResNetForImageClassification. missing: classifier\.1\.bias"):
+    with pytest.raises(
+        DataError, match=r"do not fit ResNetForImageClassification. missing: classifier\.1\.bias"
+    ):
         create(tmp_path).header()
     (tmp_path / "preprocessor_config.json").unlink()
     with pytest.raises(DataError, match=r"preprocessor_config\.json.* does not exist"):
@@ -145,10 +174,16 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         create(tmp_path / "absent.safetensors").header()
 
 
-@pytest.mark.parametrize("changes", [{}, {"do_normalize": False}, {"do_rescale": False}, {"rescale_factor": 0.5 / 255}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"do_normalize": False}, {"do_rescale": False}, {"rescale_factor": 0.5 / 255}]
+)
 def test_one_grey_level_changes_the_input_by_a_255th_of_its_unit(changes, tmp_path):
     save(tmp_path, "resnet")
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, **changes}))
     detector = create(tmp_path)
-    dark, light = (detector.prepare(np.full((40, 40, 3), grey, np.uint8)).pixels for grey in (100, 101))
-    assert_allclose(255 * (light - dark), np.broadcast_to(detector.network.unit(), dark.shape), rtol=1e-3)
+    dark, light = (
+        detector.prepare(np.full((40, 40, 3), grey, np.uint8)).pixels for grey in (100, 101)
+    )
+    assert_allclose(
+        255 * (light - dark), np.broadcast_to(detector.network.unit(), dark.shape), rtol=1e-3
+    )

@@ -29,5 +29,7 @@ worker.join()
 
 
 def test_a_worker_leaves_no_folder(tmp_path):
-    subprocess.run([sys.executable, "-c", WORKER], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    subprocess.run(
+        [sys.executable, "-c", WORKER], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True
+    )
     assert not list(tmp_path.glob("farther-*"))

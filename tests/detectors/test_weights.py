@@ -6,7 +6,13 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from farther.detectors.networks.weights import floats, json_field, read_metadata, read_tensors, write_tensors
+from farther.detectors.networks.weights import (
+    floats,
+    json_field,
+    read_metadata,
+    read_tensors,
+    write_tensors,
+)
 from farther.errors import DataError
 from farther.images.bounds import network_errors
 
@@ -36,7 +42,11 @@ def test_a_file_may_be_read_by_whom_the_umask_lets(tmp_path, umask, mode):
 
 
 def test_numbers_are_halved_where_they_fit_and_counts_never(tmp_path):
-    tensors = {"fits": torch.tensor([65504.0]), "does not": torch.tensor([65536.0]), "count": torch.tensor([70000])}
+    tensors = {
+        "fits": torch.tensor([65504.0]),
+        "does not": torch.tensor([65536.0]),
+        "count": torch.tensor([70000]),
+    }
     write_tensors(tmp_path / "weights", tensors, {})
     found = read_tensors(tmp_path / "weights")
     assert {name: t.dtype for name, t in found.items()} == {
@@ -46,7 +56,9 @@ def test_numbers_are_halved_where_they_fit_and_counts_never(tmp_path):
     }
     for name, t in tensors.items():
         assert torch.equal(found[name].double(), t.double())
-    assert floats(found)["fits"].dtype == torch.float32 and floats(found)["count"].dtype == torch.int64
+    assert (
+        floats(found)["fits"].dtype == torch.float32 and floats(found)["count"].dtype == torch.int64
+    )
 
 
 @pytest.mark.parametrize("value", [1.0, 1e9])
@@ -79,5 +91,8 @@ def test_a_field_that_is_missing_or_no_json_is_named():
 def test_a_lack_of_memory_is_no_damage_of_a_checkpoint():
     with pytest.raises(torch.OutOfMemoryError), network_errors("a.pt"):
         raise torch.OutOfMemoryError("CUDA out of memory")
-    with pytest.raises(DataError, match=r"a\.pt: .*cannot be run: RuntimeError: sizes differ"), network_errors("a.pt"):
+    with (
+        pytest.raises(DataError, match=r"a\.pt: .*cannot be run: RuntimeError: sizes differ"),
+        network_errors("a.pt"),
+    ):
         raise RuntimeError("sizes differ")

@@ -41,7 +41,9 @@ def blotches(seed, height, width):
     pixels = random.integers(0, 60, (height, width, 3), np.uint8)
     for _ in range(6):
         y, x = random.integers(0, height), random.integers(0, width)
-        pixels[y : y + random.integers(10, 60), x : x + random.integers(10, 60)] = random.integers(60, 255, 3)
+        pixels[y : y + random.integers(10, 60), x : x + random.integers(10, 60)] = random.integers(
+            60, 255, 3
+        )
     return pixels
 
 
@@ -72,7 +74,9 @@ def untrained(architecture):
         network.eval()
         for box, logit in zip(head.cv2, head.cv3, strict=True):
             # Boxes of a few cells: low distances are likelier, or the distance itself is low.
-            box[-1].bias.copy_(-torch.arange(head.reg_max).repeat(4) if head.reg_max > 1 else torch.tensor(1.0))
+            box[-1].bias.copy_(
+                -torch.arange(head.reg_max).repeat(4) if head.reg_max > 1 else torch.tensor(1.0)
+            )
             box[-1].weight.mul_(0.1 if head.reg_max > 1 else 0)
             logit[-1].weight.normal_()
         raw = network(as_batch(IMAGES[0]))[1]
@@ -80,7 +84,9 @@ def untrained(architecture):
         for logit in head.cv3:
             logit[-1].weight.div_(spread)
             logit[-1].bias.fill_(-0.5)
-        if hasattr(head, "proto"):  # masks that fill their boxes: `predict` drops boxes whose mask is empty
+        if hasattr(
+            head, "proto"
+        ):  # masks that fill their boxes: `predict` drops boxes whose mask is empty
             head.proto.cv3.bn.bias.fill_(5)
             for mask in head.cv4:
                 mask[-1].weight.zero_()
@@ -91,14 +97,20 @@ def untrained(architecture):
 def ultralytics_file(network, path):
     """A checkpoint as Ultralytics writes it."""
     task = "segment" if type(network.model[-1]).__name__ == "Segment" else "detect"
-    held = {"model": copy.deepcopy(network).half(), "ema": None, "train_args": {"imgsz": SIZE, "task": task}}
+    held = {
+        "model": copy.deepcopy(network).half(),
+        "ema": None,
+        "train_args": {"imgsz": SIZE, "task": task},
+    }
     torch.save(held, path)
     return path
 
 
 @pytest.fixture(scope="module", params=["yolov8n", "yolo26n", "yolov8n-seg"])
 def any_pt(request, tmp_path_factory):
-    return ultralytics_file(untrained(request.param), tmp_path_factory.mktemp("any") / f"{request.param}.pt")
+    return ultralytics_file(
+        untrained(request.param), tmp_path_factory.mktemp("any") / f"{request.param}.pt"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +126,9 @@ def pt(network, tmp_path_factory):
 @pytest.fixture(scope="module")
 def weights(network, tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "network.safetensors"
-    save_checkpoint(path, network, YoloBlueprint.shipped("yolov8n", CLASSES, SIZE), {"data_digest": "abc"})
+    save_checkpoint(
+        path, network, YoloBlueprint.shipped("yolov8n", CLASSES, SIZE), {"data_digest": "abc"}
+    )
     return path
 
 
@@ -129,14 +143,20 @@ def regions(detector, images):
 
 
 def create(weights, **params):
-    return detectors.create("yolo", weights=weights, **{"score_threshold": THRESHOLD, "device": "cpu", **params})
+    return detectors.create(
+        "yolo", weights=weights, **{"score_threshold": THRESHOLD, "device": "cpu", **params}
+    )
 
 
 def rewritten(weights, path, changed=None, **metadata):
     """A copy of a checkpoint of farther's with some metadata or weights changed; None removes a field."""
     with safe_open(weights, framework="pt") as file:
         fields = {**file.metadata(), **metadata}
-    save_file({**load_file(weights), **(changed or {})}, path, {k: v for k, v in fields.items() if v is not None})
+    save_file(
+        {**load_file(weights), **(changed or {})},
+        path,
+        {k: v for k, v in fields.items() if v is not None},
+    )
     return path
 
 
@@ -145,7 +165,14 @@ def test_boxes_scores_and_labels_are_those_of_predict(any_pt, images, tmp_path):
 
     found = create(any_pt, max_detections=30).detect(images)
     model = YOLO(any_pt, task="segment" if "seg" in any_pt.stem else "detect")
-    asked = {"conf": THRESHOLD, "iou": 0.7, "max_det": 30, "imgsz": SIZE, "device": "cpu", "project": str(tmp_path)}
+    asked = {
+        "conf": THRESHOLD,
+        "iou": 0.7,
+        "max_det": 30,
+        "imgsz": SIZE,
+        "device": "cpu",
+        "project": str(tmp_path),
+    }
     for number, image in enumerate(images):
         own = found[found.image_id == str(number)]
         theirs = model.predict(image[..., ::-1], verbose=False, **asked)[0].boxes
@@ -162,10 +189,19 @@ def test_proposals_are_those_of_predict_at_a_low_threshold_without_classes(pt, i
     selection = ProposalSelection(most=40, smallest=0, objectness="class_score", size=0)
     prepared = [detector.prepare(image) for image in images]
     found = detector.forward_proposals(prepared, list("abcde"), {"every": selection})[1]
-    asked = {"conf": 0.001, "iou": 0.5, "agnostic_nms": True, "max_det": 40, "imgsz": SIZE, "device": "cpu"}
+    asked = {
+        "conf": 0.001,
+        "iou": 0.5,
+        "agnostic_nms": True,
+        "max_det": 40,
+        "imgsz": SIZE,
+        "device": "cpu",
+    }
     for image_id, image in zip("abcde", images, strict=True):
         own = found[found.image_id == image_id]
-        theirs = model.predict(image[..., ::-1], verbose=False, project=str(tmp_path), **asked)[0].boxes
+        theirs = model.predict(image[..., ::-1], verbose=False, project=str(tmp_path), **asked)[
+            0
+        ].boxes
         assert len(own) == len(theirs) > 0
         np.testing.assert_allclose(own.box, theirs.xyxy.numpy(), atol=1e-4 * max(image.shape))
         np.testing.assert_allclose(own.score, theirs.conf.numpy(), rtol=1e-4)
@@ -173,7 +209,9 @@ def test_proposals_are_those_of_predict_at_a_low_threshold_without_classes(pt, i
 
 
 def test_image_size_of_a_pt_file_is_the_one_it_was_trained_with(pt, images):
-    np.testing.assert_array_equal(create(pt).detect(images[:1]).box, create(pt, image_size=SIZE).detect(images[:1]).box)
+    np.testing.assert_array_equal(
+        create(pt).detect(images[:1]).box, create(pt, image_size=SIZE).detect(images[:1]).box
+    )
 
 
 def test_scores_are_the_sigmoid_of_the_label_s_logit_and_no_other_class_has_a_higher_one(regions):
@@ -182,10 +220,14 @@ def test_scores_are_the_sigmoid_of_the_label_s_logit_and_no_other_class_has_a_hi
     np.testing.assert_array_equal(own, regions.logits.max(axis=1))
 
 
-def test_logits_stand_at_an_anchor_of_the_head_whose_box_is_the_detection_s(weights, regions, images):
+def test_logits_stand_at_an_anchor_of_the_head_whose_box_is_the_detection_s(
+    weights, regions, images
+):
     whole = load_network(weights, read_checkpoint(weights))
     with torch.inference_mode():
-        decoded, raw = whole(as_batch(images[3]))  # 64 × 64 pixels become 96 × 96: neither padded nor moved
+        decoded, raw = whole(
+            as_batch(images[3])
+        )  # 64 × 64 pixels become 96 × 96: neither padded nor moved
     x, y, w, h = decoded[0, :4].numpy() * 64 / 96
     corners = np.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], axis=1).clip(0, 64)
     own = regions[regions.image_id == "3"]
@@ -202,12 +244,17 @@ def test_latent_is_the_mean_over_the_box_of_the_backbone_s_last_layer(weights, r
     whole.model[9].register_forward_hook(lambda layer, given, out: seen.append(out))
     with torch.inference_mode():
         whole(as_batch(images[0]))
-    # 90 × 120 pixels become 72 × 96, with 12 rows of padding above and below; a cell of the last layer is 32 pixels.
+    # 90 × 120 pixels become 72 × 96, with 12 rows of padding above and below; a cell of the last
+    # layer is 32 pixels.
     own = regions[regions.image_id == "0"]
-    inside = (own.box > 0).all(axis=1) & (own.box < (120, 90, 120, 90)).all(axis=1)  # where clipping changed nothing
+    inside = (own.box > 0).all(axis=1) & (own.box < (120, 90, 120, 90)).all(
+        axis=1
+    )  # where clipping changed nothing
     assert inside.sum() > 3
     boxes = own.box[inside] * 0.8 + np.float32([0, 12, 0, 12])
-    pooled = roi_align(seen[0], [torch.from_numpy(boxes)], 9, 1 / 32, 2, aligned=True).mean(dim=(2, 3))
+    pooled = roi_align(seen[0], [torch.from_numpy(boxes)], 9, 1 / 32, 2, aligned=True).mean(
+        dim=(2, 3)
+    )
     np.testing.assert_allclose(own.latent[inside], pooled.numpy(), rtol=1e-3, atol=1e-4)
 
 
@@ -219,7 +266,9 @@ def test_there_is_no_background_and_no_last_linear_layer(regions):
     assert regions.has("latent")
 
 
-def test_an_image_s_detections_do_not_depend_on_its_neighbours_in_the_batch(detector, images, regions):
+def test_an_image_s_detections_do_not_depend_on_its_neighbours_in_the_batch(
+    detector, images, regions
+):
     alone = detector.detect(images, batch_size=1)
     np.testing.assert_array_equal(alone.image_id, regions.image_id)
     for image_id in np.unique(alone.image_id):
@@ -270,7 +319,9 @@ def test_half_precision_halves_the_file_and_keeps_what_the_network_says(pt, weig
     assert weights.stat().st_size < 8e6
     assert all(t.dtype != torch.float32 for t in load_file(weights).values())
     for own, theirs in zip(
-        create(weights).detect(images).columns().values(), create(pt).detect(images).columns().values(), strict=True
+        create(weights).detect(images).columns().values(),
+        create(pt).detect(images).columns().values(),
+        strict=True,
     ):
         np.testing.assert_array_equal(own, theirs)
 
@@ -295,10 +346,16 @@ def test_a_pickle_that_names_foreign_code_is_refused_by_that_name_and_runs_nothi
 
 def test_a_pickle_that_names_what_no_program_can_is_refused(tmp_path):
     torch.save({"model": PurePosixPath("x")}, tmp_path / "whole.pt")
-    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "damaged.pt", "w") as damaged:
+    with (
+        zipfile.ZipFile(tmp_path / "whole.pt") as whole,
+        zipfile.ZipFile(tmp_path / "damaged.pt", "w") as damaged,
+    ):
         for name in whole.namelist():
             damaged.writestr(name, whole.read(name).replace(b"PurePosixPath", b"PurePosix\0ath"))
-    with pytest.raises(DataError, match=r"damaged.pt: names 'pathlib\.(_local\.)?PurePosix\\x00ath', which no network"):
+    with pytest.raises(
+        DataError,
+        match=r"damaged.pt: names 'pathlib\.(_local\.)?PurePosix\\x00ath', which no network",
+    ):
         create(tmp_path / "damaged.pt").header()
 
 
@@ -323,15 +380,23 @@ def test_even_known_names_in_a_pickle_are_never_called(tmp_path):
     [
         ({"activation": "__import__('os').mkdir('made')"}, "is not like 'nn.SiLU"),
         ({"head": [[-1, 1, "torch_safe_load", ["evil.pt"]]]}, "'torch_safe_load' is not a layer"),
-        ({"head": [[-1, 1, "DetectionModel", ["yolov8n.yaml"]]]}, "'DetectionModel' is not a layer"),
+        (
+            {"head": [[-1, 1, "DetectionModel", ["yolov8n.yaml"]]]},
+            "'DetectionModel' is not a layer",
+        ),
         ({"head": [[-1, 1, "TorchVision", [64, "resnet18"]]]}, "'TorchVision' is not a layer"),
-        ({"head": [[[15, 18, 21], 1, "RTDETRDecoder", ["nc"]]]}, "it is an RT-DETR: let Ultralytics write its boxes"),
+        (
+            {"head": [[[15, 18, 21], 1, "RTDETRDecoder", ["nc"]]]},
+            "it is an RT-DETR: let Ultralytics write its boxes",
+        ),
         ({"head": [[[15, 18, 21], 1, "Odd", ["nc"]]]}, "'Odd' is not a layer"),
         ({"head": "Detect"}, "'head' is not a list"),
         ({"head": [[[3, 99], 1, "Detect", ["nc"]]]}, "cannot be built"),
     ],
 )
-def test_an_architecture_that_is_more_or_less_than_layers_is_refused(weights, tmp_path, images, change, problem):
+def test_an_architecture_that_is_more_or_less_than_layers_is_refused(
+    weights, tmp_path, images, change, problem
+):
     with safe_open(weights, framework="pt") as file:
         architecture = {**json.loads(file.metadata()["architecture"]), **change}
     odd = rewritten(weights, tmp_path / "odd.safetensors", architecture=json.dumps(architecture))
@@ -356,7 +421,9 @@ def test_wrong_metadata_is_named(weights, tmp_path, metadata, problem):
         create(rewritten(weights, tmp_path / "odd.safetensors", **metadata)).header()
 
 
-def test_a_network_for_other_classes_than_its_checkpoint_names_does_not_load(weights, tmp_path, images):
+def test_a_network_for_other_classes_than_its_checkpoint_names_does_not_load(
+    weights, tmp_path, images
+):
     odd = rewritten(weights, tmp_path / "odd.safetensors", classes=json.dumps(["cat", "dog"]))
     with pytest.raises(DataError, match=r"do not fit their architecture.*size mismatch"):
         create(odd).detect(images[:1])
@@ -368,7 +435,9 @@ def test_a_fused_network_does_not_load(network, tmp_path, images):
         create(fused).detect(images[:1])
 
 
-@pytest.mark.parametrize("name", ["absent.pt", "absent.safetensors", "text.pt", "text.safetensors", "tensors.pt"])
+@pytest.mark.parametrize(
+    "name", ["absent.pt", "absent.safetensors", "text.pt", "text.safetensors", "tensors.pt"]
+)
 def test_what_is_no_checkpoint_is_an_error_that_names_the_file(tmp_path, name):
     if name.startswith("text"):
         (tmp_path / name).write_text("not a network")
@@ -402,7 +471,9 @@ def test_an_architecture_that_does_not_ship_is_an_error(name):
 
 
 def test_a_size_letter_scales_the_family_s_description():
-    nano, small = (YoloBlueprint.shipped(name, CLASSES, SIZE).architecture for name in ("yolov8n", "yolov8s"))
+    nano, small = (
+        YoloBlueprint.shipped(name, CLASSES, SIZE).architecture for name in ("yolov8n", "yolov8s")
+    )
     assert (nano["scale"], small["scale"]) == ("n", "s")
     assert nano["backbone"] == small["backbone"]
 
@@ -419,5 +490,7 @@ assert not ultralytics.utils.ONLINE
 assert "YOLO_OFFLINE" not in os.environ and "YOLO_CONFIG_DIR" not in os.environ
 """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("YOLO")}
-    subprocess.run([sys.executable, "-c", code], env={**kept, "HOME": str(tmp_path)}, cwd=tmp_path, check=True)
+    subprocess.run(
+        [sys.executable, "-c", code], env={**kept, "HOME": str(tmp_path)}, cwd=tmp_path, check=True
+    )
     assert [file for file in tmp_path.rglob("*") if "ltralytics" in file.name] == []

@@ -23,7 +23,11 @@ POOLED = [ATTENTION[0], [[2, 5, 4], 1, "ImagePoolingAttn", [16]], ATTENTION[1]]
 #: Networks by name: class, neck and head, and Ultralytics' program.
 KINDS = {
     "world": (WorldModel, [*POOLED, [[2, 5, 7], 1, "WorldDetect", ["nc", 512, False]]], YOLOWorld),
-    "worldv2": (WorldModel, [*ATTENTION, [[2, 5, 6], 1, "WorldDetect", ["nc", 512, True]]], YOLOWorld),
+    "worldv2": (
+        WorldModel,
+        [*ATTENTION, [[2, 5, 6], 1, "WorldDetect", ["nc", 512, True]]],
+        YOLOWorld,
+    ),
     "yoloe": (YOLOEModel, [[[2, 3, 4], 1, "YOLOEDetect", ["nc", 512, True]]], YOLOE),
     "yoloe-seg": (YOLOESegModel, [[[2, 3, 4], 1, "YOLOESegment", ["nc", 8, 16, 512, True]]], YOLOE),
 }
@@ -32,14 +36,22 @@ KINDS = {
 @pytest.fixture(scope="module")
 def images():
     rng = np.random.default_rng(5)
-    return [rng.integers(0, 256, size, dtype=np.uint8) for size in ((90, 120, 3), (128, 80, 3), (90, 120, 3))]
+    return [
+        rng.integers(0, 256, size, dtype=np.uint8)
+        for size in ((90, 120, 3), (128, 80, 3), (90, 120, 3))
+    ]
 
 
 def untrained(kind):
     """A network whose random answers differ from place to place, with its classes set."""
     torch.manual_seed(2)
     model, head, _ = KINDS[kind]
-    description = {"nc": 80, "scales": {"n": [1.0, 1.0, 1024]}, "scale": "n", "yaml_file": "yolov8n-world.yaml"}
+    description = {
+        "nc": 80,
+        "scales": {"n": [1.0, 1.0, 1024]},
+        "scale": "n",
+        "yaml_file": "yolov8n-world.yaml",
+    }
     network = model({**description, "backbone": BACKBONE, "head": head}, ch=3, verbose=False).eval()
     text = nn.functional.normalize(torch.randn(1, len(CLASSES), 512), dim=-1)
     if kind.startswith("yoloe"):
@@ -79,14 +91,23 @@ def write(network, path):
 
 
 def create(weights, **params):
-    return detectors.create("yolo", weights=weights, **{"score_threshold": THRESHOLD, "device": "cpu", **params})
+    return detectors.create(
+        "yolo", weights=weights, **{"score_threshold": THRESHOLD, "device": "cpu", **params}
+    )
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_boxes_scores_and_labels_are_those_of_predict(kind, files, images, tmp_path):
     found = create(files(kind), max_detections=30).detect(images)
     model = KINDS[kind][2](files(kind))
-    asked = {"conf": THRESHOLD, "iou": 0.7, "max_det": 30, "imgsz": SIZE, "device": "cpu", "project": str(tmp_path)}
+    asked = {
+        "conf": THRESHOLD,
+        "iou": 0.7,
+        "max_det": 30,
+        "imgsz": SIZE,
+        "device": "cpu",
+        "project": str(tmp_path),
+    }
     for number, image in enumerate(images):
         own = found[found.image_id == str(number)]
         theirs = model.predict(image[..., ::-1], verbose=False, **asked)[0].boxes
@@ -129,17 +150,27 @@ def test_a_class_that_means_unknown_objects_is_mapped_to_null(files):
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
-        ("yoloe", lambda network: delattr(network, "pe"), "text embeddings of its 4 classes, which are not there: set"),
+        (
+            "yoloe",
+            lambda network: delattr(network, "pe"),
+            "text embeddings of its 4 classes, which are not there: set",
+        ),
         (
             "world",
             lambda network: setattr(network, "names", ["a", "b"]),
             r"2 classes, which are of shape \(1, 4, 512\)",
         ),
         ("worldv2", lambda network: network.fuse(verbose=False), "saved before fuse"),
-        ("worldv2", lambda network: network.yaml["backbone"][0].__setitem__(1, 10**6), "expected at most"),
+        (
+            "worldv2",
+            lambda network: network.yaml["backbone"][0].__setitem__(1, 10**6),
+            "expected at most",
+        ),
     ],
 )
-def test_networks_whose_classes_are_not_set_or_that_were_changed_are_refused(kind, change, message, tmp_path):
+def test_networks_whose_classes_are_not_set_or_that_were_changed_are_refused(
+    kind, change, message, tmp_path
+):
     network = untrained(kind)
     change(network)
     with pytest.raises(DataError, match=message):

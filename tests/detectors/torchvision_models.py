@@ -14,11 +14,19 @@ from torchvision.models import (
     mobilenet_v3_large,
     resnet50,
 )
-from torchvision.models.detection import faster_rcnn, fcos, keypoint_rcnn, mask_rcnn, retinanet, ssdlite
+from torchvision.models.detection import (
+    faster_rcnn,
+    fcos,
+    keypoint_rcnn,
+    mask_rcnn,
+    retinanet,
+    ssdlite,
+)
 
 CLASSES = ("cat", "dog", "fox")
 
-#: Name of a builder, or of a case of one, and parameters of both model and adapter, which keep the tests quick.
+#: Name of a builder, or of a case of one, and parameters of both model and adapter, which keep the
+#: tests quick.
 SMALL = {"min_size": 64, "max_size": 96}
 #: What the tests ask for of all.
 SCORE_THRESHOLD, MAX_DETECTIONS = 0.3, 25
@@ -57,7 +65,9 @@ def of_classifier(name, columns, **settings):
         for module in (faster_rcnn, fcos, keypoint_rcnn, mask_rcnn, retinanet, ssdlite):
             for function in (resnet50, mobilenet_v3_large):
                 if hasattr(module, function.__name__):
-                    patches.enter_context(mock.patch.object(module, function.__name__, without_download(function)))
+                    patches.enter_context(
+                        mock.patch.object(module, function.__name__, without_download(function))
+                    )
         kind = MobileNet_V3_Large_Weights if "mobilenet" in name else ResNet50_Weights
         build = getattr(detection, name)
         return build(weights_backbone=kind.DEFAULT, num_classes=columns, **settings).eval()
@@ -86,7 +96,9 @@ def model(name, columns=4, **settings):
     if "ssdlite" in name:
         network.score_thresh, network.detections_per_img = SCORE_THRESHOLD, MAX_DETECTIONS
     rng = np.random.default_rng(8)
-    picture, other = (torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2))
+    picture, other = (
+        torch.from_numpy(blotches(rng, 100, 110)).permute(2, 0, 1) / 255 for _ in range(2)
+    )
     normalise(network, [picture, other])
     if "rcnn" in name:
         predictor = network.roi_heads.box_predictor

@@ -1,7 +1,7 @@
 """Kills commands with `kill -9` at drawn places and compares what reruns write with an undisturbed run.
 
-Usage: commands.py FOLDER KILLS SEED; prints a line of JSON for each command. Places are numbers of changes of files, as
-in tests/stages/kills.py, which does the same for the pipeline's stages.
+Usage: commands.py FOLDER KILLS SEED; prints a line of JSON for each command. Places are numbers of
+changes of files, as in tests/stages/kills.py, which does the same for the pipeline's stages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Command:
         project: Name of the project that it runs in.
         act: Runs it there.
         output: What it writes.
-        whole: Whether the output is there whole or not at all; else a rerun says which folder to delete.
+        whole: Whether the output is there whole or not at all; else a rerun says which folder to
+            delete.
     """
 
     project: str
@@ -58,7 +59,10 @@ def _derived() -> None:
 
     write = targets.write
     targets.write = lambda files: write(
-        {name: (64, 48) if name.startswith("pets/") and name.endswith(".png") else files[name] for name in files}
+        {
+            name: (64, 48) if name.startswith("pets/") and name.endswith(".png") else files[name]
+            for name in files
+        }
     )
     results.derive_files()
 
@@ -110,7 +114,12 @@ def _predict(source: str) -> None:
 
     check_free(Path("out"))
     monitor = Monitor(Bundle.load("bundle"), "cpu")
-    predict(monitor, open_source(source), PredictSettings(out=Path("out"), shard_images=4), log=lambda _: None)
+    predict(
+        monitor,
+        open_source(source),
+        PredictSettings(out=Path("out"), shard_images=4),
+        log=lambda _: None,
+    )
 
 
 def _farther(*words: str) -> None:
@@ -123,10 +132,18 @@ PROJECTS = {"derived": _derived, "curated": _curated, "deployed": _deployed}
 DERIVED = "artifacts/derived"
 PUBLISH = "benchmark publish pets out --format"
 COMMANDS = {
-    "paste": Command("derived", partial(targets.stage, "derive", "paste", "pasted"), f"{DERIVED}/paste/pasted"),
-    "corrupt": Command("derived", partial(targets.stage, "derive", "corrupt", "shifted"), f"{DERIVED}/corrupt/shifted"),
+    "paste": Command(
+        "derived", partial(targets.stage, "derive", "paste", "pasted"), f"{DERIVED}/paste/pasted"
+    ),
+    "corrupt": Command(
+        "derived",
+        partial(targets.stage, "derive", "corrupt", "shifted"),
+        f"{DERIVED}/corrupt/shifted",
+    ),
     "publish, COCO": Command("curated", partial(_farther, *PUBLISH.split(), "coco"), "out"),
-    "publish, Hugging Face": Command("curated", partial(_farther, *PUBLISH.split(), "huggingface"), "out"),
+    "publish, Hugging Face": Command(
+        "curated", partial(_farther, *PUBLISH.split(), "huggingface"), "out"
+    ),
     "bundle --onnx": Command("deployed", _bundle, "out"),
     "predict, images": Command("deployed", partial(_predict, "train"), "out", whole=False),
     "predict, video": Command("deployed", partial(_predict, "clip.avi"), "out", whole=False),
@@ -153,10 +170,15 @@ def told(log: Path) -> str:
 def digests(folder: Path) -> dict[str, str]:
     """Digest of each file below a folder, hidden ones included."""
     files = (Path(above, name) for above, _, names in os.walk(folder) for name in names)
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
 
 
-def kill(command: Command, before: Path, folder: Path, number: int, drawn: random.Random) -> dict[str, Any]:
+def kill(
+    command: Command, before: Path, folder: Path, number: int, drawn: random.Random
+) -> dict[str, Any]:
     """Runs a command undisturbed in one copy of its project, and with kills in as many others."""
     calm = folder / "calm"
     shutil.copytree(before, calm, symlinks=True)
@@ -179,11 +201,21 @@ def kill(command: Command, before: Path, folder: Path, number: int, drawn: rando
             status = kills.counted(copy, act)[0]
         assert status == 0, told(log)
         found = digests(copy)
-        differ += [f"{place}: {name}" for name in {*expected, *found} if expected.get(name) != found.get(name)]
+        differ += [
+            f"{place}: {name}"
+            for name in {*expected, *found}
+            if expected.get(name) != found.get(name)
+        ]
         places.append(place)
         shutil.rmtree(copy)
     shutil.rmtree(calm)
-    return {"changes": changes, "kills": places, "torn": torn, "said": said, "differ": sorted(differ)}
+    return {
+        "changes": changes,
+        "kills": places,
+        "torn": torn,
+        "said": said,
+        "differ": sorted(differ),
+    }
 
 
 def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]:
@@ -213,9 +245,19 @@ def kill_jobs(folder: Path, number: int, drawn: random.Random) -> dict[str, Any]
         "recovered", "regions", "scores", "thresholds", "truth", "with_proposals",
     )  # fmt: skip
     made = tuple(f"artifacts/{name}" for name in outputs)
-    found = kills.kill_repro(calm, disturbed, number, drawn, command=("repro", "--jobs", "2"), made=made)
-    differ = [name for name in found["differ"] if not name.startswith(".work/logs/")]  # what a stage printed
-    return {"changes": found["changes"], "kills": found["kills"], "torn": [], "said": [], "differ": differ}
+    found = kills.kill_repro(
+        calm, disturbed, number, drawn, command=("repro", "--jobs", "2"), made=made
+    )
+    differ = [
+        name for name in found["differ"] if not name.startswith(".work/logs/")
+    ]  # what a stage printed
+    return {
+        "changes": found["changes"],
+        "kills": found["kills"],
+        "torn": [],
+        "said": [],
+        "differ": differ,
+    }
 
 
 def prepare(folder: Path) -> None:
@@ -233,7 +275,10 @@ def main(folder: Path, number: int, seed: int) -> Iterator[dict[str, Any]]:
     share = len(COMMANDS) + 1
     for place, (name, command) in enumerate(COMMANDS.items()):
         count = number // share + (place < number % share)
-        yield {"command": name, **kill(command, folder / command.project, folder / f"at {place}", count, drawn)}
+        yield {
+            "command": name,
+            **kill(command, folder / command.project, folder / f"at {place}", count, drawn),
+        }
     yield {"command": "repro --jobs", **kill_jobs(folder / "jobs", number // share, drawn)}
 
 

@@ -1,8 +1,8 @@
 """Fills the disk, or meets a quota, while commands write.
 
-Usage: disks.py FOLDER LIMITS SEED; prints a line of JSON for each command and kind of limit. A full disk is a small
-tmpfs, where this process may mount one (`unshare --map-root-user --mount disks.py …`); a quota is a limit of the size
-of files.
+Usage: disks.py FOLDER LIMITS SEED; prints a line of JSON for each command and kind of limit. A full
+disk is a small tmpfs, where this process may mount one (`unshare --map-root-user --mount disks.py
+…`); a quota is a limit of the size of files.
 """
 
 from __future__ import annotations
@@ -39,17 +39,25 @@ def limited(act: Callable[[], None], most: int) -> None:
     act()
 
 
-def fill(command: Command, kind: str, before: Path, folder: Path, trials: int, drawn: random.Random) -> dict[str, Any]:
+def fill(
+    command: Command, kind: str, before: Path, folder: Path, trials: int, drawn: random.Random
+) -> dict[str, Any]:
     """Runs a command with room for a part of what it writes, then with enough in the same place.
 
     Returns:
-        `said`: each refusal; `left`: files that are there after one; `torn`: files that are others than without a limit
+        `said`: each refusal; `left`: files that are there after one; `torn`: files that are others
+            than without a limit
         although nothing was refused; `differ`: files that are others after the last run.
     """
     calm = folder / "calm"
     shutil.copytree(before, calm, symlinks=True)
-    assert kills.counted(calm, partial(commands.refusing, command.act, folder / "calm.said"))[0] == 0
-    expected, made = digests(calm), [path.stat().st_size for path in (calm / command.output).rglob("*")]
+    assert (
+        kills.counted(calm, partial(commands.refusing, command.act, folder / "calm.said"))[0] == 0
+    )
+    expected, made = (
+        digests(calm),
+        [path.stat().st_size for path in (calm / command.output).rglob("*")],
+    )
     found: dict[str, list[str]] = {"said": [], "left": [], "torn": [], "differ": []}
     for trial in range(trials):
         copy, log, share = folder / f"{trial}", folder / f"{trial}.said", drawn.uniform(0.02, 0.9)
@@ -58,12 +66,18 @@ def fill(command: Command, kind: str, before: Path, folder: Path, trials: int, d
         if kind == "full":
             _resize(copy, shutil.disk_usage(copy).used + int(sum(made) * share))
         act = partial(commands.refusing, command.act, log)
-        status = kills.counted(copy, act if kind == "full" else partial(limited, act, int(max(made) * share)))[0]
+        status = kills.counted(
+            copy, act if kind == "full" else partial(limited, act, int(max(made) * share))
+        )[0]
         if status == 0:
             found["torn"] += _other(expected, digests(copy))
         else:
-            found["said"].append(log.read_text() if status == 3 else f"status {status}: {commands.told(log)}")
-            found["left"] += [name for name in digests(copy) if command.whole and name not in digests(before)]
+            found["said"].append(
+                log.read_text() if status == 3 else f"status {status}: {commands.told(log)}"
+            )
+            found["left"] += [
+                name for name in digests(copy) if command.whole and name not in digests(before)
+            ]
         if kind == "full":
             _resize(copy, LARGE)
         shutil.rmtree(copy / command.output, ignore_errors=True)

@@ -26,7 +26,8 @@ def project(tmp_path_factory):
     yield from imported.project.__wrapped__(tmp_path_factory)
 
 
-# ------------------------------------------------------------------------------------------------------------ the clock
+# ------------------------------------------------------------------------------------------------------------
+# the clock
 
 
 def dated(folder: Path) -> None:
@@ -44,7 +45,9 @@ def jumping(monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * time.time()))
 
 
-def test_whatever_the_times_of_files_and_the_clock_say_what_did_not_change_is_kept(project, tmp_path, jumping):
+def test_whatever_the_times_of_files_and_the_clock_say_what_did_not_change_is_kept(
+    project, tmp_path, jumping
+):
     root = shutil.copytree(project, tmp_path / "project")
     dated(root)
     assert rewritten(root, lambda: run(root, *imported.STAGES)) == []
@@ -58,9 +61,15 @@ def test_a_changed_file_of_the_same_size_and_time_is_noticed(project, tmp_path, 
     roots = [shutil.copytree(project, tmp_path / name) for name in ("kept", "new")]
     for root in roots:
         rows = json.loads((root / "bare.json").read_text())
-        swapped = [{**row, "category_id": SWAPPED[row["category_id"]]} for row in rows if row["image_id"] < "train"]
+        swapped = [
+            {**row, "category_id": SWAPPED[row["category_id"]]}
+            for row in rows
+            if row["image_id"] < "train"
+        ]
         size = (root / "bare.json").stat().st_size
-        (root / "bare.json").write_text(json.dumps([row for row in rows if row["image_id"] >= "train"] + swapped))
+        (root / "bare.json").write_text(
+            json.dumps([row for row in rows if row["image_id"] >= "train"] + swapped)
+        )
         assert (root / "bare.json").stat().st_size == size
         dated(root)
     before = content(roots[0] / "artifacts/metrics/bare")
@@ -72,7 +81,8 @@ def test_a_changed_file_of_the_same_size_and_time_is_noticed(project, tmp_path, 
     assert kept == new != before
 
 
-# ----------------------------------------------------------------------------------------------------------- the rights
+# -----------------------------------------------------------------------------------------------------------
+# the rights
 
 #: Runs commands in this process; prints the status of each, and what it said on stderr.
 COMMANDS = """
@@ -86,8 +96,12 @@ for words in json.loads(sys.argv[1]):
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd "$0" && exec "$@"'
 
 
-@pytest.mark.skipif(not may_mount(), reason="this machine lets no process mount a file system of its own")
-def test_a_project_that_may_only_be_read_is_read_and_what_writes_there_says_so_once(project, tmp_path):
+@pytest.mark.skipif(
+    not may_mount(), reason="this machine lets no process mount a file system of its own"
+)
+def test_a_project_that_may_only_be_read_is_read_and_what_writes_there_says_so_once(
+    project, tmp_path
+):
     elsewhere = tmp_path / "cache"
     elsewhere.mkdir()
     reading = [
@@ -100,8 +114,23 @@ def test_a_project_that_may_only_be_read_is_read_and_what_writes_there_says_so_o
         ["open", "--export", "charts"],
         ["benchmark", "profile", "fmiyc", "--force"],
     ]
-    environment = {**os.environ, "HOME": str(elsewhere), "XDG_CACHE_HOME": str(elsewhere), "NO_COLOR": "1"}
-    command = [*MOUNTING, "sh", "-c", READ_ONLY, project, sys.executable, "-c", COMMANDS, json.dumps(reading + writing)]
+    environment = {
+        **os.environ,
+        "HOME": str(elsewhere),
+        "XDG_CACHE_HOME": str(elsewhere),
+        "NO_COLOR": "1",
+    }
+    command = [
+        *MOUNTING,
+        "sh",
+        "-c",
+        READ_ONLY,
+        project,
+        sys.executable,
+        "-c",
+        COMMANDS,
+        json.dumps(reading + writing),
+    ]
     before = content(project)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -114,9 +143,11 @@ def test_a_project_that_may_only_be_read_is_read_and_what_writes_there_says_so_o
     assert content(project) == before
 
 
-# ----------------------------------------------------------------------------------------------------------- the rivals
+# -----------------------------------------------------------------------------------------------------------
+# the rivals
 
-#: Writes one file and one line of decisions again and again; says how often another process was in its way.
+#: Writes one file and one line of decisions again and again; says how often another process was in
+#: its way.
 RIVAL = """
 import sys
 from farther.curation import Decision, DecisionsFile, time_after
@@ -143,7 +174,9 @@ def test_of_two_processes_that_write_one_file_each_writes_it_whole_and_no_line_i
     count, names = 40, ("ann", "bob")
     command = [sys.executable, "-c", RIVAL]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    rivals = [subprocess.Popen([*command, name, str(count)], cwd=tmp_path, **pipes) for name in names]
+    rivals = [
+        subprocess.Popen([*command, name, str(count)], cwd=tmp_path, **pipes) for name in names
+    ]
     for rival in rivals:
         assert rival.stdout.readline() == "ready\n"
     for rival in rivals:
@@ -171,12 +204,19 @@ def test_two_processes_of_one_stage_end_in_what_one_of_them_would_write(project,
         shutil.rmtree(root / "artifacts" / output / "whole", ignore_errors=True)
     code = "from farther.pipeline.evaluate import main; main('whole')"
     both = [
-        subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=root,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         for _ in range(2)
     ]
     said = [process.communicate()[1].decode() for process in both]
     assert 0 in [process.returncode for process in both]
     for process, text in zip(both, said, strict=True):
-        assert process.returncode == 0 or "is writing it: wait until it has ended" in text, text[-2000:]
+        assert process.returncode == 0 or "is writing it: wait until it has ended" in text, text[
+            -2000:
+        ]
     run(root, "evaluate whole")
     assert content(root / "artifacts") == expected

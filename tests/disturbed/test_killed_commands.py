@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 #: Number of kills, and the seed of their places.
-KILLS, SEED = (int(os.environ.get(f"FARTHER_TEST_{name}", usual)) for name, usual in (("KILLS", 8), ("SEED", 0)))
+KILLS, SEED = (
+    int(os.environ.get(f"FARTHER_TEST_{name}", usual))
+    for name, usual in (("KILLS", 8), ("SEED", 0))
+)
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("disturbed")
-    command = [sys.executable, Path(__file__).with_name("commands.py"), folder, str(KILLS), str(SEED)]
+    command = [
+        sys.executable,
+        Path(__file__).with_name("commands.py"),
+        folder,
+        str(KILLS),
+        str(SEED),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     print(done.stdout)
@@ -24,7 +33,9 @@ def commands(tmp_path_factory) -> list[dict]:
 
 def test_killed_commands_that_run_again_end_in_the_same_bytes_and_leave_nothing_else(commands):
     assert sum(len(command["kills"]) for command in commands) == KILLS
-    assert {command["command"]: command["differ"] for command in commands if command["differ"]} == {}
+    assert {
+        command["command"]: command["differ"] for command in commands if command["differ"]
+    } == {}
 
 
 def test_what_is_written_at_once_is_there_whole_or_not_at_all(commands):
@@ -34,4 +45,7 @@ def test_what_is_written_at_once_is_there_whole_or_not_at_all(commands):
 def test_a_folder_that_a_killed_prediction_left_is_named_and_not_overwritten(commands):
     for command in commands:
         for said in command["said"]:
-            assert said == "out already exists and is not overwritten: name another folder, or delete it"
+            assert (
+                said
+                == "out already exists and is not overwritten: name another folder, or delete it"
+            )

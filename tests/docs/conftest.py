@@ -45,7 +45,9 @@ class Project:
         params["datasets"] = {name: params["datasets"][name] for name in ("voc", "coco")}
         params["benchmarks"] = {"voc": params["benchmarks"]["voc"]}
         splits = params["benchmarks"]["voc"]["splits"]
-        params["benchmarks"]["voc"]["splits"] = {name: splits[name] for name in ("coco_near", "coco_far")}
+        params["benchmarks"]["voc"]["splits"] = {
+            name: splits[name] for name in ("coco_near", "coco_far")
+        }
         del params["benchmarks"]["voc"]["shifted"], params["benchmarks"]["voc"]["pseudo_ood"]
         params["detectors"] = {RUN: params["detectors"][RUN]}
         params["detectors"][RUN].pop("proposals", None)  # of a run that is not here

@@ -22,7 +22,9 @@ class Page:
         """The blocks of a language; of the section below a heading, if one is given."""
         text = self.text
         if heading:
-            text = re.search(rf"^### {re.escape(heading)}.*?\n(.*?)(?=^##)", text, flags=re.MULTILINE | re.DOTALL)[1]  # type: ignore[index]
+            text = re.search(
+                rf"^### {re.escape(heading)}.*?\n(.*?)(?=^##)", text, flags=re.MULTILINE | re.DOTALL
+            )[1]  # type: ignore[index]
         return re.findall(rf"^```{kind}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
     def block(self, kind: str, word: str) -> str:

@@ -1,7 +1,7 @@
 """Writes into the docs what they show of the demo: run `python tests/docs/render.py` after `make demo`.
 
-It renders `docs/outcomes.png`, `docs/carrots.jpg`, the page `docs/notebook.md` with its pictures, and the marked
-blocks of other pages:
+It renders `docs/outcomes.png`, `docs/carrots.jpg`, the page `docs/notebook.md` with its pictures,
+and the marked blocks of other pages:
 
     <!-- rendered: NAME -->
     …
@@ -30,7 +30,13 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RUN = "voc-faster_rcnn"
 SPLITS = ("coco_near", "coco_far")
-COLUMNS = {"auroc": "AUROC ↑", "nose": "misclassified ↓", "r_u": "found ↑", "missed": "missed", "ap_u": "AP_U ↑"}
+COLUMNS = {
+    "auroc": "AUROC ↑",
+    "nose": "misclassified ↓",
+    "r_u": "found ↑",
+    "missed": "missed",
+    "ap_u": "AP_U ↑",
+}
 MARKED = re.compile(r"^(<!-- rendered: (\S+) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
 
 
@@ -56,7 +62,9 @@ def sentences(project: Path) -> str:
     from farther.params import parse
     from farther.report import headline
 
-    return "".join(f"> - {line}\n" for line in headline(parse((project / "params.yaml").read_text()), project))
+    return "".join(
+        f"> - {line}\n" for line in headline(parse((project / "params.yaml").read_text()), project)
+    )
 
 
 def printed(project: Path) -> dict[str, str]:
@@ -74,30 +82,41 @@ def output(project: Path, *arguments: str) -> list[str]:
     """The lines that a command prints, in a terminal of 110 columns."""
     environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "farther", *arguments]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()
 
 
 def blocks(page: str) -> dict[str, str]:
     """The rendered blocks of a page, by their names."""
-    return {name: text[len(opening) : -len("<!-- end -->")] for opening, name, text in _marked(page)}
+    return {
+        name: text[len(opening) : -len("<!-- end -->")] for opening, name, text in _marked(page)
+    }
 
 
 def _marked(page: str) -> list[tuple[str, str, str]]:
-    return [(found[1], found[2], found[0]) for found in MARKED.finditer((DOCS / page).read_text(encoding="utf-8"))]
+    return [
+        (found[1], found[2], found[0])
+        for found in MARKED.finditer((DOCS / page).read_text(encoding="utf-8"))
+    ]
 
 
 def write_blocks(page: str, texts: dict[str, str]) -> None:
     """Replaces the marked blocks of a page."""
     file = DOCS / page
-    text = MARKED.sub(lambda found: f"{found[1]}{texts[found[2]]}{found[3]}", file.read_text(encoding="utf-8"))
+    text = MARKED.sub(
+        lambda found: f"{found[1]}{texts[found[2]]}{found[3]}", file.read_text(encoding="utf-8")
+    )
     file.write_text(text, encoding="utf-8")
 
 
 def notebook(project: Path) -> tuple[str, dict[str, str]]:
     """The executed notebook as a page, and its pictures by file name."""
     cells = nbformat.read(DOCS / "notebook.ipynb", as_version=4)
-    client = nbclient.NotebookClient(cells, timeout=300, resources={"metadata": {"path": str(project)}})
+    client = nbclient.NotebookClient(
+        cells, timeout=300, resources={"metadata": {"path": str(project)}}
+    )
     page, pictures = [], dict[str, str]()
     for cell in client.execute().cells:
         if cell.cell_type == "markdown":
@@ -120,7 +139,9 @@ def notebook(project: Path) -> tuple[str, dict[str, str]]:
 def figure(file: Path) -> None:
     """The first figure of the report, in 64 colours: a tenth of its size."""
     picture = Image.open(file).convert("RGB")
-    small = picture.resize((1400, round(picture.height * 1400 / picture.width)), Image.Resampling.LANCZOS)
+    small = picture.resize(
+        (1400, round(picture.height * 1400 / picture.width)), Image.Resampling.LANCZOS
+    )
     small.quantize(64, dither=Image.Dither.NONE).save(DOCS / "outcomes.png", optimize=True)
 
 
@@ -129,12 +150,23 @@ def carrots(project: Path) -> None:
     split, method = SPLITS[0], "knn"
     regions = Regions.read(project / f"artifacts/regions/{RUN}/{split}")
     images = Images.read(project / f"artifacts/splits/voc/{split}/images.parquet").frame
-    boxes = Objects.read(project / f"artifacts/splits/voc/{split}/objects.parquet").frame.drop("category")
-    said = regions.frame.select(
-        "image_id", "region_id", "score", pl.col("label").map_elements(regions.classes.__getitem__, pl.String)
+    boxes = Objects.read(project / f"artifacts/splits/voc/{split}/objects.parquet").frame.drop(
+        "category"
     )
-    outcomes = pl.read_parquet(project / f"artifacts/outcomes/{RUN}/{method}/{split}.objects.parquet")
-    shown = outcomes.filter(category="carrot").join(boxes, on=["image_id", "object_id"]).join(images, on="image_id")
+    said = regions.frame.select(
+        "image_id",
+        "region_id",
+        "score",
+        pl.col("label").map_elements(regions.classes.__getitem__, pl.String),
+    )
+    outcomes = pl.read_parquet(
+        project / f"artifacts/outcomes/{RUN}/{method}/{split}.objects.parquet"
+    )
+    shown = (
+        outcomes.filter(category="carrot")
+        .join(boxes, on=["image_id", "object_id"])
+        .join(images, on="image_id")
+    )
     shown = shown.join(said, on=["image_id", "region_id"], how="left")
     shown = shown.with_columns(span=pl.col("box").arr.get(2) - pl.col("box").arr.get(0))
     words = {
@@ -146,7 +178,9 @@ def carrots(project: Path) -> None:
     sheet = Image.new("RGB", (3 * side + 40, side + caption), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(26)
     for place, (outcome, (text, colour)) in enumerate(words.items()):
-        row = shown.filter(outcome=outcome).sort("score", "span", descending=True).row(0, named=True)
+        row = (
+            shown.filter(outcome=outcome).sort("score", "span", descending=True).row(0, named=True)
+        )
         scene = Image.open(project / "artifacts/demo" / row["dataset"] / row["file"]).convert("RGB")
         cut = min(scene.size)
         left, top, right, bottom = row["box"]
@@ -155,9 +189,12 @@ def carrots(project: Path) -> None:
             for low, high, whole in zip((left, top), (right, bottom), scene.size, strict=True)
         ]
         scale, x = side / cut, place * (side + 20)
-        sheet.paste(scene.crop((*corner, corner[0] + cut, corner[1] + cut)).resize((side, side)), (x, 0))
+        sheet.paste(
+            scene.crop((*corner, corner[0] + cut, corner[1] + cut)).resize((side, side)), (x, 0)
+        )
         edges = [
-            scale * (edge - start) + add for edge, start, add in zip(row["box"], corner * 2, (x, 0, x, 0), strict=True)
+            scale * (edge - start) + add
+            for edge, start, add in zip(row["box"], corner * 2, (x, 0, x, 0), strict=True)
         ]
         draw.rectangle(edges, outline=colour, width=4)
         draw.text((x, side + 8), text.format(**row), fill=colour, font=font)

@@ -72,7 +72,9 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     rows = Page("extending.md").blocks("text")[0]
     command = [sys.executable, "-c", f"CSV = {rows!r}\n{USE}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-1500:]
     return json.loads(done.stdout.splitlines()[-1])
 

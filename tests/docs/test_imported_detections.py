@@ -38,7 +38,11 @@ class Tensor(list):
 
 def columns(boxes: str, number) -> dict[str, Tensor]:
     of_class = Tensor(number(name) for name, _, _ in FOUND)
-    return {boxes: Tensor(box for _, box, _ in FOUND), "scores": Tensor(s for *_, s in FOUND), "labels": of_class}
+    return {
+        boxes: Tensor(box for _, box, _ in FOUND),
+        "scores": Tensor(s for *_, s in FOUND),
+        "labels": of_class,
+    }
 
 
 def owod(name: str, unknown: int = 80) -> int:
@@ -50,7 +54,9 @@ def text_files(root: Path) -> dict:
     folder.mkdir(parents=True)
     for name in (*VOC, "truck", "unknown"):
         lines = [
-            f"{IMAGE} {s:.3f} {b[0] + 1:.1f} {b[1] + 1:.1f} {b[2]:.1f} {b[3]:.1f}" for c, b, s in FOUND if c == name
+            f"{IMAGE} {s:.3f} {b[0] + 1:.1f} {b[1] + 1:.1f} {b[2]:.1f} {b[3]:.1f}"
+            for c, b, s in FOUND
+            if c == name
         ]
         (folder / f"{name}.txt").write_text("\n".join(lines or [""]))
     return {}
@@ -123,10 +129,17 @@ def test_the_example_imports_what_the_detector_writes(detector, tmp_path, monkey
     assert f"| [{detector}](https://github.com/" in PAGE.text
     monkeypatch.chdir(tmp_path)
     exec(PAGE.blocks("python", heading)[-1], write(tmp_path))
-    images = {"image_id": [IMAGE], "dataset": ["coco"], "file": [f"JPEGImages/{IMAGE}.jpg"], "digest": ["-"]}
+    images = {
+        "image_id": [IMAGE],
+        "dataset": ["coco"],
+        "file": [f"JPEGImages/{IMAGE}.jpg"],
+        "digest": ["-"],
+    }
     Images(**images, width=[100], height=[80]).write(tmp_path / "splits/test/images.parquet")
     params = params_of(heading)
-    adapter = detectors.create("coco_results", weights=tmp_path / "detections/open_world.json", **params)
+    adapter = detectors.create(
+        "coco_results", weights=tmp_path / "detections/open_world.json", **params
+    )
     import_splits(adapter, tmp_path / "splits", tmp_path / "regions", tmp_path / "work")
     regions = Regions.read(tmp_path / "regions/test")
     read = sorted(

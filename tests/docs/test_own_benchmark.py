@@ -66,10 +66,28 @@ def detections(known: list[str], unknown: list[str]) -> list[dict[str, Any]]:
     found = []
     for n, name in enumerate(known):
         label = 1 + int(name.partition("-")[2][0]) % 2
-        found.append({"image_id": n, "file_name": name, "category_id": label, "bbox": BOX, "score": 0.7 + n % 8 / 40})
-        found.append({"image_id": n, "file_name": name, "category_id": 3 - label, "bbox": BOX, "score": 0.1})
+        found.append(
+            {
+                "image_id": n,
+                "file_name": name,
+                "category_id": label,
+                "bbox": BOX,
+                "score": 0.7 + n % 8 / 40,
+            }
+        )
+        found.append(
+            {"image_id": n, "file_name": name, "category_id": 3 - label, "bbox": BOX, "score": 0.1}
+        )
     for n, name in enumerate(unknown):
-        found.append({"image_id": n, "file_name": name, "category_id": 1 + n % 2, "bbox": BOX, "score": 0.6 + n / 40})
+        found.append(
+            {
+                "image_id": n,
+                "file_name": name,
+                "category_id": 1 + n % 2,
+                "bbox": BOX,
+                "score": 0.6 + n / 40,
+            }
+        )
     return found
 
 
@@ -86,7 +104,15 @@ def stages(params: dict[str, Any]) -> list[tuple[str, ...]]:
     (run,) = params["detectors"]
     ingested = [("ingest", name) for name in params["datasets"]]
     evaluated = [(stage, run) for stage in OF_RUN]
-    return [("code_digests",), *ingested, ("curate",), ("infer", run), *evaluated, ("cost",), ("report",)]
+    return [
+        ("code_digests",),
+        *ingested,
+        ("curate",),
+        ("infer", run),
+        *evaluated,
+        ("cost",),
+        ("report",),
+    ]
 
 
 def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, capsys):
@@ -123,14 +149,31 @@ def test_the_warning_about_a_misspelt_class_is_that_of_the_page(photos, monkeypa
     monkeypatch.chdir(photos / "again")
     for stage, *arguments in (("ingest", "pets"), ("ingest", "wild"), ("curate",)):
         import_module(f"farther.pipeline.{stage}").main(*arguments)
-    assert "'rabit' has no rule and counts as unknown, but resembles the ID class 'rabbit'" in capsys.readouterr().out
+    assert (
+        "'rabit' has no rule and counts as unknown, but resembles the ID class 'rabbit'"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_pipeline_of_a_new_project_has_no_stage_of_the_demo_and_parses(photos, monkeypatch):
     from dvc.repo import Repo
 
     monkeypatch.chdir(photos)
-    assert main(["init", "third", "--id", "photos/pets", "--ood", "photos/wild", "--detector", "detections.json"]) == 0
+    assert (
+        main(
+            [
+                "init",
+                "third",
+                "--id",
+                "photos/pets",
+                "--ood",
+                "photos/wild",
+                "--detector",
+                "detections.json",
+            ]
+        )
+        == 0
+    )
     monkeypatch.chdir(photos / "third")
     names = {stage.addressing for stage in Repo(".").index.stages}
     assert {"ingest@pets", "ingest@wild", "curate", "infer@detections", "report"} <= names

@@ -43,7 +43,11 @@ def measured(run: str, split: str, method: str) -> dict[str, float]:
 def at_distance(params: dict, run: str, distance: str) -> list[str]:
     """The OOD splits of a run that results are reported on, at a distance."""
     splits = params["benchmarks"][params["detectors"][run]["benchmark"]]["splits"]
-    return [name for name, one in splits.items() if one["distance"] == distance and one.get("use", "test") == "test"]
+    return [
+        name
+        for name, one in splits.items()
+        if one["distance"] == distance and one.get("use", "test") == "test"
+    ]
 
 
 @pytest.mark.parametrize("split", render.SPLITS)
@@ -61,10 +65,15 @@ def test_the_quoted_sentences_agree_with_the_metrics_in_git():
     (run,) = (
         name
         for name, entry in params["detectors"].items()
-        if entry.get("title") == title and params["benchmarks"][entry["benchmark"]]["title"] == known
+        if entry.get("title") == title
+        and params["benchmarks"][entry["benchmark"]]["title"] == known
     )
     splits = params["benchmarks"][params["detectors"][run]["benchmark"]]["splits"]
-    near = [measured(run, name, "confidence") for name, split in splits.items() if split["distance"] == "near"]
+    near = [
+        measured(run, name, "confidence")
+        for name, split in splits.items()
+        if split["distance"] == "near"
+    ]
     for share, values in (
         (taken, [one["nose"] for one in near]),
         (found, [one["r_u"] for one in near]),
@@ -77,16 +86,29 @@ def test_the_tables_of_the_tutorial_are_the_metrics_in_git():
     blocks = render.blocks("tutorial.md")
     for page in ("tutorial.md", "start.md"):
         assert render.blocks(page)["sentences"] == render.blocks("reading-results.md")["sentences"]
-    row = re.search(r"^Confidence +(.*)$", blocks["summary"], flags=re.MULTILINE)[1].replace("*", "").split()  # type: ignore[index]
+    row = (
+        re.search(r"^Confidence +(.*)$", blocks["summary"], flags=re.MULTILINE)[1]
+        .replace("*", "")
+        .split()
+    )  # type: ignore[index]
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    of_boxes = [name for name, entry in params["detectors"].items() if entry["adapter"] != "classifier"]
+    of_boxes = [
+        name for name, entry in params["detectors"].items() if entry["adapter"] != "classifier"
+    ]
     for place, distance in enumerate(("near", "far", "farther")):
         means = [
             [np.mean([one[name] for one in of_run]) for name in ("auroc", "r_u")]
             for run in of_boxes
-            if (of_run := [measured(run, split, "confidence") for split in at_distance(params, run, distance)])
+            if (
+                of_run := [
+                    measured(run, split, "confidence")
+                    for split in at_distance(params, run, distance)
+                ]
+            )
         ]
-        assert row[2 * place : 2 * place + 2] == [f"{100 * mean:.1f}" for mean in np.mean(means, axis=0)]
+        assert row[2 * place : 2 * place + 2] == [
+            f"{100 * mean:.1f}" for mean in np.mean(means, axis=0)
+        ]
     value = re.match(r"```text\nnose = ([\d.]+)", blocks["explained"])[1]  # type: ignore[index]
     assert float(value) == pytest.approx(measured(render.RUN, "coco_near", "knn")["nose"], abs=1e-5)
 
@@ -94,9 +116,13 @@ def test_the_tables_of_the_tutorial_are_the_metrics_in_git():
 @pytest.mark.parametrize("split", render.SPLITS)
 def test_what_reading_results_says_of_its_tables_holds(split):
     found = render.metrics(ROOT / "artifacts", split)
-    assert np.ptp([one["missed"] for one in found.values()]) < 0.01, "missed is the same for all methods"
+    assert np.ptp([one["missed"] for one in found.values()]) < 0.01, (
+        "missed is the same for all methods"
+    )
     assert max(one["r_u"] for one in found.values()) < 0.25, "fewer than one in four is found"
-    assert list(found) != sorted(found, key=lambda name: found[name]["nose"]), "AUROC and nOSE rank differently"
+    assert list(found) != sorted(found, key=lambda name: found[name]["nose"]), (
+        "AUROC and nOSE rank differently"
+    )
 
 
 def test_intervals_of_the_rule_of_thumb_are_those_of_a_binomial_share():
@@ -118,7 +144,8 @@ def test_the_page_of_the_notebook_is_the_notebook():
 def test_the_page_of_the_notebook_shows_the_metrics_in_git():
     page = (DOCS / "notebook.md").read_text(encoding="utf-8")
     outputs = [
-        ast.literal_eval(text) for text in re.findall(r"```text\n(\{'(?:auroc|found).*?\})\n```", page, flags=re.DOTALL)
+        ast.literal_eval(text)
+        for text in re.findall(r"```text\n(\{'(?:auroc|found).*?\})\n```", page, flags=re.DOTALL)
     ]
     separation, counts = outputs
     stored = measured("voc-faster_rcnn", "coco_near", "knn")
@@ -137,14 +164,22 @@ def test_pictures_are_used_and_small():
 def test_the_picture_of_the_architecture_has_every_stage_and_package():
     words = set(re.findall(r"[a-z_]+", (DOCS / "architecture.svg").read_text(encoding="utf-8")))
     assert set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]) <= words
-    contract, *_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contract, *_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
     layers = [layer.split(" | ") for layer in contract["layers"] if layer != "__main__"]
     assert {package for layer in layers for package in layer} <= words
 
 
 def test_the_comparison_counts_methods_as_the_packages_do():
-    (row,) = re.findall(r"^\| OOD scores \|.*$", (DOCS / "comparison.md").read_text(encoding="utf-8"), re.MULTILINE)
+    (row,) = re.findall(
+        r"^\| OOD scores \|.*$", (DOCS / "comparison.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     ours, theirs = (int(re.search(r"\d+", row.split("|")[column])[0]) for column in (2, 4))  # type: ignore[index]
-    peers = [name for name in pytorch_ood.detector.__all__ if inspect.isclass(getattr(pytorch_ood.detector, name))]
+    peers = [
+        name
+        for name in pytorch_ood.detector.__all__
+        if inspect.isclass(getattr(pytorch_ood.detector, name))
+    ]
     assert ours <= len(methods.names()) < ours + 10
     assert theirs == len(peers)

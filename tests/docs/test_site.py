@@ -22,7 +22,16 @@ from farther import methods
 from farther.tables.conversions import Conversions
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("tables", "datasets", "detectors", "methods", "curation", "similarity", "monitor", "report")
+PACKAGES = (
+    "tables",
+    "datasets",
+    "detectors",
+    "methods",
+    "curation",
+    "similarity",
+    "monitor",
+    "report",
+)
 #: Modules of `farther.metrics` that only the others use.
 INTERNAL = {
     "closed_set.matched_detections",
@@ -41,8 +50,13 @@ LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
     words = ["build", "--strict", "--config-file", str(config), "--site-dir", str(out)]
     command = [sys.executable, "-m", "mkdocs", *words]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # of the theme's authors: MkDocs has a successor
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        **os.environ,
+        "NO_MKDOCS_2_WARNING": "1",
+    }  # of the theme's authors: MkDocs has a successor
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +80,8 @@ def test_the_site_loads_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(
-            r'<(?:script|img|iframe|link rel="?stylesheet"?)[^>]* (?:src|href)="?(https?:[^" >]*)', text
+            r'<(?:script|img|iframe|link rel="?stylesheet"?)[^>]* (?:src|href)="?(https?:[^" >]*)',
+            text,
         )
         assert loaded == []
         assert not re.search(r'<a href="[a-z-]+/"', text), "links name files"
@@ -80,7 +95,11 @@ def test_every_method_has_its_section_in_the_reference(site):
 def public_names() -> set[str]:
     """All names of packages with `__all__`, functions and classes of metrics, and those that outside code relies on."""
     modules = {package: importlib.import_module(f"farther.{package}") for package in PACKAGES}
-    names = {f"farther.{package}.{name}" for package, module in modules.items() for name in module.__all__}
+    names = {
+        f"farther.{package}.{name}"
+        for package, module in modules.items()
+        for name in module.__all__
+    }
     for module in pkgutil.walk_packages(farther.metrics.__path__, "farther.metrics."):
         if module.name.removeprefix("farther.metrics.") not in INTERNAL:
             names |= {
@@ -90,9 +109,14 @@ def public_names() -> set[str]:
                 and (inspect.isfunction(value) or inspect.isclass(value))
                 and value.__module__ == module.name
             }
-    names |= {f"farther.tables.Regions.{name}" for name in dir(Conversions) if not name.startswith("_")}
+    names |= {
+        f"farther.tables.Regions.{name}" for name in dir(Conversions) if not name.startswith("_")
+    }
     relied_on = runpy.run_path(str(ROOT / "tests/test_public_names.py"))["NAMES"]
-    return names | {f"farther.{name}".replace("farther.Monitor", "farther.monitor.Monitor") for name in relied_on}
+    return names | {
+        f"farther.{name}".replace("farther.Monitor", "farther.monitor.Monitor")
+        for name in relied_on
+    }
 
 
 def test_every_public_function_says_what_its_arguments_are():
@@ -103,7 +127,9 @@ def test_every_public_function_says_what_its_arguments_are():
         if inspect.isfunction(value) and "." not in value.__qualname__:
             words = set(re.findall(r"\w+", inspect.getdoc(value) or ""))
             lacking += [
-                f"{name}({argument})" for argument in inspect.signature(value).parameters if argument not in words
+                f"{name}({argument})"
+                for argument in inspect.signature(value).parameters
+                if argument not in words
             ]
     assert lacking == []
 
@@ -136,11 +162,15 @@ def test_links_to_files_of_the_repository_lead_somewhere(page):
 
 def words(pattern: str) -> set[str]:
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    return {word for page in pages for word in re.findall(pattern, page.read_text(encoding="utf-8"))}
+    return {
+        word for page in pages for word in re.findall(pattern, page.read_text(encoding="utf-8"))
+    }
 
 
 def test_scripts_that_the_docs_name_are_there():
-    named = words(r"(?<![\w/])(?:tests|benchmarks|stages|training|profiles)/[\w/.-]+\.(?:py|yaml)\b")
+    named = words(
+        r"(?<![\w/])(?:tests|benchmarks|stages|training|profiles)/[\w/.-]+\.(?:py|yaml)\b"
+    )
     assert named
     assert sorted(file for file in named if not (ROOT / file).exists()) == []
 
@@ -159,6 +189,8 @@ def test_the_citation_and_the_changelog_name_this_version():
 
 
 def test_the_table_of_extras_is_that_of_the_package():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs/install.md").read_text(), flags=re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(extras)

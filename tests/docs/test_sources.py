@@ -20,7 +20,11 @@ TARGET = re.compile(r"(?<=\])\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\)|<https?://\S+
 def test_lines_have_at_most_120_characters(page):
     """Code, tables, pictures, what is rendered from results, and the addresses of links do not count."""
     text = LEFT_OUT.sub("", page.read_text(encoding="utf-8"))
-    lines = [TARGET.sub("", line) for line in text.splitlines() if not line.lstrip().startswith(("|", "!["))]
+    lines = [
+        TARGET.sub("", line)
+        for line in text.splitlines()
+        if not line.lstrip().startswith(("|", "!["))
+    ]
     assert [line for line in lines if len(line) > 120] == []
 
 
@@ -34,5 +38,7 @@ def test_a_long_page_begins_with_a_summary(page):
 
 def test_an_entry_of_the_changelog_is_one_line():
     _, _, versions = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")
-    lines = [line for line in versions.splitlines()[1:] if line and not line.startswith(("- ", "#"))]
+    lines = [
+        line for line in versions.splitlines()[1:] if line and not line.startswith(("- ", "#"))
+    ]
     assert [line for line in lines if line != "The first version."] == []

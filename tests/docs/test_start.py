@@ -9,7 +9,12 @@ from tests.docs.pages import Page
 
 from farther.command import main
 
-LINES = [line for text in Page("start.md").blocks("bash") for line in text.splitlines() if line.startswith("farther ")]
+LINES = [
+    line
+    for text in Page("start.md").blocks("bash")
+    for line in text.splitlines()
+    if line.startswith("farther ")
+]
 
 
 def test_the_path_goes_from_photographs_to_a_deployed_detector():

@@ -23,15 +23,24 @@ PAGE = Page("text-scores.md")
 KINDS = "thing: {animal: [cat, dog, fox], scenery: [cloud, hill, lake], tool: [hammer, saw]}"
 
 
-def split(root: Path, name: str, seed: int, categories: tuple[str, ...], count: int = 8) -> list[dict[str, Any]]:
+def split(
+    root: Path, name: str, seed: int, categories: tuple[str, ...], count: int = 8
+) -> list[dict[str, Any]]:
     """Writes a split of images with one object each; returns what a detector finds in them."""
     rng = np.random.default_rng(seed)
     names = [f"{name}{n}" for n in range(count)]
     (root / "images").mkdir(exist_ok=True)
     for one in names:
-        Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).save(root / f"images/{one}.png")
+        Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).save(
+            root / f"images/{one}.png"
+        )
     folder = root / "artifacts/splits/pets" / name
-    columns = {"file": [f"{one}.png" for one in names], "width": [60] * count, "height": [40] * count, "digest": names}
+    columns = {
+        "file": [f"{one}.png" for one in names],
+        "width": [60] * count,
+        "height": [40] * count,
+        "digest": names,
+    }
     Images(image_id=names, dataset=["photos"] * count, **columns).write(folder / "images.parquet")
     box, category = (
         np.tile([10.0, 5.0, 40.0, 30.0], (count, 1)),
@@ -41,7 +50,12 @@ def split(root: Path, name: str, seed: int, categories: tuple[str, ...], count: 
     objects.write(folder / "objects.parquet")
     known = [one if one in ("cat", "dog") else "cat" for one in category]
     return [
-        {"image_id": names[n], "category_id": known[n], "bbox": [10, 5, 30, 25], "score": 0.5 + rng.uniform() / 3}
+        {
+            "image_id": names[n],
+            "category_id": known[n],
+            "bbox": [10, 5, 30, 25],
+            "score": 0.5 + rng.uniform() / 3,
+        }
         for n in range(count)
     ]
 
@@ -49,12 +63,17 @@ def split(root: Path, name: str, seed: int, categories: tuple[str, ...], count: 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A folder as `curate` leaves it, with the page's parameters, the detections and a CLIP."""
-    found = [split(tmp_path, name, seed, ("cat", "dog")) for seed, name in enumerate(("train", "val", "test"))]
+    found = [
+        split(tmp_path, name, seed, ("cat", "dog"))
+        for seed, name in enumerate(("train", "val", "test"))
+    ]
     found.append(split(tmp_path, "far", 3, ("fox", "cloud")))
     (tmp_path / "artifacts/splits/pets/id_classes.json").write_text('["cat", "dog"]')
     (tmp_path / "artifacts/splits/pets/roles.json").write_text('{"test": ["far"]}')
     (tmp_path / "detections").mkdir()
-    (tmp_path / "detections/ours.json").write_text(json.dumps([row for of_split in found for row in of_split]))
+    (tmp_path / "detections/ours.json").write_text(
+        json.dumps([row for of_split in found for row in of_split])
+    )
     write_clip(tmp_path / "data/weights/clip")
     (tmp_path / "kinds.yaml").write_text(KINDS)
     (tmp_path / "rules.yaml").write_text("id_classes: {cat: {}, dog: {}}\nprotocols: {paper: {}}\n")
@@ -80,13 +99,17 @@ def project(tmp_path, monkeypatch):
     of_methods = dict.fromkeys(("confidence", "mcm", "neg_label", "knn", "mahalanobis"), "-")
     files = {"methods": of_methods | dict.fromkeys(params["methods"], "-"), "evaluate": "-"}
     code = {"fit": of_methods, "score": of_methods, "evaluate": "-", "choose": "-"}
-    (tmp_path / "artifacts/code.json").write_text(json.dumps({"kept": code, "files": files, "with_proposals": "-"}))
+    (tmp_path / "artifacts/code.json").write_text(
+        json.dumps({"kept": code, "files": files, "with_proposals": "-"})
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_boxes_alone_get_text_scores_and_what_they_gain_over_the_confidence(project, capsys):
-    (command,) = (line for text in PAGE.blocks("bash") for line in text.splitlines() if "negatives" in line)
+    (command,) = (
+        line for text in PAGE.blocks("bash") for line in text.splitlines() if "negatives" in line
+    )
     words = shlex.split(command.replace("data/wordnet/dict", "kinds.yaml"))[1:]
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())

@@ -35,7 +35,9 @@ PAGE = Page("tutorial.md")
 
 def commands(program: str) -> list[str]:
     """The command lines of a program, without the comments behind them."""
-    lines = [line.split("  #")[0].strip() for text in PAGE.blocks("bash") for line in text.splitlines()]
+    lines = [
+        line.split("  #")[0].strip() for text in PAGE.blocks("bash") for line in text.splitlines()
+    ]
     return [line for line in lines if line.startswith(f"{program} ")]
 
 
@@ -110,7 +112,10 @@ def test_stages_that_the_page_names_are_stages_of_the_pipeline(finished):
     over = {"ingest": params["datasets"], "curate": params["benchmarks"]}
     over |= dict.fromkeys(("infer", *OF_RUN), params["detectors"])
     named = [
-        line.split("'")[1] for text in PAGE.blocks("text") for line in text.splitlines() if "Running stage" in line
+        line.split("'")[1]
+        for text in PAGE.blocks("text")
+        for line in text.splitlines()
+        if "Running stage" in line
     ]
     named += [word for line in commands("dvc") for word in line.split() if "@" in word]
     assert named
@@ -161,7 +166,9 @@ def test_a_loop_of_your_own_gets_the_scores_of_a_table():
     names: dict[str, Any] = {}
     exec(arrays + code, names)
     last_layer = names["weight"], names["bias"]
-    table = names["Regions"].from_arrays(names["logits"]["id"], names["features"]["id"], last_layer=last_layer)
+    table = names["Regions"].from_arrays(
+        names["logits"]["id"], names["features"]["id"], last_layer=last_layer
+    )
     expected = names["method"].score(table)
     np.testing.assert_allclose(names["scores"].cpu(), expected, rtol=0, atol=1e-10 * expected.std())
 
@@ -174,7 +181,9 @@ def test_the_notebook_is_kept_without_outputs():
 @pytest.fixture(scope="module")
 def executed(evaluated):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(evaluated.folder)}})
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(evaluated.folder)}}
+    )
     return client.execute()
 
 
@@ -192,7 +201,9 @@ def test_the_charts_are_drawn_without_a_network(executed):
 
 
 def test_its_metrics_are_those_of_the_pipeline(executed, evaluated):
-    report = json.loads((evaluated.folder / "artifacts/evaluation/voc-faster_rcnn.json").read_text())
+    report = json.loads(
+        (evaluated.folder / "artifacts/evaluation/voc-faster_rcnn.json").read_text()
+    )
     theirs = report["methods"]["knn"]["splits"]["coco_near"]["groups"]
     measured = shown(executed, "ood.evaluate")
     assert measured == pytest.approx({name: theirs["ood"]["values"][name] for name in measured})

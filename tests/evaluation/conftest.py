@@ -3,7 +3,9 @@
 import importlib.util
 from pathlib import Path
 
-_SPEC = importlib.util.spec_from_file_location("metrics_conftest", Path(__file__).parents[1] / "metrics/conftest.py")
+_SPEC = importlib.util.spec_from_file_location(
+    "metrics_conftest", Path(__file__).parents[1] / "metrics/conftest.py"
+)
 _tables = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_tables)
 

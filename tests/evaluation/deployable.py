@@ -13,10 +13,30 @@ BOX = (0.0, 0.0, 9.0, 9.0)
 
 #: Split → (category, confidence or None, score of the method `one`, score of `two`) of each image.
 SPLITS = {
-    "val": [("cat", 0.9, 0.2, 0.4), ("cat", 0.9, 0.6, 0.5), ("cat", 0.9, 0.8, 0.6), ("cat", 0.9, 0.9, 0.7)],
-    "test": [("cat", 0.9, 0.1, 0.4), ("cat", 0.9, 0.5, 0.5), ("cat", 0.9, 0.7, 0.6), ("cat", None, 0, 0)],
-    "far": [("fox", 0.9, 0.1, 0.1), ("fox", 0.9, 0.3, 0.8), ("fox", 0.9, 0.5, 0.8), ("fox", 0.9, 0.85, 0.8)],
-    "near": [("elk", 0.9, 0.15, 0.2), ("elk", 0.9, 0.95, 0.8), ("elk", None, 0, 0), ("elk", None, 0, 0)],
+    "val": [
+        ("cat", 0.9, 0.2, 0.4),
+        ("cat", 0.9, 0.6, 0.5),
+        ("cat", 0.9, 0.8, 0.6),
+        ("cat", 0.9, 0.9, 0.7),
+    ],
+    "test": [
+        ("cat", 0.9, 0.1, 0.4),
+        ("cat", 0.9, 0.5, 0.5),
+        ("cat", 0.9, 0.7, 0.6),
+        ("cat", None, 0, 0),
+    ],
+    "far": [
+        ("fox", 0.9, 0.1, 0.1),
+        ("fox", 0.9, 0.3, 0.8),
+        ("fox", 0.9, 0.5, 0.8),
+        ("fox", 0.9, 0.85, 0.8),
+    ],
+    "near": [
+        ("elk", 0.9, 0.15, 0.2),
+        ("elk", 0.9, 0.95, 0.8),
+        ("elk", None, 0, 0),
+        ("elk", None, 0, 0),
+    ],
 }
 
 PARAMS = {
@@ -36,7 +56,10 @@ def lay(root: Path, splits=None, test=("far",), operating: float = 0.5) -> Path:
     (artifacts / "splits/b/roles.json").write_text(json.dumps({"test": list(test)}))
     (artifacts / "thresholds").mkdir()
     (artifacts / "thresholds/r.json").write_text(json.dumps({"threshold": operating}))
-    write_fitted(artifacts / "fitted/r", {name: {"name": "msp", "fixed_threshold": 0.5} for name in PARAMS["methods"]})
+    write_fitted(
+        artifacts / "fitted/r",
+        {name: {"name": "msp", "fixed_threshold": 0.5} for name in PARAMS["methods"]},
+    )
     return artifacts
 
 
@@ -44,13 +67,18 @@ def _lay_split(artifacts: Path, split: str, rows) -> None:
     names = np.array([f"{split}{n}" for n in range(len(rows))], dtype=object)
     sides = np.full(len(rows), 100)
     folder = artifacts / "splits/b" / split
-    Images(image_id=names, dataset=["d"] * len(rows), file=names, width=sides, height=sides, digest=names).write(
-        folder / "images.parquet"
-    )
+    Images(
+        image_id=names,
+        dataset=["d"] * len(rows),
+        file=names,
+        width=sides,
+        height=sides,
+        digest=names,
+    ).write(folder / "images.parquet")
     boxes = np.tile(BOX, (len(rows), 1))
-    Objects(image_id=names, object_id=np.arange(len(rows)), box=boxes, category=[row[0] for row in rows]).write(
-        folder / "objects.parquet"
-    )
+    Objects(
+        image_id=names, object_id=np.arange(len(rows)), box=boxes, category=[row[0] for row in rows]
+    ).write(folder / "objects.parquet")
     seen = [n for n, row in enumerate(rows) if row[1] is not None]
     keys = {"image_id": names[seen], "region_id": np.zeros(len(seen))}
     confidence = np.array([rows[n][1] for n in seen], dtype=float)

@@ -23,7 +23,9 @@ from farther.tables import Header, Images, Objects, Regions, Scores
 
 CLASSES = ("cat", "dog", "owl")
 BOX = (0.0, 0.0, 64.0, 48.0)
-ROLES = Roles(["fox", "wolf", "car"], {"c1": 1}, None, {"fox": "near", "wolf": "near", "car": "far"})
+ROLES = Roles(
+    ["fox", "wolf", "car"], {"c1": 1}, None, {"fox": "near", "wolf": "near", "car": "far"}
+)
 
 #: By how much the logit of the right class, or of any class, is raised in each split.
 EVIDENCE = {"val": 3.0, "test": 3.0, "c1": 1.5, "fox": 1.2, "wolf": 1.0, "car": 0.2}
@@ -49,7 +51,9 @@ def classifier(tmp_path_factory):
         category = unknown if split in ROLES.test else [CLASSES[c] for c in true]
         Objects(object_id=range(60), category=category, **shared).write(files.objects(split))
         sides = {"width": np.full(60, 64), "height": np.full(60, 48)}
-        Images(image_id=names, dataset=["d"] * 60, file=names, digest=["0"] * 60, **sides).write(files.images(split))
+        Images(image_id=names, dataset=["d"] * 60, file=names, digest=["0"] * 60, **sides).write(
+            files.images(split)
+        )
         regions.write(files.regions(split))
         scored = {"image_id": names, "region_id": range(60), "score": logits.max(axis=1)}
         Scores(**scored).write(files.scores("mls", split))
@@ -111,7 +115,9 @@ def test_in_the_full_spectrum_shifted_images_count_as_in_distribution(classifier
     sides = [of(files, split)[2] for split in ("test", "c1", "car")]
     positive = np.repeat([1, 1, 0], 60)
     found = report.methods["mls"].splits["car"]
-    assert found.of_group("full_spectrum")["auroc"] == pytest.approx(roc_auc_score(positive, np.concatenate(sides)))
+    assert found.of_group("full_spectrum")["auroc"] == pytest.approx(
+        roc_auc_score(positive, np.concatenate(sides))
+    )
     assert found.of_group("full_spectrum")["id_regions"] == 120
     assert found.of_group("full_spectrum")["auroc"] < found.of_group("ood")["auroc"]
     low, high = found.groups["full_spectrum"].intervals["auroc"]
@@ -129,7 +135,9 @@ def test_recognition_needs_the_right_class_and_counts_unknown_classes_alike(clas
     )
     assert found.of_group("recognition")["oscr"] == pytest.approx(expected)
     each = [
-        roc_auc_score(np.repeat([1, 0], [60, 30]), np.concatenate([score, scores[unknown.category == name]]))
+        roc_auc_score(
+            np.repeat([1, 0], [60, 30]), np.concatenate([score, scores[unknown.category == name]])
+        )
         for name in ("fox0", "fox1")
     ]
     assert found.of_group("recognition")["macro_auroc"] == pytest.approx(np.mean(each))
@@ -163,30 +171,48 @@ def explained(files: RunFiles, monkeypatch, capsys, *arguments: str) -> dict:
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "nll", "ece"])
-def test_explain_gives_metrics_of_a_classifier_without_a_method(classifier, monkeypatch, capsys, metric):
+def test_explain_gives_metrics_of_a_classifier_without_a_method(
+    classifier, monkeypatch, capsys, metric
+):
     files, report = classifier
     found = explained(files, monkeypatch, capsys, "-", "-", metric)
     assert found["value"] == report.classifier.values[metric]
     assert tuple(found["interval"]) == report.classifier.intervals[metric]
 
 
-def test_explain_gives_errors_on_id_images_with_their_counts_without_a_split(classifier, monkeypatch, capsys):
+def test_explain_gives_errors_on_id_images_with_their_counts_without_a_split(
+    classifier, monkeypatch, capsys
+):
     files, report = classifier
     found = explained(files, monkeypatch, capsys, "mls", "-", "misclassification_aurc")
     results = report.methods["mls"].misclassification
-    assert (found["value"], tuple(found["interval"])) == (results.values["aurc"], results.intervals["aurc"])
-    assert f"{results.values['errors']} errors in N = {results.values['correct']} + " in found["formula"]
+    assert (found["value"], tuple(found["interval"])) == (
+        results.values["aurc"],
+        results.intervals["aurc"],
+    )
+    assert (
+        f"{results.values['errors']} errors in N = {results.values['correct']} + "
+        in found["formula"]
+    )
     assert list(found["splits"]) == ["test"]
     assert found["tau"]["threshold"] == 1.0
 
 
-def test_false_alarms_are_counted_per_image_and_explained_with_their_counts(classifier, monkeypatch, capsys):
+def test_false_alarms_are_counted_per_image_and_explained_with_their_counts(
+    classifier, monkeypatch, capsys
+):
     files, report = classifier
     _, _, score = of(files, "test")
     flagged = int(np.sum(score < report.methods["mls"].tau))
     within, costs = report.methods["mls"].costs.intervals, report.methods["mls"].costs.values
-    assert (costs["flagged"], costs["id_regions"], costs["images"]) == (flagged, len(score), len(score))
-    assert costs["false_alarms"] == costs["id_flagged"] == flagged / len(score)  # a classifier has one region per image
+    assert (costs["flagged"], costs["id_regions"], costs["images"]) == (
+        flagged,
+        len(score),
+        len(score),
+    )
+    assert (
+        costs["false_alarms"] == costs["id_flagged"] == flagged / len(score)
+    )  # a classifier has one region per image
     low, high = within["false_alarms"]
     assert low <= costs["false_alarms"] <= high
     found = explained(files, monkeypatch, capsys, "mls", "-", "false_alarms")
@@ -195,7 +221,9 @@ def test_false_alarms_are_counted_per_image_and_explained_with_their_counts(clas
 
 
 @pytest.mark.parametrize("metric", ["full_spectrum_auroc", "oscr", "macro_auroc"])
-def test_explain_gives_full_spectrum_and_recognition_of_a_split(classifier, monkeypatch, capsys, metric):
+def test_explain_gives_full_spectrum_and_recognition_of_a_split(
+    classifier, monkeypatch, capsys, metric
+):
     files, report = classifier
     found = explained(files, monkeypatch, capsys, "mls", "car", metric)
     assert found["value"] == report.methods["mls"].splits["car"].value(METRICS[metric])
@@ -213,13 +241,17 @@ def test_a_change_of_shifted_scores_alone_evaluates_the_method_again(classifier)
 
 def test_there_is_no_mean_of_splits_without_results():
     distance = {"gone": "far", "coco_near": "near"}
-    found = across.means({"coco_near": SplitResults(groups={"ood": GroupResults()})}, {"coco_near": {}}, distance)
+    found = across.means(
+        {"coco_near": SplitResults(groups={"ood": GroupResults()})}, {"coco_near": {}}, distance
+    )
     assert {name: of.splits for name, of in found.items()} == {"near": ["coco_near"]}
 
 
 def test_means_are_of_the_metrics_that_every_split_of_the_distance_has():
     def split(**groups):
-        return SplitResults(groups={name: GroupResults(values=values) for name, values in groups.items()})
+        return SplitResults(
+            groups={name: GroupResults(values=values) for name, values in groups.items()}
+        )
 
     results = {
         "coco_near": split(ood={"auroc": 0.9}, open_set={"nose": 0.1, "aose": 3}),
@@ -230,4 +262,9 @@ def test_means_are_of_the_metrics_that_every_split_of_the_distance_has():
     found = across.means(results, {name: {} for name in results}, distance)
     assert found["near"].values["auroc"] == pytest.approx(0.8)
     assert "nose" not in found["near"].values
-    assert found["far"].values == {"nose": 0.2, "p_u": None, "r_u": None, "ap_u": None}  # AOSE, a count, has no mean
+    assert found["far"].values == {
+        "nose": 0.2,
+        "p_u": None,
+        "r_u": None,
+        "ap_u": None,
+    }  # AOSE, a count, has no mean

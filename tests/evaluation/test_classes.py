@@ -26,7 +26,9 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
         parts.append(classes._Part(SimpleNamespace(name=name), rows, levels[rows], images))
     known = SimpleNamespace(name="test")
     inputs = SimpleNamespace(
-        scores=lambda _, split: scores.get(split.name, id_scores), id_split=known, id_above=np.ones(40, dtype=bool)
+        scores=lambda _, split: scores.get(split.name, id_scores),
+        id_split=known,
+        id_above=np.ones(40, dtype=bool),
     )
     monkeypatch.setattr(classes, "_parts", lambda _: parts)
     monkeypatch.setattr(classes, "class_edges", lambda *_: pl.DataFrame())
@@ -37,7 +39,9 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
     oodness = np.concatenate([part.oodness for part in parts])
 
     def auroc(id_side, ood_side):
-        return roc_auc_score(np.repeat([1, 0], [len(id_side), len(ood_side)]), np.concatenate([id_side, ood_side]))
+        return roc_auc_score(
+            np.repeat([1, 0], [len(id_side), len(ood_side)]), np.concatenate([id_side, ood_side])
+        )
 
     for level in range(4):
         one = found.by_oodness["msp"][str(level)]
@@ -51,12 +55,20 @@ def test_classes_of_low_oodness_count_as_id_up_to_each_level(monkeypatch):
     assert classes.evaluate_classes(inputs, ["msp"]) is None
 
 
-def test_known_objects_are_left_out_and_splits_have_different_levels(tmp_path, monkeypatch, objects, regions):
+def test_known_objects_are_left_out_and_splits_have_different_levels(
+    tmp_path, monkeypatch, objects, regions
+):
     files, here, there = RunFiles("r", "b", tmp_path), (0, 0, 50, 50), (200, 0, 250, 50)
     write_split(files, "test", objects(("i", here, "cat")), regions(("i", here, 0.9)))
     fox_and_cat = objects(("n", here, "fox"), ("n", there, "cat"))
     write_split(files, "near", fox_and_cat, regions(("n", here, 0.7), ("n", there, 0.8)))
-    write_split(files, "far", objects(("f", here, "elk")), regions(("f", here, 0.6), ("f", there, 0.4)), extra="none")
+    write_split(
+        files,
+        "far",
+        objects(("f", here, "elk")),
+        regions(("f", here, 0.6), ("f", there, 0.4)),
+        extra="none",
+    )
     scores = {"test": [0.9], "near": [0.95, 0.1], "far": [0.3, 0.2]}
     for split, of in scores.items():
         write_scores(files, "msp", split, Regions.read(files.regions(split)), of)
@@ -76,15 +88,30 @@ def test_known_objects_are_left_out_and_splits_have_different_levels(tmp_path, m
 
 def test_similarity_is_the_mean_of_both_measures_over_objects(tmp_path):
     pairs = {"category": ["fox", "elk", "fox"], "id_class": ["dog", "cow", "cow"]}
-    measures = {"path": [0.5, 0.25, 0.1], "wu_palmer": [0.9, 0.75, 0.3], "leacock_chodorow": [9.0] * 3}
-    inputs = SimpleNamespace(files=RunFiles("r", "b", tmp_path), id_split=SimpleNamespace(name="test"))
+    measures = {
+        "path": [0.5, 0.25, 0.1],
+        "wu_palmer": [0.9, 0.75, 0.3],
+        "leacock_chodorow": [9.0] * 3,
+    }
+    inputs = SimpleNamespace(
+        files=RunFiles("r", "b", tmp_path), id_split=SimpleNamespace(name="test")
+    )
     stored = tmp_path / "splits/b/similarities.parquet"
     ClassPairs(**pairs, **measures).write(stored)
     edges = pl.DataFrame({**pairs, "objects": [3, 4, 1]})
     found = classes._similarity(inputs, edges)
-    by_class = {side: {one.name: (one.similarity, one.objects) for one in rows} for side, rows in found.items()}
-    assert by_class["category"] == {"fox": (pytest.approx((3 * 0.7 + 0.2) / 4), 4), "elk": (pytest.approx(0.5), 4)}
-    assert by_class["id_class"] == {"dog": (pytest.approx(0.7), 3), "cow": (pytest.approx((4 * 0.5 + 0.2) / 5), 5)}
+    by_class = {
+        side: {one.name: (one.similarity, one.objects) for one in rows}
+        for side, rows in found.items()
+    }
+    assert by_class["category"] == {
+        "fox": (pytest.approx((3 * 0.7 + 0.2) / 4), 4),
+        "elk": (pytest.approx(0.5), 4),
+    }
+    assert by_class["id_class"] == {
+        "dog": (pytest.approx(0.7), 3),
+        "cow": (pytest.approx((4 * 0.5 + 0.2) / 5), 5),
+    }
     assert [one.name for one in found["category"]] == ["fox", "elk"]
     stored.unlink()
     assert classes._similarity(inputs, edges) == {}

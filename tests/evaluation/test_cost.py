@@ -29,7 +29,11 @@ from farther.scoring.entries import read_entry
 from farther.tables import Images
 from farther.tables.documents import write_json
 
-ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "pass": "doubled"}), read_entry("vos", {})]
+ENTRIES = [
+    read_entry("msp", {}),
+    read_entry("again", {"method": "energy", "pass": "doubled"}),
+    read_entry("vos", {}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +44,32 @@ def costs(tmp_path_factory):
     draw(roots["drawn"], 13).write(folder / "splits/test/images.parquet")
     folders = RunFolders(folder / "regions", folder / "passes", folder / "fitted")
     places = (folder / "splits", roots)
-    infer_splits(Speckles(), *places, folders.regions, folder / "work", SMALL, progress=False, log=lambda _: None)
+    infer_splits(
+        Speckles(),
+        *places,
+        folders.regions,
+        folder / "work",
+        SMALL,
+        progress=False,
+        log=lambda _: None,
+    )
     passes = read_passes("run", {Doubled.name: None})
     others = (folders.regions, folders.passes, folder / "work")
     infer_passes(Speckles(), passes, *places, *others, SMALL, progress=False, log=lambda _: None)
     methods.create("msp").save(folders.fitted / "msp")
     methods.create("energy").save(folders.fitted / "again")
-    refused = {**methods.base.describe(methods.create("vos")), "state": {}, "not_applicable": "no head"}
+    refused = {
+        **methods.base.describe(methods.create("vos")),
+        "state": {},
+        "not_applicable": "no head",
+    }
     write_json(folders.fitted / "vos/method.json", refused)
     images = Images.read(folder / "splits/test/images.parquet")
 
     def of(detector, params, proposals=None, passes=passes):
-        return time_network(detector, passes, proposals or {}, images, roots, folders, params, SMALL)
+        return time_network(
+            detector, passes, proposals or {}, images, roots, folders, params, SMALL
+        )
 
     counted = {"passes": count_passes(passes), "methods": count_methods(ENTRIES, folders, "test")}
     return of, partial(time_methods, ENTRIES, folders, "test"), counted, folder
@@ -59,7 +77,8 @@ def costs(tmp_path_factory):
 
 def test_detector_passes_and_methods_have_times(costs, monkeypatch):
     time_run, time_scoring, *_ = costs
-    # Two tries each, of which the faster one counts: the detector takes 1 s, then the pass 3 s, for four images.
+    # Two tries each, of which the faster one counts: the detector takes 1 s, then the pass 3 s, for
+    # four images.
     calls_take(monkeypatch, [2.0, 1.0, 3.0, 4.0])
     times = time_run(Speckles(), CostParams(images=4))
     assert times["detector"] == 250.0
@@ -77,27 +96,43 @@ def test_a_pass_that_is_faster_than_the_detector_takes_no_further_time(costs, mo
 def test_passes_are_counted_and_methods_name_theirs(costs):
     counted = costs[2]
     assert counted["passes"] == {"doubled": {"forward": 1, "backward": 0}}
-    assert {name: of["pass"] for name, of in counted["methods"].items()} == {"msp": None, "again": "doubled"}
+    assert {name: of["pass"] for name, of in counted["methods"].items()} == {
+        "msp": None,
+        "again": "doubled",
+    }
 
 
 @pytest.mark.parametrize(("split", "images"), [("test", 13), ("one", 1)])
 def test_bytes_are_those_of_the_columns_that_a_method_reads(costs, split, images):
     folder, stored = costs[-1], 0
     Speckles().answer(np.array([3.0, 100, 50]), "image 3").write(folder / "regions/one")
-    counted = count_methods(ENTRIES[:1], RunFolders(folder / "regions", folder / "passes", folder / "fitted"), split)
+    counted = count_methods(
+        ENTRIES[:1], RunFolders(folder / "regions", folder / "passes", folder / "fitted"), split
+    )
     for shard in (folder / "regions" / split).glob("*.parquet"):
         group = pq.read_metadata(shard).row_group(0)
         columns = [group.column(n) for n in range(group.num_columns)]
-        stored += sum(column.total_compressed_size for column in columns if "logits" in column.path_in_schema)
+        stored += sum(
+            column.total_compressed_size for column in columns if "logits" in column.path_in_schema
+        )
     assert counted["msp"]["bytes"] == pytest.approx(stored / images)
 
 
 def test_only_what_has_another_key_than_the_earlier_times_is_measured(costs, monkeypatch):
     calls_take(monkeypatch, itertools.repeat(1.3))
     of, methods, *_ = costs
-    network, none = partial(of, Speckles(), CostParams(images=1)), partial(pytest.fail, "the network is as before")
+    network, none = (
+        partial(of, Speckles(), CostParams(images=1)),
+        partial(pytest.fail, "the network is as before"),
+    )
     keys = {"": "a", "msp": "b", "again": "c"}
-    before = {"keys": keys, "detector": 7.0, "passes": {}, "proposals": {}, "methods": {"msp": 9.0, "again": -1.0}}
+    before = {
+        "keys": keys,
+        "detector": 7.0,
+        "passes": {},
+        "proposals": {},
+        "methods": {"msp": 9.0, "again": -1.0},
+    }
     assert update(before, keys, none, none) is before
     found = update(before, keys | {"again": "d"}, none, methods)
     assert (found["detector"], found["methods"]["msp"], found["keys"]["again"]) == (7.0, 9.0, "d")

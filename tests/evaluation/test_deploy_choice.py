@@ -42,30 +42,50 @@ def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_imag
     assert (alarms.value, alarms.count, alarms.of) == (50, 2, 4)  # test detections 0.1 and 0.5
     assert found.measured["images_with_false_alarms"].value == 0.5
     lost = found.measured["recall_lost"]
-    assert (lost.value, lost.count, lost.of) == (0.5, 2, 4)  # the fourth cat is not detected in any case
-    # AP50 before: three of four cats at precision 1, that is 76 of COCO's 101 recalls; after: one of four, 26 recalls.
+    assert (lost.value, lost.count, lost.of) == (
+        0.5,
+        2,
+        4,
+    )  # the fourth cat is not detected in any case
+    # AP50 before: three of four cats at precision 1, that is 76 of COCO's 101 recalls; after: one
+    # of four, 26 recalls.
     assert found.measured["map50_lost"].value == pytest.approx(50 / 101)
     outcomes = {name: found.measured[name].count for name in ("misclassified", "found", "missed")}
-    assert outcomes == {"misclassified": 1, "found": 3, "missed": 0}  # only the fox with 0.85 is taken for a cat
+    assert outcomes == {
+        "misclassified": 1,
+        "found": 3,
+        "missed": 0,
+    }  # only the fox with 0.85 is taken for a cat
     assert found.measured["misclassified"].of == 4
 
 
 def test_what_the_detector_labels_as_unknown_is_flagged_at_every_threshold(tmp_path):
     labelled = ("cat", 0.9, -1.9e30, -1.9e30)
     artifacts = lay(
-        tmp_path, {"val": [labelled, *SPLITS["val"][1:]], "far": [("fox", 0.9, -1.9e30, 0.1), *SPLITS["far"][1:]]}
+        tmp_path,
+        {
+            "val": [labelled, *SPLITS["val"][1:]],
+            "far": [("fox", 0.9, -1.9e30, 0.1), *SPLITS["far"][1:]],
+        },
     )
     loose = chosen(artifacts, max_false_alarms=25).choice
-    # The labelled detection is one of four: τ can flag no other, and is the next score of any detection.
+    # The labelled detection is one of four: τ can flag no other, and is the next score of any
+    # detection.
     assert (loose.tau, loose.reached, loose.chosen_on["false_alarms"].count) == (0.6, True, 1)
     strict = chosen(artifacts, max_false_alarms=10).choice
-    assert (strict.tau, strict.reached, strict.chosen_on["false_alarms"].count) == (NOTHING_FLAGGED, False, 1)
+    assert (strict.tau, strict.reached, strict.chosen_on["false_alarms"].count) == (
+        NOTHING_FLAGGED,
+        False,
+        1,
+    )
     assert strict.measured["found"].count == 1  # the labelled fox
     assert -1.9e30 < NOTHING_FLAGGED < -9e29
 
 
 def test_an_object_whose_score_is_tau_is_misclassified(tmp_path):
-    artifacts = lay(tmp_path, {"near": [("elk", 0.9, 0.6, 0), ("elk", 0.9, 0.5, 0)]}, test=("far", "near"))
+    artifacts = lay(
+        tmp_path, {"near": [("elk", 0.9, 0.6, 0), ("elk", 0.9, 0.5, 0)]}, test=("far", "near")
+    )
     found = chosen(artifacts, max_misclassified=0.25, choose_on="far").choice
     assert found.tau == 0.6
     counts = {name: found.measured[name].count for name in ("misclassified", "found", "missed")}
@@ -75,7 +95,8 @@ def test_an_object_whose_score_is_tau_is_misclassified(tmp_path):
 def test_misclassified_objects_are_limited_at_the_fewest_false_alarms(tmp_path):
     artifacts = lay(tmp_path, test=("far", "near"))
     found = chosen(artifacts, max_misclassified=0.25, choose_on="far").choice
-    # One of the foxes 0.1, 0.3, 0.5, 0.85 may be kept: τ is above 0.5, and 0.6 is the next score of any detection.
+    # One of the foxes 0.1, 0.3, 0.5, 0.85 may be kept: τ is above 0.5, and 0.6 is the next score of
+    # any detection.
     assert (found.tau, found.reached) == (0.6, True)
     assert found.chosen_on["misclassified"].value == 0.25
     assert found.chosen_on["false_alarms"].value == 25
@@ -86,10 +107,13 @@ def test_misclassified_objects_are_limited_at_the_fewest_false_alarms(tmp_path):
     assert found.folds == ()
 
 
-def test_the_method_with_fewer_false_alarms_is_chosen_for_a_limit_on_misclassified_objects(tmp_path):
+def test_the_method_with_fewer_false_alarms_is_chosen_for_a_limit_on_misclassified_objects(
+    tmp_path,
+):
     artifacts = lay(tmp_path, test=("far", "near"))
     found = chosen(artifacts, ("one", "two"), max_misclassified=0.25, choose_on="far")
-    # Method two has to flag the foxes at 0.8 and with them all cats; method one only the cat at 0.2.
+    # Method two has to flag the foxes at 0.8 and with them all cats; method one only the cat at
+    # 0.2.
     assert found.choice.method == "one"
     assert found.methods["two"].chosen_on["false_alarms"].value == 100
     assert found.methods["one"] == found.choice
@@ -97,7 +121,9 @@ def test_the_method_with_fewer_false_alarms_is_chosen_for_a_limit_on_misclassifi
 
 def test_what_no_setting_reaches_is_said_and_the_nearest_is_within_the_other_limits(tmp_path):
     artifacts = lay(tmp_path, test=("far", "near"))
-    found = chosen(artifacts, ("one", "two"), max_misclassified=0.1, max_false_alarms=0, choose_on="far")
+    found = chosen(
+        artifacts, ("one", "two"), max_misclassified=0.1, max_false_alarms=0, choose_on="far"
+    )
     assert not found.choice.reached
     assert found.choice.chosen_on["false_alarms"].value == 0
     # Without a false alarm, both methods flag the fox at 0.1 and keep the other three.
@@ -121,18 +147,28 @@ def test_each_half_is_measured_with_what_was_chosen_on_the_other(tmp_path):
     assert first.sum() == images / 2
     kept = 0
     for setting, on in zip(found.folds, (first, ~first), strict=True):
-        # Of the scores of that half and of the validation images, the smallest that keeps no more than half of it.
+        # Of the scores of that half and of the validation images, the smallest that keeps no more
+        # than half of it.
         tried = {*by_name[on], *(row[2] for row in SPLITS["val"])}
         assert setting.tau == min(tau for tau in tried if np.mean(by_name[on] >= tau) <= 0.5)
         kept += np.sum(by_name[~on] >= setting.tau)
-    assert (found.measured["misclassified"].count, found.measured["misclassified"].of) == (kept, images)
+    assert (found.measured["misclassified"].count, found.measured["misclassified"].of) == (
+        kept,
+        images,
+    )
     assert np.mean(scores >= found.tau) <= 0.5
 
 
 def test_no_unknown_object_is_misclassified_above_the_highest_score_of_all(tmp_path):
-    artifacts = lay(tmp_path, {"far": [*SPLITS["far"][:3], ("fox", 0.9, 0.99, 0)]}, test=("far", "near"))
+    artifacts = lay(
+        tmp_path, {"far": [*SPLITS["far"][:3], ("fox", 0.9, 0.99, 0)]}, test=("far", "near")
+    )
     found = chosen(artifacts, max_misclassified=0.0, choose_on="far").choice
-    assert (found.reached, found.chosen_on["misclassified"].count, found.chosen_on["false_alarms"].count) == (
+    assert (
+        found.reached,
+        found.chosen_on["misclassified"].count,
+        found.chosen_on["false_alarms"].count,
+    ) == (
         True,
         0,
         4,
@@ -140,8 +176,12 @@ def test_no_unknown_object_is_misclassified_above_the_highest_score_of_all(tmp_p
     assert found.tau == pytest.approx(0.99)
 
 
-def test_all_detections_that_the_detector_labels_as_unknown_exceed_a_limit_of_no_false_alarm(tmp_path):
-    found = chosen(lay(tmp_path, {"val": [("cat", 0.9, -1.9e30, 0)] * 4}), max_false_alarms=0).choice
+def test_all_detections_that_the_detector_labels_as_unknown_exceed_a_limit_of_no_false_alarm(
+    tmp_path,
+):
+    found = chosen(
+        lay(tmp_path, {"val": [("cat", 0.9, -1.9e30, 0)] * 4}), max_false_alarms=0
+    ).choice
     assert (found.reached, found.chosen_on["false_alarms"].count) == (False, 4)
 
 
@@ -149,7 +189,11 @@ def test_a_single_validation_image_and_a_half_without_one_are_chosen_on(tmp_path
     artifacts = lay(tmp_path, {"val": SPLITS["val"][:1]})
     found = chosen(artifacts, max_false_alarms=60).choice
     # One false alarm in one image would be 100 in 100.
-    assert (found.reached, found.chosen_on["false_alarms"].value, found.tau <= 0.2) == (True, 0, True)
+    assert (found.reached, found.chosen_on["false_alarms"].value, found.tau <= 0.2) == (
+        True,
+        0,
+        True,
+    )
     half = chosen(artifacts, ("one", "two"), max_false_alarms=60, guarantee="conformal").choice
     assert (half.chosen_on["false_alarms"].value, half.chosen_on["false_alarms"].of) == (0, 0)
 
@@ -158,21 +202,33 @@ def test_a_larger_t_is_chosen_where_a_limit_on_recall_allows_it(tmp_path):
     artifacts = lay(
         tmp_path,
         splits={
-            "val": [("cat", 0.9, 0.6, 0), ("cat", 0.9, 0.7, 0), ("cat", 0.9, 0.8, 0), ("cat", 0.6, 0.9, 0)],
+            "val": [
+                ("cat", 0.9, 0.6, 0),
+                ("cat", 0.9, 0.7, 0),
+                ("cat", 0.9, 0.8, 0),
+                ("cat", 0.6, 0.9, 0),
+            ],
             "far": [("fox", 0.6, 0.9, 0)] * 4,
         },
     )
     found = chosen(artifacts, max_recall_loss=0.25).choice
-    assert 0.6 < found.operating <= 0.9  # the unsure foxes are discarded, and with them one of four cats
+    assert (
+        0.6 < found.operating <= 0.9
+    )  # the unsure foxes are discarded, and with them one of four cats
     assert found.measured["missed"].value == 1
     assert found.chosen_on["recall_lost"].value == 0.25
     assert chosen(artifacts, max_recall_loss=0.2).choice.operating < 0.6
-    assert chosen(artifacts, max_false_alarms=25).choice.operating == 0.5  # without that limit t* is the run's own
+    assert (
+        chosen(artifacts, max_false_alarms=25).choice.operating == 0.5
+    )  # without that limit t* is the run's own
 
 
 def test_no_t_that_is_tried_by_default_discards_every_detection(tmp_path):
-    artifacts = lay(tmp_path, splits={"val": [("cat", 0.97, 0.2, 0)] * 4, "far": [("fox", 0.97, 0.9, 0)] * 4})
-    # All known objects may be lost: a t* of 1 would leave no unknown object misclassified, and raise no false alarm.
+    artifacts = lay(
+        tmp_path, splits={"val": [("cat", 0.97, 0.2, 0)] * 4, "far": [("fox", 0.97, 0.9, 0)] * 4}
+    )
+    # All known objects may be lost: a t* of 1 would leave no unknown object misclassified, and
+    # raise no false alarm.
     found = chosen(artifacts, max_recall_loss=1.0, max_false_alarms=0).choice
     assert (found.chosen_on["misclassified"].value, found.operating < 0.97) == (1, True)
 
@@ -181,7 +237,9 @@ def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
     artifacts = lay(tmp_path, test=("far", "near"))
     found = chosen(artifacts, max_misclassified=1.0, choose_on="far").choice
     assert found.measured["false_alarms"].count == 0
-    assert found.measured["false_alarms"].interval == pytest.approx((0, 100 * (1 - 0.05 ** (1 / 4))))
+    assert found.measured["false_alarms"].interval == pytest.approx(
+        (0, 100 * (1 - 0.05 ** (1 / 4)))
+    )
     assert found.status("false_alarms", 2) == "open"
     assert found.status("false_alarms", 60) == "met"
 
@@ -190,8 +248,13 @@ def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
 def test_the_share_of_all_has_the_interval_of_the_rule_of_three_and_others_that_of_the_draws(per):
     weights = ImageDraws([f"{n:02}" for n in range(30)], 400, 0).weights
     once = np.ones(30, dtype=np.int64)
-    assert choose._share(once, once, weights, per).interval == pytest.approx((per * 0.05 ** (1 / 30), per))
-    for count in (once - np.arange(30) % 2, once + (-1) ** np.arange(30)):  # half; 30 in 15 of the images, 2 in each
+    assert choose._share(once, once, weights, per).interval == pytest.approx(
+        (per * 0.05 ** (1 / 30), per)
+    )
+    for count in (
+        once - np.arange(30) % 2,
+        once + (-1) ** np.arange(30),
+    ):  # half; 30 in 15 of the images, 2 in each
         found = choose._share(count, once, weights, per)
         drawn = per * (weights @ count) / 30
         assert found.interval == pytest.approx(np.quantile(drawn, (0.025, 0.975)), rel=0.02)
@@ -207,7 +270,9 @@ def test_a_setting_that_flags_nothing_loses_no_precision_in_any_replicate(tmp_pa
     assert (lost.value, lost.interval) == (0, (0, 0) if replicates else None)
 
 
-def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not_apply_are_left_out(tmp_path):
+def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not_apply_are_left_out(
+    tmp_path,
+):
     artifacts = lay(tmp_path)
     (artifacts / "fitted/r/one/method.json").write_text(
         json.dumps({"name": "msp", "choice": asdict(replace(SEARCH, oracle=True))})
@@ -215,7 +280,9 @@ def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not
     found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
     assert list(found.methods) == ["two"]
     assert found.left_out == {"one": "its parameters were chosen on test data"}
-    (artifacts / "fitted/r/two/method.json").write_text(json.dumps({"name": "msp", "not_applicable": "no logits"}))
+    (artifacts / "fitted/r/two/method.json").write_text(
+        json.dumps({"name": "msp", "not_applicable": "no logits"})
+    )
     found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
     assert found.choice is None
     assert found.notes == ["Nothing can be chosen: no method applies."]
@@ -224,12 +291,17 @@ def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not
 def test_without_unknown_objects_nothing_is_chosen(tmp_path):
     found = chosen(lay(tmp_path, splits={"far": [("cat", 0.9, 0.5, 0.5)] * 4}), max_false_alarms=25)
     assert (found.choice, found.methods) == (None, {})
-    assert found.notes == ["Nothing can be chosen: no unknown objects are annotated in the OOD splits."]
+    assert found.notes == [
+        "Nothing can be chosen: no unknown objects are annotated in the OOD splits."
+    ]
 
 
 def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted(tmp_path):
     artifacts = lay(tmp_path)
-    assert "One of the 4 unknown objects is 25.0%" in chosen(artifacts, max_misclassified=0.01).notes[0]
+    assert (
+        "One of the 4 unknown objects is 25.0%"
+        in chosen(artifacts, max_misclassified=0.01).notes[0]
+    )
     assert chosen(artifacts, max_misclassified=0.25).notes == []
     found = chosen(artifacts, max_false_alarms=10, guarantee="conformal")
     assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; there are 4."]
@@ -246,13 +318,20 @@ def test_a_budget_of_one_axis_has_its_limit_alone():
 
 def test_settings_are_ranked_by_false_alarms_only_where_a_limit_on_misclassified_objects_is_met():
     def points(reached):
-        return [Point(None, reached, None, *values) for values in ((0.3, 1.0, 0.0), (0.1, 5.0, 0.0))]
+        return [
+            Point(None, reached, None, *values) for values in ((0.3, 1.0, 0.0), (0.1, 5.0, 0.0))
+        ]
 
     def best(budget, reached):
         return min(points(reached), key=lambda point: point.rank(budget)).misclassified
 
     limited, free = Budget(max_misclassified=0.3), Budget(max_false_alarms=5)
-    assert [best(limited, True), best(limited, False), best(free, True), best(free, False)] == [0.3, 0.1, 0.1, 0.1]
+    assert [best(limited, True), best(limited, False), best(free, True), best(free, False)] == [
+        0.3,
+        0.1,
+        0.1,
+        0.1,
+    ]
 
 
 def test_the_curve_of_a_method_ends_where_nothing_and_where_everything_is_flagged(tmp_path):
@@ -266,7 +345,9 @@ def test_the_curve_of_a_method_ends_where_nothing_and_where_everything_is_flagge
 @pytest.mark.parametrize("images", [1, 2, 3])
 def test_false_alarms_of_a_curve_are_per_100_images_however_few_there_are(tmp_path, images):
     artifacts = lay(tmp_path, splits={"test": SPLITS["test"][:images]})
-    assert chosen(artifacts, max_false_alarms=25).curves["one"].false_alarms[-1] == 100  # one detection in each
+    assert (
+        chosen(artifacts, max_false_alarms=25).curves["one"].false_alarms[-1] == 100
+    )  # one detection in each
 
 
 def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_path):
@@ -328,8 +409,14 @@ def test_the_methods_to_choose_from_may_be_named(tmp_path):
 @pytest.mark.parametrize(
     ("budget", "problem"),
     [
-        ({}, "a budget limits something: give max_misclassified, max_false_alarms, max_recall_loss"),
-        ({"max_recall_loss": 0.0, "guarantee": "conformal"}, "max_recall_loss is 0: a guarantee needs a limit above 0"),
+        (
+            {},
+            "a budget limits something: give max_misclassified, max_false_alarms, max_recall_loss",
+        ),
+        (
+            {"max_recall_loss": 0.0, "guarantee": "conformal"},
+            "max_recall_loss is 0: a guarantee needs a limit above 0",
+        ),
     ],
 )
 def test_a_budget_without_a_limit_or_a_guarantee_of_zero_is_refused(budget, problem):
@@ -340,15 +427,24 @@ def test_a_budget_without_a_limit_or_a_guarantee_of_zero_is_refused(budget, prob
 @pytest.mark.parametrize("limit", LIMITS.values())
 @pytest.mark.parametrize("value", [-0.1, np.inf, np.nan])
 def test_a_limit_is_a_finite_number_from_0_on(limit, value):
-    with pytest.raises(ParameterError, match=f"section 'deploy': parameter '{limit}': Input should be"):
+    with pytest.raises(
+        ParameterError, match=f"section 'deploy': parameter '{limit}': Input should be"
+    ):
         build(Budget, "section 'deploy'", {limit: value})
 
 
 @pytest.mark.parametrize("limit", ["max_misclassified", "max_recall_loss"])
 def test_a_limit_on_a_share_is_at_most_1(limit):
-    with pytest.raises(ParameterError, match=f"parameter '{limit}': Input should be less than or equal to 1"):
+    with pytest.raises(
+        ParameterError, match=f"parameter '{limit}': Input should be less than or equal to 1"
+    ):
         build(Budget, "section 'deploy'", {limit: 1.5})
-    assert build(Budget, "section 'deploy'", {limit: 1, "max_false_alarms": 150}).limits["false_alarms"] == 150
+    assert (
+        build(Budget, "section 'deploy'", {limit: 1, "max_false_alarms": 150}).limits[
+            "false_alarms"
+        ]
+        == 150
+    )
 
 
 def test_an_unknown_split_to_choose_on_is_refused(tmp_path):
@@ -379,7 +475,9 @@ def test_the_images_of_every_split_that_are_chosen_on_are_halved_for_a_guarantee
         assert np.array_equal(getattr(first, name) ^ getattr(second, name), getattr(part, name))
         assert not np.any(getattr(first, name) & getattr(second, name))
     assert (first.id.sum(), second.id.sum()) == (10, 10)
-    assert [half.ood.reshape(3, 20).sum(axis=1).tolist() for half in (first, second)] == [[5] * 3] * 2
+    assert [half.ood.reshape(3, 20).sum(axis=1).tolist() for half in (first, second)] == [
+        [5] * 3
+    ] * 2
 
 
 def draw(random, images):
@@ -387,12 +485,17 @@ def draw(random, images):
 
     def units(centre):
         image = np.sort(random.integers(0, images, 2 * images))
-        return ThresholdSteps(random.normal(centre, 1, images)[image] + random.normal(0, 0.5, len(image)), image)
+        return ThresholdSteps(
+            random.normal(centre, 1, images)[image] + random.normal(0, 0.5, len(image)), image
+        )
 
     flagged = units(1.0)
     unknown = units(0.0)
     id_steps = IdSteps(
-        flagged, ThresholdSteps(np.where(random.random(len(flagged.at)) < 0.8, flagged.at, np.inf), flagged.image)
+        flagged,
+        ThresholdSteps(
+            np.where(random.random(len(flagged.at)) < 0.8, flagged.at, np.inf), flagged.image
+        ),
     )
     return id_steps, OodSteps(unknown, unknown, unknown)
 
@@ -402,7 +505,9 @@ def everything(images, **options):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_chosen_threshold_meets_the_budget_where_it_was_chosen_and_a_looser_one_never_costs_more(seed):
+def test_the_chosen_threshold_meets_the_budget_where_it_was_chosen_and_a_looser_one_never_costs_more(
+    seed,
+):
     steps, part = draw(np.random.default_rng(seed), 80), everything(80)
     points = []
     for most in (0.0, 0.01, 0.05, 0.2, 0.5, 1.0):
@@ -464,7 +569,9 @@ def test_the_guarantee_holds_although_the_best_of_many_methods_is_chosen():
             return held_out[candidate]
 
         for into, asked in ((found, budget), (without, replace(budget, guarantee="none"))):
-            setting = best_setting(steps_of, list(held_out), everything(images), asked, halved).setting
+            setting = best_setting(
+                steps_of, list(held_out), everything(images), asked, halved
+            ).setting
             objects = new.misclassified
             lost, total = objects[objects.at >= setting.tau].counts(100), objects.counts(100)
             into.append(np.mean(lost[total > 0] / total[total > 0]))

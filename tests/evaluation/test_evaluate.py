@@ -39,15 +39,20 @@ def files(tmp_path, objects, regions):
     """A run on a benchmark with an ID split and one OOD split, method `msp` that applies and `vim` that does not."""
     files = run.RunFiles("r", "voc", tmp_path)
     id_objects = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
-    id_regions = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog"))
+    id_regions = regions(
+        ("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog")
+    )
     ood_objects = objects(("o1", FIRST, "fox"), ("o1", SECOND, "fox"), ("o2", FIRST, "bear"))
-    ood_regions = regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", FIRST, 0.2), ("o2", NOWHERE, 0.3))
+    ood_regions = regions(
+        ("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", FIRST, 0.2), ("o2", NOWHERE, 0.3)
+    )
     for split, table, found in (("val", id_objects, id_regions), ("test", id_objects, id_regions)):
         write_split(files, split, table, found)
     write_split(files, "far", ood_objects, ood_regions, extra="o3")
     write_json(files.threshold, {"threshold": 0.5, "rule": 0.5})
     write_fitted(
-        files.all_fitted, {"msp": {"fixed_threshold": 0.65}, "vim": {"not_applicable": "there are no features"}}
+        files.all_fitted,
+        {"msp": {"fixed_threshold": 0.65}, "vim": {"not_applicable": "there are no features"}},
     )
     write_scores(files, "msp", "test", id_regions, [0.9, 0.7, 0.1])
     # Shuffled rows: the join is by image and region, not by place.
@@ -97,13 +102,24 @@ def evaluate(files, methods=("msp", "vim")):
 def test_metrics_of_a_case_worked_by_hand(files):
     report = evaluate(files)
     metrics = json.loads((files.metrics / "far" / "msp.json").read_text())
-    # Above t* = 0.5: ID 0.9 and 0.7; OOD 0.8 (kept: misclassified) and 0.6 (unknown: found); "o2" has nothing.
-    assert metrics == {"auroc": 0.75, "fpr95": 0.5, "nose": 1 / 3, "ap_u": 1 / 3, "p_u": 1.0, "r_u": 1 / 3}
+    # Above t* = 0.5: ID 0.9 and 0.7; OOD 0.8 (kept: misclassified) and 0.6 (unknown: found); "o2"
+    # has nothing.
+    assert metrics == {
+        "auroc": 0.75,
+        "fpr95": 0.5,
+        "nose": 1 / 3,
+        "ap_u": 1 / 3,
+        "p_u": 1.0,
+        "r_u": 1 / 3,
+    }
     detector = json.loads((files.metrics / "detector.json").read_text())
     assert detector["threshold"] == 0.5
     assert (detector["map50"], detector["map"]) == (1, 1)
     # Of the images o1, o2, o3 only the first shows a detection.
-    silent = {name: json.loads((files.metrics / name / "detector.json").read_text()) for name in ("test", "far")}
+    silent = {
+        name: json.loads((files.metrics / name / "detector.json").read_text())
+        for name in ("test", "far")
+    }
     assert silent == {"test": {"no_detection": 0}, "far": {"no_detection": pytest.approx(2 / 3)}}
     assert report.classifier_type == "multi-class without background"
     assert report.methods["msp"].id_regions_kept == 1
@@ -122,15 +138,21 @@ def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metric
 def test_a_method_that_is_asked_for_no_longer_leaves_nothing_behind(files):
     evaluate(files)
     evaluate(files, methods=["vim"])
-    assert {path.name for path in files.metrics.rglob("*.json")} == {"detector.json", "methods.json"}
+    assert {path.name for path in files.metrics.rglob("*.json")} == {
+        "detector.json",
+        "methods.json",
+    }
     assert json.loads((files.metrics / "methods.json").read_text()) == {}
 
 
 def test_errors_on_known_objects_are_counted_with_what_correcting_them_adds(files, regions):
-    wrong = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "cat"), ("i2", NOWHERE, 0.1, "dog"))
+    wrong = regions(
+        ("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "cat"), ("i2", NOWHERE, 0.1, "dog")
+    )
     wrong.write(files.regions("test"))
     budget = evaluate(files).error_budget
-    # The dog is taken for a cat, behind the true one: AP is 1 and 0. The detection of nothing ranks last.
+    # The dog is taken for a cat, behind the true one: AP is 1 and 0. The detection of nothing ranks
+    # last.
     assert budget.ap == pytest.approx(0.5)
     found = {name: (kind.count, kind.gain) for name, kind in budget.kinds.items() if kind.count}
     assert found == {"classification": (1, pytest.approx(0.5)), "background": (1, pytest.approx(0))}
@@ -179,13 +201,19 @@ def test_images_that_the_detector_could_not_read_count_on_no_side(files, regions
 
 @pytest.mark.parametrize(
     ("rows", "problem"),
-    [([0, 1, 2], "3 scores, but 4 regions"), ([0, 1, 2, 2], "scored twice"), ([0, 1, 2, 9], "has no score")],
+    [
+        ([0, 1, 2], "3 scores, but 4 regions"),
+        ([0, 1, 2, 2], "scored twice"),
+        ([0, 1, 2, 9], "has no score"),
+    ],
 )
 def test_scores_of_other_regions_are_refused(files, rows, problem):
     regions = Regions.read(files.regions("far"))
     images = np.array([*regions.image_id, *["zz"] * 6], dtype=object)
     numbers = np.array([*regions.region_id, *range(6)])
-    Scores(image_id=images[rows], region_id=numbers[rows], score=np.zeros(len(rows))).write(files.scores("msp", "far"))
+    Scores(image_id=images[rows], region_id=numbers[rows], score=np.zeros(len(rows))).write(
+        files.scores("msp", "far")
+    )
     if "no score" in problem:
         files.threshold.write_text('{"threshold": 0.1}')
     with pytest.raises(DataError, match=problem):
@@ -206,20 +234,29 @@ def test_a_detector_of_other_classes_is_refused(files, objects):
 
 def test_a_threshold_that_is_no_number_is_refused(files):
     files.threshold.write_text('{"threshold": null}')
-    with pytest.raises(DataError, match=r"r\.json: field 'threshold': Input should be a valid number, found None"):
+    with pytest.raises(
+        DataError, match=r"r\.json: field 'threshold': Input should be a valid number, found None"
+    ):
         evaluate(files)
 
 
 @pytest.mark.parametrize(
     ("field", "wrong", "right"),
-    [("iou", [0, 1.1], [0.01, 1]), ("replicates", [-1], [0]), ("drawn_images", [0], [1]), ("memory", [0], [0.5])],
+    [
+        ("iou", [0, 1.1], [0.01, 1]),
+        ("replicates", [-1], [0]),
+        ("drawn_images", [0], [1]),
+        ("memory", [0], [0.5]),
+    ],
 )
 def test_settings_have_a_range(field, wrong, right):
     for value in wrong:
         with pytest.raises(ParameterError, match=f"parameter '{field}': Input should be"):
             build(EvaluationSettings, "section 'evaluate'", {field: value})
     for value in right:
-        assert getattr(build(EvaluationSettings, "section 'evaluate'", {field: value}), field) == value
+        assert (
+            getattr(build(EvaluationSettings, "section 'evaluate'", {field: value}), field) == value
+        )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +279,10 @@ def test_settings_of_sections_have_a_range(settings, field, wrong, right):
 @pytest.mark.parametrize(
     ("proposals", "message"),
     [
-        ({"learn_from": None}, "`learn_from` was removed, .*: delete `learn_from` from `evaluate.prop"),
+        (
+            {"learn_from": None},
+            "`learn_from` was removed, .*: delete `learn_from` from `evaluate.prop",
+        ),
         ({"methods": ["knn"], "alarms": 0.1}, "`methods` was removed, .*: delete `methods` from"),
         (
             {"methods": [], "learn_from": "pasted_far"},
@@ -292,57 +332,85 @@ def test_every_metric_of_a_method_has_an_interval(files):
     counts = ("id_regions", "ood_regions")
     every = {**far.of_group("ood"), **far.of_group("open_set")}
     every |= {f"per_image_{name}": v for name, v in far.of_group("ood_per_image").items()}
-    every |= {f"{side}_{name}": v for side in ("gtu", "correct_id") for name, v in far.of_group(side).items()}
-    every |= {f"open_world_{name}": far.of_group("open_world")[name] for name in ("u_recall", "a_ose")}
+    every |= {
+        f"{side}_{name}": v
+        for side in ("gtu", "correct_id")
+        for name, v in far.of_group(side).items()
+    }
+    every |= {
+        f"open_world_{name}": far.of_group("open_world")[name] for name in ("u_recall", "a_ose")
+    }
     every |= {"images_as_known": far.of_group("images")["as_known"]}
-    every = {name: value for name, value in every.items() if not name.endswith(("_images", *counts))}
-    assert set(every) == {name for name, metric in METRICS.items() if far.interval(metric) is not None}
+    every = {
+        name: value for name, value in every.items() if not name.endswith(("_images", *counts))
+    }
+    assert set(every) == {
+        name for name, metric in METRICS.items() if far.interval(metric) is not None
+    }
     for name, value in every.items():
         low, high = far.interval(METRICS[name])
         assert low <= value <= high, name
     assert set(far.against_best) == {
         name
         for name, metric in METRICS.items()
-        if metric.ranked and metric.group in ("ood", "ood_per_image", "open_set", "gtu", "correct_id", "open_world")
+        if metric.ranked
+        and metric.group in ("ood", "ood_per_image", "open_set", "gtu", "correct_id", "open_world")
     }
 
 
-def test_sides_are_the_detections_on_unknown_objects_on_nothing_and_of_the_right_class(files, regions):
+def test_sides_are_the_detections_on_unknown_objects_on_nothing_and_of_the_right_class(
+    files, regions
+):
     found = regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", NOWHERE, 0.9))
     found.write(files.regions("far"))
     write_scores(files, "msp", "far", found, [0.8, 0.6, 0.95])
     far = evaluate(files).methods["msp"].splits["far"]
     # ID: 0.9 and 0.7. All OOD: 3 of 6 pairs are in order, on objects 3 of 4, on nothing 0 of 2.
-    assert (far.of_group("ood")["auroc"], far.of_group("gtu")["auroc"], far.of_group("uu")["auroc"]) == (0.5, 0.75, 0)
+    assert (
+        far.of_group("ood")["auroc"],
+        far.of_group("gtu")["auroc"],
+        far.of_group("uu")["auroc"],
+    ) == (0.5, 0.75, 0)
     assert (
         far.of_group("gtu")["ood_regions"],
         far.of_group("uu")["ood_regions"],
         far.of_group("gtu")["id_regions"],
     ) == (2, 1, 2)
-    wrong = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "cat"), ("i2", NOWHERE, 0.1, "dog"))
+    wrong = regions(
+        ("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "cat"), ("i2", NOWHERE, 0.1, "dog")
+    )
     wrong.write(files.regions("test"))
     far = evaluate(files).methods["msp"].splits["far"]
     # The dog is detected as a cat: 0.9 alone against the three.
-    assert (far.of_group("correct_id")["id_regions"], far.of_group("correct_id")["auroc"]) == (1, pytest.approx(2 / 3))
-    chosen = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=0, separation=("uu",)))
+    assert (far.of_group("correct_id")["id_regions"], far.of_group("correct_id")["auroc"]) == (
+        1,
+        pytest.approx(2 / 3),
+    )
+    chosen = evaluated(
+        files, ["msp"], ["far"], EvaluationSettings(replicates=0, separation=("uu",))
+    )
     assert {"gtu", "uu", "correct_id"} & set(chosen.methods["msp"].splits["far"].groups) == {"uu"}
 
 
 def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_confidences(files):
     far = evaluate(files).methods["msp"].splits["far"]
-    # Below τ = 0.65 are the detections of the second fox and of the bear: two of three objects, one below t*.
+    # Below τ = 0.65 are the detections of the second fox and of the bear: two of three objects, one
+    # below t*.
     assert far.of_group("open_set")["r_u"] == pytest.approx(1 / 3)
     found = far.groups["open_world"]
     assert found.labels == {"task": "T2"}
     assert found.parts == {"a_ose_by_class": {"cat": 1}}
-    assert found.values == {
-        "unknown_objects": 3,
-        "u_recall": pytest.approx(2 / 3),
-        "a_ose": 1,
-        "wi": 0,  # the first fox is less confident than the cat, at whose confidence all cats are found
-        "ap_k_before": 1,
-        "ap_k": 1,
-    }
+    assert (
+        found.values
+        == {
+            "unknown_objects": 3,
+            "u_recall": pytest.approx(2 / 3),
+            "a_ose": 1,
+            "wi": 0,  # the first fox is less confident than the cat, at whose confidence all cats are found
+            "ap_k_before": 1,
+            "ap_k": 1,
+        }
+    )
 
 
 def test_parts_of_the_objects_have_intervals_too(files):
@@ -369,10 +437,15 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     unknown = far.of_group("open_set")
     assert (unknown["unknown_objects"], unknown["aose"], unknown["r_u"]) == (1, 0, 1)
     # The cat is not out of distribution.
-    assert (far.of_group("ood")["ood_regions"], far.of_group("ood_per_image")["ood_images"]) == (1, 1)
+    assert (far.of_group("ood")["ood_regions"], far.of_group("ood_per_image")["ood_images"]) == (
+        1,
+        1,
+    )
     assert far.of_group("known") == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
     # One image: all replicates are the split itself.
-    assert far.groups["known"].intervals == {name: (value, value) for name, value in far.of_group("known").items()}
+    assert far.groups["known"].intervals == {
+        name: (value, value) for name, value in far.of_group("known").items()
+    }
     assert far.against_best["known_wi"] == FromBest(best="msp", interval=(0, 0), p=1)
 
 
@@ -383,11 +456,14 @@ def test_known_classes_are_measured_by_the_paper_whatever_the_protocol(files, ob
     write_split(files, "far", mixed, found)
     write_scores(files, "msp", "far", found, [0.8, 0.9])
     paper, published = (
-        evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=0, protocol=protocol)).methods["msp"]
+        evaluated(
+            files, ["msp"], ["far"], EvaluationSettings(replicates=0, protocol=protocol)
+        ).methods["msp"]
         for protocol in ("paper", "published-code")
     )
     known, of_unknown = (
-        [each.splits["far"].of_group(group) for each in (paper, published)] for group in ("known", "open_set")
+        [each.splits["far"].of_group(group) for each in (paper, published)]
+        for group in ("known", "open_set")
     )
     assert known[0] == known[1] and known[0]["wi"] == 0
     assert [one["aose"] for one in of_unknown] == [0, 1]
@@ -421,7 +497,9 @@ def test_groups_hold_what_the_library_measures_on_the_same_tables(files, world):
     expected = open_set.metrics(outcome, -score)
     assert far.of_group("open_set") == pytest.approx(expected)
     assert far.ap_u_by_confidence == pytest.approx(open_set.metrics(outcome)["ap_u"])
-    assert far.of_group("known") == pytest.approx(known_classes.metrics(outcome, regions, unknown_score=-score))
+    assert far.of_group("known") == pytest.approx(
+        known_classes.metrics(outcome, regions, unknown_score=-score)
+    )
     # Of the images of a split, those without a detection at or above t*.
     names = {*wild.image_id, "unseen"}
     detector = json.loads((files.metrics / "far" / "detector.json").read_text())
@@ -431,7 +509,10 @@ def test_groups_hold_what_the_library_measures_on_the_same_tables(files, world):
 def test_metrics_over_ious_and_by_supercategory(files):
     settings = EvaluationSettings(replicates=0, supercategories={"fox": "canine", "bear": "other"})
     far = evaluated(files, ["msp"], ["far"], settings).methods["msp"].splits["far"]
-    assert {name: group.values["r_u"] for name, group in far.by_supercategory.items()} == {"canine": 0.5, "other": 0}
+    assert {name: group.values["r_u"] for name, group in far.by_supercategory.items()} == {
+        "canine": 0.5,
+        "other": 0,
+    }
     # What is found lies exactly on its object.
     assert far.over_iou.values["r_u"] == pytest.approx(1 / 3)
     assert "known" not in far.groups
@@ -446,7 +527,9 @@ def test_wilderness_has_intervals_where_they_are_asked_for(files):
 
 
 def test_the_protocol_of_the_evaluation_is_that_of_wilderness(files, objects, regions):
-    found = regions(("i1", NOWHERE, 0.9), ("i1", FIRST, 0.8), ("i1", SECOND, 0.7), classes=("cat", "dog"))
+    found = regions(
+        ("i1", NOWHERE, 0.9), ("i1", FIRST, 0.8), ("i1", SECOND, 0.7), classes=("cat", "dog")
+    )
     write_split(files, "test", objects(("i1", FIRST, "cat"), ("i1", SECOND, "cat")), found)
     write_split(files, "far", objects(("o1", FIRST, "fox")), regions(("o1", FIRST, 0.75)))
     impact = {}
@@ -465,18 +548,26 @@ def test_errors_and_background_have_intervals(files, objects, regions):
         found = regions(*rows)
         logits = np.column_stack([found.logits, np.log(0.25 * np.exp(found.logits).sum(axis=1))])
         header = {"classes": (*found.classes, "nothing"), "background_index": 2}
-        same = {name: getattr(found, name) for name in ("image_id", "region_id", "box", "score", "label")}
+        same = {
+            name: getattr(found, name)
+            for name in ("image_id", "region_id", "box", "score", "label")
+        }
         return Regions(**same, logits=logits, **header)
 
     for split in ("val", "test"):
-        write_split(files, split, objects(("a", FIRST, "cat")), with_background(("a", FIRST, 0.9, "cat")))
+        write_split(
+            files, split, objects(("a", FIRST, "cat")), with_background(("a", FIRST, 0.9, "cat"))
+        )
     wild = objects(("o1", FIRST, "fox"), ("o2", FIRST, "elk"))
-    write_split(files, "far", wild, with_background(("o1", FIRST, 0.95, "dog"), ("o2", SECOND, 0.1, "dog")))
+    write_split(
+        files, "far", wild, with_background(("o1", FIRST, 0.95, "dog"), ("o2", SECOND, 0.1, "dog"))
+    )
     write_scores(files, "msp", "test", regions(("a", FIRST, 0.9)), [0.9])
     write_scores(files, "msp", "far", regions(("o1", FIRST, 0.95), ("o2", SECOND, 0.1)), [0.9, 0.1])
     found = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5)).wilderness
     background = found.background
-    # Background: 0.2 of all, so that the cat has 0.72 and the fox 0.76; the other dog lies on nothing.
+    # Background: 0.2 of all, so that the cat has 0.72 and the fox 0.76; the other dog lies on
+    # nothing.
     assert (background.values["rejected_known"], background.values["rejected_unknown"]) == (0, 0)
     assert background.known.classes["cat"]["mean"] == pytest.approx(0.72 - 0.2, abs=1e-6)
     assert background.unknown.classes["dog"]["mean"] == pytest.approx(0.76 - 0.2, abs=1e-6)
@@ -489,7 +580,10 @@ def test_errors_and_background_have_intervals(files, objects, regions):
 
 def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
     def renamed(tables, prefix):
-        return [table.with_columns(image_id=[f"{prefix}{name}" for name in table.image_id]) for table in tables]
+        return [
+            table.with_columns(image_id=[f"{prefix}{name}" for name in table.image_id])
+            for table in tables
+        ]
 
     closed, wild = renamed(world(0, images=12), "i"), world(1, images=12)
     fox = wild[0].with_columns(category=["fox"] * len(wild[0]))
@@ -499,13 +593,19 @@ def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
     found = WildImages(inputs).errors()
 
     named = renamed((fox, wild[1]), "far/")
-    objects, regions = (type(one).concatenate([one, other]) for one, other in zip(closed, named, strict=True))
+    objects, regions = (
+        type(one).concatenate([one, other]) for one, other in zip(closed, named, strict=True)
+    )
     settings = error_diagnosis.Diagnosis(wild_images=set(named[1].image_id))
-    cause = error_diagnosis.diagnose(objects, regions, dict.fromkeys(regions.classes, -np.inf), settings)
+    cause = error_diagnosis.diagnose(
+        objects, regions, dict.fromkeys(regions.classes, -np.inf), settings
+    )
     known = ClosedSet.of(objects, regions, max_detections=len(regions))
     number = np.array([error_diagnosis.CAUSES.index(name) for name in cause])[known.detections.row]
     names = settings.wild_images, set(closed[1].image_id)  # in the order of the images of `known`
-    weights = np.concatenate([bootstrap.ImageDraws(of, 5, 1 - k).weights for k, of in enumerate(names)], axis=1)
+    weights = np.concatenate(
+        [bootstrap.ImageDraws(of, 5, 1 - k).weights for k, of in enumerate(names)], axis=1
+    )
     matched, recalls = known.match([0.5]), found.recalls
     counts, classes = error_diagnosis.counts_at_recalls(matched, number, recalls)
     drawn, _ = error_diagnosis.counts_at_recalls(matched, number, recalls, weights)
@@ -529,7 +629,9 @@ def test_methods_are_compared_by_the_replicates_that_an_evaluation_stored(files)
     low, high = paired.compare(found, more)["r_u"]["interval"]
     assert (low, high) == pytest.approx((0.25, 0.25))  # paired: images make no difference
     other = replace(found, draws={**found.draws, "seed": 1, "number of replicates": 20})
-    with pytest.raises(DataError, match="differ in number of replicates and seed, so they are not paired"):
+    with pytest.raises(
+        DataError, match="differ in number of replicates and seed, so they are not paired"
+    ):
         paired.compare(found, other)
 
 
@@ -599,14 +701,19 @@ def test_the_per_image_score_is_that_of_the_least_familiar_region(files):
     far = evaluate(files).methods["msp"].splits["far"]
     # i1 0.9, i2 0.7; o1 the smaller of 0.8 and 0.6.
     assert far.of_group("ood_per_image")["auroc"] == 1
-    assert (far.of_group("ood_per_image")["id_images"], far.of_group("ood_per_image")["ood_images"]) == (2, 1)
+    assert (
+        far.of_group("ood_per_image")["id_images"],
+        far.of_group("ood_per_image")["ood_images"],
+    ) == (2, 1)
 
 
 def test_negative_prompts_that_name_a_test_category_are_remarked_on():
     classes = ["cat", "Fire hydrant", "cloud", "Traffic light"]
     state = {"fitted_on_": {"classes": classes, "unknown_columns": [1, 2]}}
     fitted = FittedMethod(name="neg_label", state=state)
-    split = SimpleNamespace(objects=SimpleNamespace(category=np.array(["fire_hydrant", "traffic light", "cup"])))
+    split = SimpleNamespace(
+        objects=SimpleNamespace(category=np.array(["fire_hydrant", "traffic light", "cup"]))
+    )
     folder = SimpleNamespace(header=Header(classes=("cat", "thing"), unknown_columns=(1,)))
     inputs = SimpleNamespace(id_split=SimpleNamespace(folder=folder), tested=[split])
     expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
@@ -619,7 +726,9 @@ def test_a_remark_names_ten_categories_and_says_that_there_are_more(count):
     names = [f"c{number:02}" for number in range(count)]
     header = Header(classes=("cat", *names), unknown_columns=tuple(range(1, count + 1)))
     split = SimpleNamespace(objects=SimpleNamespace(category=np.array(names)))
-    inputs = SimpleNamespace(id_split=SimpleNamespace(folder=SimpleNamespace(header=header)), tested=[split])
+    inputs = SimpleNamespace(
+        id_split=SimpleNamespace(folder=SimpleNamespace(header=header)), tested=[split]
+    )
     (remark,) = methods._leaks(FittedMethod(name="knn"), inputs)
     assert remark.endswith(": " + ", ".join(names[:10]) + " and more" * (count > 10))
 
@@ -633,12 +742,15 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
         split = report.methods["msp"].splits["far"]
         return split.groups["pairs"]
 
-    val = Regions.concatenate(list(RunInputs(files, run.Roles(), EvaluationSettings()).id_split.folder.batches()))
+    val = Regions.concatenate(
+        list(RunInputs(files, run.Roles(), EvaluationSettings()).id_split.folder.batches())
+    )
     write_scores(files, "msp", "val", val, [0.9, 0.7, 0.1])
     found = pairs()
     assert (found.values["images"], found.values["scenes"]) == (2, 2)
     assert found.values["without_partner"] == 1  # o3
-    # One fox is misclassified and one found; at both first places something is detected without them, too.
+    # One fox is misclassified and one found; at both first places something is detected without
+    # them, too.
     assert found.parts["with"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
     assert found.parts["without"] == {"found": 0, "misclassified": 2 / 3, "known": None}
     assert (found.values["found"], found.values["misclassified"]) == (1 / 3, -1 / 3)
@@ -646,7 +758,8 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
     write_scores(files, "msp", "val", val, [0.1, 0.7, 0.1])  # flagged in the image without the fox
     assert pairs().parts["without"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
     with pytest.raises(
-        DataError, match=r"no image of split 'far' has a partner in split 'val' by the pattern '\(.\*\)'"
+        DataError,
+        match=r"no image of split 'far' has a partner in split 'val' by the pattern '\(.\*\)'",
     ):
         roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "(.*)", "by": "image_id"}})
         evaluated_inputs(RunInputs(files, roles, EvaluationSettings(replicates=0)))

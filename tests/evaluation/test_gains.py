@@ -16,18 +16,25 @@ def evaluated(method, auroc, ap_u, drawn=None):
     """A method with these values in the splits near and far, and replicates of its AUROC in either."""
     splits = {
         name: SplitResults(
-            groups={"ood": GroupResults(values={"auroc": a}), "open_set": GroupResults(values={"ap_u": u})}
+            groups={
+                "ood": GroupResults(values={"auroc": a}),
+                "open_set": GroupResults(values={"ap_u": u}),
+            }
         )
         for name, a, u in zip(("near", "far"), auroc, ap_u, strict=True)
     }
     replicates = {
-        name: {} if drawn is None else {"auroc": np.repeat(drawn[k], 10), "ap_u": np.full(40, np.nan)}
+        name: {}
+        if drawn is None
+        else {"auroc": np.repeat(drawn[k], 10), "ap_u": np.full(40, np.nan)}
         for k, name in enumerate(splits)
     }
     return EvaluatedMethod(method_of(method, splits=splits), {}, TAU, replicates)
 
 
-CONFIDENCE = evaluated("confidence", [0.6, 0.8], [0.1, 0.3], [[0.5, 0.6, 0.7, 0.6], [0.8, 0.8, 0.8, 0.8]])
+CONFIDENCE = evaluated(
+    "confidence", [0.6, 0.8], [0.1, 0.3], [[0.5, 0.6, 0.7, 0.6], [0.8, 0.8, 0.8, 0.8]]
+)
 KNN = evaluated("knn", [0.7, 0.9], [0.2, None], [[0.6, 0.7, 0.8, 0.7], [0.9, 0.9, 0.9, 0.9]])
 
 

@@ -40,7 +40,14 @@ def files(tmp_path, world):
             objects = objects.with_columns(category=["fox"] * len(objects))
         names = sorted({*objects.image_id, *regions.image_id})
         size = [900] * len(names)
-        images = Images(image_id=names, dataset=["d"] * len(names), file=names, width=size, height=size, digest=names)
+        images = Images(
+            image_id=names,
+            dataset=["d"] * len(names),
+            file=names,
+            width=size,
+            height=size,
+            digest=names,
+        )
         images.write(files.images(split))
         objects.write(files.objects(split))
         regions.write(files.regions(split))
@@ -91,7 +98,9 @@ def evaluated(files, code="", tau=None, metrics_code=None, **settings):
 
 
 def content(folder: Path):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def results(files):
@@ -112,7 +121,8 @@ def refresh(files, **settings):
     return results(files)
 
 
-# --------------------------------------------------------------------------------------------------- what is computed
+# ---------------------------------------------------------------------------------------------------
+# what is computed
 
 
 def test_a_second_evaluation_computes_nothing_and_writes_the_same_bytes(files):
@@ -133,7 +143,9 @@ def test_only_the_method_that_was_fitted_or_scored_again_is_evaluated(files):
     assert results(files) == refresh(files)
 
 
-@pytest.mark.parametrize("change", ["code", "iou", "t*", "objects", "another split", "roles", "image table"])
+@pytest.mark.parametrize(
+    "change", ["code", "iou", "t*", "objects", "another split", "roles", "image table"]
+)
 def test_code_settings_t_and_every_file_of_the_splits_concern_all_results(files, objects, change):
     evaluated(files, **FEW)
     settings = dict(FEW)
@@ -181,7 +193,8 @@ def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(files)
     assert set(report["methods"]) == {"msp"}
 
 
-# ------------------------------------------------------------------------------------------------- names and logits
+# -------------------------------------------------------------------------------------------------
+# names and logits
 
 
 def test_other_names_of_classes_in_the_header_change_every_result(files):
@@ -198,7 +211,9 @@ def test_other_names_of_classes_in_the_header_change_every_result(files):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"protocol": "published-code"}, {"user_defined": {"mean_logit": {}}}, {}], ids=["code", "metric", "-"]
+    "settings",
+    [{"protocol": "published-code"}, {"user_defined": {"mean_logit": {}}}, {}],
+    ids=["code", "metric", "-"],
 )
 def test_other_logits_evaluate_all_again_where_metrics_read_them_or_not(files, settings):
     evaluated(files, **FEW, **settings)
@@ -222,10 +237,13 @@ def test_a_user_defined_metric_reads_the_logits_that_are_stored(files):
     assert read_json(files.metrics / "far/knn.json")["mean_logit"] == pytest.approx(before + 1)
 
 
-# ------------------------------------------------------------------------------------- what was deleted or replaced
+# ------------------------------------------------------------------------------------- what was
+# deleted or replaced
 
 
-@pytest.mark.parametrize("part", ["evaluation/r/methods/knn", "outcomes/r/knn", "outcomes/r/knn/far.parquet"])
+@pytest.mark.parametrize(
+    "part", ["evaluation/r/methods/knn", "outcomes/r/knn", "outcomes/r/knn/far.parquet"]
+)
 def test_results_that_were_deleted_are_made_again(files, part):
     evaluated(files, **FEW)
     before = content(files.root)
@@ -264,7 +282,8 @@ def test_outcomes_that_were_edited_and_are_still_valid_are_made_again(files):
     assert file.read_bytes() == before
 
 
-# ------------------------------------------------------------------------------------------------------------------ τ
+# ------------------------------------------------------------------------------------------------------------------
+# τ
 
 
 def test_the_fraction_to_keep_changes_tau_and_evaluates_methods_but_not_the_detector(files):
@@ -307,7 +326,8 @@ def test_tau_is_of_the_detections_of_known_classes(files):
     assert tau.regions == int(((regions.score >= 0.4) & (regions.label == 0)).sum())
 
 
-# ------------------------------------------------------------------------------------------------ user-defined metrics
+# ------------------------------------------------------------------------------------------------
+# user-defined metrics
 
 
 def test_changed_code_of_a_user_defined_metric_computes_that_metric_alone(files, user_defined):
@@ -327,12 +347,16 @@ def test_changed_code_of_a_user_defined_metric_computes_that_metric_alone(files,
     assert sorted(calls) == ["count", "count", "mean_logit", "mean_logit"]  # of two methods
     calls.clear()
     before = results(files)
-    assert evaluated(files, **FEW, **wanted, metrics_code={"mean_logit": "1", "count": "2"}) == ["msp", "knn"]
+    assert evaluated(files, **FEW, **wanted, metrics_code={"mean_logit": "1", "count": "2"}) == [
+        "msp",
+        "knn",
+    ]
     assert calls == ["count", "count"]
     assert results(files) == before
 
 
-# ------------------------------------------------------------------------------------------------- with proposals
+# -------------------------------------------------------------------------------------------------
+# with proposals
 
 
 @pytest.fixture
@@ -342,7 +366,10 @@ def with_proposals(files):
     for split in ("test", "far"):
         objects = Objects.read(files.objects(split))
         table = CalledProposals(
-            image_id=objects.image_id[:1], box=objects.box[:1], objectness=[0.9], object_id=objects.object_id[:1]
+            image_id=objects.image_id[:1],
+            box=objects.box[:1],
+            objectness=[0.9],
+            object_id=objects.object_id[:1],
         )
         table.write(files.called("rpn", split))
     evaluated(files, **FEW)
@@ -357,7 +384,10 @@ def measured(files, code="1", **changes):
 
 def test_methods_are_measured_with_proposals_once(with_proposals):
     assert measured(with_proposals) == ["msp", "knn"]
-    assert sorted(content(with_proposals.all_with_proposals)) == [Path("knn.json"), Path("msp.json")]
+    assert sorted(content(with_proposals.all_with_proposals)) == [
+        Path("knn.json"),
+        Path("msp.json"),
+    ]
     assert measured(with_proposals) == []
     assert measured(with_proposals, iou=0.6) == ["msp", "knn"]
     assert measured(with_proposals, code="2", iou=0.6) == ["msp", "knn"]

@@ -8,12 +8,21 @@ from farther.metrics import open_set
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.tables import ObjectOutcomes, RegionOutcomes
 
-FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]
+FIRST, SECOND, THIRD, NOWHERE = (
+    [0, 0, 100, 100],
+    [200, 0, 300, 100],
+    [400, 0, 500, 100],
+    [700, 700, 800, 800],
+)
 
 
 def test_each_detection_and_each_object_has_one_outcome(objects, regions):
     truth = objects(
-        ("a", FIRST, "fox"), ("a", SECOND, "fox"), ("b", FIRST, "bear"), ("b", SECOND, "cat"), ("c", FIRST, "fox", True)
+        ("a", FIRST, "fox"),
+        ("a", SECOND, "fox"),
+        ("b", FIRST, "bear"),
+        ("b", SECOND, "cat"),
+        ("c", FIRST, "fox", True),
     )
     found = regions(
         ("a", [0, 0, 100, 90], 0.9),  # flagged: finds the first
@@ -36,7 +45,13 @@ def test_each_detection_and_each_object_has_one_outcome(objects, regions):
     ]
     assert of_regions.object_id.tolist() == [0, -1, 1, 1, -1, -1]
     assert of_regions.iou == pytest.approx([0.9, 0, 0.8, 1, 0, 0])
-    assert of_objects.outcome.tolist() == ["found", "misclassified", "missed", "not_counted", "not_counted"]
+    assert of_objects.outcome.tolist() == [
+        "found",
+        "misclassified",
+        "missed",
+        "not_counted",
+        "not_counted",
+    ]
     assert of_objects.region_id.tolist() == [0, 2, -1, -1, -1]
 
 
@@ -51,11 +66,18 @@ def test_the_tables_hold_what_the_counts_are_made_of(world, protocol, tmp_path):
     of_regions = RegionOutcomes.read(tmp_path / "regions.parquet")
     of_objects = ObjectOutcomes.read(tmp_path / "objects.parquet")
     counts = open_set.metrics(outcome)
-    assert (of_objects.outcome == "found").sum() == (of_regions.outcome == "found").sum() == counts["tp_u"]
+    assert (
+        (of_objects.outcome == "found").sum()
+        == (of_regions.outcome == "found").sum()
+        == counts["tp_u"]
+    )
     assert (of_objects.outcome == "misclassified").sum() == counts["fn_misclassified"]
     assert (of_regions.outcome == "false_unknown").sum() == counts["fp_u"]
     # A decided object and its region lie in one image.
-    for outcome_of, other, key in ((of_objects, of_regions, "region_id"), (of_regions, of_objects, "object_id")):
+    for outcome_of, other, key in (
+        (of_objects, of_regions, "region_id"),
+        (of_regions, of_objects, "object_id"),
+    ):
         image = dict(zip(getattr(other, key).tolist(), other.image_id, strict=True))
         decided = getattr(outcome_of, key) >= 0
         numbers = getattr(outcome_of, key)[decided].tolist()
@@ -63,7 +85,13 @@ def test_the_tables_hold_what_the_counts_are_made_of(world, protocol, tmp_path):
 
 
 def test_an_unknown_outcome_is_refused_with_its_row():
-    with pytest.raises(DataError, match="row 1: field 'outcome': unknown outcome 'lost'; known: found"):
+    with pytest.raises(
+        DataError, match="row 1: field 'outcome': unknown outcome 'lost'; known: found"
+    ):
         ObjectOutcomes(
-            image_id=["a", "a"], object_id=[0, 1], category=["fox"] * 2, outcome=["found", "lost"], region_id=[0, -1]
+            image_id=["a", "a"],
+            object_id=[0, 1],
+            category=["fox"] * 2,
+            outcome=["found", "lost"],
+            region_id=[0, -1],
         )

@@ -12,7 +12,12 @@ from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sour
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.proposals import evaluate_proposals, read_proposals, read_recovered, suppressed
+from farther.evaluation.proposals import (
+    evaluate_proposals,
+    read_proposals,
+    read_recovered,
+    suppressed,
+)
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.evaluation.with_proposals import CalledIn, called_sources, measure_methods
@@ -36,7 +41,9 @@ def regions(*rows):
 def objects(*rows):
     """Objects of (image, box, category)."""
     images, boxes, names = zip(*rows, strict=True)
-    return Objects(image_id=list(images), object_id=np.arange(len(rows)), box=list(boxes), category=list(names))
+    return Objects(
+        image_id=list(images), object_id=np.arange(len(rows)), box=list(boxes), category=list(names)
+    )
 
 
 @pytest.fixture
@@ -47,18 +54,28 @@ def files(tmp_path):
     for split in ("val", "test"):
         write_split(made, split, known, regions(*((image, FOX, 0.9) for image in "abcd")))
         # On the fox: dropped. Elsewhere: three false alarms in four images.
-        rows = [("a", FOX, 0.99), ("a", HILL, 0.8), ("b", HILL, 0.6), ("c", HILL, 0.2), ("d", [2, 2, 30, 30], 0.97)]
+        rows = [
+            ("a", FOX, 0.99),
+            ("a", HILL, 0.8),
+            ("b", HILL, 0.6),
+            ("c", HILL, 0.2),
+            ("d", [2, 2, 30, 30], 0.97),
+        ]
         regions(*rows).write(made.proposals("rpn", split))
     unknown = objects(("y", YAK, "yak"), ("x", YAK, "yak"), ("y", ELSE, "emu"))
     write_split(made, "near", unknown, regions(("x", YAK, 0.8), ("y", YAK, 0.1)))
-    regions(("x", YAK, 0.95), ("y", YAK, 0.7), ("y", ELSE, 0.5)).write(made.proposals("rpn", "near"))
+    regions(("x", YAK, 0.95), ("y", YAK, 0.7), ("y", ELSE, 0.5)).write(
+        made.proposals("rpn", "near")
+    )
     write_json(made.threshold, {"threshold": 0.5})
     write_json(tmp_path / "splits/b/roles.json", {"test": ["near"], "distance": {"near": "near"}})
     return made
 
 
 def test_results_are_those_counted_by_hand(files):
-    settings = EvaluationSettings(replicates=20, proposals=ProposalSettings(alarms=0.5, rates=(0.0, 0.25, 0.5, 0.75)))
+    settings = EvaluationSettings(
+        replicates=20, proposals=ProposalSettings(alarms=0.5, rates=(0.0, 0.25, 0.5, 0.75))
+    )
     found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings)
     source = found.sources["rpn"]
     assert (source.threshold, source.alarms, source.proposals) == (pytest.approx(0.2), 0.5, 0.75)
@@ -66,7 +83,8 @@ def test_results_are_those_counted_by_hand(files):
     assert near.values["objects"] == 3
     assert near.values["missed"] == pytest.approx(2 / 3)
     assert near.values["still_missed"] == 0
-    # Thresholds 0.8, 0.6, 0.2 and none: the yak at 0.7 from the second on, the emu at 0.5 from the third on.
+    # Thresholds 0.8, 0.6, 0.2 and none: the yak at 0.7 from the second on, the emu at 0.5 from the
+    # third on.
     assert [point.still_missed for point in near.froc] == pytest.approx([2 / 3, 1 / 3, 0, 0])
     assert all(low <= high for low, high in (point.interval for point in near.froc))
     assert near.by_category["emu"] == {"objects": 1, "missed": 1.0, "still_missed": 0.0}
@@ -80,18 +98,26 @@ def test_results_are_those_counted_by_hand(files):
 @pytest.mark.parametrize("rates", [(0.25, 2.0), (0.004,), (0.0,)])
 def test_a_curve_goes_from_no_false_alarm_to_the_largest_rate(files, rates):
     settings = EvaluationSettings(replicates=0, proposals=ProposalSettings(rates=rates))
-    near = evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings).sources["rpn"].distances["near"]
+    near = (
+        evaluate_proposals(files, read_sources("run", {"rpn": {}}), settings)
+        .sources["rpn"]
+        .distances["near"]
+    )
     at, still_missed = zip(*near.curve, strict=True)
     assert (at[0], at[-1]) == (0, pytest.approx(max(rates)))
     assert list(at) == sorted(at) and list(still_missed) == sorted(still_missed, reverse=True)
-    assert (still_missed[0], still_missed[-1]) == pytest.approx((2 / 3, near.froc[-1].still_missed), abs=1e-5)
+    assert (still_missed[0], still_missed[-1]) == pytest.approx(
+        (2 / 3, near.froc[-1].still_missed), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(("images", "tau"), [("abcd", 0.8), ("abcde", 0.6)])
 def test_by_default_one_false_alarm_in_five_validation_images_is_allowed(files, images, tau):
     known = objects(*((image, FOX, "fox") for image in images))
     write_split(files, "val", known, regions(*((image, FOX, 0.9) for image in images)))
-    found = evaluate_proposals(files, read_sources("run", {"rpn": {}}), EvaluationSettings(replicates=0))
+    found = evaluate_proposals(
+        files, read_sources("run", {"rpn": {}}), EvaluationSettings(replicates=0)
+    )
     assert found.sources["rpn"].threshold == pytest.approx(tau)  # alarms at 0.8, 0.6 and 0.2
 
 
@@ -108,20 +134,35 @@ def test_a_method_s_metrics_with_proposals_are_those_counted_by_hand(files, tmp_
     together = measure_methods(RunInputs(files, files.roles, settings), ["rpn"], {"msp": tau})
     write_results(files.with_proposals("msp"), together["msp"])
     near = read_recovered(files).sources["rpn"].methods["msp"]["near"]
-    # One yak is kept as a fox, the other is missed and found by the proposal at 0.7; the emu's is at 0.5.
-    assert near.without == pytest.approx({"nose": 1 / 3, "r_u": 0, "p_u": None, "ap_u": 0, "u_recall": 1 / 3})
+    # One yak is kept as a fox, the other is missed and found by the proposal at 0.7; the emu's is
+    # at 0.5.
+    assert near.without == pytest.approx(
+        {"nose": 1 / 3, "r_u": 0, "p_u": None, "ap_u": 0, "u_recall": 1 / 3}
+    )
     found = {name: near.values[name] for name in near.without}
-    assert found == pytest.approx({"nose": 1 / 3, "r_u": 1 / 3, "p_u": 1, "ap_u": 1 / 3, "u_recall": 1 / 3})
+    assert found == pytest.approx(
+        {"nose": 1 / 3, "r_u": 1 / 3, "p_u": 1, "ap_u": 1 / 3, "u_recall": 1 / 3}
+    )
     assert set(near.intervals) == set(found)
-    assert (near.by_category["yak"].values["r_u"], near.by_category["emu"].values["r_u"]) == (0.5, 0)
-    budget = {kind: (of.values["count"], of.values["r_u"]) for kind, of in near.error_budget.items()}
-    assert budget == {"found by proposals": (1, pytest.approx(1 / 3)), "missed": (1, pytest.approx(1 / 3))}
+    assert (near.by_category["yak"].values["r_u"], near.by_category["emu"].values["r_u"]) == (
+        0.5,
+        0,
+    )
+    budget = {
+        kind: (of.values["count"], of.values["r_u"]) for kind, of in near.error_budget.items()
+    }
+    assert budget == {
+        "found by proposals": (1, pytest.approx(1 / 3)),
+        "missed": (1, pytest.approx(1 / 3)),
+    }
     called = CalledProposals.read(files.called("rpn", "near"))
     assert called.frame.select("image_id", "object_id").rows() == [("y", 0)]
 
 
 def test_which_object_each_called_proposal_finds_is_stored(files, tmp_path):
-    unknown = objects(("x", YAK, "yak"), ("y", YAK, "yak"), ("y", ELSE, "emu")).with_columns(object_id=[30, 10, 20])
+    unknown = objects(("x", YAK, "yak"), ("y", YAK, "yak"), ("y", ELSE, "emu")).with_columns(
+        object_id=[30, 10, 20]
+    )
     write_split(files, "near", unknown, regions(("x", YAK, 0.8)))
     split = RunSplit(files, "near")
     # The second lies on a detection, the third on nothing.
@@ -130,7 +171,11 @@ def test_which_object_each_called_proposal_finds_is_stored(files, tmp_path):
     table = called.table(split)
     assert table.object_id.tolist() == [20, -1, 10]
     table.write(tmp_path / "called.parquet")
-    assert CalledIn.read(split, tmp_path / "called.parquet").finds.tolist() == called.finds.tolist() == [2, -1, 1]
+    assert (
+        CalledIn.read(split, tmp_path / "called.parquet").finds.tolist()
+        == called.finds.tolist()
+        == [2, -1, 1]
+    )
 
 
 def test_of_imported_boxes_the_best_of_each_image_that_are_large_enough_are_proposals(files):
@@ -145,7 +190,9 @@ def test_a_second_detector_s_proposals_are_its_detections_without_classes(files,
     for split in ("val", "test", "near"):
         Regions.read(files.proposals("rpn", split)).write(other.regions(split))
     sources = read_sources("run", {"other": {"kind": "second_detector", "run": "other"}, "rpn": {}})
-    found = evaluate_proposals(files, sources, EvaluationSettings(replicates=0), {"other": other}.__getitem__)
+    found = evaluate_proposals(
+        files, sources, EvaluationSettings(replicates=0), {"other": other}.__getitem__
+    )
     with pytest.raises(DataError, match="the files of run 'other' are needed"):
         read_proposals(files, "other", sources["other"], "val")
     first, second = found.sources["other"], found.sources["rpn"]
@@ -161,7 +208,9 @@ def test_suppression_of_stored_boxes_is_torchvisions():
     table = regions(*zip(np.repeat(["a", "b", "c"], 100), box, scores, strict=True))
     found = suppressed(table, SecondDetector(run="x", most=15, iou=0.4, smallest=6))
     for image in "abc":
-        rows = np.flatnonzero((table.image_id == image) & ((box[:, 2:] - box[:, :2]).min(axis=1) >= 6))
+        rows = np.flatnonzero(
+            (table.image_id == image) & ((box[:, 2:] - box[:, :2]).min(axis=1) >= 6)
+        )
         kept = rows[nms(torch.tensor(box[rows]), torch.tensor(table.score[rows]), 0.4).numpy()[:15]]
         assert set(found.region_id[found.image_id == image]) == set(table.region_id[kept])
 
@@ -170,5 +219,7 @@ def test_a_second_detector_must_be_another_run_on_the_benchmark():
     entries = {"one": {"benchmark": "b"}, "two": {"benchmark": "b"}, "far": {"benchmark": "c"}}
     check_others("one", read_sources("one", {"second_detector": {"run": "two"}}), entries)
     for name in ("one", "far", "absent"):
-        with pytest.raises(ParameterError, match=rf"one\.proposals\.second_detector: .*{name}.*two"):
+        with pytest.raises(
+            ParameterError, match=rf"one\.proposals\.second_detector: .*{name}.*two"
+        ):
             check_others("one", read_sources("one", {"second_detector": {"run": name}}), entries)

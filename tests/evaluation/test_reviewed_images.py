@@ -63,9 +63,17 @@ def test_an_image_has_unlabelled_objects_where_most_of_its_reviewers_saw_one(tmp
 def test_decisions_about_images_that_a_split_does_not_have_are_refused(tmp_path):
     file = tmp_path / "b.id.csv"
     check_reviewed(file, {"test": ["a"]})
-    decide(file, ("ann", "test", "a", "keep"), ("ann", "near", "other", "keep"), ("ann", "test", "gone", "keep"))
+    decide(
+        file,
+        ("ann", "test", "a", "keep"),
+        ("ann", "near", "other", "keep"),
+        ("ann", "test", "gone", "keep"),
+    )
     check_reviewed(file, {"test": ["a", "gone"], "val": []})
-    with pytest.raises(DataError, match=r"row 4: field 'image_id': 1 of 2 decisions about split 'test' .*, as 'gone'"):
+    with pytest.raises(
+        DataError,
+        match=r"row 4: field 'image_id': 1 of 2 decisions about split 'test' .*, as 'gone'",
+    ):
         check_reviewed(file, {"test": ["a"]})
 
 

@@ -24,7 +24,8 @@ from farther.tables import Images, Objects, Regions, RegionsFolder
 
 FIRST, SECOND, NOWHERE = (0, 0, 100, 100), (200, 0, 300, 100), (700, 700, 800, 800)
 
-#: Uncertainties of detectors that give each class a probability of its own, and of those that give boxes a variance.
+#: Uncertainties of detectors that give each class a probability of its own, and of those that give
+#: boxes a variance.
 OF_SIGMOIDS = ("entropy, mean of sigmoids", "entropy, largest sigmoid")
 OF_BOXES = (
     "box determinant", "box trace", "box entropy", "entropy + box entropy", "4 · entropy + box entropy",
@@ -32,10 +33,18 @@ OF_BOXES = (
 )  # fmt: skip
 
 
-def write(files: RunFiles, split: str, objects: Objects, regions: Regions, names: list[str]) -> None:
+def write(
+    files: RunFiles, split: str, objects: Objects, regions: Regions, names: list[str]
+) -> None:
     count = len(names)
     sides = np.full(count, 900)
-    columns = {"dataset": ["d"] * count, "file": names, "width": sides, "height": sides, "digest": ["0"] * count}
+    columns = {
+        "dataset": ["d"] * count,
+        "file": names,
+        "width": sides,
+        "height": sides,
+        "digest": ["0"] * count,
+    }
     Images(image_id=names, **columns).write(files.images(split))
     objects.write(files.objects(split))
     regions.write(files.regions(split))
@@ -46,24 +55,39 @@ def small(tmp_path, objects, regions):
     """Two ID images, three OOD images; no shifted ones."""
     files = RunFiles("r", "voc", tmp_path)
     shown = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
-    found = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog"))
+    found = regions(
+        ("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog")
+    )
     for split in ("val", "test"):
         write(files, split, shown, found, ["i1", "i2"])
-    foxes = regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", FIRST, 0.2), ("o2", NOWHERE, 0.3))
-    write(files, "far", objects(("o1", FIRST, "fox"), ("o2", FIRST, "bear")), foxes, ["o1", "o2", "o3"])
+    foxes = regions(
+        ("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", FIRST, 0.2), ("o2", NOWHERE, 0.3)
+    )
+    write(
+        files,
+        "far",
+        objects(("o1", FIRST, "fox"), ("o2", FIRST, "bear")),
+        foxes,
+        ["o1", "o2", "o3"],
+    )
     files.threshold.parent.mkdir(parents=True)
     files.threshold.write_text('{"threshold": 0.5}')
     return files
 
 
 def test_thresholds_are_chosen_on_validation_images(small):
-    found = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=20)))
+    found = evaluate_self_awareness(
+        RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=20))
+    )
     # The dog on nothing is best cut off; what is left lies exactly on its object.
     assert found.detector.confidence_thresholds == pytest.approx({"cat": 0.9, "dog": 0.7})
     assert (found.values["lrp"], found.values["lrp_fn"]) == (0, 0)
     assert found.calibrated["none"]["laece"] == pytest.approx((0.1 + 0.3) / 2)
-    assert found.values["laece"] == found.calibrated["linear"]["laece"] == pytest.approx(0, abs=1e-6)
-    # Uncertainties: i1 0.1; i2 the mean of 0.3 and 0.9. Both are accepted up to 0.6; o1 (0.3) is too, o2 and o3 not.
+    assert (
+        found.values["laece"] == found.calibrated["linear"]["laece"] == pytest.approx(0, abs=1e-6)
+    )
+    # Uncertainties: i1 0.1; i2 the mean of 0.3 and 0.9. Both are accepted up to 0.6; o1 (0.3) is
+    # too, o2 and o3 not.
     assert found.settings.image_threshold == "keep_95"
     assert found.detector.image_threshold == pytest.approx(0.6)
     assert (found.values["tpr"], found.values["tnr"]) == (1, pytest.approx(2 / 3))
@@ -78,19 +102,31 @@ def test_thresholds_are_chosen_on_validation_images(small):
 
 def test_an_id_image_as_uncertain_as_ood_images_is_not_accepted(small, objects, regions):
     shown = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
-    write(small, "test", shown, regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.2, "dog")), ["i1", "i2"])
-    found = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
+    write(
+        small,
+        "test",
+        shown,
+        regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.2, "dog")),
+        ["i1", "i2"],
+    )
+    found = evaluate_self_awareness(
+        RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0))
+    )
     # Accepted is an uncertainty of up to 0.6: i1 and o1.
     for of_split in found.splits.values():
         assert (of_split["tpr"], of_split["tnr"]) == pytest.approx((1 / 2, 2 / 3))
 
 
 @pytest.mark.parametrize(("images", "expected"), [(["i1"], 2), ([], 0)])
-def test_detections_are_counted_per_image_of_one_and_of_none(small, objects, regions, images, expected):
+def test_detections_are_counted_per_image_of_one_and_of_none(
+    small, objects, regions, images, expected
+):
     shown = objects(*((image, box, "cat") for image in images for box in (FIRST, SECOND)))
     found = regions(*((image, box, 0.9) for image in images for box in (FIRST, SECOND)))
     write(small, "val", shown, found, images)
-    result = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
+    result = evaluate_self_awareness(
+        RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0))
+    )
     assert next(row["detections_per_image"] for row in result.top_k if row["k"] is None) == expected
 
 
@@ -120,9 +156,15 @@ def whole(tmp_path, world, objects, regions):
         splits[split] = world(seed, images=60)
     shown, found = splits["test"]
     for split, factor in (("c1", 0.9), ("c5", 0.5)):
-        splits[split] = shown, found.with_columns(score=found.score * factor)[:: 1 if split == "c1" else 2]
+        splits[split] = (
+            shown,
+            found.with_columns(score=found.score * factor)[:: 1 if split == "c1" else 2],
+        )
     shown, found = splits["c5"]
-    splits["c5"] = shown, found[found.image_id != found.image_id[0]]  # nothing is detected in one image
+    splits["c5"] = (
+        shown,
+        found[found.image_id != found.image_id[0]],
+    )  # nothing is detected in one image
     for name in splits:
         table, detected = splits[name]
         write(files, name, table, detected, sorted(set(table.image_id) | set(detected.image_id)))
@@ -131,7 +173,9 @@ def whole(tmp_path, world, objects, regions):
     blank = blank[np.isin(blank.image_id.astype(str), names)]
     write(files, "pseudo_ood", objects(), blank.with_columns(score=blank.score * 0.3), names)
     images = [f"o{n}" for n in range(30)]
-    foxes = regions(*[(name, FIRST, 0.1 + n / 50) for n, name in enumerate(images)], classes=found.classes)
+    foxes = regions(
+        *[(name, FIRST, 0.1 + n / 50) for n, name in enumerate(images)], classes=found.classes
+    )
     write(files, "far", objects(*[(name, FIRST, "fox") for name in images]), foxes, images)
     files.threshold.parent.mkdir(parents=True)
     files.threshold.write_text('{"threshold": 0.1}')
@@ -164,7 +208,9 @@ def test_daq_is_the_harmonic_mean_of_its_parts_which_are_those_of_the_library(wh
     assert found.images["c1"].rejected_images + found.images["c5"].rejected_images == len(rejected)
 
 
-def test_the_more_images_are_shifted_the_more_are_rejected_and_the_less_they_differ_from_ood_images(whole):
+def test_the_more_images_are_shifted_the_more_are_rejected_and_the_less_they_differ_from_ood_images(
+    whole,
+):
     images = evaluate_self_awareness(inputs(whole)).images
     clean, mild, strong = (images[name] for name in ("test", "c1", "c5"))
     assert clean.auroc > mild.auroc > strong.auroc
@@ -172,7 +218,9 @@ def test_the_more_images_are_shifted_the_more_are_rejected_and_the_less_they_dif
     assert sum(strong.histogram) == pytest.approx(1)
 
 
-def test_examples_are_the_first_accepted_and_the_first_rejected_image_and_copies_of_one_image_are_preferred(whole):
+def test_examples_are_the_first_accepted_and_the_first_rejected_image_and_copies_of_one_image_are_preferred(
+    whole,
+):
     run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
     level = run.detector.image_threshold
     shown = {**run.shifted, **run.ood, "test": run.clean}
@@ -186,7 +234,9 @@ def test_examples_are_the_first_accepted_and_the_first_rejected_image_and_copies
         for is_rejected in (False, True):
             names = [name for name, value in uncertainty.items() if (value > level) == is_rejected]
             expected = copied if copied in names and split != "far" else next(iter(names), None)
-            assert [one.image_id for one in examples if one.is_rejected == is_rejected] == [expected][: len(names)]
+            assert [one.image_id for one in examples if one.is_rejected == is_rejected] == [
+                expected
+            ][: len(names)]
 
 
 def test_shifted_validation_images_have_an_average_precision_and_no_part_in_daq(whole):
@@ -197,7 +247,9 @@ def test_shifted_validation_images_have_an_average_precision_and_no_part_in_daq(
     roles = Roles(["far"], {"c1": 1, "c5": 5}, "pseudo_ood", shifted_val={"val_c1": 1})
     found = evaluate_self_awareness(RunInputs(whole, roles, EvaluationSettings(replicates=40)))
     # T(Val) of Table A.8.
-    assert found.accuracy["val_c1"].values["ap"] == pytest.approx(closed_set.evaluate(objects, fewer)["ap"])
+    assert found.accuracy["val_c1"].values["ap"] == pytest.approx(
+        closed_set.evaluate(objects, fewer)["ap"]
+    )
     low, high = found.accuracy["val_c1"].intervals["ap"]
     assert low < found.accuracy["val_c1"].values["ap"] < high
     without = evaluate_self_awareness(inputs(whole))
@@ -217,7 +269,11 @@ def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(whole):
         expected = self_awareness.evaluate(objects, draws.written_out(replicate, kept)[0])
         for part in (*self_awareness.PARTS, "idq"):
             assert replicates[part][replicate] == pytest.approx(expected[part], rel=1e-9)
-        drawn = [name for name, count in zip(draws.names, draws.weights[replicate], strict=True) for _ in range(count)]
+        drawn = [
+            name
+            for name, count in zip(draws.names, draws.weights[replicate], strict=True)
+            for _ in range(count)
+        ]
         assert replicates["tpr"][replicate] == pytest.approx(1 - np.mean(np.isin(drawn, rejected)))
 
 
@@ -236,9 +292,13 @@ def test_the_ablation_ends_with_the_run_as_it_is_evaluated(whole):
     last = found.ablation[-1]
     assert last.metrics["daq"] == found.values["daq"]
     assert [row.calibrator for row in found.ablation] == [None, None, "linear", "linear"]
-    assert found.ablation[1].metrics["laece"] == pytest.approx(found.ablation[2].metrics["laece"], abs=1)
+    assert found.ablation[1].metrics["laece"] == pytest.approx(
+        found.ablation[2].metrics["laece"], abs=1
+    )
     top = {row["k"]: row for row in found.top_k}
-    assert top[100]["laece"] < top[10]["laece"] and top[100]["lrp"] > top[10]["lrp"] > top[None]["lrp"]
+    assert (
+        top[100]["laece"] < top[10]["laece"] and top[100]["lrp"] > top[10]["lrp"] > top[None]["lrp"]
+    )
 
 
 def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(whole):
@@ -247,7 +307,8 @@ def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(who
     kept = run.held_out.above(run.detector.confidence_thresholds)
     assert [row["k"] for row in found.top_k] == [None, 10, 25, 50, 100, 300, 500]
     by_k = {row["k"]: row for row in found.top_k}
-    # More dummies only enlarge the number of detections; classes have their own numbers of real ones.
+    # More dummies only enlarge the number of detections; classes have their own numbers of real
+    # ones.
     assert by_k[300]["laece"] == pytest.approx(by_k[100]["laece"] / 3, rel=0.02)
     assert by_k[500]["laece"] == pytest.approx(by_k[100]["laece"] / 5, rel=0.02)
     # The library matches at most 100 detections per image and class.
@@ -273,7 +334,9 @@ def test_dummies_are_false_positives_without_confidence_in_all_classes_alike(who
         both = Regions.concatenate([shown, dummies]) if count else shown
         expected = self_awareness.evaluate(objects, both)
         # One dummy more of one class, where they are odd.
-        assert (row["lrp"], row["laece"]) == pytest.approx((expected["lrp"], expected["laece"]), rel=1e-3)
+        assert (row["lrp"], row["laece"]) == pytest.approx(
+            (expected["lrp"], expected["laece"]), rel=1e-3
+        )
         assert row["detections_per_image"] == pytest.approx(len(both) / len(names))
 
 
@@ -307,8 +370,8 @@ def test_classes_without_detections_or_without_objects_count_beside_dummies_as_e
     assert result.detector.confidence_thresholds == {"cat": 0.75, "dog": None, "emu": None}
     expected = self_awareness.evaluate(shown, found[:1], protocol=protocol)
     assert rows[None] == pytest.approx((expected["lrp"], expected["laece"]))
-    # Six dummies of each class. The cat has an error of 0.25 in one of seven detections, the emu one of 0.4, which the
-    # published code does not count, since there are no emus.
+    # Six dummies of each class. The cat has an error of 0.25 in one of seven detections, the emu
+    # one of 0.4, which the published code does not count, since there are no emus.
     of_emu = 0.4 if protocol == "paper" else 0
     assert rows[10] == pytest.approx(((6 / 7 + 1) / 2, (0.25 + of_emu) / 7 / 3))
 
@@ -324,9 +387,9 @@ def test_metrics_of_a_split_are_those_of_the_library_in_the_images_that_are_acce
             rejected=rejected,
             may_reject=images.names if name == "c5" else (),
         )
-        assert {part: found[name].metrics[part] for part in ("lrp", "laece", "idq")} == pytest.approx(
-            {part: expected[part] for part in ("lrp", "laece", "idq")}
-        )
+        assert {
+            part: found[name].metrics[part] for part in ("lrp", "laece", "idq")
+        } == pytest.approx({part: expected[part] for part in ("lrp", "laece", "idq")})
     assert found["far"].metrics == {}
 
 
@@ -341,7 +404,8 @@ def test_what_is_said_of_images_is_what_a_loop_over_them_counts(whole):
     assert [found.images[name].severity for name in ("test", "c1", "c5")] == [0, 1, 5]
     bins = np.bincount(np.minimum(known * 10, 9).astype(int), minlength=10)
     assert found.images["test"].histogram == pytest.approx(bins / len(known))
-    # Means over the images of one bin of uncertainty, of the ID split and the shifted ones together.
+    # Means over the images of one bin of uncertainty, of the ID split and the shifted ones
+    # together.
     parts = {"clean/": run.clean, **{f"{name}/": images for name, images in run.shifted.items()}}
     place = {
         f"{prefix}{name}": int(min(of * 10, 9))  # without detections it is infinite
@@ -364,7 +428,9 @@ def test_curves_hold_what_the_run_measures_at_each_setting(whole):
     rows = found.sweeps["image_threshold"]
     # Figure A.15: both thresholds go from 0 to 1.
     assert [row["image_threshold"] for row in rows] == pytest.approx(np.linspace(0, 1, 11))
-    assert [row["confidence"] for row in found.sweeps["confidence"]] == pytest.approx(np.linspace(0, 1, 11))
+    assert [row["confidence"] for row in found.sweeps["confidence"]] == pytest.approx(
+        np.linspace(0, 1, 11)
+    )
     for row in rows[2::4]:
         quality = run.quality(replace(run.detector, image_threshold=row["image_threshold"]))
         for part in ("daq", "balanced_accuracy", "lrp", "laece", "lrp_t", "laece_t"):
@@ -375,7 +441,10 @@ def test_curves_hold_what_the_run_measures_at_each_setting(whole):
     assert rows[0]["lrp"] > rows[1]["lrp"] > rows[4]["lrp"]
     assert [row["iou"] for row in found.ious] == [0.1, 0.3, 0.5, 0.7, 0.9]
     middle = next(row for row in found.ious if row["iou"] == run.asked.iou)
-    assert (middle["lrp"], middle["laece"]) == (found.calibrated["linear"]["lrp"], found.calibrated["linear"]["laece"])
+    assert (middle["lrp"], middle["laece"]) == (
+        found.calibrated["linear"]["lrp"],
+        found.calibrated["linear"]["laece"],
+    )
 
 
 def test_isotonic_regression_has_no_calibration_error_where_it_was_learnt(whole):
@@ -384,7 +453,8 @@ def test_isotonic_regression_has_no_calibration_error_where_it_was_learnt(whole)
         "val": {"none", "linear", "isotonic"},
         "test": {"none", "linear", "isotonic"},
     }
-    # Appendix D.4: detections of one calibrated confidence have this IoU on average, 0 where they match nothing.
+    # Appendix D.4: detections of one calibrated confidence have this IoU on average, 0 where they
+    # match nothing.
     learnt = {kind: diagram.laece for kind, diagram in found.reliabilities["val"].items()}
     # Among equal calibrated confidences the matching may prefer another detection than before.
     assert learnt["isotonic"] == pytest.approx(0, abs=0.002)
@@ -399,9 +469,11 @@ def test_calibrators_are_compared_without_rejecting_images(small, objects, regio
     uncertain = [("i2", NOWHERE, 0.1, "cat"), ("i2", NOWHERE, 0.1, "dog")]
     found = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), *uncertain)
     write(small, "test", shown, found, ["i1", "i2"])
-    result = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0)))
-    # Uncertainty of i2: (0.3 + 0.9 + 0.9) / 3 = 0.7, above the threshold of 0.6. So the run loses the dog, and Table 5,
-    # whose LRP is that of Section 5, before images are rejected, does not.
+    result = evaluate_self_awareness(
+        RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=0))
+    )
+    # Uncertainty of i2: (0.3 + 0.9 + 0.9) / 3 = 0.7, above the threshold of 0.6. So the run loses
+    # the dog, and Table 5, whose LRP is that of Section 5, before images are rejected, does not.
     assert result.images["test"].rejected_images == 1
     assert result.values["lrp"] == 0.5
     assert result.calibrated["linear"]["lrp"] == 0
@@ -412,10 +484,13 @@ def test_aggregates_are_those_of_the_library(whole):
     known = of_confidence(run.clean.regions, run.clean.names, "min")
     unknown = of_confidence(run.ood["far"].regions, run.ood["far"].names, "min")
     pairs = known[:, None] - unknown[None, :]
-    assert found.aggregates["min"]["all"] == pytest.approx(np.mean((pairs < 0) + 0.5 * (pairs == 0)))
+    assert found.aggregates["min"]["all"] == pytest.approx(
+        np.mean((pairs < 0) + 0.5 * (pairs == 0))
+    )
 
 
-# ----------------------------------------------------------------------- other uncertainties, and accuracy by split
+# ----------------------------------------------------------------------- other uncertainties, and
+# accuracy by split
 
 
 @pytest.fixture
@@ -424,7 +499,9 @@ def with_variance(whole):
     for number, split in enumerate(("val", "test", "far", "c1", "c5", "pseudo_ood")):
         found = Regions.read(whole.regions(split))
         rng = np.random.default_rng(number)
-        variance = rng.uniform(0.5, 2, (len(found), 4)).astype(np.float32) * (2 if split == "far" else 1)
+        variance = rng.uniform(0.5, 2, (len(found), 4)).astype(np.float32) * (
+            2 if split == "far" else 1
+        )
         columns = {**found.columns(), "box_variance": variance}
         Regions(**columns, classes=found.classes, activation="sigmoid").write(whole.regions(split))
     return whole
@@ -433,7 +510,10 @@ def with_variance(whole):
 def entropies(regions):
     """Of the softmax over a detection's logits, and of the Gaussian of its box."""
     return entropy(softmax(regions.logits.astype(float), axis=1), axis=1), np.array(
-        [multivariate_normal(np.zeros(4), np.diag(v)).entropy() for v in regions.box_variance.astype(float)]
+        [
+            multivariate_normal(np.zeros(4), np.diag(v)).entropy()
+            for v in regions.box_variance.astype(float)
+        ]
     )
 
 
@@ -445,31 +525,47 @@ def of_image(doubt, regions, names, most=3):
 
 def test_uncertainties_are_those_of_a_loop_over_images(with_variance):
     found = evaluate_self_awareness(inputs(with_variance)).uncertainties
-    test, far, val = (Regions.read(with_variance.regions(split)) for split in ("test", "far", "val"))
+    test, far, val = (
+        Regions.read(with_variance.regions(split)) for split in ("test", "far", "val")
+    )
     names = [sorted(Images.read(with_variance.images(split)).image_id) for split in ("test", "far")]
     (low, high), (box_low, box_high) = ((of.min(), of.max()) for of in entropies(val))
     formulas = {
         "1 − confidence": lambda r: 1 - r.score.astype(float),
         "entropy": lambda r: entropies(r)[0],
-        "entropy, largest sigmoid": lambda r: bernoulli(expit(r.logits.max(axis=1).astype(float))).entropy(),
-        "entropy, mean of sigmoids": lambda r: bernoulli(expit(r.logits.astype(float))).entropy().mean(axis=1),
+        "entropy, largest sigmoid": lambda r: bernoulli(
+            expit(r.logits.max(axis=1).astype(float))
+        ).entropy(),
+        "entropy, mean of sigmoids": lambda r: (
+            bernoulli(expit(r.logits.astype(float))).entropy().mean(axis=1)
+        ),
         "box determinant": lambda r: r.box_variance.astype(float).prod(axis=1),
         "box trace": lambda r: r.box_variance.astype(float).sum(axis=1),
         "box entropy": lambda r: entropies(r)[1],
         "entropy + box entropy": lambda r: sum(entropies(r)),
         "4 · entropy + box entropy": lambda r: 4 * entropies(r)[0] + entropies(r)[1],
         "both entropies, normalised": lambda r: (
-            (entropies(r)[0] - low) / (high - low) + (entropies(r)[1] - box_low) / (box_high - box_low)
+            (entropies(r)[0] - low) / (high - low)
+            + (entropies(r)[1] - box_low) / (box_high - box_low)
         ),
     }
     assert set(found) == {*formulas, "Dempster–Shafer"}
     for title, of in formulas.items():
         sides = [of_image(of(r), r, images) for r, images in zip((test, far), names, strict=True)]
-        expected = roc_auc_score(np.repeat([0, 1], [len(side) for side in sides]), np.concatenate(sides))
+        expected = roc_auc_score(
+            np.repeat([0, 1], [len(side) for side in sides]), np.concatenate(sides)
+        )
         assert found[title].values["top-3"] == pytest.approx(expected, abs=1e-6), title
         lower, upper = found[title].intervals["top-3"]
         assert lower <= expected <= upper
-    assert list(found["box determinant"].values) == ["sum", "mean", "top-5", "top-3", "top-2", "min"]
+    assert list(found["box determinant"].values) == [
+        "sum",
+        "mean",
+        "top-5",
+        "top-3",
+        "top-2",
+        "min",
+    ]
     assert list(found["box trace"].values) == ["top-3"]
 
 
@@ -483,8 +579,12 @@ def test_entropy_and_dempster_shafer_count_the_background_as_a_class(tmp_path, r
     with_background.write(tmp_path / "r")
     split = SimpleNamespace(folder=RegionsFolder(tmp_path / "r"), regions=lambda: with_background)
 
-    uncertainty = {title: of_split[0] for title, (of_split,) in of_detections([split], lambda: split)}
-    assert uncertainty["entropy"] == pytest.approx(entropy(probabilities), abs=1e-6)  # 1.0297, not 0.6616
+    uncertainty = {
+        title: of_split[0] for title, (of_split,) in of_detections([split], lambda: split)
+    }
+    assert uncertainty["entropy"] == pytest.approx(
+        entropy(probabilities), abs=1e-6
+    )  # 1.0297, not 0.6616
     # (K + 1) / (K + 1 + Σ exp z), where the exponentials are the probabilities.
     assert uncertainty["Dempster–Shafer"] == pytest.approx(3 / 4, abs=1e-6)  # not 2 / 2.8
 
@@ -502,7 +602,10 @@ def test_uncertainties_are_those_of_the_stored_columns_and_of_the_head(
     tmp_path, regions, activation, variance, expected
 ):
     found = regions(("a", FIRST, 0.9), ("b", FIRST, 0.6))
-    columns = {**found.columns(), **({"box_variance": np.ones((2, 4), np.float32)} if variance else {})}
+    columns = {
+        **found.columns(),
+        **({"box_variance": np.ones((2, 4), np.float32)} if variance else {}),
+    }
     Regions(**columns, classes=found.classes, activation=activation).write(tmp_path / "r")
     split = SimpleNamespace(folder=RegionsFolder(tmp_path / "r"), regions=lambda: found)
     doubts = dict(of_detections([split], lambda: split))
@@ -511,15 +614,22 @@ def test_uncertainties_are_those_of_the_stored_columns_and_of_the_head(
 
 
 @pytest.mark.parametrize("known", [20, 1, 0])
-def test_entropies_are_added_as_they_are_weighted_and_from_0_to_1_in_validation_images(tmp_path, regions, known):
+def test_entropies_are_added_as_they_are_weighted_and_from_0_to_1_in_validation_images(
+    tmp_path, regions, known
+):
     random, splits = np.random.default_rng(0), {}
     for name, count in (("test", 9), ("val", known)):
         found = regions(*(("a", FIRST, of) for of in random.uniform(0.5, 1, count)))
         variance = np.exp(random.normal(size=(count, 4))).astype(np.float32)
-        Regions(**{**found.columns(), "box_variance": variance}, classes=found.classes).write(tmp_path / name)
-        splits[name] = SimpleNamespace(folder=RegionsFolder(tmp_path / name), regions=lambda found=found: found)
+        Regions(**{**found.columns(), "box_variance": variance}, classes=found.classes).write(
+            tmp_path / name
+        )
+        splits[name] = SimpleNamespace(
+            folder=RegionsFolder(tmp_path / name), regions=lambda found=found: found
+        )
     doubts, held_out = (
-        {title: of for title, (of,) in of_detections([splits[name]], lambda: splits["val"])} for name in splits
+        {title: of for title, (of,) in of_detections([splits[name]], lambda: splits["val"])}
+        for name in splits
     )
     names = ("entropy", "box entropy")
     of_class, of_box = (doubts[name] for name in names)
@@ -541,7 +651,9 @@ def test_accuracy_is_coco_s_ap_on_each_split_and_lrp_above_the_thresholds(whole)
     kept = above_of_class(Regions.read(whole.regions("val")), result.detector.confidence_thresholds)
     objects, regions = Objects.read(whole.objects("val")), Regions.read(whole.regions("val"))
     of_val = result.accuracy["val"]
-    assert of_val.values["lrp"] == pytest.approx(self_awareness.evaluate(objects, regions[kept])["lrp"])
+    assert of_val.values["lrp"] == pytest.approx(
+        self_awareness.evaluate(objects, regions[kept])["lrp"]
+    )
     assert of_val.intervals["lrp"][0] <= of_val.values["lrp"] <= of_val.intervals["lrp"][1]
 
 
@@ -551,7 +663,9 @@ def test_dummies_of_confidence_0_leave_ap_as_it_is(whole):
     for name in set(regions.image_id):
         rows = np.flatnonzero(regions.image_id == name)
         first[rows[np.argsort(-regions.score[rows], kind="stable")][:10]] = True
-    dummies = regions.with_columns(score=np.full(len(regions), 1e-9), region_id=regions.region_id + 10_000)
+    dummies = regions.with_columns(
+        score=np.full(len(regions), 1e-9), region_id=regions.region_id + 10_000
+    )
     dummies = dummies.with_columns(box=dummies.box + 5000)  # on nothing
     with_dummies = Regions.concatenate([regions[first], dummies])
     row = next(row for row in evaluate_self_awareness(inputs(whole)).top_k if row["k"] == 10)

@@ -47,11 +47,15 @@ def test_each_row_is_what_evaluating_at_that_threshold_gives(world, aupr):
     scores = np.random.default_rng(1).normal(size=len(regions))
     _, id_regions = world(2)
     id_scores = np.random.default_rng(2).normal(1, 1, len(id_regions))
-    steps = [step(objects, regions, id_regions, confidence, images=50) for confidence in (0.0, 0.75)]
+    steps = [
+        step(objects, regions, id_regions, confidence, images=50) for confidence in (0.0, 0.75)
+    ]
     rows = sweeps.over_confidence(steps, scores, id_scores, tau=0.5, aupr=aupr)
     assert [row["t"] for row in rows] == [0.0, 0.75]
     above = regions.score >= 0.75
-    expected = open_set.evaluate(objects, regions[above], scores[above] < 0.5, unknown_score=-scores[above])
+    expected = open_set.evaluate(
+        objects, regions[above], scores[above] < 0.5, unknown_score=-scores[above]
+    )
     expected["fn_missed"] /= expected["unknown_objects"]
     separated = ood.evaluate(id_scores[id_regions.score >= 0.75], scores[above], aupr=aupr)
     found = {name: value for name, value in rows[1].items() if name not in ("t", "no_detection")}
@@ -77,12 +81,17 @@ def test_flagging_known_objects_costs_the_detector_precision(world):
         left = regions[scores >= ood.threshold_at(scores, share)]
         assert value == pytest.approx(closed_set.evaluate(objects, left)["ap50"])
     assert found[0.3] < found[0.9] < found[1.0] == closed_set.evaluate(objects, regions)["ap50"]
-    assert sweeps.closed_set_over_tau(closed_set.ClosedSet.of(objects, regions[:0]), np.zeros(0)) == {}
+    assert (
+        sweeps.closed_set_over_tau(closed_set.ClosedSet.of(objects, regions[:0]), np.zeros(0)) == {}
+    )
 
 
 def test_no_tau_keeps_what_the_detector_labels_as_unknown(world):
     objects, regions = world(0)
-    split, scores = OpenSetSplit.of(objects, regions), np.random.default_rng(0).normal(0, 1, len(regions))
+    split, scores = (
+        OpenSetSplit.of(objects, regions),
+        np.random.default_rng(0).normal(0, 1, len(regions)),
+    )
     labelled = np.append(scores, [-1.5e30, -1.1e30])
     rows = sweeps.over_tau(split, scores, labelled, kept=(0.9, 1.0))
     assert rows == sweeps.over_tau(split, scores, scores, kept=(0.9, 1.0))
@@ -92,7 +101,9 @@ def test_no_tau_keeps_what_the_detector_labels_as_unknown(world):
 def test_without_regions_there_is_nothing_to_sweep_and_nothing_breaks(objects, regions):
     truth = objects(("a", FIRST, "fox"))
     assert sweeps.over_tau(OpenSetSplit.of(truth, regions()), np.zeros(0), np.zeros(0)) == []
-    row = sweeps.over_confidence([step(truth, regions(), regions(), 0.5, 1)], np.zeros(0), np.zeros(0), tau=0.0)[0]
+    row = sweeps.over_confidence(
+        [step(truth, regions(), regions(), 0.5, 1)], np.zeros(0), np.zeros(0), tau=0.0
+    )[0]
     assert (row["no_detection"], row["auroc"], row["r_u"], row["p_u"]) == (1, None, 0, None)
     matched = closed_set.ClosedSet.of(objects(), regions()).match(closed_set.COCO_IOUS)
     assert sweeps.mean_average_precision(matched) == {"map50": None, "map": None}

@@ -44,7 +44,9 @@ def results(tmp_path, world):
         write_split(files, "far", objects, found[rows])
         write_json(files.threshold, {"threshold": 0.3, "rule": 0.3})
         write_fitted(files.all_fitted, {"msp": {"fixed_threshold": 0.5}})
-        write_scores(files, "msp", "test", id_regions, np.random.default_rng(4).random(len(id_regions)))
+        write_scores(
+            files, "msp", "test", id_regions, np.random.default_rng(4).random(len(id_regions))
+        )
         write_scores(files, "msp", "far", found[rows], scores[rows])
         report = evaluated(files, ("msp",), ["far"], EvaluationSettings(replicates=5))
         call.wilderness = report.wilderness
@@ -65,9 +67,9 @@ def test_what_needs_no_boxes_is_the_same_without_them(results):
 def test_metrics_of_objects_are_undefined_where_no_image_has_boxes(results):
     call, objects, _ = results
     values = call("b", unlabelled(objects, set(objects.image_id)))["open_set"][0]
-    assert {name: values[name] for name in ("nose", "ap_u", "p_u", "r_u", "missed")} == dict.fromkeys(
-        ("nose", "ap_u", "p_u", "r_u", "missed")
-    )
+    assert {
+        name: values[name] for name in ("nose", "ap_u", "p_u", "r_u", "missed")
+    } == dict.fromkeys(("nose", "ap_u", "p_u", "r_u", "missed"))
     assert (values["tp_u"], values["fp_u"], values["fn_missed"]) == (0, 0, 0)
 
 
@@ -103,7 +105,9 @@ def test_a_class_of_this_name_is_a_class():
 
 def test_detections_in_unlabelled_images_are_wrong_but_of_no_known_cause(results):
     call, every, _ = results
-    objects = every[~(every.is_crowd | every.is_difficult)]  # detections on these have no cause with boxes
+    objects = every[
+        ~(every.is_crowd | every.is_difficult)
+    ]  # detections on these have no cause with boxes
     call("a", objects)
     labelled = call.wilderness
     call("b", unlabelled(objects, set(objects.image_id)))
@@ -112,5 +116,7 @@ def test_detections_in_unlabelled_images_are_wrong_but_of_no_known_cause(results
     assert (found.map_closed, found.map_open) == (labelled.map_closed, labelled.map_open)
     assert set(found.errors.shares["unknown_unknown"]) == {None}
     assert UNLABELLED not in found.confusion
-    wrong = labelled.errors.shares["unknown_unknown"][0] + labelled.errors.shares["mixed_unknown"][0]
+    wrong = (
+        labelled.errors.shares["unknown_unknown"][0] + labelled.errors.shares["mixed_unknown"][0]
+    )
     assert found.errors.shares["mixed_unknown"][0] == pytest.approx(wrong)

@@ -27,7 +27,9 @@ FIRST, SECOND = (0, 0, 10, 10), (20, 20, 30, 30)
 @pytest.fixture
 def wanted():
     """The metric of docs/extending.md, and the line that asks for it."""
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "(Metric)" in code]
+    (code,) = [
+        code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "(Metric)" in code
+    ]
     exec(code, {"__name__": "confidence_of_errors"})
     (line,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     return yaml.safe_load(line)["evaluate"]
@@ -40,7 +42,11 @@ def files(tmp_path, objects, regions):
     id_objects, id_regions = objects(("i", FIRST, "cat")), regions(("i", FIRST, 0.9, "cat"))
     foxes = objects(("o", FIRST, "fox"), ("o", SECOND, "fox"), ("p", FIRST, "fox"))
     found = regions(("o", FIRST, 0.8), ("o", SECOND, 0.6), ("p", FIRST, 0.9))
-    tables = {"val": (id_objects, id_regions), "test": (id_objects, id_regions), "far": (foxes, found)}
+    tables = {
+        "val": (id_objects, id_regions),
+        "test": (id_objects, id_regions),
+        "far": (foxes, found),
+    }
     for split, (labelled, detected) in tables.items():
         write(files, split, labelled, detected, np.array([1.0, 1.0, 0.0])[: len(detected)])
     write_json(files.threshold, {"threshold": 0.5, "rule": 0.5})
@@ -58,7 +64,9 @@ def evaluated(files, settings, **user_defined):
 def test_it_is_stored_beside_the_other_metrics(files, wanted):
     settings = build(EvaluationSettings, "evaluate", {**wanted, "replicates": 0})
     report = evaluated(files, settings)
-    assert report.methods["msp"].splits["far"].of_group("user_defined") == {"confidence_of_errors": pytest.approx(0.7)}
+    assert report.methods["msp"].splits["far"].of_group("user_defined") == {
+        "confidence_of_errors": pytest.approx(0.7)
+    }
     written = read_json(files.metrics / "far/msp.json")
     assert written["confidence_of_errors"] == pytest.approx(0.7)
     assert written["nose"] == pytest.approx(2 / 3)
@@ -68,7 +76,9 @@ def test_its_parameters_count(files, wanted):
     wanted["user_defined"]["confidence_of_errors"]["least"] = 0.7
     settings = EvaluationSettings(replicates=0, user_defined=wanted["user_defined"])
     report = evaluated(files, settings)
-    assert report.methods["msp"].splits["far"].of_group("user_defined") == {"confidence_of_errors": pytest.approx(0.8)}
+    assert report.methods["msp"].splits["far"].of_group("user_defined") == {
+        "confidence_of_errors": pytest.approx(0.8)
+    }
 
 
 def test_only_one_that_is_new_or_changed_is_computed(files, wanted, monkeypatch):
@@ -76,8 +86,14 @@ def test_only_one_that_is_new_or_changed_is_computed(files, wanted, monkeypatch)
     kind = type(METRICS.create("confidence_of_errors"))
     compute = kind.compute
     evaluate_method = kept_results.evaluate_method
-    monkeypatch.setattr(kind, "compute", lambda self, case: calls.append(self.least) or compute(self, case))
-    monkeypatch.setattr(kept_results, "evaluate_method", lambda *of: calls.append("the others") or evaluate_method(*of))
+    monkeypatch.setattr(
+        kind, "compute", lambda self, case: calls.append(self.least) or compute(self, case)
+    )
+    monkeypatch.setattr(
+        kept_results,
+        "evaluate_method",
+        lambda *of: calls.append("the others") or evaluate_method(*of),
+    )
 
     def evaluate(digest: str, **asked) -> list:
         calls.clear()
@@ -98,7 +114,10 @@ def test_only_one_that_is_new_or_changed_is_computed(files, wanted, monkeypatch)
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"confidence_of_error": {}}, "unknown metric 'confidence_of_error'. Did you mean 'confidence_of_errors'?"),
+        (
+            {"confidence_of_error": {}},
+            "unknown metric 'confidence_of_error'. Did you mean 'confidence_of_errors'?",
+        ),
         ({"confidence_of_errors": {"most": 1}}, "unknown parameter 'most'. Known: least"),
         ({"nose": {}}, "evaluate.user_defined: nose: a metric of farther; choose another name"),
     ],
@@ -114,9 +133,16 @@ def write(files, split, objects, regions, scores):
     names = sorted({*objects.image_id})
     size = np.full(len(names), 900)
     images = Images(
-        image_id=names, dataset=["d"] * len(names), file=names, width=size, height=size, digest=["0"] * len(names)
+        image_id=names,
+        dataset=["d"] * len(names),
+        file=names,
+        width=size,
+        height=size,
+        digest=["0"] * len(names),
     )
     images.write(files.images(split))
     objects.write(files.objects(split))
     regions.write(files.regions(split))
-    Scores(image_id=regions.image_id, region_id=regions.region_id, score=scores).write(files.scores("msp", split))
+    Scores(image_id=regions.image_id, region_id=regions.region_id, score=scores).write(
+        files.scores("msp", split)
+    )

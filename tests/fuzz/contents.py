@@ -31,7 +31,9 @@ def read_table(content: bytes) -> pa.Table:
     if content[:4] == b"PAR1":
         return pq.read_table(io.BytesIO(content))
     source = io.BytesIO(content)
-    return (pa.ipc.open_file(source) if content[:6] == b"ARROW1" else pa.ipc.open_stream(source)).read_all()
+    return (
+        pa.ipc.open_file(source) if content[:6] == b"ARROW1" else pa.ipc.open_stream(source)
+    ).read_all()
 
 
 def table(content: bytes, chance: random.Random) -> bytes:
@@ -78,24 +80,44 @@ def columns(table: pa.Table, chance: random.Random) -> pa.Table:
         return pa.table({"a": [1]})
     at = chance.randrange(len(names))
     name, column = names[at], table.column(at)
-    other_names = [*(t[:1000] for t in WRITABLE), name.upper(), f"{name} ", f"{name}.x", f"latent.{name}"]
+    other_names = [
+        *(t[:1000] for t in WRITABLE),
+        name.upper(),
+        f"{name} ",
+        f"{name}.x",
+        f"latent.{name}",
+    ]
     keys = [b"huggingface", b"x", b"ARROW:schema", b"pandas", *(table.schema.metadata or {})]
     kinds = {
         "gone": lambda: table.remove_column(at),
         "twice": lambda: table.append_column(name, column),
-        "renamed": lambda: table.rename_columns([*names[:at], chance.choice(other_names), *names[at + 1 :]]),
+        "renamed": lambda: table.rename_columns(
+            [*names[:at], chance.choice(other_names), *names[at + 1 :]]
+        ),
         "fewer": lambda: table.slice(0, chance.choice([0, 0, 1, rows // 2])),
         "again": lambda: pa.concat_tables([table] * chance.choice([2, 3])),
-        "many": lambda: table.take(pa.array(np.arange(chance.choice([5_000, 40_000])) % max(rows, 1))),
+        "many": lambda: table.take(
+            pa.array(np.arange(chance.choice([5_000, 40_000])) % max(rows, 1))
+        ),
         "order": lambda: table.take(sorted(range(rows), key=lambda _: chance.random())),
-        "chunks": lambda: pa.concat_tables([table.slice(k, 1) for k in range(rows)]) if rows else table,
+        "chunks": lambda: (
+            pa.concat_tables([table.slice(k, 1) for k in range(rows)]) if rows else table
+        ),
         "reversed": lambda: table.select(names[::-1]),
-        "metadata": lambda: table.replace_schema_metadata({chance.choice(keys): chance.choice(METADATA)}),
+        "metadata": lambda: table.replace_schema_metadata(
+            {chance.choice(keys): chance.choice(METADATA)}
+        ),
         "swapped": lambda: table.set_column(at, name, table.column(chance.randrange(len(names)))),
-        "dictionary": lambda: table.set_column(at, name, column.combine_chunks().dictionary_encode()),
+        "dictionary": lambda: table.set_column(
+            at, name, column.combine_chunks().dictionary_encode()
+        ),
     }
     kind = chance.choice([*kinds, *["other"] * 16])
-    return table.set_column(at, name, other_column(column, chance)) if kind == "other" else kinds[kind]()
+    return (
+        table.set_column(at, name, other_column(column, chance))
+        if kind == "other"
+        else kinds[kind]()
+    )
 
 
 def other_column(column: pa.ChunkedArray, chance: random.Random) -> pa.Array:
@@ -105,14 +127,23 @@ def other_column(column: pa.ChunkedArray, chance: random.Random) -> pa.Array:
 
     def each(change: Callable[[Any], Any], share: float = 1) -> pa.Array:
         """A share of the values changed."""
-        return array_of(values, [change(v) if chance.random() < share else v for v in values], type_)
+        return array_of(
+            values, [change(v) if chance.random() < share else v for v in values], type_
+        )
 
     kinds = {
         "cast": lambda: array_of([None] * rows, values, chance.choice(TYPES)),
         "nested": lambda: pa.array([[value] for value in values]),
-        "wide": lambda: pa.array([[0.5] * chance.choice([0, 1, 3, 5, 3000])] * rows, pa.list_(pa.float32())),
+        "wide": lambda: pa.array(
+            [[0.5] * chance.choice([0, 1, 3, 5, 3000])] * rows, pa.list_(pa.float32())
+        ),
         "ragged": lambda: pa.array(
-            [v[: chance.randrange(len(v) + 1)] if isinstance(v, list) and chance.random() < 0.3 else v for v in values],
+            [
+                v[: chance.randrange(len(v) + 1)]
+                if isinstance(v, list) and chance.random() < 0.3
+                else v
+                for v in values
+            ],
             pa.list_(type_.value_type) if hasattr(type_, "value_type") else type_,
         ),
         "null": lambda: pa.array([None] * rows, type_),
@@ -120,7 +151,9 @@ def other_column(column: pa.ChunkedArray, chance: random.Random) -> pa.Array:
         "constant": lambda: pa.array([values[0]] * rows if values else values, type_),
         "same": lambda: each(lambda v: _filled(v, number)),
         "long": lambda: each(lambda _: "x" * 3_000_000, 0.2),
-        "unicode": lambda: each(lambda v: unicodedata.normalize(form, f"{v}é") if isinstance(v, str) else v),
+        "unicode": lambda: each(
+            lambda v: unicodedata.normalize(form, f"{v}é") if isinstance(v, str) else v
+        ),
         "value": lambda: each(lambda v: other(v, chance), 0.2),
     }
     return kinds[chance.choice([*kinds, "cast", "cast", "same", "value", "value"])]()
@@ -134,7 +167,11 @@ def _filled(value: Any, number: float) -> Any:
 
 
 def array_of(fallback: list, values: list, kind: Any) -> pa.Array:
-    for attempt in (values, [None if isinstance(v, (list, dict)) else str(v) for v in values], fallback):
+    for attempt in (
+        values,
+        [None if isinstance(v, (list, dict)) else str(v) for v in values],
+        fallback,
+    ):
         try:
             return pa.array(attempt, kind)
         except Exception:
@@ -152,7 +189,9 @@ def other(value: Any, chance: random.Random) -> Any:
             return [other(v, chance) if chance.random() < 0.5 else v for v in value]
         return value[1:] if chance.random() < 0.5 else value * 2
     if isinstance(value, bytes):
-        return chance.choice([b"", value[: len(value) // 2], b"%!PS\n", damaged(value, chance), image(value, chance)])
+        return chance.choice(
+            [b"", value[: len(value) // 2], b"%!PS\n", damaged(value, chance), image(value, chance)]
+        )
     if isinstance(value, str):
         return chance.choice(WRITABLE)
     if isinstance(value, float):
@@ -220,7 +259,9 @@ def safetensors(content: bytes, chance: random.Random) -> bytes:
                 notes[name] = json.dumps(tree(json.loads(notes[name]), chance))
             except ValueError:
                 notes[name] = chance.choice(TEXTS)
-            header["__metadata__"] = {k: v.replace("\ud800", "").replace("\udcff", "") for k, v in notes.items()}
+            header["__metadata__"] = {
+                k: v.replace("\ud800", "").replace("\udcff", "") for k, v in notes.items()
+            }
         elif draw < 0.8:
             header, data = _tensors(header, data, chance)
         else:
@@ -245,7 +286,15 @@ def safetensors(content: bytes, chance: random.Random) -> bytes:
             arrays[name].ravel()[: chance.choice([1, 5, array.size])] = new
     elif kind == "shape" and array.ndim:
         zeros = [np.zeros((), array.dtype), np.zeros((0, 7), array.dtype)]
-        others = [flat, array[:1], array[:0], array[None], array.T, np.concatenate([flat, flat]), *zeros]
+        others = [
+            flat,
+            array[:1],
+            array[:0],
+            array[None],
+            array.T,
+            np.concatenate([flat, flat]),
+            *zeros,
+        ]
         arrays[name] = np.ascontiguousarray(chance.choice(others))
     elif kind == "type":
         arrays[name] = array.astype(one_of(chance, "int64 uint8 float64 float16 bool int32"))
@@ -277,7 +326,9 @@ def _tensors(header: dict, data: bytes, chance: random.Random) -> tuple[dict, by
     elif kind == "hole":
         data = data[:start] + b"\0" * 64 + data[start:]
     elif kind == "huge":
-        one["shape"] = chance.choice([[2**32, 2**32], [2**63], [2**31, 0], [10**6] * 50, [0, 2**62]])
+        one["shape"] = chance.choice(
+            [[2**32, 2**32], [2**63], [2**31, 0], [10**6] * 50, [0, 2**62]]
+        )
     elif kind == "empty":
         one["data_offsets"], one["shape"] = [start, start], [0]
     else:
@@ -293,10 +344,15 @@ def pickled(content: bytes, chance: random.Random) -> bytes:
         kinds = [Evil(), {"state_dict": Evil()}, [Evil()], {"model": {"a": Evil()}}]
         evil = pickle.dumps(chance.choice(kinds), protocol=chance.choice([0, 2, 4]))
         return evil if chance.random() < 0.4 else _zip(content, {"data.pkl": evil})
-    if chance.random() < 0.15:  # a storage or the pickle grows when it is decompressed, or is nested
+    if (
+        chance.random() < 0.15
+    ):  # a storage or the pickle grows when it is decompressed, or is nested
         nested = b"(" * 100_000 if chance.random() < 0.5 else b"\x80\x02" + b"]" * 50_000 + b"."
         large = {"data/0": bytes(300_000_000)}
-        return _zip(content, chance.choice([large, {"data.pkl": nested}, {"data/0": b""}, {"version": b"99\n"}]))
+        return _zip(
+            content,
+            chance.choice([large, {"data.pkl": nested}, {"data/0": b""}, {"version": b"99\n"}]),
+        )
     held = torch.load(io.BytesIO(content), weights_only=False)
     part = held.get("state_dict", held)
     if not isinstance(part, dict):
@@ -305,15 +361,25 @@ def pickled(content: bytes, chance: random.Random) -> bytes:
     value = part[name]
     others = [None, 1, "x", [], value, torch.zeros(3)]
     if torch.is_tensor(value):
-        others += [torch.full_like(value, math.nan) if value.is_floating_point() else 0, value[None], value.double()]
+        others += [
+            torch.full_like(value, math.nan) if value.is_floating_point() else 0,
+            value[None],
+            value.double(),
+        ]
         others += [value.to_sparse() if value.ndim else 0, value.expand(1000, *value.shape)]
-        others += [value.to(torch.bfloat16), value.to(torch.complex64), torch.nn.Parameter(value.float())]
+        others += [
+            value.to(torch.bfloat16),
+            value.to(torch.complex64),
+            torch.nn.Parameter(value.float()),
+        ]
         others += [torch.zeros(value.shape, device="meta")]
     part[name] = chance.choice(others)
     if chance.random() < 0.3:
         del part[name]
     if chance.random() < 0.2:
-        held = chance.choice([[held], part, None, 3, {"net": 1}, {**held, "state_dict": 5}, torch.zeros(2)])
+        held = chance.choice(
+            [[held], part, None, 3, {"net": 1}, {**held, "state_dict": 5}, torch.zeros(2)]
+        )
     sink = io.BytesIO()
     torch.save(held, sink, _use_new_zipfile_serialization=chance.random() < 0.9)
     return sink.getvalue()
@@ -322,9 +388,17 @@ def pickled(content: bytes, chance: random.Random) -> bytes:
 def _zip(content: bytes, replaced: dict[str, bytes]) -> bytes:
     """The archive with other, compressed content of some members, by the ends of their names."""
     made = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as given, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as out:
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as given,
+        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as out,
+    ):
         for name in given.namelist():
-            out.writestr(name, next((new for end, new in replaced.items() if name.endswith(end)), given.read(name)))
+            out.writestr(
+                name,
+                next(
+                    (new for end, new in replaced.items() if name.endswith(end)), given.read(name)
+                ),
+            )
     return made.getvalue()
 
 
@@ -334,7 +408,9 @@ def image(content: bytes, chance: random.Random) -> bytes:
 
     kinds = "format format eps svg bomb mode text orientation colours moving cut notes narrow grey sizes sizes profile"
     kind, sink = one_of(chance, kinds), io.BytesIO()
-    made = Image.new("RGB", (chance.choice([1, 7, 40, 300]), chance.choice([1, 9, 30, 200])), (9, 200, 3))
+    made = Image.new(
+        "RGB", (chance.choice([1, 7, 40, 300]), chance.choice([1, 9, 30, 200])), (9, 200, 3)
+    )
     if kind == "eps":
         made.save(sink, "EPS")
     elif kind == "svg":
@@ -347,7 +423,9 @@ def image(content: bytes, chance: random.Random) -> bytes:
     elif kind == "sizes":
         return _sized(chance)
     elif kind == "profile":
-        made.save(sink, "PNG", icc_profile=chance.choice([b"x", bytes(5 * 10**6)]), gamma=0.0, dpi=(0, 0))
+        made.save(
+            sink, "PNG", icc_profile=chance.choice([b"x", bytes(5 * 10**6)]), gamma=0.0, dpi=(0, 0)
+        )
     elif kind == "mode":
         made.convert(one_of(chance, "1 L P RGBA CMYK I F LA")).save(sink, "TIFF")
     elif kind == "text":
@@ -378,7 +456,9 @@ def image(content: bytes, chance: random.Random) -> bytes:
         made.resize(chance.choice([(1, 60_000), (60_000, 1), (3000, 3000)])).save(sink, "PNG")
     else:
         of = one_of(chance, "GIF BMP TIFF WEBP PPM PDF ICO TGA JPEG PCX JPEG2000 AVIF MPO")
-        (made.resize((32, 32)) if of == "ICO" else made).save(sink, of)  # icons have 16 pixels or more
+        (made.resize((32, 32)) if of == "ICO" else made).save(
+            sink, of
+        )  # icons have 16 pixels or more
     return sink.getvalue()
 
 
@@ -392,10 +472,14 @@ def _sized(chance: random.Random) -> bytes:
     Image.new("RGB", (20, 10)).save(sink, kind)
     made = bytearray(sink.getvalue())
     if kind == "PPM":
-        sizes = f"{width * chance.choice([1, -1, 10**9])} {height} {chance.choice([255, 0, 65_536])}"
+        sizes = (
+            f"{width * chance.choice([1, -1, 10**9])} {height} {chance.choice([255, 0, 65_536])}"
+        )
         return f"P6 {sizes}\n".encode() + bytes(600)
     if kind == "BMP":
-        made[18:26] = struct.pack("<ii", width * chance.choice([1, -1]), height * chance.choice([1, -1, 30_000]))
+        made[18:26] = struct.pack(
+            "<ii", width * chance.choice([1, -1]), height * chance.choice([1, -1, 30_000])
+        )
     elif kind == "GIF":
         made[6:10] = struct.pack("<HH", width, height)
     elif kind == "JPEG":
@@ -412,7 +496,11 @@ def matlab(content: bytes, chance: random.Random) -> bytes:
     if content[:4] != b"\x89HDF" and content[512:516] != b"\x89HDF":
         from scipy.io import loadmat, savemat
 
-        held = {name: value for name, value in loadmat(io.BytesIO(content)).items() if not name.startswith("__")}
+        held = {
+            name: value
+            for name, value in loadmat(io.BytesIO(content)).items()
+            if not name.startswith("__")
+        }
         name = chance.choice(list(held))
         value = held[name]
         others = [
@@ -449,7 +537,9 @@ def matlab(content: bytes, chance: random.Random) -> bytes:
             elif kind == "elsewhere":
                 file[name] = h5py.ExternalLink("/etc/passwd", "/")
             elif kind == "number":
-                file[name] = np.full(chance.choice([(), (1, 1), (7,), (2, 1)]), chance.choice(FLOATS))
+                file[name] = np.full(
+                    chance.choice([(), (1, 1), (7,), (2, 1)]), chance.choice(FLOATS)
+                )
             elif kind == "references":
                 made = file.create_dataset(name, (2, 1), h5py.ref_dtype)
                 made[0, 0] = file.ref
@@ -462,7 +552,9 @@ def idx(content: bytes, chance: random.Random) -> bytes:
     """An IDX file (MNIST) whose header names other sizes."""
     sizes = struct.pack(">I", chance.choice([0, 1, 2**31 - 1, 2**32 - 1, 10**6]))
     at = 4 * chance.randrange(1, max(2, content[3] + 1))
-    kind = chance.choice([content[:2], b"\0\0"]) + bytes(chance.choice([(8, content[3]), (14, 3), (8, 255), (8, 0)]))
+    kind = chance.choice([content[:2], b"\0\0"]) + bytes(
+        chance.choice([(8, content[3]), (14, 3), (8, 255), (8, 0)])
+    )
     return chance.choice([content[:at] + sizes + content[at + 4 :], kind + content[4:]])
 
 

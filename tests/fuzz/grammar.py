@@ -15,7 +15,8 @@ Span = tuple[int, int]
 
 #: Levels of nesting, and most characters of what is repeated.
 LEVELS, MOST = (1, 2, 50, 99, 101, 400, 1000, 5000), 3_000_000
-#: Share of the changes that make a text larger than what is read at once elsewhere, and the spaces that do.
+#: Share of the changes that make a text larger than what is read at once elsewhere, and the spaces
+#: that do.
 LARGE, SPACES = 0.01, 34 * 2**20
 
 
@@ -44,7 +45,9 @@ def _text(content: bytes, suffix: str, chance: random.Random) -> tuple[bytes, st
         return content, "as it is"
     (start, end), (first, last) = chance.choice(found), chance.choice(found)
     part, other = text[start:end], text[first:last]
-    kind = chance.choice(["gone", "twice", "many", "swapped", "other", "into", "deep", "deep", "long", "empty"])
+    kind = chance.choice(
+        ["gone", "twice", "many", "swapped", "other", "into", "deep", "deep", "long", "empty"]
+    )
     kind = "large" if chance.random() < LARGE else kind
     levels = chance.choice(LEVELS)
     new = {
@@ -60,10 +63,16 @@ def _text(content: bytes, suffix: str, chance: random.Random) -> tuple[bytes, st
     }
     if kind == "swapped":
         (a, b), (c, d) = sorted([(start, end), (first, last)])
-        made = text[:a] + text[c:d] + text[b:c] + text[a:b] + text[d:] if b <= c else text[:start] + other + text[end:]
+        made = (
+            text[:a] + text[c:d] + text[b:c] + text[a:b] + text[d:]
+            if b <= c
+            else text[:start] + other + text[end:]
+        )
     else:
         made = text[:start] + new[kind] + text[end:]
-    return made.encode(errors="surrogateescape"), f"{kind} {levels if kind in ('deep', 'large') else ''} {part[:30]!r}"
+    return made.encode(
+        errors="surrogateescape"
+    ), f"{kind} {levels if kind in ('deep', 'large') else ''} {part[:30]!r}"
 
 
 def _json(text: str) -> Iterator[Span]:
@@ -108,7 +117,10 @@ def _yaml(text: str) -> Iterator[Span]:
         while opened and opened[-1][0] >= len(line[1]):
             yield opened.pop()[1], line.start()
         opened.append((len(line[1]), line.start(2)))
-        yield from ((line.start(2) + word.start(), line.start(2) + word.end()) for word in _WORD.finditer(line[2]))
+        yield from (
+            (line.start(2) + word.start(), line.start(2) + word.end())
+            for word in _WORD.finditer(line[2])
+        )
     yield from ((start, len(text)) for _, start in opened)
 
 
@@ -116,7 +128,10 @@ def _rows(text: str) -> Iterator[Span]:
     """Lines and the cells in them."""
     for line in re.finditer(r"[^\n]*\n|[^\n]+\Z", text):
         yield line.span()
-        yield from ((line.start() + word.start(), line.start() + word.end()) for word in _WORD.finditer(line[0]))
+        yield from (
+            (line.start() + word.start(), line.start() + word.end())
+            for word in _WORD.finditer(line[0])
+        )
 
 
 _WORD = re.compile(r"[^\s,;:\[\]{}]+")
@@ -141,12 +156,16 @@ def _table(content: bytes, chance: random.Random) -> tuple[bytes, str]:
         values = table.column(at).combine_chunks()
         for _ in range(levels := chance.choice([1, 2, 20, 60])):
             if kind == "list":
-                values = pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values)
+                values = pa.ListArray.from_arrays(
+                    pa.array(range(len(values) + 1), pa.int32()), values
+                )
             else:
                 values = pa.StructArray.from_arrays([values], names=["a"])
         table, kind = table.set_column(at, names[at], values), f"{kind} {levels}"
     elif kind == "renamed":
-        table = table.rename_columns([names[other] if n == at else name for n, name in enumerate(names)])
+        table = table.rename_columns(
+            [names[other] if n == at else name for n, name in enumerate(names)]
+        )
     elif kind == "values":
         table = table.set_column(at, names[at], table.column(other))
     elif kind == "moved":

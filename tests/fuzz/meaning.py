@@ -25,8 +25,16 @@ PARAMETERS = ("reader.json", "params.yaml")
 #: Keys and columns of what is named once, and of what names it.
 IDS = re.compile(r"(?i)(?:^|_)(?:id|token)$|^file_?name$|^imageid$")
 REFERENCES = re.compile(r"_(?:id|token)$")
-#: Names whose values a reader can tell apart, as one is never the larger or the images say which is which.
-PAIRS = (("xmin", "xmax"), ("x1", "x2"), ("y1", "y2"), ("ymin", "ymax"), ("XMin", "XMax"), ("width", "height"))
+#: Names whose values a reader can tell apart, as one is never the larger or the images say which is
+#: which.
+PAIRS = (
+    ("xmin", "xmax"),
+    ("x1", "x2"),
+    ("y1", "y2"),
+    ("ymin", "ymax"),
+    ("XMin", "XMax"),
+    ("width", "height"),
+)
 #: Keys of lengths in pixels.
 LENGTHS = re.compile(r"(?i)bbox|box|bounding_box|[xy](?:min|max)|[xy][12]")
 
@@ -34,7 +42,11 @@ LENGTHS = re.compile(r"(?i)bbox|box|bounding_box|[xy](?:min|max)|[xy][12]")
 def mutate(folder: Path, files: list[Path], chance: random.Random) -> str:
     """Changes the meaning of one file; says how, or nothing where there is no such file."""
     known = [path for path in files if path.suffix in (".json", ".jsonl", ".xml", ".csv", ".txt")]
-    known = [path for path in known if path.name not in PARAMETERS and folder / "artifacts" not in path.parents]
+    known = [
+        path
+        for path in known
+        if path.name not in PARAMETERS and folder / "artifacts" not in path.parents
+    ]
     for path in chance.sample(known, len(known)):
         text = path.read_text(encoding="utf-8")
         for change in chance.sample(CHANGES, len(CHANGES)):
@@ -54,11 +66,17 @@ def outcome(folder: Path, printed: list[str]) -> tuple[dict[str, Any], Counter[s
         for file in sorted((folder / place).rglob("*")):
             if file.suffix == ".parquet":
                 name = str(file.relative_to(folder))
-                tables[name] = sorted(repr(row).replace(ACCENT, "") for row in pq.read_table(file).to_pylist())
+                tables[name] = sorted(
+                    repr(row).replace(ACCENT, "") for row in pq.read_table(file).to_pylist()
+                )
             elif file.name == "warnings.json":
-                warnings += Counter(json.dumps(one) for one in json.loads(file.read_text())["warnings"])
+                warnings += Counter(
+                    json.dumps(one) for one in json.loads(file.read_text())["warnings"]
+                )
             elif file.name == "regions.json":
-                warnings += Counter(map(json.dumps, json.loads(file.read_text()).get("failures", ())))
+                warnings += Counter(
+                    map(json.dumps, json.loads(file.read_text()).get("failures", ()))
+                )
     return tables, warnings
 
 
@@ -70,7 +88,11 @@ def _spelling(text: str, suffix: str, files: list[Path], chance: random.Random) 
     stems = {name for path in files for name in (path.name, path.stem)}
     places = list(_VALUES[suffix](text))
     counts = Counter(text[start:end] for start, end in places)
-    names = [(start, end) for start, end in places if counts[text[start:end]] > 1 or text[start:end] in stems]
+    names = [
+        (start, end)
+        for start, end in places
+        if counts[text[start:end]] > 1 or text[start:end] in stems
+    ]
     names = [(start, end) for start, end in names if re.search(r"[^\W\d_]", text[start:end])]
     if not names:
         return None
@@ -102,7 +124,12 @@ def _nowhere(text: str, suffix: str, files: list[Path], chance: random.Random) -
 
 
 def _in_rows(
-    text: str, suffix: str, chance: random.Random, other: Callable[[list[Any], int], Any], *, unique: bool
+    text: str,
+    suffix: str,
+    chance: random.Random,
+    other: Callable[[list[Any], int], Any],
+    *,
+    unique: bool,
 ) -> Change:
     """Another id in one row of a list of a JSON file."""
     if suffix != ".json":
@@ -112,10 +139,13 @@ def _in_rows(
         (rows, key)
         for rows in _lists(content)
         for key in rows[0]
-        if (IDS if unique else REFERENCES).search(key) and all(isinstance(row.get(key), int | str) for row in rows)
+        if (IDS if unique else REFERENCES).search(key)
+        and all(isinstance(row.get(key), int | str) for row in rows)
     ]
     found = [
-        (rows, key) for rows, key in found if len(rows) > 1 and (not unique or len({r[key] for r in rows}) == len(rows))
+        (rows, key)
+        for rows, key in found
+        if len(rows) > 1 and (not unique or len({r[key] for r in rows}) == len(rows))
     ]
     if not found:
         return None
@@ -151,7 +181,9 @@ def _units(text: str, suffix: str, files: list[Path], chance: random.Random) -> 
         return json.dumps(_scaled(json.loads(text), factor)), f"boxes x {factor}"
     if suffix == ".xml":
         pattern = r"(<[xy](?:min|max)>)([\d.]+)"
-        return re.sub(pattern, lambda found: f"{found[1]}{float(found[2]) * factor:g}", text), f"boxes x {factor}"
+        return re.sub(
+            pattern, lambda found: f"{found[1]}{float(found[2]) * factor:g}", text
+        ), f"boxes x {factor}"
     lines = [re.split(r"([,\s])", line) for line in text.splitlines()]
     names = lines[0] if suffix == ".csv" else ["class", "", "x1", "", "y1", "", "x2", "", "y2"]
     at = [number for number, name in enumerate(names) if LENGTHS.fullmatch(name)]
@@ -172,7 +204,10 @@ def _is_number(text: str) -> bool:
 
 def _scaled(value: Any, factor: float, *, inside: bool = False) -> Any:
     if isinstance(value, dict):
-        return {key: _scaled(one, factor, inside=bool(LENGTHS.fullmatch(key))) for key, one in value.items()}
+        return {
+            key: _scaled(one, factor, inside=bool(LENGTHS.fullmatch(key)))
+            for key, one in value.items()
+        }
     if isinstance(value, list):
         return [_scaled(one, factor, inside=inside) for one in value]
     return value * factor if inside and isinstance(value, int | float) else value

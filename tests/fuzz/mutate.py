@@ -15,7 +15,8 @@ import contents
 import texts
 from values import one_of
 
-#: Ends of the names of files that may hold a pickle, and with them those that end SciPy's process where damaged.
+#: Ends of the names of files that may hold a pickle, and with them those that end SciPy's process
+#: where damaged.
 PICKLES = (".pt", ".pth", ".ckpt")
 UNSAFE = (*PICKLES, ".mat")
 
@@ -27,13 +28,20 @@ def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str
         path = chance.choice(files)
         try:
             path, how = _change(path, folder, files, chance, is_valid=path not in said)
-        except (OSError, RecursionError):  # a folder above it was replaced before, or is too deep to delete
+        except (
+            OSError,
+            RecursionError,
+        ):  # a folder above it was replaced before, or is too deep to delete
             continue
-        said[path] = f"{said[path]}, {how}" if path in said else f"{path.relative_to(folder)}: {how}"
+        said[path] = (
+            f"{said[path]}, {how}" if path in said else f"{path.relative_to(folder)}: {how}"
+        )
     return "; ".join(said.values())
 
 
-def _change(path: Path, folder: Path, files: list[Path], chance: random.Random, *, is_valid: bool) -> tuple[Path, str]:
+def _change(
+    path: Path, folder: Path, files: list[Path], chance: random.Random, *, is_valid: bool
+) -> tuple[Path, str]:
     """Damages a file, or the folder that it is in; returns which, and how."""
     if chance.random() < 0.02 and path.parent != folder:
         return path.parent, _replace_folder(path.parent, chance)
@@ -41,7 +49,8 @@ def _change(path: Path, folder: Path, files: list[Path], chance: random.Random, 
         return path, _replace(path, folder, chance)
     if chance.random() < 0.06:
         return path, _misplace(path, files, chance)
-    # Some files are not read here once they were changed: a pickle may hold the command that must not run in farther.
+    # Some files are not read here once they were changed: a pickle may hold the command that must
+    # not run in farther.
     structure = is_valid or not path.name.endswith(UNSAFE)
     content, how = mutated(path.read_bytes(), path.name, chance, structure=structure)
     path.unlink()
@@ -79,7 +88,12 @@ def _replace(path: Path, folder: Path, chance: random.Random) -> str:
     elif kind == "unlisted":
         (path.parent / ("." + path.name)).write_bytes(b"x")
     elif kind != "gone":
-        targets = {"loop": path.name, "dangling": "nowhere", "device": "/dev/zero", "above": str(folder)}
+        targets = {
+            "loop": path.name,
+            "dangling": "nowhere",
+            "device": "/dev/zero",
+            "above": str(folder),
+        }
         path.symlink_to(targets.get(kind, "/proc/self/mem"))
     return kind
 
@@ -158,7 +172,9 @@ def _misplace(path: Path, files: list[Path], chance: random.Random) -> str:
     return kind
 
 
-def mutated(content: bytes, name: str, chance: random.Random, *, structure: bool = True) -> tuple[bytes, str]:
+def mutated(
+    content: bytes, name: str, chance: random.Random, *, structure: bool = True
+) -> tuple[bytes, str]:
     """Other content for a file of this name, and what was changed: often its structure, where allowed, else its bytes."""
     kinds = [kind for end, kind in STRUCTURES.items() if name.endswith(end)]
     kinds += [texts.words] * name.endswith((".json", ".jsonl", ".yaml", ".xml", ".md", ".csv"))
@@ -166,8 +182,13 @@ def mutated(content: bytes, name: str, chance: random.Random, *, structure: bool
         kind = chance.choice(kinds)
         try:
             made, how = kind(content, chance), kind.__name__
-            # What is compressed or has checksums is written anew without, so that damage gets past them.
-            return (texts.damaged(made, chance), f"{how} and bytes") if chance.random() < 0.1 else (made, how)
+            # What is compressed or has checksums is written anew without, so that damage gets past
+            # them.
+            return (
+                (texts.damaged(made, chance), f"{how} and bytes")
+                if chance.random() < 0.1
+                else (made, how)
+            )
         except Exception:  # a first change was so large that the structure is gone
             pass
     if chance.random() < 0.05:

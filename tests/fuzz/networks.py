@@ -18,7 +18,12 @@ IMAGE = np.random.default_rng(3).integers(0, 256, (50, 70, 3), np.uint8)
 
 
 def checkpoint(
-    name: str, build: Callable[[], None], adapter: str, weights: str, share: float = 0.5, **params: Any
+    name: str,
+    build: Callable[[], None],
+    adapter: str,
+    weights: str,
+    share: float = 0.5,
+    **params: Any,
 ) -> None:
     """A target that loads a detector and detects an image."""
 
@@ -42,7 +47,11 @@ def _seeded() -> Any:
 
 def _faster_rcnn() -> None:
     _seeded()
-    from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network, save_checkpoint
+    from farther.detectors.networks.architectures import (
+        FasterRCNNBlueprint,
+        build_network,
+        save_checkpoint,
+    )
 
     blueprint = FasterRCNNBlueprint("small", CLASSES, 64, 96)
     save_checkpoint("a.safetensors", build_network(blueprint).state_dict(), blueprint)
@@ -52,7 +61,9 @@ def _torchvision() -> None:
     torch = _seeded()
     from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
 
-    torch.save(build_network(FasterRCNNBlueprint("small", CLASSES, 64, 96)).half().state_dict(), "a.pth")
+    torch.save(
+        build_network(FasterRCNNBlueprint("small", CLASSES, 64, 96)).half().state_dict(), "a.pth"
+    )
 
 
 #: A network of Ultralytics' layers in miniature.
@@ -125,14 +136,19 @@ def _lightning() -> None:
     network.save_pretrained("m")
     write({"m/preprocessor_config.json": PROCESSORS["rt_detr"]})
     Path("m/model.safetensors").unlink()
-    torch.save({"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}, "epoch": 3}, "m/a.ckpt")
+    torch.save(
+        {"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}, "epoch": 3},
+        "m/a.ckpt",
+    )
 
 
 def _own_detr() -> None:
     _seeded()
     from farther.detectors.networks.detr import build_network, save_checkpoint
 
-    save_checkpoint("a.safetensors", build_network(_blueprint(RT_DETR)).state_dict(), _blueprint(RT_DETR))
+    save_checkpoint(
+        "a.safetensors", build_network(_blueprint(RT_DETR)).state_dict(), _blueprint(RT_DETR)
+    )
 
 
 def _clip() -> None:
@@ -176,10 +192,20 @@ def _vit() -> None:
     from transformers import AutoConfig, AutoModelForImageClassification
 
     names = dict(enumerate(CLASSES))
-    config = AutoConfig.for_model(**VIT, id2label=names, label2id={name: k for k, name in names.items()})
+    config = AutoConfig.for_model(
+        **VIT, id2label=names, label2id={name: k for k, name in names.items()}
+    )
     AutoModelForImageClassification.from_config(config).save_pretrained("m")
     size = {"height": 32, "width": 32}
-    write({"m/preprocessor_config.json": {"image_processor_type": "ViTImageProcessor", "size": size, **NORMALISED}})
+    write(
+        {
+            "m/preprocessor_config.json": {
+                "image_processor_type": "ViTImageProcessor",
+                "size": size,
+                **NORMALISED,
+            }
+        }
+    )
 
 
 def _open_vocabulary(kind: str) -> None:
@@ -208,14 +234,25 @@ checkpoint("rt_detr", lambda: _detr(RT_DETR), "detr", "m", 0.4)
 checkpoint("detr", lambda: _detr(DETR), "detr", "m", 0.3)
 checkpoint("lightning", _lightning, "detr", "m/a.ckpt", 0.2)
 checkpoint("own_detr", _own_detr, "detr", "a.safetensors", 0.2)
-checkpoint("clip", _clip, "open_clip_classifier", "m", 0.4, classes=CLASSES, templates=("a photo of a {}",))
+checkpoint(
+    "clip", _clip, "open_clip_classifier", "m", 0.4, classes=CLASSES, templates=("a photo of a {}",)
+)
 checkpoint("classifier", _classifier, "classifier", "a.safetensors")
 OF_OPENOOD = {"architecture": "openood_resnet", "classes": CLASSES, "resize": 32, "crop": 32}
-checkpoint("openood", _openood, "classifier", "a.ckpt", 0.3, **OF_OPENOOD, mean=(0.5,) * 3, std=(0.2,) * 3)
+checkpoint(
+    "openood", _openood, "classifier", "a.ckpt", 0.3, **OF_OPENOOD, mean=(0.5,) * 3, std=(0.2,) * 3
+)
 checkpoint("vit", _vit, "transformers_classifier", "m")
 PROMPTS: dict[str, Any] = {"classes": ("cat", "red dog"), "unknown": Path("m/negatives.txt")}
 checkpoint("owlv2", lambda: _open_vocabulary("owlv2"), "open_vocabulary", "m", 0.3, **PROMPTS)
-checkpoint("grounding_dino", lambda: _open_vocabulary("grounding-dino"), "open_vocabulary", "m", 0.2, **PROMPTS)
+checkpoint(
+    "grounding_dino",
+    lambda: _open_vocabulary("grounding-dino"),
+    "open_vocabulary",
+    "m",
+    0.2,
+    **PROMPTS,
+)
 checkpoint("yolo_world", _yolo_world, "yolo", "a.pt", 0.2)
 
 
@@ -226,7 +263,12 @@ def _bundle() -> None:
     from tests.monitor.conftest import make
 
     params = {"score_threshold": 0.01}
-    entry = {"adapter": "faster_rcnn", "weights": "a.safetensors", "params": params, "benchmark": "drawn"}
+    entry = {
+        "adapter": "faster_rcnn",
+        "weights": "a.safetensors",
+        "params": params,
+        "benchmark": "drawn",
+    }
     made = make(Path.cwd(), entry, {"knn": {"k": 2}}, 0.01)
     made.bundle("knn").rename("bundle")
     for name in ("artifacts", "bundles", "train", "val", "a.safetensors"):

@@ -21,7 +21,9 @@ CROPS = {"crop": {"kind": "crops", "unknown": "negatives.txt", "min_score": 0.2}
 
 
 def _register(name: str, mutable: tuple[str, ...], share: float, *parts: Any) -> None:
-    TARGETS[name] = Target(*parts, mutable, share, links=name != "stratify")  # NLTK reads no hard links
+    TARGETS[name] = Target(
+        *parts, mutable, share, links=name != "stratify"
+    )  # NLTK reads no hard links
 
 
 def _params(**sections: Any) -> None:
@@ -101,7 +103,10 @@ def training_state() -> None:
 
     from farther_training.run import write_state
 
-    write_state(Path("state.pt"), {"identity": "x", "epoch": 3, "model": {"a": torch.zeros(3)}, "log": [{"loss": 0.5}]})
+    write_state(
+        Path("state.pt"),
+        {"identity": "x", "epoch": 3, "model": {"a": torch.zeros(3)}, "log": [{"loss": 0.5}]},
+    )
 
 
 def resume() -> None:
@@ -127,7 +132,9 @@ MINED = ("params.yaml", SPLITS, "similarity.yaml", "rules.yaml")
 CUT_OUT = ("negatives.txt", "clip/*.json", *RUNS, "pets/test/*.png")
 PREDICT = "predict bundle photos --out out --device cpu --window 2"
 _register("crops", CUT_OUT, 0.4, with_crops, lambda: stage("infer", "theirs"))
-_register("crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.15, crops_again, fit_crops)
+_register(
+    "crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.15, crops_again, fit_crops
+)
 _register("negatives", MINED, 0.3, lambda: with_clip("infer"), mine)
 _register("stratify", EMBEDDED, 0.4, similar, stratify)
 _register("kept", KEPT, 0.3, kept, evaluate_again)

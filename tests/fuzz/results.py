@@ -12,13 +12,26 @@ from zlib import crc32
 
 import yaml
 from mutate import files_in
-from targets import CODE, PARAMS, ROOT, TARGETS, VOC, changed, parquet, project, stage, target, write
+from targets import (
+    CODE,
+    PARAMS,
+    ROOT,
+    TARGETS,
+    VOC,
+    changed,
+    parquet,
+    project,
+    stage,
+    target,
+    write,
+)
 
 __all__ = ["TARGETS", "changed", "parquet"]
 
 sys.path.insert(1, str(ROOT))
 
-#: Files of an evaluated project that commands and report read, and that other targets do not damage.
+#: Files of an evaluated project that commands and report read, and that other targets do not
+#: damage.
 EVALUATED = (
     "artifacts/evaluation/*.json", "artifacts/choices/*.json", "artifacts/metrics/*/*.json", "artifacts/metrics/*/*/m*.json",
     "artifacts/thresholds/*", "artifacts/fitted/*/knn/*.json", "artifacts/tables/*/*.json", "artifacts/splits/*/*.json", "artifacts/cost.json", "artifacts/times.json",
@@ -44,15 +57,31 @@ def run(*words: str) -> None:
 def evaluated() -> None:
     """A project whose stages have run, with what the stage `stratify` counts, and an earlier copy of its metrics."""
     project("report")
-    split = {"images": 6, "similarity": 0.9, "median": 0.9, "low": 0.8, "high": 0.95, "elsewhere": 0}
+    split = {
+        "images": 6,
+        "similarity": 0.9,
+        "median": 0.9,
+        "low": 0.8,
+        "high": 0.95,
+        "elsewhere": 0,
+    }
     counts = {"similarity": {"ID": 0.9, "near_duplicates": 0}, "wild_near": split}
     write({"artifacts/counts/similarity/pets.json": counts})
-    write({"artifacts/plots/similarity/pets.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"})
+    write(
+        {"artifacts/plots/similarity/pets.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"}
+    )
     one = {"pass": None, "bytes": 40.0}
     cost = {"passes": {}, "methods": {"msp": one, "knn": one}}
     times = {"keys": {"": "x"}, "detector": 9.5, "passes": {}, "methods": {"msp": 0.1, "knn": 0.1}}
     write({"artifacts/cost.json": {"images": 4, "runs": {"theirs": cost}}})
-    write({"artifacts/times.json": {"machine": {"processor": "x", "gpu": None}, "runs": {"theirs": times}}})
+    write(
+        {
+            "artifacts/times.json": {
+                "machine": {"processor": "x", "gpu": None},
+                "runs": {"theirs": times},
+            }
+        }
+    )
     for file in sorted(Path("artifacts/metrics").rglob("*.json")):
         write({str(Path("earlier", file)): file.read_bytes()})
 
@@ -60,7 +89,9 @@ def evaluated() -> None:
 @target("commands", evaluated, *EVALUATED, "earlier/**/*", "params.yaml", share=0.3)
 def commands() -> None:
     """The commands in an order that the damage chooses, up to the first that refuses it."""
-    files = sorted(p for p in files_in(Path()) if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1)
+    files = sorted(
+        p for p in files_in(Path()) if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1
+    )
     files = [p for p in files if p.stat().st_size < 10**8]
     first = crc32(b"".join(file.read_bytes() for file in files)) % len(COMMANDS)
     for command in (*COMMANDS[first:], *COMMANDS[:first]):
@@ -78,16 +109,23 @@ def leaderboard_files() -> None:
     write_project(Path("theirs"), {"msp": BEST, "knn": WORSE})
 
 
-@target("leaderboard", leaderboard_files, "theirs/dvc.lock", "theirs/artifacts/metrics/**/*", share=0.3)
+@target(
+    "leaderboard", leaderboard_files, "theirs/dvc.lock", "theirs/artifacts/metrics/**/*", share=0.3
+)
 def leaderboard() -> None:
     """Metrics and dvc.lock of a project. Metrics that do not have the digest in dvc.lock are seldom read on, so it is corrected."""
     metrics, lock = Path("theirs/artifacts/metrics/voc-a"), Path("theirs/dvc.lock")
     files = [file for file in files_in(metrics) if file.suffix == ".json" and file.is_file()]
     texts = {file.relative_to(metrics).as_posix(): file for file in files if not file.is_symlink()}
-    listed = [{"md5": md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in sorted(texts.items())]
+    listed = [
+        {"md5": md5(file.read_bytes()).hexdigest(), "relpath": name}
+        for name, file in sorted(texts.items())
+    ]
     found = md5(json.dumps(listed).encode()).hexdigest().encode()
     if lock.is_file() and not lock.is_symlink():
-        lock.write_bytes(re.sub(rb'(metrics/voc-a", "md5": ")[0-9a-f]{32}', rb"\g<1>" + found, lock.read_bytes()))
+        lock.write_bytes(
+            re.sub(rb'(metrics/voc-a", "md5": ")[0-9a-f]{32}', rb"\g<1>" + found, lock.read_bytes())
+        )
     run("leaderboard", "theirs")
 
 
@@ -115,7 +153,15 @@ def init_files() -> None:
 
 def init_folders_files() -> None:
     """The same with YOLO and VOC folders."""
-    rows = [{"image_id": "a", "category_id": 0, "bbox": [1, 2, 3, 4], "score": 0.5, "logits": [0.1, 0.2]}]
+    rows = [
+        {
+            "image_id": "a",
+            "category_id": 0,
+            "bbox": [1, 2, 3, 4],
+            "score": 0.5,
+            "logits": [0.1, 0.2],
+        }
+    ]
     write({
         "pets/data.yaml": "path: .\ntrain: images/train\nval: images/val\nnames: {0: cat, 1: dog}\n", "pets/labels/train/a.txt": "0 0.5 0.5 0.2 0.2\n",
         "pets/labels/val/b.txt": "1 0.4 0.4 0.2 0.1\n", "pets/images/train/a.jpg": (40, 30), "pets/images/val/b.jpg": (40, 30),
@@ -133,7 +179,11 @@ def init() -> None:
 
 
 NAMED = "tv: {coco: [tv]}\n"
-PROJECT = {"params.yaml": "datasets: {}\n", "dvc.yaml": "stages: {}\n", "data/names/classes.yaml": NAMED}
+PROJECT = {
+    "params.yaml": "datasets: {}\n",
+    "dvc.yaml": "stages: {}\n",
+    "data/names/classes.yaml": NAMED,
+}
 
 
 @target("profile", lambda: write(PROJECT), "params.yaml", "dvc.yaml", "data/**/*", share=0.2)
@@ -168,7 +218,15 @@ def derive_files() -> None:
     write({"params.yaml": yaml.safe_dump({**PARAMS, "derived": DERIVED}, sort_keys=False)})
 
 
-@target("derive", derive_files, "artifacts/tables/pets/**/*", "wild/**/*", "pets/test/*", "rules.yaml", share=0.7)
+@target(
+    "derive",
+    derive_files,
+    "artifacts/tables/pets/**/*",
+    "wild/**/*",
+    "pets/test/*",
+    "rules.yaml",
+    share=0.7,
+)
 def derive() -> None:
     """Objects cut out by their outlines and pasted; corrupted images."""
     stage("derive", "paste", "pasted")
@@ -178,11 +236,19 @@ def candidates_files() -> None:
     project("curate")
     enrich = {"pets": {"pools": [{"dataset": "wild", "subset": "all"}]}}
     benchmark = PARAMS["benchmarks"]["pets"]
-    splits = {name: {**split, "candidates": "data/candidates/c.csv"} for name, split in benchmark["splits"].items()}
+    splits = {
+        name: {**split, "candidates": "data/candidates/c.csv"}
+        for name, split in benchmark["splits"].items()
+    }
     other = {"enrich": enrich, "benchmarks": {"pets": {**benchmark, "splits": splits}}}
     heads = "dataset,subset,image_id,distance,category,shown,neighbour,similarity\n"
     write({"params.yaml": yaml.safe_dump({**PARAMS, **other}, sort_keys=False)})
-    write({"data/candidates/c.csv": heads + "wild,all,all0,near,lynx,1,,\nwild,all,all1,far,kite,1,,\n"})
+    write(
+        {
+            "data/candidates/c.csv": heads
+            + "wild,all,all0,near,lynx,1,,\nwild,all,all1,far,kite,1,,\n"
+        }
+    )
 
 
 @target(
@@ -212,7 +278,9 @@ def yolo_text_files() -> None:
     for file, label, score, (x, y, w, h) in _found():
         place = [f"{v:.6f}" for v in ((x + w / 2) / 40, (y + h / 2) / 30, w / 40, h / 30)]
         name = f"found/{Path(file).stem}.txt"
-        lines[name] = lines.get(name, "") + f"{('cat', 'dog').index(label)} {' '.join(place)} {score:.4f}\n"
+        lines[name] = (
+            lines.get(name, "") + f"{('cat', 'dog').index(label)} {' '.join(place)} {score:.4f}\n"
+        )
     write({"found/classes.txt": "cat\ndog\n", **lines})
 
 
@@ -220,8 +288,13 @@ def fiftyone_files() -> None:
     samples: dict[str, list] = {}
     for file, label, score, (x, y, w, h) in _found():
         box = [x / 40, y / 30, w / 40, h / 30]
-        samples.setdefault(file, []).append({"label": label, "bounding_box": box, "confidence": score})
-    made = [{"filepath": f"data/{file}", "model": {"detections": rows}} for file, rows in samples.items()]
+        samples.setdefault(file, []).append(
+            {"label": label, "bounding_box": box, "confidence": score}
+        )
+    made = [
+        {"filepath": f"data/{file}", "model": {"detections": rows}}
+        for file, rows in samples.items()
+    ]
     write({"found/samples.json": {"samples": made}})
 
 
@@ -232,9 +305,19 @@ def scored_files() -> None:
 def numbered_files() -> None:
     """COCO results whose numbers a COCO file explains."""
     made = _as_coco()
-    write({"found/results.json": made.pop("annotations"), "annotations.json": {**made, "annotations": []}})
+    write(
+        {
+            "found/results.json": made.pop("annotations"),
+            "annotations.json": {**made, "annotations": []},
+        }
+    )
     params = {"classes": ["cat", "dog"], "annotations": "annotations.json", "score_tolerance": None}
-    entry = {"adapter": "coco_results", "benchmark": "pets", "weights": "found/results.json", "params": params}
+    entry = {
+        "adapter": "coco_results",
+        "benchmark": "pets",
+        "weights": "found/results.json",
+        "params": params,
+    }
     write({"params.yaml": yaml.safe_dump({**PARAMS, "detectors": {"pixels": entry}})})
     write({"artifacts/code.json": CODE})
 
@@ -262,16 +345,28 @@ def _found() -> list[tuple[str, str, float, list[int]]]:
     project("infer")
     rows = json.loads(Path("results.json").read_text())
     Path("results.json").unlink()
-    params = {"classes": ["cat", "dog"], "categories": {0: "cat", 1: "dog"}, "score_tolerance": None}
+    params = {
+        "classes": ["cat", "dog"],
+        "categories": {0: "cat", 1: "dog"},
+        "score_tolerance": None,
+    }
     entry = {"adapter": "detections", "benchmark": "pets", "weights": "found", "params": params}
     fractional = {**entry, "params": {**params, "fractions": True}}
-    write({"params.yaml": yaml.safe_dump({**PARAMS, "detectors": {"pixels": entry, "fractions": fractional}})})
+    write(
+        {
+            "params.yaml": yaml.safe_dump(
+                {**PARAMS, "detectors": {"pixels": entry, "fractions": fractional}}
+            )
+        }
+    )
     write({"artifacts/code.json": {**CODE, "infer": {"detections": "x"}}})
     return [(f"{r['image_id']}.png", r["category_id"], r["score"], r["bbox"]) for r in rows]
 
 
 def _of_other_formats(name: str, build: Callable[[], None], run: str) -> None:
-    target(name, build, "found/*", "annotations.json", share=0.5, compared=True)(lambda: stage("infer", run))
+    target(name, build, "found/*", "annotations.json", share=0.5, compared=True)(
+        lambda: stage("infer", run)
+    )
 
 
 _of_other_formats("detections_csv", csv_files, "pixels")

@@ -1,10 +1,11 @@
 """Fuzzes all that reads files: `python tests/fuzz/run.py --cases 20000 --seed 5 --families meaning`.
 
-Cases run in child processes, so that a crash, a hang of more than 20 s or more than 4 GiB is blamed on its case, and
-the next child goes on behind it. A case passes if the files are accepted, or refused by an error of farther that names
-a file or a parameter in a message of a bounded length; of the family "meaning" also what is accepted must give what
-the undamaged files give, or a warning that these do not. Nothing may run, connect, or write outside of the case's folder.
-`--only voc:17` or `--only meaning/voc:17` repeats one case with its traceback.
+Cases run in child processes, so that a crash, a hang of more than 20 s or more than 4 GiB is blamed
+on its case, and the next child goes on behind it. A case passes if the files are accepted, or
+refused by an error of farther that names a file or a parameter in a message of a bounded length; of
+the family "meaning" also what is accepted must give what the undamaged files give, or a warning
+that these do not. Nothing may run, connect, or write outside of the case's folder. `--only voc:17`
+or `--only meaning/voc:17` repeats one case with its traceback.
 """
 
 from __future__ import annotations
@@ -46,13 +47,19 @@ FORBIDDEN = (
 )
 
 #: What the child processes find in their environment.
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TQDM_DISABLE": "1",
+}
 
 #: Groups of targets: each has a child process of its own, and the second imports PyTorch.
 GROUPS = ("results", "reruns")
 
 
-#: Kinds of damage, and their shares: of what a format or a reader has, of the grammar of a file, of its meaning.
+#: Kinds of damage, and their shares: of what a format or a reader has, of the grammar of a file, of
+#: its meaning.
 FAMILIES = {"": 0.8, "grammar": 0.1, "meaning": 0.1}
 
 
@@ -70,7 +77,8 @@ class Result:
     seconds: float = 0.0
 
 
-# ------------------------------------------------------------------------------------------------------------- the child
+# -------------------------------------------------------------------------------------------------------------
+# the child
 
 
 def child(group: str, seed: str, work: Path) -> None:
@@ -90,7 +98,8 @@ def child(group: str, seed: str, work: Path) -> None:
     for line in sys.stdin:
         case, _, number = line.strip().partition(":")
         target = module.TARGETS[case.rpartition("/")[2]]
-        # A process that goes on behind a case that ended another one has not seen the undamaged files yet.
+        # A process that goes on behind a case that ended another one has not seen the undamaged
+        # files yet.
         unseen = case.startswith("meaning/") and not undamaged(case)
         for one in [0, int(number)] if unseen and int(number) else [int(number)]:
             folder = fresh(target, case.rpartition("/")[2], work)
@@ -114,7 +123,9 @@ def remember(group: str) -> None:
         make = open_clip.factory.SimpleTokenizer
         kept = lru_cache(8, typed=True)(make)
         open_clip.factory.SimpleTokenizer = lambda **given: (
-            kept(**given) if all(isinstance(value, Hashable) for value in given.values()) else make(**given)
+            kept(**given)
+            if all(isinstance(value, Hashable) for value in given.values())
+            else make(**given)
         )
 
 
@@ -130,7 +141,9 @@ def fresh(target: Any, name: str, work: Path) -> Path:
         with contextlib.suppress(OSError):  # another process was faster
             made.rename(valid)
     folder = work / f"{name}-{os.getpid()}"
-    shutil.copytree(valid, folder, symlinks=True, copy_function=os.link if target.links else shutil.copy)
+    shutil.copytree(
+        valid, folder, symlinks=True, copy_function=os.link if target.links else shutil.copy
+    )
     return folder
 
 
@@ -146,7 +159,9 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
     found = {path for pattern in target.mutable for path in folder.glob(pattern) if path.is_file()}
     files = sorted(path for path in found if not in_hidden(path, folder))
     family = name.rpartition("/")[0]
-    damage = {"": mutate.mutate_folder, "grammar": grammar.mutate, "meaning": meaning.mutate}[family]
+    damage = {"": mutate.mutate_folder, "grammar": grammar.mutate, "meaning": meaning.mutate}[
+        family
+    ]
     how = damage(folder, files, chance) if number else "as it is"
     watch.start(folder)
     start = time.process_time()
@@ -155,7 +170,12 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
             target.read()
             result = Result(name, number, "accepted")
         except FartherError as error:
-            result = refused(Result(name, number, "refused", str(error)), error, [*files, *folder.iterdir()], folder)
+            result = refused(
+                Result(name, number, "refused", str(error)),
+                error,
+                [*files, *folder.iterdir()],
+                folder,
+            )
         except BaseException as error:  # a panic of Rust code is no Exception
             result = Result(name, number, "unexplained", describe(error))
         if result.kind == "unexplained" and os.environ.get("FUZZ_LOUD"):
@@ -165,7 +185,9 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
     if family == "meaning" and result.kind == "accepted":
         result = told_or_equal(result, meaning.outcome(folder, printed.getvalue().splitlines()))
     if number == 0 and result.kind == "refused":
-        result = replace(result, kind="unexplained", text=f"the valid folder is not read: {result.text}")
+        result = replace(
+            result, kind="unexplained", text=f"the valid folder is not read: {result.text}"
+        )
     return replace(result, how=how, seconds=time.process_time() - start)
 
 
@@ -182,8 +204,14 @@ def told_or_equal(result: Result, found: tuple[dict[str, Any], Counter[str]]) ->
         valid.append(found)
     if found[0] == valid[0][0] or found[1] - valid[0][1]:
         return result
-    other = [name for name in {*found[0], *valid[0][0]} if found[0].get(name) != valid[0][0].get(name)]
-    return replace(result, kind="unexplained", text=f"another result, and no word of it: {', '.join(sorted(other))}")
+    other = [
+        name for name in {*found[0], *valid[0][0]} if found[0].get(name) != valid[0][0].get(name)
+    ]
+    return replace(
+        result,
+        kind="unexplained",
+        text=f"another result, and no word of it: {', '.join(sorted(other))}",
+    )
 
 
 def refused(result: Result, error: Exception, files: list[Path], folder: Path) -> Result:
@@ -192,10 +220,14 @@ def refused(result: Result, error: Exception, files: list[Path], folder: Path) -
 
     file, row, field = (getattr(error, name, None) for name in ("file", "row", "field"))
     by_name = isinstance(error, ParameterError)
-    named = by_name or file or any(p.name in result.text for p in files) or str(folder) in result.text
+    named = (
+        by_name or file or any(p.name in result.text for p in files) or str(folder) in result.text
+    )
     placed = by_name or row is not None or field is not None
     result = replace(result, file=bool(named), field=placed)
-    long = [text for text in (result.text.replace(str(folder), ""), str(file)) if len(text) > MESSAGE]
+    long = [
+        text for text in (result.text.replace(str(folder), ""), str(file)) if len(text) > MESSAGE
+    ]
     if long or not named:
         problem = f"a message or a name of {len(long[0])} characters" if long else "names no file"
         result = replace(result, kind="unexplained", text=f"{problem}: {result.text[:300]}")
@@ -203,7 +235,10 @@ def refused(result: Result, error: Exception, files: list[Path], folder: Path) -
 
 
 def in_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts) or path.name == "dvc.yaml"
+    return (
+        any(part.startswith(".") for part in path.relative_to(folder).parts)
+        or path.name == "dvc.yaml"
+    )
 
 
 def describe(error: BaseException) -> str:
@@ -250,7 +285,9 @@ class Watch:
                 self._seen = self._seen or f"{event}: {str(args)[:200]}"
         elif event == "exec" and str(getattr(args[0], "co_filename", "")).startswith(self._folder):
             self._seen = f"it ran {args[0].co_filename}"
-        elif event == "open" and isinstance(args[0], str) and args[1] and set(args[1]) & set("wax+"):
+        elif (
+            event == "open" and isinstance(args[0], str) and args[1] and set(args[1]) & set("wax+")
+        ):
             path = str(Path(args[0]).absolute())
             if (
                 not path.startswith((self._work, "/dev/", "/proc/", tempfile.gettempdir()))
@@ -259,11 +296,16 @@ class Watch:
                 self._seen = f"it wrote {path}"
 
 
-# ------------------------------------------------------------------------------------------------------------ the parent
+# ------------------------------------------------------------------------------------------------------------
+# the parent
 
 
 def fuzz(
-    cases: int, seed: str, groups: Sequence[str] = GROUPS, only: str = "", families: Sequence[str] = tuple(FAMILIES)
+    cases: int,
+    seed: str,
+    groups: Sequence[str] = GROUPS,
+    only: str = "",
+    families: Sequence[str] = tuple(FAMILIES),
 ) -> list[Result]:
     """Results of that many cases, shared among all targets of the groups; with `only`, of one target or case."""
     sys.path.insert(0, str(HERE))
@@ -280,11 +322,17 @@ def fuzz(
     for (group, name), share in shares.items():
         count = cases if wanted else max(2, round(cases * share / total))
         if not wanted or wanted == name:
-            numbers = sorted({0, int(number)}) if number else range(count)  # 0 is what others are compared with
+            numbers = (
+                sorted({0, int(number)}) if number else range(count)
+            )  # 0 is what others are compared with
             tasks[group] += [f"{name}:{n}" for n in numbers]
-    with tempfile.TemporaryDirectory(prefix="farther-fuzz-") as work, ThreadPoolExecutor(len(groups)) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="farther-fuzz-") as work,
+        ThreadPoolExecutor(len(groups)) as pool,
+    ):
         found = [
-            pool.submit(lambda g=g: list(told(run_group(g, tasks[g], seed, Path(work).resolve())))) for g in groups
+            pool.submit(lambda g=g: list(told(run_group(g, tasks[g], seed, Path(work).resolve()))))
+            for g in groups
         ]
         return [result for one in found for result in one.result()]
 
@@ -307,7 +355,9 @@ def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[R
         given = ["--child", group, "--seed", seed, "--work", str(work)]
         command = [sys.executable, "-X", "faulthandler", str(HERE / "run.py"), *given]
         environment = {**os.environ, **ENVIRONMENT}
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+        )
         assert process.stdin is not None and process.stdout is not None
         started = True
         while left:
@@ -320,7 +370,9 @@ def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[R
             if line:
                 result = Result(**json.loads(line))
                 yield result
-                if result.kind == "unexplained" and "GiB of memory" in result.text:  # much of it may still be held
+                if (
+                    result.kind == "unexplained" and "GiB of memory" in result.text
+                ):  # much of it may still be held
                     break
                 continue
             name, _, number = task.partition(":")
@@ -369,7 +421,10 @@ def table(results: list[Result]) -> str:
         named = [sum(r.file for r in refused), sum(r.field for r in refused)]
         spent = round(1000 * sum(r.seconds for r in of) / max(len(of), 1))
         counts = [len(of), kinds["accepted"], len(refused), *named, kinds["unexplained"], spent]
-        lines.append(name.ljust(20) + "".join(str(n).rjust(len(h) + 3) for n, h in zip(counts, heads, strict=True)))
+        lines.append(
+            name.ljust(20)
+            + "".join(str(n).rjust(len(h) + 3) for n, h in zip(counts, heads, strict=True))
+        )
     return "\n".join(lines)
 
 
@@ -380,7 +435,9 @@ def main() -> None:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--only", default="", help="a target, or target:case")
     parser.add_argument("--groups", nargs="+", default=list(GROUPS))
-    parser.add_argument("--families", nargs="+", default=list(FAMILIES), help="'', grammar, meaning")
+    parser.add_argument(
+        "--families", nargs="+", default=list(FAMILIES), help="'', grammar, meaning"
+    )
     parser.add_argument("--child", default="")
     parser.add_argument("--work", type=Path)
     given = parser.parse_args()

@@ -59,13 +59,18 @@ def write(files: dict[str, Any]) -> None:
         elif isinstance(content, bytes):
             path.write_bytes(content)
         else:
-            path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+            path.write_text(
+                content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+            )
 
 
-# ------------------------------------------------------------------------------------------------------ dataset formats
+# ------------------------------------------------------------------------------------------------------
+# dataset formats
 
 
-def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float = 1.0, **params: Any) -> None:
+def dataset(
+    name: str, files: dict[str, Any] | Callable[[], None], share: float = 1.0, **params: Any
+) -> None:
     """A target that ingests a dataset; its parameters are a file too."""
     kind = params.pop("format", name)
 
@@ -80,7 +85,12 @@ def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float 
 
         described = read_json("reader.json")
         found = described if isinstance(described, dict) else {}
-        given = {"format": kind, "max_warnings": 1.0, **{str(k): v for k, v in found.items()}, "root": Path.cwd()}
+        given = {
+            "format": kind,
+            "max_warnings": 1.0,
+            **{str(k): v for k, v in found.items()},
+            "root": Path.cwd(),
+        }
         reader = datasets.create(**given)
         for subset in reader.subsets():
             list(reader.credits(subset))
@@ -92,20 +102,39 @@ def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float 
 def coco(name: str = "a.jpg") -> dict[str, Any]:
     boxes = [[1, 2, 10, 11], [3.5, 4, 8, 9.25], [0, 0, 5, 5]]
     rows = [
-        {"id": n, "image_id": 1 + n % 2, "category_id": 3 + n % 2, "bbox": box, "area": 9.0, "iscrowd": n % 2}
+        {
+            "id": n,
+            "image_id": 1 + n % 2,
+            "category_id": 3 + n % 2,
+            "bbox": box,
+            "area": 9.0,
+            "iscrowd": n % 2,
+        }
         for n, box in enumerate(boxes)
     ]
     images = [
         {"id": 1, "file_name": name, "width": 40, "height": 30, "license": 1},
         {"id": 2, "file_name": name.replace("a.", "b."), "height": 30},
     ]
-    classes = [{"id": n, "name": name, "supercategory": "Mammalia"} for n, name in ((3, "cat"), (4, "dog"))]
+    classes = [
+        {"id": n, "name": name, "supercategory": "Mammalia"} for n, name in ((3, "cat"), (4, "dog"))
+    ]
     licenses = [{"id": 1, "name": "CC", "url": "u"}]
-    return {"info": {}, "licenses": licenses, "images": images, "annotations": rows, "categories": classes}
+    return {
+        "info": {},
+        "licenses": licenses,
+        "images": images,
+        "annotations": rows,
+        "categories": classes,
+    }
 
 
 def in_coco(file: str, folder: str, name: str = "a.jpg") -> dict[str, Any]:
-    return {file: coco(name), f"{folder}/{name}": (40, 30), f"{folder}/{name.replace('a.', 'b.')}": (40, 30)}
+    return {
+        file: coco(name),
+        f"{folder}/{name}": (40, 30),
+        f"{folder}/{name.replace('a.', 'b.')}": (40, 30),
+    }
 
 
 VOC = """<annotation><folder>x</folder><filename>a.jpg</filename><size><width>40</width><height>30</height><depth>3</depth></size>
@@ -131,7 +160,12 @@ HF = [
      "objects": {"id": [2 * n, 2 * n + 1], "bbox": [[1.0, 2, 10, 11], [3, 4, 8, 9]], "category": [0, 1], "iscrowd": [0, 1]}}
     for n in range(6)
 ]  # fmt: skip
-FEATURES = {"objects": {"feature": {"category": {"names": ["cat", "dog"], "_type": "ClassLabel"}}, "_type": "Sequence"}}
+FEATURES = {
+    "objects": {
+        "feature": {"category": {"names": ["cat", "dog"], "_type": "ClassLabel"}},
+        "_type": "Sequence",
+    }
+}
 README = """---
 configs:
 - config_name: default
@@ -160,7 +194,9 @@ def _arrow() -> None:
         writer.write_table(table, max_chunksize=4)
     dictionary = table.append_column("tag", pa.array(["a", "b"] * 3).dictionary_encode())
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_file("train/data-00001-of-00002.arrow", dictionary.schema, options=options) as file:
+    with pa.ipc.new_file(
+        "train/data-00001-of-00002.arrow", dictionary.schema, options=options
+    ) as file:
         rows = [{**row, "image_id": 10 + row["image_id"]} for row in HF]
         file.write_table(pa.Table.from_pylist(rows).append_column("tag", dictionary["tag"]))
     write({"train/dataset_info.json": {"features": FEATURES}})
@@ -175,7 +211,9 @@ def _svhn() -> None:
         for key in ("name", "bbox"):
             group.create_dataset(key, (2, 1), h5py.ref_dtype)
         for k in range(2):
-            file[f"#refs#/n{k}"] = np.frombuffer(f"{k}.png".encode(), np.uint8).astype("u2")[:, None]
+            file[f"#refs#/n{k}"] = np.frombuffer(f"{k}.png".encode(), np.uint8).astype("u2")[
+                :, None
+            ]
             group["name"][k, 0] = file[f"#refs#/n{k}"].ref
             box = file.create_group(f"#refs#/b{k}")
             for part in ("left", "top", "width", "height", "label"):
@@ -192,7 +230,11 @@ def _svhn_cropped() -> None:
 
 
 def _idx(values: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, values.ndim)) + np.array(values.shape, ">u4").tobytes() + values.astype(np.uint8).tobytes()
+    return (
+        bytes((0, 0, 8, values.ndim))
+        + np.array(values.shape, ">u4").tobytes()
+        + values.astype(np.uint8).tobytes()
+    )
 
 
 dataset("voc", {
@@ -200,7 +242,9 @@ dataset("voc", {
     "VOC2012/JPEGImages/a.jpg": (40, 30), "VOC2012/JPEGImages/b.jpg": (40, 30),
 }, 1.5)  # fmt: skip
 LAYOUT = {"train": ["annots", "images"]}
-dataset("voc_layout", {"annots/a.xml": VOC, "images/a.png": (40, 30)}, 0.7, format="voc", layout=LAYOUT)
+dataset(
+    "voc_layout", {"annots/a.xml": VOC, "images/a.png": (40, 30)}, 0.7, format="voc", layout=LAYOUT
+)
 dataset("coco", in_coco("annotations/instances_val2017.json", "val2017"), 1.5)
 dataset("objects365", in_coco("zhiyuan_objv2_val.json", "val", "patch8/a.jpg"), 0.7)
 dataset("inaturalist", in_coco("val_2017_bboxes.json", "."), 0.7)
@@ -238,7 +282,10 @@ dataset("yolo", {
 }, 1.5)  # fmt: skip
 dataset("huggingface", {"data/train-00000-of-00001.parquet": parquet(HF), "README.md": README}, 2)
 dataset("huggingface_arrow", _arrow, 2, format="huggingface")
-LINES = [{"file_name": f"{n}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}} for n in "ab"]
+LINES = [
+    {"file_name": f"{n}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}}
+    for n in "ab"
+]
 dataset("huggingface_jsonl", {
     "train/metadata.jsonl": "\n".join(map(json.dumps, LINES)), "train/a.jpg": (40, 30), "train/b.jpg": (40, 30),
 }, format="huggingface")  # fmt: skip
@@ -247,9 +294,13 @@ PUBLISHED = [{**row, "file_name": f"{row['image_id']}.jpg", "image_id": str(row[
               "categories": {"names": ["giraffe", "toothbrush"], "supercategories": ["a", "b"]}} for row in HF]  # fmt: skip
 CHECKED = {"compression": "zstd", "write_page_checksum": True}
 dataset("fmiyc", {"coco_far_voc/test-00000-of-00001.parquet": parquet(PUBLISHED, **CHECKED)})
-dataset("image_folder", {"val/cat/1.png": (7, 5), "val/dog/2.jpg": (9, 9), "val/3.png": (3, 3)}, 0.5)
 dataset(
-    "images", {"a.jpg": (40, 30), "in/b.jpg": (40, 30), "notes.txt": "lynx", "boxes.json": coco()}, boxes="boxes.json"
+    "image_folder", {"val/cat/1.png": (7, 5), "val/dog/2.jpg": (9, 9), "val/3.png": (3, 3)}, 0.5
+)
+dataset(
+    "images",
+    {"a.jpg": (40, 30), "in/b.jpg": (40, 30), "notes.txt": "lynx", "boxes.json": coco()},
+    boxes="boxes.json",
 )
 dataset("mvtec", {
     "tile/train/good/0.png": (7, 5), "tile/test/good/0.png": (7, 5), "tile/test/crack/0.png": (7, 5),
@@ -260,7 +311,9 @@ dataset("tiny_imagenet", {
     "val/val_annotations.txt": "0.JPEG\tn02\t0\t0\t5\t5\n", "val/images/0.JPEG": jpeg(8, 8),
 }, 0.5)  # fmt: skip
 dataset("sun397", {"a/abbey/1.png": (7, 5), "b/barn/outdoor/2.jpg": (9, 9)}, 0.3)
-dataset("imglist", {"test.txt": "x/1.png 0\n/x/2.png -1\n", "x/1.png": (7, 5), "x/2.png": (9, 9)}, 0.7)
+dataset(
+    "imglist", {"test.txt": "x/1.png 0\n/x/2.png -1\n", "x/1.png": (7, 5), "x/2.png": (9, 9)}, 0.7
+)
 dataset("mnist", {
     "t10k-images-idx3-ubyte.gz": gzip.compress(_idx(np.zeros((3, 28, 28))), mtime=0), "t10k-labels-idx1-ubyte": _idx(np.arange(3)),
 }, 0.7)  # fmt: skip
@@ -272,7 +325,8 @@ dataset("svhn", _svhn)
 dataset("svhn_cropped", _svhn_cropped)
 
 
-# --------------------------------------------------------------------------------------------------------------- tables
+# ---------------------------------------------------------------------------------------------------------------
+# tables
 
 
 def target(
@@ -304,7 +358,9 @@ def regions(count: int = 40, images: int = 10, **more: Any) -> Any:
 def images(count: int = 10) -> Any:
     from farther.tables import Images
 
-    names, files = ([f"{start}{n}{end}" for n in range(count)] for start, end in (("i", ""), ("", ".png")))
+    names, files = (
+        [f"{start}{n}{end}" for n in range(count)] for start, end in (("i", ""), ("", ".png"))
+    )
     sizes = {"width": [40] * count, "height": [30] * count}
     return Images(image_id=names, dataset=["d"] * count, file=files, digest=["x"] * count, **sizes)
 
@@ -313,7 +369,9 @@ def objects(count: int = 10) -> Any:
     from farther.tables import Objects
 
     names, boxes = [f"i{n}" for n in range(count)], np.tile([1, 1, 12, 13], (count, 1))
-    return Objects(image_id=names, object_id=range(count), box=boxes, category=["cat", "elk"] * (count // 2))
+    return Objects(
+        image_id=names, object_id=range(count), box=boxes, category=["cat", "elk"] * (count // 2)
+    )
 
 
 def tables_files() -> None:
@@ -366,9 +424,16 @@ def fitted_files() -> None:
     from farther.methods.base import METHODS
 
     chance = np.random.default_rng(2)
-    found = {name: chance.random(40) for name in ("uncertainty", "predictive_entropy", "mutual_information")}
+    found = {
+        name: chance.random(40)
+        for name in ("uncertainty", "predictive_entropy", "mutual_information")
+    }
     more = {**found, "box_variance": chance.random((40, 4)), "gram.layer2": chance.random((40, 10))}
-    known = {"gram": {"layer": ("layer2",)}, "temperature_scaling": {"temperature": 2.0}, "imported": {"file": "a.csv"}}
+    known = {
+        "gram": {"layer": ("layer2",)},
+        "temperature_scaling": {"temperature": 2.0},
+        "imported": {"file": "a.csv"},
+    }
     for name in METHODS.names():
         with suppress(FartherError):
             method = METHODS.create(name, **known.get(name, {})).fit(regions(**more))
@@ -393,12 +458,15 @@ def fitted() -> None:
 def changed() -> list[Path]:
     """The folders in the current one with a file that is not shared with the valid one."""
     found = (
-        path for path in Path().glob("*/*") if path.is_symlink() or not path.is_file() or path.stat().st_nlink == 1
+        path
+        for path in Path().glob("*/*")
+        if path.is_symlink() or not path.is_file() or path.stat().st_nlink == 1
     )
     return sorted({path.parent for path in found})
 
 
-# -------------------------------------------------------------------------------------------------------------- projects
+# --------------------------------------------------------------------------------------------------------------
+# projects
 
 RULES = {
     "id_classes": {"cat": {"pets": ["cat"]}, "dog": {"pets": ["dog"]}},
@@ -432,7 +500,9 @@ DECISIONS = """time,reviewer,dataset,subset,image_id,decision,id_class,note
 2026-11-21T09:30:05.870Z,ann,wild,all,all1,near,,
 2026-11-21T09:30:07.002Z,ann,wild,all,all1,undo,,
 """
-SIMILARITY = {"animal": {"feline": {"cat": None, "lynx": None}, "dog": None, "bird": {"kite": None}}}
+SIMILARITY = {
+    "animal": {"feline": {"cat": None, "lynx": None}, "dog": None, "bird": {"kite": None}}
+}
 
 
 def _photos(folder: str, subset: str, classes: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -441,7 +511,8 @@ def _photos(folder: str, subset: str, classes: tuple[str, ...]) -> list[dict[str
     described = [{"id": k, "name": name} for k, name in enumerate(classes)]
     name = f"{folder}/annotations/instances_{subset}.json"
     rows = [
-        {"id": n, "image_id": f"{subset}{n}", "category_id": n % len(classes), "bbox": box} for n, box in boxes.items()
+        {"id": n, "image_id": f"{subset}{n}", "category_id": n % len(classes), "bbox": box}
+        for n, box in boxes.items()
     ]
     pictures = [{"id": f"{subset}{n}", "file_name": f"{subset}{n}.png"} for n in boxes]
     write({name: {"images": pictures, "annotations": rows, "categories": described}})
@@ -462,12 +533,19 @@ def stage(name: str, *arguments: str) -> None:
 
 def project(until: str = "") -> None:
     """A project of two datasets and a run; its stages are run before the one named `until`."""
-    found = [row for subset in ("train", "val", "test") for row in _photos("pets", subset, ("cat", "dog"))]
+    found = [
+        row
+        for subset in ("train", "val", "test")
+        for row in _photos("pets", subset, ("cat", "dog"))
+    ]
     found += _photos("wild", "all", ("lynx", "kite"))
     rows = [{name: r[name] for name in ("image_id", "score", "logits")} for r in found]
     for row, r in zip(rows, found, strict=True):
         x, y = r["bbox"][:2]
-        row |= {"box": [float(v) for v in (x, y, x + 20, y + 15)], "label": int(r["category_id"] == "dog")}
+        row |= {
+            "box": [float(v) for v in (x, y, x + 20, y + 15)],
+            "label": int(r["category_id"] == "dog"),
+        }
     write({
         "results.json": found, "rows/a.parquet": parquet(rows), "rules.yaml": yaml.safe_dump(RULES), "decisions.csv": DECISIONS, "params.yaml": yaml.safe_dump(PARAMS, sort_keys=False),
         "names.yaml": "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}\ncat: {voc: [cat]}\n", "similarity.yaml": yaml.safe_dump(SIMILARITY),
@@ -489,9 +567,20 @@ def project(until: str = "") -> None:
 
 OF_METHODS = dict.fromkeys(["confidence", "msp", "knn"], "x")
 CODE = {
-    "kept": {"fit": OF_METHODS, "score": OF_METHODS, "evaluate": "x", "search": "x", "user_defined": {}},
+    "kept": {
+        "fit": OF_METHODS,
+        "score": OF_METHODS,
+        "evaluate": "x",
+        "search": "x",
+        "user_defined": {},
+    },
     "files": {"methods": OF_METHODS, "evaluate": "x"},
-    **{"infer": {"coco_results": "x", "parquet": "x"}, "curate": "x", "report": "x", "with_proposals": "x"},
+    **{
+        "infer": {"coco_results": "x", "parquet": "x"},
+        "curate": "x",
+        "report": "x",
+        "with_proposals": "x",
+    },
 }
 
 
@@ -529,7 +618,15 @@ def params() -> None:
         stage(step, *name)
 
 
-@target("imported", lambda: project("infer"), "results.json", "params.yaml", *SPLITS, share=0.8, compared=True)
+@target(
+    "imported",
+    lambda: project("infer"),
+    "results.json",
+    "params.yaml",
+    *SPLITS,
+    share=0.8,
+    compared=True,
+)
 def imported() -> None:
     stage("infer", "theirs")
 
@@ -553,6 +650,8 @@ def evaluate() -> None:
         stage(name, "theirs")
 
 
-@target("report", lambda: project("report"), TABLES[0], SPLITS[0], OUTCOMES, "params.yaml", share=0.04)
+@target(
+    "report", lambda: project("report"), TABLES[0], SPLITS[0], OUTCOMES, "params.yaml", share=0.04
+)
 def report() -> None:
     stage("report")

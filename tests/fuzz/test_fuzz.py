@@ -10,8 +10,15 @@ from pathlib import Path
 
 
 def test_a_damaged_file_is_read_or_refused_by_its_name_and_nothing_runs_hangs_or_dies():
-    given = ["--cases", os.environ.get("FUZZ_CASES", "600"), "--seed", os.environ.get("FUZZ_SEED", "1")]
-    done = subprocess.run([sys.executable, Path(__file__).with_name("run.py"), *given], capture_output=True, text=True)
+    given = [
+        "--cases",
+        os.environ.get("FUZZ_CASES", "600"),
+        "--seed",
+        os.environ.get("FUZZ_SEED", "1"),
+    ]
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("run.py"), *given], capture_output=True, text=True
+    )
     print(done.stdout)  # the table of targets
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 

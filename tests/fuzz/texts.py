@@ -11,7 +11,14 @@ from typing import Any
 from values import BYTES, CANARY, KEYS, NUMBERS, TEXTS, TYPED, XML, YAML, one_of
 
 FRONTS = (
-    *(b"\xef\xbb\xbf", b"\n", b"#!/bin/sh\n" + CANARY.encode() + b"\n", b"PK\x03\x04", b"\x1f\x8b", b"PAR1"),
+    *(
+        b"\xef\xbb\xbf",
+        b"\n",
+        b"#!/bin/sh\n" + CANARY.encode() + b"\n",
+        b"PK\x03\x04",
+        b"\x1f\x8b",
+        b"PAR1",
+    ),
     b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
 )
 LINE_ENDS = (b"\r\n", b"\r", b"\n\n", b"\0\n", b" \n", b"\x0b\n", b"\xe2\x80\xa8")
@@ -28,7 +35,13 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
     def place() -> int:
         """Somewhere, more often near the ends, where headers and footers are."""
         near = chance.random()
-        low, high = (0, min(size, 300)) if near < 0.3 else (max(0, size - 900), size) if near < 0.6 else (0, size)
+        low, high = (
+            (0, min(size, 300))
+            if near < 0.3
+            else (max(0, size - 900), size)
+            if near < 0.6
+            else (0, size)
+        )
         return chance.randrange(low, high)
 
     kinds = "flip flip flip flip flip set set set cut cut drop twice insert insert swap many end lines coding front"
@@ -95,7 +108,9 @@ def words(content: bytes, chance: random.Random) -> bytes:
     elif kind == "swapped":
         lines[at], lines[other] = lines[other], lines[at]
     else:
-        lines[at:at] = [chance.choice(YAML + XML + ('"' + "x" * 200_000 + '",1', ",".join("a" * 3000), '"'))]
+        lines[at:at] = [
+            chance.choice(YAML + XML + ('"' + "x" * 200_000 + '",1', ",".join("a" * 3000), '"'))
+        ]
     return "\n".join(lines).encode(errors="surrogatepass")
 
 
@@ -106,25 +121,36 @@ def json_file(content: bytes, chance: random.Random) -> bytes:
         return _notation(value, chance).encode(errors="surrogatepass")
     text = json.dumps(tree(value, chance))
     if chance.random() < 0.05:  # keys twice
-        text = re.sub(r'"(\w+)": ', lambda m: f'"{m[1]}": 0, "{m[1]}": ', text, count=chance.choice([1, 3]))
+        text = re.sub(
+            r'"(\w+)": ', lambda m: f'"{m[1]}": 0, "{m[1]}": ', text, count=chance.choice([1, 3])
+        )
     return text.encode()
 
 
 #: Other notations of a number `{}` in JSON, and of any number in YAML.
 JSON_NUMBERS = "{}E+400 1e-999 0{} +{} {}. - 0x1F {}e0 {}.0 Infinity -0 -0.0 " + "1" * 400
 YAML_NUMBERS = "1_000 0o17 017 0b1 1e3 .5 5. +.inf .NaN 1:30 2001-01-01 1,5 0x_"
-YAML_TAGS = "!!str !!float !!python/name:os.system !x !!set !!omap !!binary !!bool !!null !!seq !!timestamp"
+YAML_TAGS = (
+    "!!str !!float !!python/name:os.system !x !!set !!omap !!binary !!bool !!null !!seq !!timestamp"
+)
 
 
 def _notation(value: Any, chance: random.Random) -> str:
     """Other text for a tree: order of keys, notation of numbers, what is not quite JSON."""
     text = json.dumps(value)
-    kind = one_of(chance, "order case unknown keys number number escapes comment comma quotes two forms")
+    kind = one_of(
+        chance, "order case unknown keys number number escapes comment comma quotes two forms"
+    )
     if kind in ("order", "case", "unknown", "keys"):
         return json.dumps(_other_keys(value, kind, chance))
     if kind == "number":
         new = one_of(chance, JSON_NUMBERS)
-        return changed(text, r"(?<=[\s\[])-?\d+(?:\.\d+)?(?=[,}\]])", lambda old: new.replace("{}", old), chance)
+        return changed(
+            text,
+            r"(?<=[\s\[])-?\d+(?:\.\d+)?(?=[,}\]])",
+            lambda old: new.replace("{}", old),
+            chance,
+        )
     if kind == "escapes":
         return re.sub(r"(?<=\")[a-z](?=\w)", lambda m: f"\\u{ord(m[0]):04x}", text)
     if kind == "comment":
@@ -183,13 +209,17 @@ def _yaml_notation(value: Any, chance: random.Random) -> bytes:
     import yaml
 
     text = yaml.safe_dump(value, sort_keys=False)
-    kind = one_of(chance, "order case unknown keys merge anchor tag number flow coding again type type key")
+    kind = one_of(
+        chance, "order case unknown keys merge anchor tag number flow coding again type type key"
+    )
     coding = "utf-8"
     if kind in ("order", "case", "unknown", "keys"):
         text = yaml.safe_dump(_other_keys(value, kind, chance), sort_keys=False)
     elif kind == "merge":
         merged = r"\1\2:\n\1  <<: {x: 1, root: y}"
-        text = re.sub(r"^( *)(\w+): *$", merged, text, count=chance.choice([1, 3, 0]), flags=re.MULTILINE)
+        text = re.sub(
+            r"^( *)(\w+): *$", merged, text, count=chance.choice([1, 3, 0]), flags=re.MULTILINE
+        )
     elif kind == "anchor":
         text = re.sub(r": (\S+)$", r": &a \1", text, count=1, flags=re.MULTILINE) + "more: *a\n"
     elif kind == "tag":
@@ -215,24 +245,35 @@ def csv_file(content: bytes, chance: random.Random) -> bytes:
     text = content.decode(errors="surrogateescape")
     rows = [line.split(",") for line in text.splitlines()]
     at, column = chance.randrange(len(rows)), chance.randrange(len(rows[0]))
-    value = chance.choice(["x" * 2_000_000, *(str(chance.choice([*TEXTS, *NUMBERS])) for _ in range(2))])
+    value = chance.choice(
+        ["x" * 2_000_000, *(str(chance.choice([*TEXTS, *NUMBERS])) for _ in range(2))]
+    )
     kinds: dict[str, Callable[[], list[list[str]]]] = {
         "order": lambda: [row[::-1] for row in rows],
         "gone": lambda: [row[:column] + row[column + 1 :] for row in rows],
         "twice": lambda: [row + row[column : column + 1] for row in rows],
-        "more": lambda: [row + ["x"] * chance.choice([1, 1000]) * (k == at) for k, row in enumerate(rows)],
+        "more": lambda: [
+            row + ["x"] * chance.choice([1, 1000]) * (k == at) for k, row in enumerate(rows)
+        ],
         "blank": lambda: [*rows[:at], [""], [" "], [","], *rows[at:]],
         "many": lambda: rows + rows[-1:] * 30_000,
-        "quotes": lambda: [[f'"{f}"' if chance.random() < 0.9 else f'"{f}\r\n""' for f in row] for row in rows],
+        "quotes": lambda: [
+            [f'"{f}"' if chance.random() < 0.9 else f'"{f}\r\n""' for f in row] for row in rows
+        ],
         "no head": lambda: rows[1:],
         "head": lambda: [
-            [chance.choice([name.upper(), f" {name}", f'"{name}"', f"\ufeff{name}"]) for name in rows[0]],
+            [
+                chance.choice([name.upper(), f" {name}", f'"{name}"', f"\ufeff{name}"])
+                for name in rows[0]
+            ],
             *rows[1:],
         ],
     }
     kind = chance.choice(["separator", "field", "field", "field", *kinds])
     if kind == "separator":
-        return text.replace(",", chance.choice([";", "\t", "|", ", "])).encode(errors="surrogateescape")
+        return text.replace(",", chance.choice([";", "\t", "|", ", "])).encode(
+            errors="surrogateescape"
+        )
     if kind == "field":
         rows[at] = [value if k == column else field for k, field in enumerate(rows[at])]
     made = kinds[kind]() if kind in kinds else rows
@@ -264,7 +305,13 @@ def _places(value: Any) -> Any:
         if id(node) in seen and isinstance(node, (dict, list)):
             continue
         seen.add(id(node))
-        inner = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        inner = (
+            list(node)
+            if isinstance(node, dict)
+            else range(len(node))
+            if isinstance(node, list)
+            else ()
+        )
         for key in inner:
             yield node, key
             open_nodes.append(node[key])
@@ -284,7 +331,14 @@ def _change(holder: Any, key: Any, places: list, chance: random.Random) -> None:
     elif kind == "rename" and isinstance(holder, dict):
         holder[chance.choice([*TEXTS, *map(str, NUMBERS)])[:1000]] = holder.pop(key)
     elif kind == "more" and isinstance(holder, dict):
-        names = (chance.choice(TEXTS)[:1000], "auto_map", "trust_remote_code", "_class", "format", "id")
+        names = (
+            chance.choice(TEXTS)[:1000],
+            "auto_map",
+            "trust_remote_code",
+            "_class",
+            "format",
+            "id",
+        )
         holder[chance.choice(names)] = _special(None, chance)
     elif kind == "wrapped":
         holder[key] = chance.choice([[value], {"x": value}, [value] * 3, str(value)[:1000]])
@@ -298,13 +352,27 @@ def _change(holder: Any, key: Any, places: list, chance: random.Random) -> None:
 
 def _special(value: Any, chance: random.Random) -> Any:
     kind = chance.choice(["number"] * 5 + ["text"] * 4 + ["other", "deep", "long", "near", "near"])
-    if kind == "near" and isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15:
+    if (
+        kind == "near"
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) < 1e15
+    ):
         others = [-value, value + 1, value - 1, value * 2, value * 1000, value / 3]
         return chance.choice([*others, float(value), str(value), bool(value)])
     if kind == "number":
         return chance.choice(NUMBERS)
     if kind == "other":
-        nested = [[None], [[]], {"": None}, [1, "a"], {"a": {"b": []}}, [1.5] * 4, [[1, 2]], ["a", "a"]]
+        nested = [
+            [None],
+            [[]],
+            {"": None},
+            [1, "a"],
+            {"a": {"b": []}},
+            [1.5] * 4,
+            [[1, 2]],
+            ["a", "a"],
+        ]
         return chance.choice([None, True, False, [], {}, *nested])
     if kind == "deep":
         made: Any = 1
@@ -312,7 +380,9 @@ def _special(value: Any, chance: random.Random) -> Any:
             made = [made] if chance.random() < 0.5 else {"a": made}
         return made
     if kind == "long":
-        return chance.choice([[0] * 100_000, ["x"] * 10_000, {str(k): k for k in range(10_000)}, [[]] * 50_000])
+        return chance.choice(
+            [[0] * 100_000, ["x"] * 10_000, {str(k): k for k in range(10_000)}, [[]] * 50_000]
+        )
     return chance.choice(TEXTS)
 
 

@@ -54,13 +54,17 @@ def watched(browser):
 def assert_quiet(browser, home: str = "file://") -> None:
     """No dialog, no script of a text, no request to elsewhere, no complaint: also not one of the page's policy."""
     assert browser.read("window.ran") is None
-    assert not [event for event in browser.events if event.get("method") == "Page.javascriptDialogOpening"]
-    asked = [e["params"]["request"]["url"] for e in browser.events if e.get("method") == "Network.requestWillBeSent"]
+    assert not [
+        event for event in browser.events if event.get("method") == "Page.javascriptDialogOpening"
+    ]
+    asked = [
+        e["params"]["request"]["url"]
+        for e in browser.events
+        if e.get("method") == "Network.requestWillBeSent"
+    ]
     assert not [address for address in asked if not address.startswith((home, "data:", "blob:"))]
     assert browser.complaints() == []
-    handlers = (
-        "[...document.querySelectorAll('*')].some((one) => one.getAttributeNames().some((name) => /^on/.test(name)))"
-    )
+    handlers = "[...document.querySelectorAll('*')].some((one) => one.getAttributeNames().some((name) => /^on/.test(name)))"
     assert not browser.read(handlers)
     links = "[...document.querySelectorAll('a')].map((one) => one.protocol)"
     assert {*browser.read(links)} <= {"file:", "https:", "http:"}
@@ -72,14 +76,23 @@ class Hostile(Project):
 
     classes = NAMES
     photos: ClassVar = {
-        **{f"n{name}": (f"{name}?", None if place % 3 else 0.7) for place, name in enumerate(NAMES[::2])},
-        **{f"f{name}": (f"{name}?", None if place % 3 else 0.65) for place, name in enumerate(NAMES[1::2])},
+        **{
+            f"n{name}": (f"{name}?", None if place % 3 else 0.7)
+            for place, name in enumerate(NAMES[::2])
+        },
+        **{
+            f"f{name}": (f"{name}?", None if place % 3 else 0.65)
+            for place, name in enumerate(NAMES[1::2])
+        },
     }
     rules = yaml.safe_dump(
         {
             "id_classes": {name: {"photos": [f"ID {name}"]} for name in NAMES},
             "protocols": {
-                "paper": {"overlap": {}, "near": {"photos": {NAMES[0]: [f"{name}?" for name in NAMES[::2]]}}}
+                "paper": {
+                    "overlap": {},
+                    "near": {"photos": {NAMES[0]: [f"{name}?" for name in NAMES[::2]]}},
+                }
             },
         }
     )
@@ -94,7 +107,9 @@ def report(tmp_path_factory):
     Hostile(root).make()
     params = copy.deepcopy(PARAMS)
     params["detectors"]["pets-net"]["title"] = JOINED
-    write_json(root / "artifacts/tables/photos/warnings.json", {"counts": {JOINED: 1}, "warnings": []})
+    write_json(
+        root / "artifacts/tables/photos/warnings.json", {"counts": {JOINED: 1}, "warnings": []}
+    )
     build(params, root)
     return root / "artifacts/report"
 
@@ -110,7 +125,9 @@ def test_pages_of_a_report(watched, report):
         watched.events.clear()
     assert len(shown) > 10
     assert not [name for name in SHOWN if name not in shown["detectors/pets-net.html"]]
-    assert len([name for name in SHOWN if name in shown["classes.html"]]) > 15  # of many, the first and the last
+    assert (
+        len([name for name in SHOWN if name in shown["classes.html"]]) > 15
+    )  # of many, the first and the last
     assert printable(JOINED) in shown["index.html"]
 
 
@@ -128,7 +145,9 @@ def test_the_gallery(watched, report):
         words += watched.read(WORDS)
         watched.read("document.getElementById('next').click(); 0")
     assert not [name for name in SHOWN if f"n{name}" not in words and f"f{name}" not in words]
-    options = watched.read("[...document.getElementById('category').options].map((one) => one.value)")
+    options = watched.read(
+        "[...document.getElementById('category').options].map((one) => one.value)"
+    )
     assert {*options} >= {f"{name}?" for name in SHOWN}
 
 
@@ -145,9 +164,13 @@ def test_the_page_of_drift(watched, tmp_path, name):
 
 def test_the_page_of_a_leaderboard(watched, tmp_path):
     def run(name, **inputs):
-        about = dict.fromkeys(("project", "commit", "date", "version", "run", "title", "checkpoint", "code"), name)
+        about = dict.fromkeys(
+            ("project", "commit", "date", "version", "run", "title", "checkpoint", "code"), name
+        )
         values = {(name, name): BEST}
-        return StoredRun(**about, benchmark=f"of {name}", inputs={"splits": name, **inputs}, values=values)
+        return StoredRun(
+            **about, benchmark=f"of {name}", inputs={"splits": name, **inputs}, values=values
+        )
 
     write_leaderboard([run(name) for name in NAMES], tmp_path / "out")
     watched.open((tmp_path / "out/index.html").as_uri())
@@ -160,31 +183,53 @@ def reviewed(tmp_path):
     """A project to review: OOD images, and ID images with a proposal on no detection."""
     names = {name: [name] for name in NAMES}
     tables = tmp_path / "artifacts/tables"
-    for dataset, subset, shown in (("photos", "val", names), *(("pets", kind, {kind: NAMES}) for kind in SUBSETS)):
-        images = {"file": [f"{place}.png" for place in range(len(shown))], "width": [64] * len(shown)}
-        write_tables(tables / dataset / subset, labelled(dataset, shown, **images, digest=["0"] * len(shown)))
+    for dataset, subset, shown in (
+        ("photos", "val", names),
+        *(("pets", kind, {kind: NAMES}) for kind in SUBSETS),
+    ):
+        images = {
+            "file": [f"{place}.png" for place in range(len(shown))],
+            "width": [64] * len(shown),
+        }
+        write_tables(
+            tables / dataset / subset, labelled(dataset, shown, **images, digest=["0"] * len(shown))
+        )
         write_json(tables / dataset / "categories.json", {"categories": sorted(NAMES)})
     (tmp_path / "photos").mkdir()
     for place in range(len(NAMES)):
         Image.new("RGB", (64, 9)).save(tmp_path / f"photos/{place}.png")
     id_classes = {name: {"photos": [f"ID {name}"]} for name in NAMES}
-    rules = {"id_classes": id_classes, "protocols": {"paper": {"overlap": {"photos": {}}, "near": {"photos": {}}}}}
+    rules = {
+        "id_classes": id_classes,
+        "protocols": {"paper": {"overlap": {"photos": {}}, "near": {"photos": {}}}},
+    }
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     far = {"far": {"dataset": "photos", "subset": "val", "distance": "far"}}
     files = RunFiles("small", "tiny", tmp_path / "artifacts")
-    objects = Objects(image_id=NAMES, object_id=range(len(NAMES)), box=[[0, 0, 50, 50]] * len(NAMES), category=NAMES)
+    objects = Objects(
+        image_id=NAMES,
+        object_id=range(len(NAMES)),
+        box=[[0, 0, 50, 50]] * len(NAMES),
+        category=NAMES,
+    )
     for split in ("val", "test", "far"):
         found = [(name, [0, 0, 50, 50], 0.9, place) for place, name in enumerate(NAMES)]
         write_split(files, split, objects, seen(*found, classes=NAMES))
         proposed = [(name, [100, 0, 160, 60], 0.9, 0) for name in NAMES]
         seen(*proposed).write(files.proposals("anchors", split))
     write_json(files.threshold, {"threshold": 0.5})
-    write_json(tmp_path / "artifacts/splits/tiny/roles.json", {"test": ["far"], "distance": {"far": "far"}})
+    write_json(
+        tmp_path / "artifacts/splits/tiny/roles.json", {"test": ["far"], "distance": {"far": "far"}}
+    )
     settings = EvaluationSettings(replicates=0, proposals=ProposalSettings(alarms=2, rates=(0.5,)))
-    write_results(files.recovered, evaluate_proposals(files, read_sources("small", {"anchors": {}}), settings))
+    write_results(
+        files.recovered, evaluate_proposals(files, read_sources("small", {"anchors": {}}), settings)
+    )
     return tmp_path, {
         "datasets": {"photos": {"format": "coco", "root": "photos"}},
-        "benchmarks": {"tiny": {"id": "pets", "rules": str(tmp_path / "rules.yaml"), "splits": far}},
+        "benchmarks": {
+            "tiny": {"id": "pets", "rules": str(tmp_path / "rules.yaml"), "splits": far}
+        },
         "detectors": {"small": {"benchmark": "tiny", "proposals": {"anchors": {}}}},
     }
 
@@ -207,7 +252,9 @@ def test_the_page_of_a_review(browser, reviewed, suspects):
         "api/decide",
     ]  # images that are not here, decisions that are refused
     status, words, said = "document.getElementById('status').textContent", "", []
-    with make_server("tiny", params, ReviewSettings(reviewer="ann", suspects=suspects), root) as server:
+    with make_server(
+        "tiny", params, ReviewSettings(reviewer="ann", suspects=suspects), root
+    ) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
         browser.open(server.address)
@@ -215,10 +262,14 @@ def test_the_page_of_a_review(browser, reviewed, suspects):
         for name in names:
             words += browser.read(WORDS)
             shown = browser.read(NAME)
-            browser.read(f"{status} = ''; document.getElementById('note').value = {json.dumps(name)}; 0")
+            browser.read(
+                f"{status} = ''; document.getElementById('note').value = {json.dumps(name)}; 0"
+            )
             browser.until(f"{status} !== '' || {click('keep')}")
             said.append(browser.read(status))
-            browser.until(f"{NAME} !== {json.dumps(shown)} || {click('next')} || /last image/.test({status})")
+            browser.until(
+                f"{NAME} !== {json.dumps(shown)} || {click('next')} || /last image/.test({status})"
+            )
         assert_quiet(browser, server.address)
         server.stop()
         thread.join()

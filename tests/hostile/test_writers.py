@@ -1,7 +1,7 @@
 """What people read outside of a browser shows names as they are written, and nothing of them is obeyed.
 
-Each writer gets every text, and a reader that knows nothing of how the writer escapes: csv, a CommonMark parser, an XML
-parser, PyYAML, and TeX's and BibTeX's rules on braces.
+Each writer gets every text, and a reader that knows nothing of how the writer escapes: csv, a
+CommonMark parser, an XML parser, PyYAML, and TeX's and BibTeX's rules on braces.
 """
 
 import csv
@@ -52,7 +52,8 @@ def tables():
     return run_tables(run_of({text: {"nose": 0.5, "ap_u": 0.25} for text in TEXTS.values()}))
 
 
-# --------------------------------------------------------------------------------------------------------- spreadsheets
+# ---------------------------------------------------------------------------------------------------------
+# spreadsheets
 
 
 def cells(text: str) -> set[str]:
@@ -70,9 +71,17 @@ def test_tables_as_csv():
 def test_decisions_are_read_as_they_were_written(tmp_path):
     file, written = DecisionsFile(tmp_path / "decisions.csv"), []
     for minute, text in enumerate(TEXTS.values()):
-        about = {"reviewer": "ann", "dataset": "photos", "subset": "val", "image_id": text, "note": text}
+        about = {
+            "reviewer": "ann",
+            "dataset": "photos",
+            "subset": "val",
+            "image_id": text,
+            "note": text,
+        }
         try:
-            decision = Decision(datetime(2026, 1, 1, 1, minute, tzinfo=UTC), decision="keep", **about)
+            decision = Decision(
+                datetime(2026, 1, 1, 1, minute, tzinfo=UTC), decision="keep", **about
+            )
         except DataError as error:  # text of several lines, directions of writing, escape codes
             assert printable_line(text) != text and "expected text in one line" in str(error)
             continue
@@ -84,7 +93,8 @@ def test_decisions_are_read_as_they_were_written(tmp_path):
     assert file.read().frame["note"].to_list() == file.read().frame["image_id"].to_list() == written
 
 
-# -------------------------------------------------------------------------------------------------------------- figures
+# --------------------------------------------------------------------------------------------------------------
+# figures
 
 
 def test_figures_and_their_numbers():
@@ -96,20 +106,44 @@ def test_figures_and_their_numbers():
     elements = list(ElementTree.fromstring(files["svg"]).iter())
     tags = {element.tag.partition("}")[2] for element in elements}
     assert tags <= {"svg", "g", "path", "text", "tspan", "rect", "defs", "line"}
-    assert not [name for element in elements for name in element.attrib if name.startswith("on") or "href" in name]
-    labels = " ".join([*(e.text or "" for e in elements), *(a for e in elements for a in e.attrib.values())])
-    assert not [text for text in TEXTS.values() if " ".join(printable(text).split()) not in " ".join(labels.split())]
+    assert not [
+        name
+        for element in elements
+        for name in element.attrib
+        if name.startswith("on") or "href" in name
+    ]
+    labels = " ".join(
+        [*(e.text or "" for e in elements), *(a for e in elements for a in e.attrib.values())]
+    )
+    assert not [
+        text
+        for text in TEXTS.values()
+        if " ".join(printable(text).split()) not in " ".join(labels.split())
+    ]
     assert files["pdf"].startswith(b"%PDF") and b"/JavaScript" not in files["pdf"]
-    assert cells(numbers(json.loads(as_script(made.spec)))) >= {printable(text) for text in TEXTS.values()}
+    assert cells(numbers(json.loads(as_script(made.spec)))) >= {
+        printable(text) for text in TEXTS.values()
+    }
 
 
-# ---------------------------------------------------------------------------------------------------------- TeX, BibTeX
+# ----------------------------------------------------------------------------------------------------------
+# TeX, BibTeX
 
 #: What TeX prints of a command.
 PRINTED = {
     **{f"\\{letter}": letter for letter in "&%$#_{}"},
-    **{"\\textbackslash{}": "\\", "\\textasciitilde{}": "~", "\\textasciicircum{}": "^", "\\textless{}": "<"},
-    **{"\\textgreater{}": ">", "\\textbar{}": "|", "\\textquotedbl{}": '"', "\\textbraceleft{}": "{"},
+    **{
+        "\\textbackslash{}": "\\",
+        "\\textasciitilde{}": "~",
+        "\\textasciicircum{}": "^",
+        "\\textless{}": "<",
+    },
+    **{
+        "\\textgreater{}": ">",
+        "\\textbar{}": "|",
+        "\\textquotedbl{}": '"',
+        "\\textbraceleft{}": "{",
+    },
     "\\textbraceright{}": "}",
 }
 TOKEN = re.compile("|".join(map(re.escape, PRINTED)) + r"|[^\\&%$#_{}~^]")
@@ -131,7 +165,9 @@ def test_tables_as_latex(tables):
 
 def test_references_as_bibtex():
     texts = [" ".join(text.replace('"', "'").split()) for text in TEXTS.values()]
-    references = [f'{text}, "{text}", {2000 + n}, arXiv:2010.{n:05}.' for n, text in enumerate(texts)]
+    references = [
+        f'{text}, "{text}", {2000 + n}, arXiv:2010.{n:05}.' for n, text in enumerate(texts)
+    ]
     text = bibtex([], references)
     depth, entries = 0, []
     for part in re.split(r"([{}@])", text):
@@ -142,11 +178,14 @@ def test_references_as_bibtex():
         if entries:
             entries[-1] += part
     assert depth == 0 and len(entries) == 1 + len(TEXTS)
-    titles = [re.search(r"^  title = \{\{(.*)\}\},$", entry, re.MULTILINE)[1] for entry in entries[1:]]
+    titles = [
+        re.search(r"^  title = \{\{(.*)\}\},$", entry, re.MULTILINE)[1] for entry in entries[1:]
+    ]
     assert [typeset(title) for title in titles] == [printable_line(text) for text in texts]
 
 
-# ------------------------------------------------------------------------------------------------------------- Markdown
+# -------------------------------------------------------------------------------------------------------------
+# Markdown
 
 
 class Rendered(HTMLParser):
@@ -176,7 +215,10 @@ PLAIN = {"table", "thead", "tbody", "tr", "th", "td", "p", "strong", "ins"}
 
 
 def test_tables_as_markdown(tables):
-    for text in (to_markdown(tables[0]), markdown_table(("name", "value"), [(one, "1") for one in TEXTS.values()], 1)):
+    for text in (
+        to_markdown(tables[0]),
+        markdown_table(("name", "value"), [(one, "1") for one in TEXTS.values()], 1),
+    ):
         shown = Rendered(text)
         assert shown.tags <= PLAIN and shown.attributes <= {"style"}
         assert {*shown.texts} >= LINES
@@ -204,20 +246,26 @@ def test_the_card_of_a_dataset(publication):
     _, about, body = text.split("---\n", 2)
     assert yaml.safe_load(about)["pretty_name"] == publication.title
     shown = Rendered(body)
-    assert shown.tags <= PLAIN | {"h1", "h2", "h3", "pre", "code", "em"} and shown.attributes <= {"style", "class"}
+    assert shown.tags <= PLAIN | {"h1", "h2", "h3", "pre", "code", "em"} and shown.attributes <= {
+        "style",
+        "class",
+    }
     assert {*shown.texts} >= {*LINES, publication.title}
     assert "@x{}\n```\n<script>\n````\n" in shown.texts
     assert f"({', '.join(map(printable_line, TEXTS.values()))})" in " ".join(shown.texts)
 
 
-# ------------------------------------------------------------------------------------------------------- terminal, YAML
+# -------------------------------------------------------------------------------------------------------
+# terminal, YAML
 
 
 def test_the_terminal(tables, capsys):
     say(*TEXTS.values(), sep="\n")
     say(table(("name",), [(text,) for text in TEXTS.values()]))
     said = capsys.readouterr().out
-    assert said == "\n".join([*map(printable, TEXTS.values()), "name", *map(printable_line, TEXTS.values()), ""])
+    assert said == "\n".join(
+        [*map(printable, TEXTS.values()), "name", *map(printable_line, TEXTS.values()), ""]
+    )
     say(to_text(tables[0], width=20_000))
     assert {c for c in capsys.readouterr().out if not c.isprintable()} == {"\n"}
 
@@ -232,7 +280,12 @@ def test_files_of_a_new_project(tmp_path, monkeypatch, capsys):
     assert Rules(files[1]).id_classes == tuple(names)
     for file in files:
         assert {c for c in file.read_text(encoding="utf-8") if not c.isprintable()} == {"\n"}
-    assert set(yaml.safe_load(files[0].read_text())) >= {"datasets", "benchmarks", "detectors", "methods"}
+    assert set(yaml.safe_load(files[0].read_text())) >= {
+        "datasets",
+        "benchmarks",
+        "detectors",
+        "methods",
+    }
     write_sets(tmp_path, [TEXTS["long"]])
     assert main([*words[:1], "other", *words[2:]]) == 2
     assert "has 10,000 characters: give it a shorter name" in capsys.readouterr().err
@@ -244,9 +297,17 @@ def write_sets(root, names):
     for folder in ("pets", "wild"):
         (root / folder / "all").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20, 10)).save(root / folder / "all/a.jpg")
-        categories = [{"id": n, "name": name + "s" * (folder == "wild")} for n, name in enumerate(names)]
-        boxes = [{"id": n, "image_id": 1, "category_id": n, "bbox": [1, 2, 8, 6]} for n in range(len(names))]
+        categories = [
+            {"id": n, "name": name + "s" * (folder == "wild")} for n, name in enumerate(names)
+        ]
+        boxes = [
+            {"id": n, "image_id": 1, "category_id": n, "bbox": [1, 2, 8, 6]}
+            for n in range(len(names))
+        ]
         images = [{"id": 1, "file_name": "a.jpg", "width": 20, "height": 10}]
-        write_json(root / folder / "all.json", {"images": images, "annotations": boxes, "categories": categories})
+        write_json(
+            root / folder / "all.json",
+            {"images": images, "annotations": boxes, "categories": categories},
+        )
     box = {"image_id": 1, "bbox": [1, 2, 8, 6], "score": 0.3}
     write_json(root / "r.json", [{**box, "category_id": n} for n in range(len(names))])

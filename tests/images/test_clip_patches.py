@@ -16,7 +16,9 @@ IMAGES = torch.from_numpy(np.random.default_rng(1).normal(size=(3, 3, 64, 64)).a
 
 def tower(**vision):
     torch.manual_seed(0)
-    return open_clip.CLIP(embed_dim=8, vision_cfg={**vision, "image_size": 64}, text_cfg=TEXT).visual.eval()
+    return open_clip.CLIP(
+        embed_dim=8, vision_cfg={**vision, "image_size": 64}, text_cfg=TEXT
+    ).visual.eval()
 
 
 def seen_by(module, visual):
@@ -51,12 +53,16 @@ def test_a_residual_networks_patches_are_those_of_maps_with_one_cell():
     pool = visual.attnpool
     maps = seen_by(pool, visual)
     one = AttentionPool2d(1, maps.shape[1], pool.num_heads, 8).eval()
-    one.load_state_dict({**pool.state_dict(), "positional_embedding": torch.zeros(2, maps.shape[1])})
+    one.load_state_dict(
+        {**pool.state_dict(), "positional_embedding": torch.zeros(2, maps.shape[1])}
+    )
     cells = maps.flatten(2).transpose(1, 2).reshape(-1, maps.shape[1], 1, 1)
     expected = one(cells).reshape(3, 4, 8)
     assert_allclose(patches_of(visual), expected, atol=1e-5)
 
 
 def test_another_pooling_is_refused():
-    with pytest.raises(ParameterError, match="patches: of residual networks and vision transformers"):
+    with pytest.raises(
+        ParameterError, match="patches: of residual networks and vision transformers"
+    ):
         Patches(tower(**VISIONS["transformer"], pool_type="avg"))

@@ -32,7 +32,9 @@ def test_each_corruption_changes_the_image_and_is_reproducible(photo, kind):
 # The first two severities of saturate take colour away, the others add it.
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "saturate"])
 def test_the_strongest_severity_changes_more_than_the_mildest(photo, kind):
-    mild, strong = (np.abs(corrupt(photo, kind, level, seed=2).astype(int) - photo).mean() for level in (1, 5))
+    mild, strong = (
+        np.abs(corrupt(photo, kind, level, seed=2).astype(int) - photo).mean() for level in (1, 5)
+    )
     assert strong > mild
 
 
@@ -58,10 +60,14 @@ def test_other_random_numbers_are_left_alone(photo):
 def test_jpeg_compression_is_what_pillow_writes_at_that_quality(photo, severity, quality):
     file = io.BytesIO()
     Image.fromarray(photo).save(file, "JPEG", quality=quality)
-    np.testing.assert_array_equal(corrupt(photo, "jpeg_compression", severity), np.asarray(Image.open(file)))
+    np.testing.assert_array_equal(
+        corrupt(photo, "jpeg_compression", severity), np.asarray(Image.open(file))
+    )
 
 
-@pytest.mark.parametrize(("severity", "share"), zip(SEVERITIES, (0.4, 0.3, 0.2, 0.1, 0.05), strict=True))
+@pytest.mark.parametrize(
+    ("severity", "share"), zip(SEVERITIES, (0.4, 0.3, 0.2, 0.1, 0.05), strict=True)
+)
 def test_contrast_pulls_each_channel_towards_its_mean(photo, severity, share):
     values = photo / 255
     means = values.mean(axis=(0, 1))
@@ -69,9 +75,14 @@ def test_contrast_pulls_each_channel_towards_its_mean(photo, severity, share):
     np.testing.assert_array_equal(corrupt(photo, "contrast", severity), expected.astype(np.uint8))
 
 
-@pytest.mark.parametrize(("severity", "deviation"), zip(SEVERITIES, (0.08, 0.12, 0.18, 0.26, 0.38), strict=True))
+@pytest.mark.parametrize(
+    ("severity", "deviation"), zip(SEVERITIES, (0.08, 0.12, 0.18, 0.26, 0.38), strict=True)
+)
 def test_gaussian_noise_has_the_deviation_of_its_severity(severity, deviation):
-    noise = corrupt(np.full((400, 400, 3), 128, np.uint8), "gaussian_noise", severity, seed=3) / 255 - 128 / 255
+    noise = (
+        corrupt(np.full((400, 400, 3), 128, np.uint8), "gaussian_noise", severity, seed=3) / 255
+        - 128 / 255
+    )
     inside = np.abs(noise) < 0.49  # not cut off at black and white
     # Of a normal distribution cut off at ±a, the deviation follows from its own.
     from scipy.stats import truncnorm
@@ -81,7 +92,9 @@ def test_gaussian_noise_has_the_deviation_of_its_severity(severity, deviation):
     )
 
 
-@pytest.mark.parametrize(("severity", "share"), zip(SEVERITIES, (0.03, 0.06, 0.09, 0.17, 0.27), strict=True))
+@pytest.mark.parametrize(
+    ("severity", "share"), zip(SEVERITIES, (0.03, 0.06, 0.09, 0.17, 0.27), strict=True)
+)
 def test_impulse_noise_turns_that_share_of_the_values_black_or_white(severity, share):
     found = corrupt(np.full((300, 300, 3), 128, np.uint8), "impulse_noise", severity, seed=3)
     assert set(np.unique(found)) == {0, 128, 255}
@@ -97,7 +110,9 @@ def test_an_image_keeps_its_corruption_when_its_split_grows():
 
 
 def test_all_corruptions_are_drawn_about_equally_often():
-    kinds, counts = np.unique([draw(f"{number:06}.jpg", seed=7)[0] for number in range(15_000)], return_counts=True)
+    kinds, counts = np.unique(
+        [draw(f"{number:06}.jpg", seed=7)[0] for number in range(15_000)], return_counts=True
+    )
     assert set(kinds) == set(SAOD)
     assert counts.min() > 850 and counts.max() < 1150  # 1,000 ± 5 deviations
 
@@ -106,8 +121,20 @@ def test_all_corruptions_are_drawn_about_equally_often():
     ("image", "kind", "severity", "error", "message"),
     [
         (np.zeros((40, 40, 3), np.uint8), "sharpen", 1, ParameterError, "'sharpen'"),
-        (np.zeros((40, 40, 3), np.uint8), "fog", 6, ParameterError, "severity is one of 1, 2, 3, 4, 5, found 6"),
-        (np.zeros((31, 40, 3), np.uint8), "fog", 1, DataError, "at least 32 pixels, found uint8 of shape"),
+        (
+            np.zeros((40, 40, 3), np.uint8),
+            "fog",
+            6,
+            ParameterError,
+            "severity is one of 1, 2, 3, 4, 5, found 6",
+        ),
+        (
+            np.zeros((31, 40, 3), np.uint8),
+            "fog",
+            1,
+            DataError,
+            "at least 32 pixels, found uint8 of shape",
+        ),
         (np.zeros((40, 40), np.uint8), "fog", 1, DataError, "found uint8 of shape (40, 40)"),
         (np.zeros((40, 40, 3)), "fog", 1, DataError, "found float64"),
     ],

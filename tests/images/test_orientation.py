@@ -12,8 +12,14 @@ from farther.images.orientation import BACK, TURNS, turned
 from farther.images.read import as_pixels, load, read_header
 
 ORIENTATIONS = range(1, 9)
-#: Options by the ending of the file: JPEG differs between decoders by a little, the others not at all.
-FORMATS = {"jpg": {"quality": 95, "subsampling": 0}, "png": {}, "webp": {"lossless": True}, "tif": {}}
+#: Options by the ending of the file: JPEG differs between decoders by a little, the others not at
+#: all.
+FORMATS = {
+    "jpg": {"quality": 95, "subsampling": 0},
+    "png": {},
+    "webp": {"lossless": True},
+    "tif": {},
+}
 
 
 def four_colours():
@@ -58,7 +64,9 @@ def test_an_image_is_read_as_pillow_opencv_and_ultralytics_show_it(tmp_path, end
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 def test_a_tag_behind_the_pixels_of_a_png_counts_too(tmp_path, orientation):
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     sink, path = io.BytesIO(), tmp_path / "a.png"
     four_colours().save(sink, "PNG")
@@ -75,7 +83,9 @@ def test_a_tag_behind_the_pixels_of_a_png_counts_too(tmp_path, orientation):
     [
         *(tagged(value).tobytes() for value in (0, 9, 65_535)),
         entry(kind=2, count=4, value=b"six\0"),  # text
-        entry(kind=5, count=1, value=b"\xff\xff\xff\x7f"),  # a fraction that lies outside of the file
+        entry(
+            kind=5, count=1, value=b"\xff\xff\xff\x7f"
+        ),  # a fraction that lies outside of the file
         b"Exif\0\0MM\0*" + b"\xff" * 40,
         b"Exif\0\0" + bytes(60),
         tagged(6).tobytes()[:17],
@@ -105,4 +115,6 @@ def test_images_of_all_modes_are_turned(tmp_path, mode):
 def test_turning_back_undoes_turning():
     for orientation in TURNS:
         there = turned(four_colours(), orientation)
-        assert turned(there, BACK.get(orientation, orientation)).tobytes() == four_colours().tobytes()
+        assert (
+            turned(there, BACK.get(orientation, orientation)).tobytes() == four_colours().tobytes()
+        )

@@ -36,7 +36,9 @@ PREPARATION = Preparation(Brightness(), 1_000)
 @pytest.mark.parametrize("processes", [0, 1, 3])
 def test_batches_come_in_order_each_with_its_own_images(batches, processes):
     answers = list(spread(PREPARATION, batches, processes))
-    assert [(batch.image_ids, items) for batch, items in answers] == [([str(n)], [n]) for n in range(10)]
+    assert [(batch.image_ids, items) for batch, items in answers] == [
+        ([str(n)], [n]) for n in range(10)
+    ]
 
 
 @pytest.mark.parametrize(("processes", "at_most"), [(0, 3), (1, 4), (2, 6)])
@@ -74,7 +76,12 @@ def test_arrays_and_tensors_come_as_they_are_made_and_can_be_written_to(batches,
         np.testing.assert_array_equal(floats, expected.T)
         np.testing.assert_array_equal(half, expected[:, :, ::2])
         np.testing.assert_array_equal(small, np.arange(int(image_id)))
-        assert (pixels.dtype, floats.dtype, half.dtype, empty.shape) == (np.uint8, np.float64, torch.float32, (0, 3))
+        assert (pixels.dtype, floats.dtype, half.dtype, empty.shape) == (
+            np.uint8,
+            np.float64,
+            torch.float32,
+            (0, 3),
+        )
         pixels += 1
         half += 1
 
@@ -91,6 +98,8 @@ def test_an_error_in_a_worker_that_no_image_caused_reaches_the_caller(batches):
 
 def test_a_fitting_size_is_usable_and_a_wrong_one_is_named(tmp_path):
     Image.fromarray(np.zeros((3, 2, 3), np.uint8)).save(tmp_path / "a.png")
-    fits, too_wide = (PREPARATION(Batch(0, ["a"], [tmp_path / "a.png"], [size])) for size in [(2, 3), (3, 3)])
+    fits, too_wide = (
+        PREPARATION(Batch(0, ["a"], [tmp_path / "a.png"], [size])) for size in [(2, 3), (3, 3)]
+    )
     assert fits == [0]
     assert too_wide == [Unusable("2×3 pixels, but 3×3 in the images table; ingest it again")]

@@ -21,7 +21,10 @@ from farther.tables import Header, Images, Regions
 
 DEADLY = 7
 #: Number of workers that are killed, and the seed of when.
-KILLS, SEED = (int(os.environ.get(f"FARTHER_TEST_{name}", usual)) for name, usual in (("RAY_KILLS", 1), ("SEED", 0)))
+KILLS, SEED = (
+    int(os.environ.get(f"FARTHER_TEST_{name}", usual))
+    for name, usual in (("RAY_KILLS", 1), ("SEED", 0))
+)
 LOCAL = InferenceParams(batch_size=2, workers=0, shard_images=4)
 ON_RAY = replace(LOCAL, engine="ray")
 
@@ -30,8 +33,8 @@ ON_RAY = replace(LOCAL, engine="ray")
 class Mortal:
     """A detector without a network: one region per image, with its mean red as feature.
 
-    Where an image is as red as `deadly`, its process is killed, unless there is the file `mark`, which it leaves
-    behind: while the image is prepared, or when the network gets it.
+    Where an image is as red as `deadly`, its process is killed, unless there is the file `mark`,
+    which it leaves behind: while the image is prepared, or when the network gets it.
     """
 
     mark: Path
@@ -48,7 +51,9 @@ class Mortal:
         return True
 
     def header(self):
-        return Header(classes=("dog",), weight=np.ones((1, 1), np.float32), bias=np.zeros(1, np.float32))
+        return Header(
+            classes=("dog",), weight=np.ones((1, 1), np.float32), bias=np.zeros(1, np.float32)
+        )
 
     def prepare(self, image):
         red = image[..., 0].mean(dtype=np.float32)
@@ -116,19 +121,27 @@ def world(tmp_path_factory):
 
 
 def content(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 # On a cluster
 
 
-def test_machines_that_join_are_used_and_workers_are_kept_for_the_next_split(world, ray_cluster, monkeypatch):
+def test_machines_that_join_are_used_and_workers_are_kept_for_the_next_split(
+    world, ray_cluster, monkeypatch
+):
     import ray
 
     for actor in itertools.chain.from_iterable(engine._kept.values()):
         ray.kill(actor)
     engine._kept.clear()
-    machines = itertools.chain([[{"CPU": 1}]] * 2, itertools.repeat([{"CPU": 1}] * 2))  # the second one joins
+    machines = itertools.chain(
+        [[{"CPU": 1}]] * 2, itertools.repeat([{"CPU": 1}] * 2)
+    )  # the second one joins
     monkeypatch.setattr(engine._Driver, "_machines", lambda driver: next(machines))
     world.mark.touch()
     first = world.run("first", Mortal(world.mark), ON_RAY)
@@ -139,7 +152,9 @@ def test_machines_that_join_are_used_and_workers_are_kept_for_the_next_split(wor
     assert content(first.path) == content(second.path)
 
 
-def test_a_machine_that_is_lost_with_idle_workers_does_not_end_the_run(world, ray_cluster, monkeypatch):
+def test_a_machine_that_is_lost_with_idle_workers_does_not_end_the_run(
+    world, ray_cluster, monkeypatch
+):
     import ray
 
     world.mark.touch()
@@ -156,13 +171,17 @@ def test_a_machine_that_is_lost_with_idle_workers_does_not_end_the_run(world, ra
     assert not set(lost) & set(kept)
 
 
-def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_from_the_local_engine(world, ray_cluster):
+def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_from_the_local_engine(
+    world, ray_cluster
+):
     world.mark.touch()
     local = world.run("local", Mortal(world.mark), LOCAL)
     drawn = random.Random(SEED)
     for trial in range(KILLS):
         world.mark.unlink()
-        mortal = Mortal(world.mark, deadly=drawn.randrange(18), when=drawn.choice(["prepare", "forward"]))
+        mortal = Mortal(
+            world.mark, deadly=drawn.randrange(18), when=drawn.choice(["prepare", "forward"])
+        )
         on_ray = world.run(f"ray {trial}", mortal, ON_RAY)
         assert world.mark.exists()  # a worker was killed
         assert content(on_ray.path) == content(local.path)
@@ -171,12 +190,16 @@ def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_fro
 
 def test_a_shard_that_ends_every_worker_ends_the_run(world, ray_cluster, monkeypatch):
     monkeypatch.setattr(engine, "LOSSES", 1)
-    with pytest.raises(FartherError, match=r"1 workers were lost over shard 0, most likely for lack of memory"):
+    with pytest.raises(
+        FartherError, match=r"1 workers were lost over shard 0, most likely for lack of memory"
+    ):
         world.run("deadly", Deadly(world.mark), ON_RAY, world.images[4:8])
 
 
 def test_an_error_in_a_worker_is_the_error_of_the_run(world, ray_cluster):
-    with pytest.raises(DataError, match=r"the model yielded rows of 'image 99', which it was not given") as error:
+    with pytest.raises(
+        DataError, match=r"the model yielded rows of 'image 99', which it was not given"
+    ) as error:
         world.run("confused", Confused(world.mark), ON_RAY, world.images[:4])
     assert error.value.field == "image_id"
 
@@ -250,13 +273,30 @@ def test_a_network_on_the_cpu_gets_one_core_or_one_for_each_process():
     ("machines", "device", "processes", "problem"),
     [
         ([{"CPU": 8}], "cuda", None, "no machine of the cluster has a GPU"),
-        ([{"CPU": 8, "GPU": 2}], "cuda:1", None, "'cuda:1': each worker on the cluster sees one GPU only"),
-        ([{"CPU": 4, "GPU": 1}], "cuda", 4, r"takes 5 cores and 1 GPUs.*\(4 cores, 1 GPUs\).*Set `workers` lower"),
-        ([{"CPU": 2}], "auto", 4, r"takes 4 cores and 0 GPUs.*\(2 cores, 0 GPUs\).*Set `workers` lower"),
+        (
+            [{"CPU": 8, "GPU": 2}],
+            "cuda:1",
+            None,
+            "'cuda:1': each worker on the cluster sees one GPU only",
+        ),
+        (
+            [{"CPU": 4, "GPU": 1}],
+            "cuda",
+            4,
+            r"takes 5 cores and 1 GPUs.*\(4 cores, 1 GPUs\).*Set `workers` lower",
+        ),
+        (
+            [{"CPU": 2}],
+            "auto",
+            4,
+            r"takes 4 cores and 0 GPUs.*\(2 cores, 0 GPUs\).*Set `workers` lower",
+        ),
         ([], "auto", 0, "no machine"),
     ],
 )
-def test_a_cluster_without_room_for_a_worker_is_an_error_that_says_what_to_change(machines, device, processes, problem):
+def test_a_cluster_without_room_for_a_worker_is_an_error_that_says_what_to_change(
+    machines, device, processes, problem
+):
     with pytest.raises(ParameterError, match=problem):
         pool_for(machines, device, processes)
 
@@ -275,7 +315,9 @@ def test_the_engine_is_not_among_what_shapes_the_rows():
 
 
 def test_a_machine_that_does_not_see_the_projects_folder_is_refused(tmp_path):
-    with pytest.raises(FartherError, match="elsewhere, where the run was started, does not exist on machine"):
+    with pytest.raises(
+        FartherError, match="elsewhere, where the run was started, does not exist on machine"
+    ):
         engine.Worker().work(None, None, "a", 0, tmp_path / "elsewhere")
 
 
@@ -285,7 +327,10 @@ def test_a_machine_with_another_checkpoint_or_version_is_refused(world, monkeypa
     with pytest.raises(DataError, match=r"not finished|does not exist"):
         world.run("never", Mortal(world.mark), ON_RAY)
     jobs[0].writer.key = "another"
-    with pytest.raises(FartherError, match=r"machine .* would make other rows than the machine that started the run"):
+    with pytest.raises(
+        FartherError,
+        match=r"machine .* would make other rows than the machine that started the run",
+    ):
         engine.Worker().work(jobs[0], None, "a", 0, Path.cwd())
 
 
@@ -308,7 +353,9 @@ def test_a_call_is_made_again_where_its_process_is_lost(ray_cluster, tmp_path, m
     assert process != os.getpid()
     with pytest.raises(DataError, match="mark: below 0"):
         call(-1, gigabytes=0.1)
-    with pytest.raises(ParameterError, match=r"evaluate\.memory: 1e\+06 GiB are asked for, the largest machine"):
+    with pytest.raises(
+        ParameterError, match=r"evaluate\.memory: 1e\+06 GiB are asked for, the largest machine"
+    ):
         call(1, gigabytes=1e6)
 
 

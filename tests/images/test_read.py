@@ -26,10 +26,17 @@ def saved(folder, image, name, **options):
 
 def png_that_claims(width, height):
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     size = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", size)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_rows_come_first_then_columns_then_red_green_blue(tmp_path):
@@ -60,7 +67,10 @@ def test_grey_becomes_three_equal_channels(tmp_path):
 def test_one_bit_images_are_black_and_white(tmp_path):
     image = Image.new("1", (2, 1))
     image.putpixel((1, 0), 1)
-    assert pictures.load(saved(tmp_path, image, "a.png"))[0].tolist() == [[0, 0, 0], [255, 255, 255]]
+    assert pictures.load(saved(tmp_path, image, "a.png"))[0].tolist() == [
+        [0, 0, 0],
+        [255, 255, 255],
+    ]
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.tiff"])
@@ -82,7 +92,9 @@ def test_cmyk_becomes_rgb(tmp_path):
 
 @pytest.mark.parametrize(("mode", "colour"), [("RGBA", (*RED, 0)), ("RGBA", (*RED, 128))])
 def test_transparency_is_dropped_and_the_colour_under_it_stays(tmp_path, mode, colour):
-    assert tuple(pictures.load(saved(tmp_path, Image.new(mode, (2, 2), colour), "a.png"))[0, 0]) == RED
+    assert (
+        tuple(pictures.load(saved(tmp_path, Image.new(mode, (2, 2), colour), "a.png"))[0, 0]) == RED
+    )
 
 
 def test_grey_with_transparency_becomes_rgb(tmp_path):
@@ -97,7 +109,9 @@ def test_an_animation_is_its_first_frame(tmp_path):
 
 
 def test_an_image_of_one_pixel_is_an_image(tmp_path):
-    assert pictures.load(saved(tmp_path, Image.new("RGB", (1, 1), RED), "a.png")).tolist() == [[list(RED)]]
+    assert pictures.load(saved(tmp_path, Image.new("RGB", (1, 1), RED), "a.png")).tolist() == [
+        [list(RED)]
+    ]
 
 
 def test_12000_by_9000_pixels_are_read_without_a_warning(tmp_path, recwarn):
@@ -117,7 +131,9 @@ def test_an_image_with_more_pixels_than_allowed_is_refused_with_the_limit(tmp_pa
 
 
 def test_an_image_at_the_limit_is_read(tmp_path):
-    assert pictures.load(saved(tmp_path, Image.new("L", (10, 10)), "a.png"), max_pixels=100).shape == (10, 10, 3)
+    assert pictures.load(
+        saved(tmp_path, Image.new("L", (10, 10)), "a.png"), max_pixels=100
+    ).shape == (10, 10, 3)
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_decoded(tmp_path):
@@ -145,7 +161,9 @@ def test_a_truncated_file_is_refused_with_its_name(tmp_path, name):
     assert refused.value.problem
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"<html>not found</html>", b"\x89PNG\r\n\x1a\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xd8\xff", b"<html>not found</html>", b"\x89PNG\r\n\x1a\n"]
+)
 def test_what_is_no_image_is_refused(tmp_path, content):
     (tmp_path / "a.jpg").write_bytes(content)
     with pytest.raises(DataError, match=r"a\.jpg: "):
@@ -186,7 +204,9 @@ def test_a_page_of_postscript_called_jpeg_starts_no_program(tmp_path, monkeypatc
 def test_a_file_that_is_not_an_image_installs_nothing_beside_ultralytics(tmp_path, monkeypatch):
     from ultralytics.utils import checks
 
-    monkeypatch.setattr(checks, "check_requirements", lambda *_, **__: pytest.fail("installs a package"))
+    monkeypatch.setattr(
+        checks, "check_requirements", lambda *_, **__: pytest.fail("installs a package")
+    )
     (tmp_path / "a.jpg").write_text("not an image")
     with pytest.raises(DataError, match="not an image"):
         pictures.load(tmp_path / "a.jpg")
@@ -194,7 +214,9 @@ def test_a_file_that_is_not_an_image_installs_nothing_beside_ultralytics(tmp_pat
 
 def test_the_problem_of_a_file_is_found_by_its_header_and_its_end(tmp_path):
     for name in ("a.jpg", "a.png", "a.webp"):
-        Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)).save(tmp_path / name)
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)).save(
+            tmp_path / name
+        )
         assert pictures.problem_of(tmp_path / name) == ("", True)
         content = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(content + b"more")
@@ -204,10 +226,15 @@ def test_the_problem_of_a_file_is_found_by_its_header_and_its_end(tmp_path):
         assert reason and is_image == (name != "a.webp")
         (tmp_path / name).write_bytes(content[:5])
         assert pictures.problem_of(tmp_path / name) == ("unknown image format", False)
-    assert pictures.problem_of(tmp_path / "b.jpg") == ("[Errno 2] No such file or directory: 'b.jpg'", False)
+    assert pictures.problem_of(tmp_path / "b.jpg") == (
+        "[Errno 2] No such file or directory: 'b.jpg'",
+        False,
+    )
 
 
-@pytest.mark.parametrize("kind", ["pipe", "folder", "loop of links", "long name", "zero byte", "device"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "folder", "loop of links", "long name", "zero byte", "device"]
+)
 def test_what_is_not_a_file_is_refused_with_its_name(tmp_path, kind):
     path = tmp_path / "a.jpg"
     if kind == "pipe":
@@ -217,7 +244,11 @@ def test_what_is_not_a_file_is_refused_with_its_name(tmp_path, kind):
     elif kind == "loop of links":
         path.symlink_to(path)
     else:
-        path = {"long name": tmp_path / ("a" * 300), "zero byte": tmp_path / "a\0", "device": Path("/dev/zero")}[kind]
+        path = {
+            "long name": tmp_path / ("a" * 300),
+            "zero byte": tmp_path / "a\0",
+            "device": Path("/dev/zero"),
+        }[kind]
     with pytest.raises(DataError) as error:
         pictures.load(path)
     assert error.value.file == str(path)

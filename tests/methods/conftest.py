@@ -27,8 +27,8 @@ def make_regions(
     Each class has features of its own, and some features are no class's.
 
     Args:
-        shift: How far the regions are from their class, 0 to 10: its features and its confidence fade, and
-            the features of no class light up.
+        shift: How far the regions are from their class, 0 to 10: its features and its confidence
+            fade, and the features of no class light up.
         background: Whether a last logits column stands for the background.
     """
     columns = classes + background
@@ -42,10 +42,14 @@ def make_regions(
     member = rng.integers(classes, size=count)
     noise = rng.normal(scale=0.5, size=(count, dimensions))
     centres = 3.0 * own[:classes] * (1 - shift / 10)
-    features = np.maximum(centres[member] + 0.4 * shift * (owner == classes) + noise, 0.0).astype(dtype)
+    features = np.maximum(centres[member] + 0.4 * shift * (owner == classes) + noise, 0.0).astype(
+        dtype
+    )
     logits = features.astype(np.float32) @ weight.T + bias
     uncertainty = shift / 10 + 0.1 * np.random.default_rng(seed + 1).uniform(size=count)
-    box_variance = (0.2 + shift / 10 + np.random.default_rng(seed + 2).uniform(size=(count, 4))) ** 2
+    box_variance = (
+        0.2 + shift / 10 + np.random.default_rng(seed + 2).uniform(size=(count, 4))
+    ) ** 2
     latent = np.concatenate([features, rng.normal(size=(count, 4))], axis=1).astype(dtype)
     return Regions(
         image_id=[f"image{i // 3}" for i in range(count)],
@@ -60,7 +64,11 @@ def make_regions(
         box_variance=box_variance,
         predictive_entropy=uncertainty,
         mutual_information=uncertainty / 2,
-        **{"gram.shallow": features[:, : dimensions // 2], "gram.deep": features, "latent.patch": features},
+        **{
+            "gram.shallow": features[:, : dimensions // 2],
+            "gram.deep": features,
+            "latent.patch": features,
+        },
         **{"latent.numerator": logits[:, :classes], "latent.denominator": 1 - uncertainty[:, None]},
         **{"latent.confidence": logits.max(axis=1, keepdims=True)},
         weight=weight,

@@ -15,7 +15,9 @@ FLOATS = st.floats(-1e6, 1e6, width=32)
 @given(arrays.arrays(np.float32, st.integers(1, 200), elements=FLOATS), st.floats(0, 100))
 def test_it_is_the_percentile_of_numpy(values, percent):
     found = percentile(lambda: iter(np.array_split(values, 3)), percent)
-    assert found == pytest.approx(np.percentile(values.astype(np.float64), percent), rel=1e-9, abs=1e-9)
+    assert found == pytest.approx(
+        np.percentile(values.astype(np.float64), percent), rel=1e-9, abs=1e-9
+    )
 
 
 def test_most_values_may_be_equal():
@@ -35,7 +37,9 @@ def test_negative_values_sort_below_positive_ones():
 def test_large_arrays_are_cut_into_chunks(monkeypatch):
     monkeypatch.setattr("farther.methods.activations.CHUNK", 7)
     values = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
-    assert percentile(lambda: iter([values]), 37) == pytest.approx(np.percentile(values, 37), rel=1e-6)
+    assert percentile(lambda: iter([values]), 37) == pytest.approx(
+        np.percentile(values, 37), rel=1e-6
+    )
 
 
 def skewed(count: int) -> np.ndarray:

@@ -38,8 +38,12 @@ def test_normalised_entropies_reach_from_0_to_1_on_the_fitted_regions(make):
     scores = create("joint_entropy", normalise=True).fit(train).score(train)
     assert scores.max() <= 0 and scores.min() >= -2
     # With a large weight the box does not count: the entropy of the class reaches from 0 to 1.
-    of_class = -create("joint_entropy", normalise=True, weight=heavy).fit(train).score(train) / heavy
-    assert of_class.min() == pytest.approx(0, abs=1e-8) and of_class.max() == pytest.approx(1, abs=1e-8)
+    of_class = (
+        -create("joint_entropy", normalise=True, weight=heavy).fit(train).score(train) / heavy
+    )
+    assert of_class.min() == pytest.approx(0, abs=1e-8) and of_class.max() == pytest.approx(
+        1, abs=1e-8
+    )
 
 
 def test_a_variance_of_0_is_refused_with_its_row(found):

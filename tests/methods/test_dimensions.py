@@ -26,7 +26,9 @@ def test_the_protocols_own_dimension_is_never_larger_than_the_space(make, name, 
 def test_more_components_than_there_are_values_are_all_of_them(make, name):
     train, test = make(200, seed=1), make(50, seed=2)
     width = train.features.shape[1] if name == "oodl" else train.latent.shape[1]
-    every, more = (methods.create(name, components=count).fit(train) for count in (width, width + 50))
+    every, more = (
+        methods.create(name, components=count).fit(train) for count in (width, width + 50)
+    )
     np.testing.assert_allclose(more.score(test), every.score(test), rtol=1e-9)
 
 

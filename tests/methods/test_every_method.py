@@ -20,20 +20,28 @@ PARAMS: dict[str, dict] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
 }
-#: All but those that learn from a pass, read columns that mean unknown objects, or were computed elsewhere, which have
-#: tests of their own.
+#: All but those that learn from a pass, read columns that mean unknown objects, or were computed
+#: elsewhere, which have tests of their own.
 NAMES = [
     name
     for name in methods.names()
     if name not in ("native", "neg_label", "imported")
     and methods.create(name, **PARAMS.get(name, {})).wants_pass is None
 ]
-#: What docs/deploy.md promises, as a share of the scores' standard deviation: other rows in a matrix product change the
-#: order in which it adds, which moves sums of float32 by some 10⁻⁷.
+#: What docs/deploy.md promises, as a share of the scores' standard deviation: other rows in a
+#: matrix product change the order in which it adds, which moves sums of float32 by some 10⁻⁷.
 MOST_MOVED = 1e-6
 #: What regions may lack.
 OPTIONAL = {
-    *("features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"),
+    *(
+        "features",
+        "latent",
+        "gram.shallow",
+        "gram.deep",
+        "last_layer",
+        "uncertainty",
+        "box_variance",
+    ),
     *("predictive_entropy", "mutual_information", "latent.patch"),
     *("latent.numerator", "latent.denominator", "latent.confidence"),
 }
@@ -71,7 +79,9 @@ def test_a_loaded_method_scores_alike(name, make, tmp_path):
     assert dataclasses.asdict(loaded) == dataclasses.asdict(fitted)
     regions = make(seed=2, shift=1.0)
     expected = fitted.score(regions)
-    np.testing.assert_allclose(loaded.score(regions), expected, rtol=0, atol=MOST_MOVED * expected.std())
+    np.testing.assert_allclose(
+        loaded.score(regions), expected, rtol=0, atol=MOST_MOVED * expected.std()
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,7 +101,9 @@ def test_a_folder_read_in_batches_gives_what_memory_gives(name, make, tmp_path, 
     assert len(list(folder.batches())) == 5
     streamed = create(name).fit(folder).score(folder)
     monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 10_000)
-    np.testing.assert_allclose(streamed, create(name).fit(regions).score(regions), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(
+        streamed, create(name).fit(regions).score(regions), rtol=1e-7, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -113,7 +125,9 @@ def test_a_row_scores_the_same_whatever_rows_are_beside_it(name, make):
     np.testing.assert_allclose(fitted.score(regions[::-1])[::-1], scores, rtol=0, atol=tolerance)
     for size in (1, 3, 70):
         parts = [fitted.score(regions[first : first + size]) for first in range(0, 2 * size, size)]
-        np.testing.assert_allclose(np.concatenate(parts), scores[: 2 * size], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(
+            np.concatenate(parts), scores[: 2 * size], rtol=0, atol=tolerance
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -130,11 +144,15 @@ def test_fitting_on_no_rows_says_so(name, make):
 
 
 DIFFICULT = {
-    "a class without detections": lambda make: _relabelled(make(), lambda label: np.where(label == 2, 1, label)),
+    "a class without detections": lambda make: _relabelled(
+        make(), lambda label: np.where(label == 2, 1, label)
+    ),
     "a class with one detection": lambda make: _one_of_class(make(), 2),
     "one class only": lambda make: _relabelled(make(), lambda label: 0 * label),
     "fewer regions than dimensions": lambda make: make(12, dimensions=32),
-    "a constant feature": lambda make: _with_features(make(), lambda f: np.where(np.arange(f.shape[1]) == 1, 3.0, f)),
+    "a constant feature": lambda make: _with_features(
+        make(), lambda f: np.where(np.arange(f.shape[1]) == 1, 3.0, f)
+    ),
     "features that are all zero": lambda make: _with_features(make(), lambda f: 0 * f),
     "duplicated rows": lambda make: make()[np.repeat(np.arange(40), 5)],
     "float16": lambda make: make(dtype=np.float16),
@@ -157,7 +175,9 @@ def test_difficult_regions_get_finite_scores_or_a_reason(name, case, make):
         assert np.isfinite(scores).all()
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs - {"logits", "labels", "score"}])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if methods.get(n).needs - {"logits", "labels", "score"}]
+)
 def test_a_method_says_what_it_misses(name, make):
     regions = without(make(), *OPTIONAL)
     method = create(name)
@@ -203,11 +223,15 @@ def test_regions_of_another_detector_are_refused(name, make):
         create(name).fit(make(classes=5)).score(make(classes=4))
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs & {"features", "latent", "gram"}])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if methods.get(n).needs & {"features", "latent", "gram"}]
+)
 def test_vectors_of_another_width_are_refused(name, make):
     narrow, wide = make(dimensions=12), make(dimensions=15)
     field, wider, fitted = r"(features|latent|gram\.\w+)", r"(7|1[59])", r"(6|1[26])"
-    with pytest.raises(DataError, match=f"field '{field}': {wider} values per row, but .* was fitted on {fitted}"):
+    with pytest.raises(
+        DataError, match=f"field '{field}': {wider} values per row, but .* was fitted on {fitted}"
+    ):
         create(name).fit(narrow).score(wide)
 
 
@@ -272,14 +296,20 @@ def test_importing_the_methods_loads_no_heavy_library():
         "import sys, farther.methods as m; m.create('msp');"
         "print([n for n in ('torch', 'sklearn', 'scipy.stats', 'scipy.linalg', 'faiss') if n in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_a_method_is_imported_without_the_others():
     program = "import sys, farther.methods as m; m.create('mls'); assert 'knn' in m.names();"
-    program += "print(sorted({f'farther.methods.{name}' for name in m.names()}.intersection(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program += (
+        "print(sorted({f'farther.methods.{name}' for name in m.names()}.intersection(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "['farther.methods.mls']"
 
 

@@ -75,7 +75,9 @@ def of_maps(made):
     def scores(train, test):
         peer_of = made(lambda x: head(test)(x.flatten(1)))
         maps = [tensors(regions)[0][:, :, None, None] for regions in (train, test)]
-        peer_of.fit_feature_maps(maps[0], tensors(train)[1]) if isinstance(peer_of, peer.ReAct) else None
+        peer_of.fit_feature_maps(maps[0], tensors(train)[1]) if isinstance(
+            peer_of, peer.ReAct
+        ) else None
         return peer_of.predict_feature_maps(maps[1]).detach()
 
     return scores
@@ -83,9 +85,13 @@ def of_maps(made):
 
 def of_density(column):
     def scores(train, test):
-        stored, asked = (torch.from_numpy(getattr(r, column).astype(np.float64)) for r in (train, test))
+        stored, asked = (
+            torch.from_numpy(getattr(r, column).astype(np.float64)) for r in (train, test)
+        )
         # a rotation, as that of all principal components is, leaves densities alone
-        return peer.GMM(None, reg=0.01).fit_features(stored, tensors(train)[1]).predict_features(asked)
+        return (
+            peer.GMM(None, reg=0.01).fit_features(stored, tensors(train)[1]).predict_features(asked)
+        )
 
     return scores
 
@@ -103,7 +109,12 @@ def of_nnguide(train, test):
 
 
 def of_klm(train, test):
-    return peer.KLMatching(None).fit_logits(tensors(train)[2]).predict_logits(tensors(test)[2]).detach()
+    return (
+        peer.KLMatching(None)
+        .fit_logits(tensors(train)[2])
+        .predict_logits(tensors(test)[2])
+        .detach()
+    )
 
 
 def of_gradnorm(train, test):
@@ -116,18 +127,29 @@ def ash(variant):
 
 
 CODE = {"protocol": "published-code"}
-#: Name, parameters, and the outlier scores of pytorch-ood, from regions to fit to and regions to score.
+#: Name, parameters, and the outlier scores of pytorch-ood, from regions to fit to and regions to
+#: score.
 PEERS = [
     ("msp", {}, of_logits(peer.MaxSoftmax(None).predict_logits)),
     ("mls", {}, of_logits(peer.MaxLogit.score)),
     ("energy", {"temperature": 1.0}, of_logits(lambda z: peer.EnergyBased.score(z, t=1.0))),
     ("energy", {"temperature": 2.5}, of_logits(lambda z: peer.EnergyBased.score(z, t=2.5))),
-    ("temperature_scaling", {"temperature": 2.5}, of_logits(lambda z: peer.MaxSoftmax.score(z / 2.5))),
+    (
+        "temperature_scaling",
+        {"temperature": 2.5},
+        of_logits(lambda z: peer.MaxSoftmax.score(z / 2.5)),
+    ),
     ("kl_matching", {}, of_klm),
     ("knn", {"k": 7}, of_features(lambda _: peer.KNN(None, k=7))),
     ("knn", {"k": 7, **CODE}, of_features(lambda _: peer.KNN(None, k=7), power=2)),
     # It neither divides the covariance by N nor leaves out the factor ½.
-    ("mahalanobis", {}, lambda train, test: of_features(lambda _: peer.Mahalanobis(None), 2 * len(train))(train, test)),
+    (
+        "mahalanobis",
+        {},
+        lambda train, test: of_features(lambda _: peer.Mahalanobis(None), 2 * len(train))(
+            train, test
+        ),
+    ),
     ("relative_mahalanobis", {}, of_features(lambda _: peer.RMD(None), scale=0)),
     ("ddu", {"jitter": 0.01}, of_density("features")),
     ("lard_gmm", {"jitter": 0.01}, of_density("latent")),
@@ -142,14 +164,19 @@ PEERS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "outlier_scores"), PEERS, ids=[f"{name} {params}" for name, params, _ in PEERS]
+    ("name", "params", "outlier_scores"),
+    PEERS,
+    ids=[f"{name} {params}" for name, params, _ in PEERS],
 )
 def test_a_score_is_minus_that_of_pytorch_ood(make, name, params, outlier_scores):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
     method = methods.create(name, **params).fit(train)
     expected = -np.asarray(outlier_scores(train, test), np.float64)
     np.testing.assert_allclose(method.score(test), expected, rtol=RTOL)
-    columns = {column: torch.from_numpy(np.array(test.array(column))) for column in ("logits", *method.columns)}
+    columns = {
+        column: torch.from_numpy(np.array(test.array(column)))
+        for column in ("logits", *method.columns)
+    }
     columns["label"] = torch.from_numpy(test.label.astype(np.int64))
     np.testing.assert_allclose(method.to_torch()(**columns), expected, rtol=RTOL)
 
@@ -159,10 +186,14 @@ def test_without_faiss_the_same_is_found(make, monkeypatch, name):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
     with_faiss = methods.create(name, k=7).fit(train).score(test)
     monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
-    np.testing.assert_allclose(methods.create(name, k=7).fit(train).score(test), with_faiss, rtol=1e-5)
+    np.testing.assert_allclose(
+        methods.create(name, k=7).fit(train).score(test), with_faiss, rtol=1e-5
+    )
 
 
-@pytest.mark.parametrize(("params", "gamma"), [({}, 0.5), ({"protocol": "published-code"}, 0.1), ({"gamma": 0.3}, 0.3)])
+@pytest.mark.parametrize(
+    ("params", "gamma"), [({}, 0.5), ({"protocol": "published-code"}, 0.1), ({"gamma": 0.3}, 0.3)]
+)
 @pytest.mark.parametrize("m", [5, 3])
 def test_gen_is_that_of_pytorch_ood(make, params, gamma, m):
     test = make(100, seed=2)
@@ -170,7 +201,9 @@ def test_gen_is_that_of_pytorch_ood(make, params, gamma, m):
     unsure = Regions(header=test.header, **{**test.columns(), "logits": logits})
     # the peer takes the mean of the terms, the paper their sum
     expected = -m * peer.GEN.score(torch.from_numpy(logits.astype(np.float64)), gamma=gamma, M=m)
-    np.testing.assert_allclose(methods.create("gen", m=m, **params).score(unsure), expected, rtol=RTOL)
+    np.testing.assert_allclose(
+        methods.create("gen", m=m, **params).score(unsure), expected, rtol=RTOL
+    )
 
 
 def test_gen_still_ranks_regions_whose_probability_rounds_to_one():
@@ -183,10 +216,15 @@ def test_gen_still_ranks_regions_whose_probability_rounds_to_one():
 def test_mahalanobis_with_a_singular_covariance_is_that_of_scikit_learn(make):
     from sklearn.covariance import EmpiricalCovariance
 
-    train, test = make(20, classes=1, dimensions=32, seed=1), make(30, classes=1, dimensions=32, seed=2)
+    train, test = (
+        make(20, classes=1, dimensions=32, seed=1),
+        make(30, classes=1, dimensions=32, seed=2),
+    )
     fitted = EmpiricalCovariance().fit(train.features.astype(np.float64))
     found = methods.create("mahalanobis").fit(train).score(test)
-    np.testing.assert_allclose(found, -fitted.mahalanobis(test.features.astype(np.float64)), rtol=RTOL)
+    np.testing.assert_allclose(
+        found, -fitted.mahalanobis(test.features.astype(np.float64)), rtol=RTOL
+    )
 
 
 def test_a_feature_that_never_varied_in_training_is_ignored(make):
@@ -208,7 +246,11 @@ def test_ddu_of_the_published_code_leaves_the_class_weights_out(make):
         members = features[train.label == k]
         covariance = np.cov(members.T) + 0.01 * np.eye(members.shape[1])
         densities = densities + multivariate_normal(members.mean(axis=0), covariance).pdf(asked)
-    found = methods.create("ddu", protocol="published-code", jitter=0.01, precision="float64").fit(train).score(test)
+    found = (
+        methods.create("ddu", protocol="published-code", jitter=0.01, precision="float64")
+        .fit(train)
+        .score(test)
+    )
     np.testing.assert_allclose(found, np.log(densities), rtol=RTOL)
 
 
@@ -238,7 +280,11 @@ def test_ash_of_the_published_code_keeps_as_many_of_equal_activations_as_of_othe
     assert mask.sum(axis=1).tolist() == [3, 3, 3, 3]
     assert mask[3].nonzero()[0].tolist() == [9, 10, 11]
     assert largest(np.array([[1.0, 2, 3, 2, 2, 0]]), 50).nonzero()[1].tolist() == [1, 2, 3]
-    scores = methods.create("ash", variant="b", percentile=75, protocol="published-code").fit(equal).score(equal)
+    scores = (
+        methods.create("ash", variant="b", percentile=75, protocol="published-code")
+        .fit(equal)
+        .score(equal)
+    )
     assert np.isfinite(scores).all()
 
 
@@ -261,7 +307,10 @@ def test_ash_of_the_paper_prunes_below_a_percentile_of_the_training_set(make, va
 
 def test_dice_react_is_dice_on_cut_activations(make):
     train, test = make(400, seed=1), make(100, seed=2)
-    columns = {**test.columns(), "features": np.minimum(test.features, np.float32(np.percentile(train.features, 80)))}
+    columns = {
+        **test.columns(),
+        "features": np.minimum(test.features, np.float32(np.percentile(train.features, 80))),
+    }
     cut = Regions(header=test.header, **columns)
     expected = methods.create("dice", percentile=70).fit(train).score(cut)
     found = methods.create("dice_react", percentile=70, react_percentile=80).fit(train).score(test)
@@ -285,15 +334,21 @@ def test_vim_is_its_formula(make):
     residual = lambda regions: np.linalg.norm((regions.features - origin) @ directions.T, axis=1)  # noqa: E731
     alpha = train.logits.max(axis=1).sum(dtype=np.float64) / residual(train).sum()
     expected = np.log(np.exp(test.logits.astype(np.float64)).sum(axis=1)) - alpha * residual(test)
-    np.testing.assert_allclose(methods.create("vim", dim=7).fit(train).score(test), expected, rtol=RTOL)
+    np.testing.assert_allclose(
+        methods.create("vim", dim=7).fit(train).score(test), expected, rtol=RTOL
+    )
 
 
 def test_residual_is_the_length_of_the_smallest_principal_directions(make):
     train, test = make(400, seed=1), make(100, seed=2)
-    origin = np.linalg.lstsq(train.weight.astype(np.float64), -train.bias.astype(np.float64), rcond=None)[0]
+    origin = np.linalg.lstsq(
+        train.weight.astype(np.float64), -train.bias.astype(np.float64), rcond=None
+    )[0]
     directions = np.linalg.svd(train.features - origin)[2][7:]
     expected = [-np.linalg.norm(directions @ (z - origin)) for z in test.features]
-    np.testing.assert_allclose(methods.create("residual", dim=7).fit(train).score(test), expected, rtol=RTOL)
+    np.testing.assert_allclose(
+        methods.create("residual", dim=7).fit(train).score(test), expected, rtol=RTOL
+    )
 
 
 @pytest.mark.parametrize(
@@ -327,7 +382,11 @@ def test_lard_distances_are_those_of_principal_components(make, whiten):
         for r in (train, test)
     ]
     for name, params in (("knn", {"k": 3, "protocol": "published-code"}), ("mahalanobis", {})):
-        found = methods.create(f"lard_{name}", components=4, whiten=whiten, **params).fit(train).score(test)
+        found = (
+            methods.create(f"lard_{name}", components=4, whiten=whiten, **params)
+            .fit(train)
+            .score(test)
+        )
         expected = methods.create(name, **params).fit(swapped[0]).score(swapped[1])
         np.testing.assert_allclose(found, expected, rtol=RTOL)
 
@@ -336,7 +395,11 @@ def test_lard_distances_are_those_of_principal_components(make, whiten):
 def test_lard_whitens_as_the_protocol_says(make, protocol, whiten):
     train, test = make(400, seed=1), make(100, seed=2)
     found = methods.create("lard_knn", k=3, components=4, protocol=protocol).fit(train).score(test)
-    said = methods.create("lard_knn", k=3, components=4, protocol=protocol, whiten=whiten).fit(train).score(test)
+    said = (
+        methods.create("lard_knn", k=3, components=4, protocol=protocol, whiten=whiten)
+        .fit(train)
+        .score(test)
+    )
     np.testing.assert_array_equal(found, said)
 
 
@@ -352,27 +415,46 @@ def test_lard_knn_of_the_paper_is_the_distance_between_principal_components(make
     np.testing.assert_allclose(found, -expected, rtol=RTOL)
 
 
-VOS_HEAD = {"energy_weight": [1.0, 0.5, -2.0, 3.0, 1.0], "weight": [[-0.5], [1.5]], "bias": [0.25, -0.25]}
+VOS_HEAD = {
+    "energy_weight": [1.0, 0.5, -2.0, 3.0, 1.0],
+    "weight": [[-0.5], [1.5]],
+    "bias": [0.25, -0.25],
+}
 
 
 def test_vos_is_the_energy(make):
     regions = make(background=True)
     expected = methods.create("energy").score(regions)
-    np.testing.assert_allclose(methods.create("vos").fit(regions).score(regions), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        methods.create("vos").fit(regions).score(regions), expected, rtol=1e-12
+    )
 
 
 def test_vos_with_its_head_gives_the_log_odds_of_known(make):
     regions = make(background=True, detector={"vos_head": VOS_HEAD})
     found = methods.create("vos", output="logistic").fit(regions).score(regions)
     for score, logits in zip(found[:20], regions.logits.astype(np.float64), strict=False):
-        energy = np.log(sum(max(e, 0) * np.exp(c) for e, c in zip(VOS_HEAD["energy_weight"], logits, strict=False)))
-        unknown, known = (w * energy + b for w, b in zip([-0.5, 1.5], VOS_HEAD["bias"], strict=True))
+        energy = np.log(
+            sum(
+                max(e, 0) * np.exp(c)
+                for e, c in zip(VOS_HEAD["energy_weight"], logits, strict=False)
+            )
+        )
+        unknown, known = (
+            w * energy + b for w, b in zip([-0.5, 1.5], VOS_HEAD["bias"], strict=True)
+        )
         assert score == pytest.approx(known - unknown, rel=RTOL)
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [None, {}, {**VOS_HEAD, "weight": [1.0]}, {**VOS_HEAD, "bias": ["a", 1]}, {**VOS_HEAD, "energy_weight": [0] * 5}],
+    [
+        None,
+        {},
+        {**VOS_HEAD, "weight": [1.0]},
+        {**VOS_HEAD, "bias": ["a", 1]},
+        {**VOS_HEAD, "energy_weight": [0] * 5},
+    ],
 )
 def test_vos_says_what_its_head_lacks(make, wrong):
     regions = make(detector={} if wrong is None else {"vos_head": wrong})
@@ -388,7 +470,9 @@ def test_entropy_is_that_of_scipy(make):
     expected = -entr(softmax(logits, axis=1)).sum(axis=1)
     np.testing.assert_allclose(methods.create("entropy").score(test), expected, rtol=RTOL)
     expected = -(entr(expit(logits)) + entr(expit(-logits))).mean(axis=1)
-    np.testing.assert_allclose(methods.create("entropy", activation="detector").score(test), expected, rtol=RTOL)
+    np.testing.assert_allclose(
+        methods.create("entropy", activation="detector").score(test), expected, rtol=RTOL
+    )
     largest = expit(logits.max(axis=1))
     expected = -(entr(largest) + entr(1 - largest))
     scores = methods.create("entropy", activation="detector", sigmoids="largest").score(test)
@@ -399,10 +483,14 @@ def test_dempster_shafer_is_its_formula(make):
     test = make(100, background=True)
     evidence = np.exp(test.logits.astype(np.float64))
     np.testing.assert_allclose(
-        methods.create("dempster_shafer").score(test), -5 / (5 + evidence[:, :5].sum(axis=1)), rtol=RTOL
+        methods.create("dempster_shafer").score(test),
+        -5 / (5 + evidence[:, :5].sum(axis=1)),
+        rtol=RTOL,
     )
     np.testing.assert_allclose(
-        methods.create("dempster_shafer", background="keep").score(test), -6 / (6 + evidence.sum(axis=1)), rtol=RTOL
+        methods.create("dempster_shafer", background="keep").score(test),
+        -6 / (6 + evidence.sum(axis=1)),
+        rtol=RTOL,
     )
 
 
@@ -411,10 +499,14 @@ def test_the_fitted_temperature_is_that_of_greatest_likelihood(make):
     from scipy.special import log_softmax
 
     regions = make(400)
-    truth = np.where(np.arange(400) % 5 == 0, (regions.label + 1) % 5, regions.label)  # every fifth is wrong
+    truth = np.where(
+        np.arange(400) % 5 == 0, (regions.label + 1) % 5, regions.label
+    )  # every fifth is wrong
     logits = regions.logits.astype(np.float64)
     best = minimize_scalar(
-        lambda t: -log_softmax(logits / t, axis=1)[np.arange(400), truth].mean(), bounds=(0.1, 50), method="bounded"
+        lambda t: -log_softmax(logits / t, axis=1)[np.arange(400), truth].mean(),
+        bounds=(0.1, 50),
+        method="bounded",
     )
     assert fit_temperature(logits, truth) == pytest.approx(best.x, rel=1e-4)
 
@@ -428,7 +520,9 @@ def test_true_classes_without_a_column_are_refused(make):
 def test_openmax_is_that_of_pytorch_ood_given_the_same_weibull_distributions(make):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
     fitted = methods.create("openmax", tail=20, alpha=3).fit(train)
-    other = peer.OpenMax(None, tailsize=20, alpha=3).fit_logits(tensors(train)[2], tensors(train)[1])
+    other = peer.OpenMax(None, tailsize=20, alpha=3).fit_logits(
+        tensors(train)[2], tensors(train)[1]
+    )
     for k, distribution in other._openmax.distributions.items():
         assert distribution.min_val == pytest.approx(fitted.smallest_[k], rel=RTOL)
         # its simplex search stops early: take the distribution from us
@@ -458,7 +552,9 @@ def test_she_gives_a_class_without_detections_the_mean_of_all(make):
     seen = regions[regions.label != 2]
     expected = regions.features @ seen.features.astype(np.float64).mean(axis=0)
     unseen = regions.label == 2
-    np.testing.assert_allclose(methods.create("she").fit(seen).score(regions)[unseen], expected[unseen], rtol=RTOL)
+    np.testing.assert_allclose(
+        methods.create("she").fit(seen).score(regions)[unseen], expected[unseen], rtol=RTOL
+    )
 
 
 def test_fdbd_is_the_distance_to_each_decision_boundary(make):
@@ -470,7 +566,9 @@ def test_fdbd_is_the_distance_to_each_decision_boundary(make):
         logits = weight @ z + bias
         y = logits.argmax()
         others = [c for c in range(5) if c != y]
-        distances = [(logits[y] - logits[c]) / np.linalg.norm(weight[y] - weight[c]) for c in others]
+        distances = [
+            (logits[y] - logits[c]) / np.linalg.norm(weight[y] - weight[c]) for c in others
+        ]
         expected.append(np.mean(distances) / np.linalg.norm(z - centre))
     np.testing.assert_allclose(methods.create("fdbd").fit(train).score(test), expected, rtol=RTOL)
 
@@ -493,7 +591,9 @@ def test_oodl_is_the_decision_function_of_scikit_learn(make, kernel):
     # the signs of principal directions are arbitrary, and the draws of landmarks see them
     project = lambda r: (r.features.astype(np.float64) - fitted.mean_) @ fitted.components_  # noqa: E731
     analysis = PCA(6, svd_solver="full").fit(train.features.astype(np.float64))
-    np.testing.assert_allclose(np.abs(project(test)), np.abs(analysis.transform(test.features)), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        np.abs(project(test)), np.abs(analysis.transform(test.features)), rtol=1e-4, atol=1e-4
+    )
     expected = machine.fit(project(train)).decision_function(project(test))
     np.testing.assert_allclose(fitted.score(test), expected, rtol=1e-4, atol=1e-5)
 
@@ -520,11 +620,15 @@ def test_relation_sums_the_edges_above_its_threshold(make, params):
     edges = (h @ stored.T).clamp(min=0) * (p @ known.T)
     kept = torch.where(edges > params.get("threshold", 0.03), edges, 0.0) ** params.get("power", 1)
     found = methods.create("relation", **params).fit(train).score(test)
-    np.testing.assert_allclose(found, kept.sum(1), rtol=1e-3)  # an edge near the threshold may fall on either side
+    np.testing.assert_allclose(
+        found, kept.sum(1), rtol=1e-3
+    )  # an edge near the threshold may fall on either side
 
 
 def test_float32_does_not_decide_whether_a_relation_counts(make):
-    train, test = (make(60, classes=1, dimensions=1024, seed=seed) for seed in (1, 2))  # p · p_i is 1
+    train, test = (
+        make(60, classes=1, dimensions=1024, seed=seed) for seed in (1, 2)
+    )  # p · p_i is 1
     for n in range(60):
         relation = np.float32(np.vecdot(*(_unit(each.features[n]) for each in (train, test))))
         for threshold, counts in ((np.nextafter(relation, np.float32(0)), True), (relation, False)):

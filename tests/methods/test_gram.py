@@ -45,7 +45,9 @@ def test_rows_of_boxes_are_those_of_their_aligned_cells():
     found = taps.over_boxes(boxes, (48, 64), Pooling(4, 2))
     scale = torch.tensor([maps.shape[3] / 64, maps.shape[2] / 48] * 2)
     cells = roi_align(maps[:1], [boxes[0] * scale], 4, 1.0, 2, aligned=True).flatten(2).numpy()
-    np.testing.assert_allclose(found["gram.0"], [written_out(of_box, 3) for of_box in cells], rtol=1e-4)
+    np.testing.assert_allclose(
+        found["gram.0"], [written_out(of_box, 3) for of_box in cells], rtol=1e-4
+    )
     np.testing.assert_allclose(found["latent.0"], cells.mean(axis=2), rtol=1e-4)
 
 
@@ -54,14 +56,20 @@ def run():
     """Training and test images, the network's regions of them, and the network."""
     torch.manual_seed(1)
     first, second = nn.Sequential(nn.Conv2d(3, 6, 3), nn.Softplus()), nn.Conv2d(6, 8, 3, stride=2)
-    network = nn.Sequential(first, second, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)).eval()
+    network = nn.Sequential(
+        first, second, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)
+    ).eval()
     with torch.no_grad():
         nn.init.normal_(network[4].weight, std=20)
         images = torch.rand(160, 3, 12, 12) * torch.rand(160, 3, 1, 1)
         network[4].bias -= network(images).mean(0)
     classifier = ClassifierNetwork(network, (12, 12), layers=Layers((), ("0", "1"), 4))
     images = {"train": images, "test": torch.rand(30, 3, 12, 12) * 2 - 0.5}
-    return network, images, {split: classified(classifier, split, pixels) for split, pixels in images.items()}
+    return (
+        network,
+        images,
+        {split: classified(classifier, split, pixels) for split, pixels in images.items()},
+    )
 
 
 def classified(classifier: ClassifierNetwork, split: str, pixels: torch.Tensor) -> Regions:
@@ -81,8 +89,12 @@ def classified(classifier: ClassifierNetwork, split: str, pixels: torch.Tensor) 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
 def test_scores_are_those_of_pytorch_ood_given_the_same_images_held_out(run, protocol):
     network, images, regions = run
-    method = methods.create("gram", layer=["0", "1"], held_out=0.4, protocol=protocol).fit(regions["train"])
-    held_out = np.concatenate([part.region_id for part in method._part(regions["train"], held_out=True)])
+    method = methods.create("gram", layer=["0", "1"], held_out=0.4, protocol=protocol).fit(
+        regions["train"]
+    )
+    held_out = np.concatenate(
+        [part.region_id for part in method._part(regions["train"], held_out=True)]
+    )
     assert 45 < len(held_out) < 85
     peer = Peer(network[2:], [network[0], network[1]], 3, num_poles_list=[1, 2, 3, 4]).to("cpu")
     peer.validation_fraction = 0.0
@@ -90,7 +102,9 @@ def test_scores_are_those_of_pytorch_ood_given_the_same_images_held_out(run, pro
     kept = np.setdiff1d(np.arange(160), held_out)
     peer.fit([(images["train"][kept], labels[kept])])
     only = []
-    for layer in range(2):  # the deviations of one layer at a time: the norms of the others are infinite
+    for layer in range(
+        2
+    ):  # the deviations of one layer at a time: the norms of the others are infinite
         peer.layer_norm = torch.tensor([1.0 if layer == number else np.inf for number in range(2)])
         only.append(float(peer.predict(images["train"][held_out]).mean()))
     assert min(only) > 0

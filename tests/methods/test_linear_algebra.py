@@ -10,7 +10,9 @@ from farther.methods.linear_algebra import whitened, whitening
 
 def covariance(variances):
     """A covariance with these variances along directions at random."""
-    directions = np.linalg.qr(np.random.default_rng(0).normal(size=(len(variances), len(variances))))[0]
+    directions = np.linalg.qr(
+        np.random.default_rng(0).normal(size=(len(variances), len(variances)))
+    )[0]
     made = directions * variances @ directions.T
     return (made + made.T) / 2
 
@@ -34,7 +36,9 @@ def test_it_is_a_root_of_the_pseudo_inverse(variances, rank):
     np.testing.assert_allclose(matrix @ matrix.T, expected, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("variances", [[4.0, 1.0, 0.5, 0.1], [4.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1e-9]])
+@pytest.mark.parametrize(
+    "variances", [[4.0, 1.0, 0.5, 0.1], [4.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1e-9]]
+)
 def test_whitened_rows_are_the_rows_times_the_matrix(variances):
     matrix = np.ascontiguousarray(whitening(covariance(np.array(variances))))
     rows = np.random.default_rng(1).normal(size=(7, 4))
@@ -68,9 +72,14 @@ def test_rounding_does_not_move_a_mahalanobis_distance_of_layer_normed_features(
     drawn = np.random.default_rng(0).normal(size=(2100, 96))
     normed = (drawn - drawn.mean(axis=1, keepdims=True)) / drawn.std(axis=1, keepdims=True)
     train, exact = normed[:2000].astype(np.float32), normed[2000:]
-    fitted = methods.create("mahalanobis").fit(toy_regions(features=train, label=np.arange(2000) % 3))
+    fitted = methods.create("mahalanobis").fit(
+        toy_regions(features=train, label=np.arange(2000) % 3)
+    )
     scores = [
         fitted.score(toy_regions(features=rounded, label=np.zeros(100, int)))
-        for rounded in (exact.astype(np.float32), np.nextafter(exact.astype(np.float32), np.float32(9)))
+        for rounded in (
+            exact.astype(np.float32),
+            np.nextafter(exact.astype(np.float32), np.float32(9)),
+        )
     ]
     np.testing.assert_allclose(*scores, rtol=1e-5)

@@ -30,7 +30,9 @@ def one_region(logits: list[float], label: int = 0, **header) -> Regions:
 def test_the_background_column_is_left_out_by_default():
     regions = one_region([1.0, 2.0, 9.0], background_index=2)
     assert methods.create("msp").score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())
-    assert methods.create("energy").score(regions) == pytest.approx(np.log(np.exp([1.0, 2.0]).sum()))
+    assert methods.create("energy").score(regions) == pytest.approx(
+        np.log(np.exp([1.0, 2.0]).sum())
+    )
 
 
 def test_the_background_column_may_stand_anywhere():
@@ -47,7 +49,9 @@ def test_a_kept_background_column_is_one_more_class():
 def test_a_head_without_background_keeps_all_columns_either_way():
     regions = one_region([1.0, 2.0])
     for background in ("drop", "keep"):
-        assert methods.create("msp", background=background).score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())
+        assert methods.create("msp", background=background).score(regions) == pytest.approx(
+            SOFTMAX_OF_1_2.max()
+        )
 
 
 def test_sigmoid_heads_get_a_softmax_as_in_the_published_code():
@@ -57,8 +61,16 @@ def test_sigmoid_heads_get_a_softmax_as_in_the_published_code():
 
 def test_sigmoid_heads_may_be_taken_at_their_word():
     regions = one_region([0.0, np.log(3.0)], activation="sigmoid")  # probabilities ½ and ¾
-    params: dict[str, dict] = {"msp": {}, "energy": {}, "gen": {}, "temperature_scaling": {"temperature": 1000.0}}
-    scores = {n: methods.create(n, activation="detector", **p).score(regions)[0] for n, p in params.items()}
+    params: dict[str, dict] = {
+        "msp": {},
+        "energy": {},
+        "gen": {},
+        "temperature_scaling": {"temperature": 1000.0},
+    }
+    scores = {
+        n: methods.create(n, activation="detector", **p).score(regions)[0]
+        for n, p in params.items()
+    }
     assert scores["msp"] == pytest.approx(0.75)
     assert scores["temperature_scaling"] == pytest.approx(1 / (1 + 3 ** (-1 / 1000)))
     assert scores["energy"] == pytest.approx(np.log(2.0) + np.log(4.0))
@@ -83,7 +95,9 @@ def test_stored_logarithms_of_sigmoids_taken_at_their_word_give_the_scores_of_th
 
 def test_softmax_heads_stay_softmax_when_taken_at_their_word():
     regions = one_region([1.0, 2.0])
-    assert methods.create("msp", activation="detector").score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())
+    assert methods.create("msp", activation="detector").score(regions) == pytest.approx(
+        SOFTMAX_OF_1_2.max()
+    )
 
 
 def test_a_sure_sigmoid_probability_keeps_its_digits():
@@ -101,20 +115,27 @@ def test_the_logarithm_of_summed_exponentials_is_that_of_scipy_however_large_the
         values[:10] = extreme
         values[10:20, 0] = extreme
         np.testing.assert_allclose(log_sum_exp(values), logsumexp(values, axis=1), rtol=1e-13)
-        np.testing.assert_allclose(log_sum_exp(np.asfortranarray(values)), logsumexp(values, axis=1), rtol=1e-13)
+        np.testing.assert_allclose(
+            log_sum_exp(np.asfortranarray(values)), logsumexp(values, axis=1), rtol=1e-13
+        )
     assert log_sum_exp(values[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("background", ["drop", "keep"])
 def test_energies_are_those_of_the_logits_that_count(make, background):
     regions = make(40, background=True, seed=3)
-    np.testing.assert_allclose(energy(regions, background), log_sum_exp(class_logits(regions, background)), rtol=1e-14)
+    np.testing.assert_allclose(
+        energy(regions, background), log_sum_exp(class_logits(regions, background)), rtol=1e-14
+    )
 
 
 @pytest.mark.parametrize("profile", ["realistic-wordnet", "realistic-facets"])
 def test_the_temperature_of_the_realistic_profiles_ranks_as_the_largest_logit(profile):
-    # Recalcati et al., Table VI: AUROC of TS and of MLV agree within 0.02 points in all rows, and MSP's is another.
-    settings = yaml.safe_load((ROOT / f"profiles/{profile}.yaml").read_text())["methods"]["temperature_scaling"]
+    # Recalcati et al., Table VI: AUROC of TS and of MLV agree within 0.02 points in all rows, and
+    # MSP's is another.
+    settings = yaml.safe_load((ROOT / f"profiles/{profile}.yaml").read_text())["methods"][
+        "temperature_scaling"
+    ]
     random = np.random.default_rng(0)
     id_logits = random.normal(size=(400, 365))
     id_logits[np.arange(400), random.integers(0, 365, 400)] += random.uniform(3, 9, 400)

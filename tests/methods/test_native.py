@@ -17,14 +17,18 @@ NAMES = ("native", "confidence", "msp", "energy", "knn", "mahalanobis", "vim", "
 
 def with_unknown(regions: Regions, column: int) -> Regions:
     """The same rows of a detector for which a class means unknown objects."""
-    return Regions(header=dataclasses.replace(regions.header, unknown_columns=(column,)), **regions.columns())
+    return Regions(
+        header=dataclasses.replace(regions.header, unknown_columns=(column,)), **regions.columns()
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_detections_labelled_unknown_are_below_all_others_the_most_confident_lowest(name, make):
     regions = with_unknown(make(seed=2), 4)
     scores = (
-        methods.create(name, **({"k": 3} if name == "knn" else {})).fit(with_unknown(make(seed=1), 4)).score(regions)
+        methods.create(name, **({"k": 3} if name == "knn" else {}))
+        .fit(with_unknown(make(seed=1), 4))
+        .score(regions)
     )
     labelled = regions.label == 4
     assert 0 < labelled.sum() < len(regions)
@@ -40,10 +44,16 @@ def test_scores_of_logits_do_not_read_the_column_of_the_unknown_class(name, make
     logits[:, 4] += 3.0
     kept = regions.label != 4
     other = Regions(header=regions.header, **{**regions.columns(), "logits": logits})
-    first, second = (methods.create(name).score(with_unknown(each, 4))[kept] for each in (regions, other))
+    first, second = (
+        methods.create(name).score(with_unknown(each, 4))[kept] for each in (regions, other)
+    )
     np.testing.assert_array_equal(first, second)
     header = Header(classes=regions.classes[:4])
-    columns = {n: v for n, v in regions[kept].columns().items() if n not in ("features", "latent", "logits")}
+    columns = {
+        n: v
+        for n, v in regions[kept].columns().items()
+        if n not in ("features", "latent", "logits")
+    }
     without = Regions(header=header, logits=regions.logits[kept][:, :4], **columns)
     np.testing.assert_allclose(first, methods.create(name).score(without), rtol=1e-6)
 
@@ -60,7 +70,9 @@ def test_the_threshold_of_native_is_the_label(make, tmp_path):
     native = methods.create("native")
     fit_method(native, run_of(regions, tmp_path))
     assert native.fixed_threshold == 0.0
-    np.testing.assert_array_equal(native.score(regions) < native.fixed_threshold, regions.label == 4)
+    np.testing.assert_array_equal(
+        native.score(regions) < native.fixed_threshold, regions.label == 4
+    )
 
 
 def test_methods_do_not_learn_from_detections_labelled_unknown(make, tmp_path):
@@ -85,7 +97,9 @@ def test_a_method_refuses_regions_whose_unknown_classes_are_others(make):
 
 @pytest.mark.parametrize("columns", [(3,), (-1,), (0, 0), (1,)])
 def test_unknown_columns_are_different_columns_and_not_the_background(columns):
-    with pytest.raises(DataError, match="expected different columns from 0 to 2 that are not the background's"):
+    with pytest.raises(
+        DataError, match="expected different columns from 0 to 2 that are not the background's"
+    ):
         Header(classes=("cat", "background", "dog"), background_index=1, unknown_columns=columns)
 
 

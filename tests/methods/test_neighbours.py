@@ -38,12 +38,16 @@ def test_the_nearest_come_first():
 @pytest.mark.usefixtures("_library")
 def test_the_largest_inner_products_are_found():
     expected = np.sort(QUERIES @ STORED.T, axis=1)[:, -4:]
-    np.testing.assert_allclose(np.sort(largest_products(STORED, QUERIES, 4), axis=1), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.sort(largest_products(STORED, QUERIES, 4), axis=1), expected, rtol=1e-5
+    )
 
 
 @pytest.mark.usefixtures("_library")
 def test_all_stored_vectors_can_be_asked_for():
-    np.testing.assert_array_equal(np.sort(nearest(STORED[:5], QUERIES, 5), axis=1), np.tile(np.arange(5), (40, 1)))
+    np.testing.assert_array_equal(
+        np.sort(nearest(STORED[:5], QUERIES, 5), axis=1), np.tile(np.arange(5), (40, 1))
+    )
 
 
 @pytest.mark.parametrize("directions", [(1, 3), (3, 6), (6, 6)])
@@ -52,7 +56,9 @@ def test_a_search_by_bounds_is_exact_however_much_the_directions_leave_out(direc
     monkeypatch.setattr("farther.methods.neighbours.TIGHTENED", 20)
     monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
     monkeypatch.setattr("farther.methods.neighbours.CACHED", 70)
-    np.testing.assert_array_equal(Bounded(STORED).nearest(QUERIES, 7), DISTANCES.argsort(axis=1)[:, :7])
+    np.testing.assert_array_equal(
+        Bounded(STORED).nearest(QUERIES, 7), DISTANCES.argsort(axis=1)[:, :7]
+    )
 
 
 CENTROIDS = cell_centroids(STORED, seed=0)
@@ -81,13 +87,17 @@ def test_a_search_of_all_cells_is_exact_however_queries_are_put_together(limits,
     for name, value in limits.items():
         monkeypatch.setattr(neighbours, name, value)
     found = CELLS.nearest(QUERIES, 7, probes=len(CENTROIDS))
-    np.testing.assert_array_equal(found, np.linalg.norm(QUERIES[:, None] - SORTED, axis=2).argsort(axis=1)[:, :7])
+    np.testing.assert_array_equal(
+        found, np.linalg.norm(QUERIES[:, None] - SORTED, axis=2).argsort(axis=1)[:, :7]
+    )
 
 
 def test_products_are_the_same_whichever_way_they_are_taken():
     for count in (1, 6, 7, 40):
         for stored in (STORED, STORED[:20]):
-            np.testing.assert_allclose(products(stored, QUERIES[:count]), QUERIES[:count] @ stored.T, atol=1e-5)
+            np.testing.assert_allclose(
+                products(stored, QUERIES[:count]), QUERIES[:count] @ stored.T, atol=1e-5
+            )
 
 
 @pytest.mark.parametrize("several", [3, 1000])  # with ties, and all but without
@@ -142,12 +152,17 @@ def test_a_cell_may_be_empty():
     stored = STORED.copy()
     cells = Cells(centroids, stored, sort_into_cells(stored, centroids))
     np.testing.assert_array_equal(stored, SORTED)
-    np.testing.assert_array_equal(cells.nearest(QUERIES, 7, probes=99), CELLS.nearest(QUERIES, 7, probes=99))
+    np.testing.assert_array_equal(
+        cells.nearest(QUERIES, 7, probes=99), CELLS.nearest(QUERIES, 7, probes=99)
+    )
 
 
 def test_recall_grows_with_the_cells_searched(make):
     train = make(600, seed=1)
-    recalls = [methods.create("knn", k=5, index="approximate", probes=n).fit(train).recall_ for n in (1, 4, 25)]
+    recalls = [
+        methods.create("knn", k=5, index="approximate", probes=n).fit(train).recall_
+        for n in (1, 4, 25)
+    ]
     assert 0.2 < recalls[0] < recalls[1] <= recalls[2] == 1.0
 
 
@@ -155,7 +170,9 @@ def test_the_recall_is_the_share_of_the_true_neighbours_that_are_found(make):
     fitted = methods.create("knn", k=5, index="approximate", probes=2).fit(make(250, seed=1))
     distances = np.linalg.norm(fitted.stored_[:, None] - fitted.stored_, axis=2)
     true = distances.argsort(axis=1)[:, 1:6]  # the first is the vector itself
-    found = Cells(fitted.centroids_, fitted.stored_, fitted.first_).nearest(fitted.stored_, 6, probes=2)
+    found = Cells(fitted.centroids_, fitted.stored_, fitted.first_).nearest(
+        fitted.stored_, 6, probes=2
+    )
     expected = np.mean([np.isin(row, near).mean() for row, near in zip(true, found, strict=True)])
     assert fitted.recall_ == pytest.approx(expected, abs=1e-3)  # features with ties
 

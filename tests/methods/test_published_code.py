@@ -42,9 +42,13 @@ def _react(train, test, weight, bias):
 
 def _vim(train, test, weight, bias):
     origin = -np.linalg.pinv(weight) @ bias
-    values, vectors = np.linalg.eig(EmpiricalCovariance(assume_centered=True).fit(train.features - origin).covariance_)
+    values, vectors = np.linalg.eig(
+        EmpiricalCovariance(assume_centered=True).fit(train.features - origin).covariance_
+    )
     rest = vectors[:, np.argsort(-values)[6:]]
-    residual = [np.linalg.norm((double(r, "features") - origin) @ rest, axis=1) for r in (train, test)]
+    residual = [
+        np.linalg.norm((double(r, "features") - origin) @ rest, axis=1) for r in (train, test)
+    ]
     alpha = double(train, "logits").max(axis=1).mean() / residual[0].mean()
     return logsumexp(double(test, "logits"), axis=1) - alpha * residual[1]
 
@@ -65,7 +69,9 @@ WITH_BACKGROUND = {
     "dice": ({"percentile": 75}, _dice),
     "dice_react": (
         {"percentile": 75, "react_percentile": 75},
-        lambda train, test, *layer: _dice(train, test, *layer, clip=np.percentile(train.features, 75)),
+        lambda train, test, *layer: _dice(
+            train, test, *layer, clip=np.percentile(train.features, 75)
+        ),
     ),
 }
 
@@ -106,7 +112,9 @@ def test_the_background_can_be_asked_for_alone(with_background, name):
 
 
 def test_mahalanobis_and_ddu_read_no_logits_and_so_no_background():
-    assert {"logits", "last_layer"}.isdisjoint(methods.get("mahalanobis").needs | methods.get("ddu").needs)
+    assert {"logits", "last_layer"}.isdisjoint(
+        methods.get("mahalanobis").needs | methods.get("ddu").needs
+    )
 
 
 def components(make, count, *, whiten):
@@ -120,35 +128,57 @@ def components(make, count, *, whiten):
 
 @pytest.mark.parametrize("count", [4, None])
 @pytest.mark.parametrize("asked", [CODE, {"gaussian": "single"}])
-def test_lard_mahalanobis_of_the_published_code_has_one_gaussian_for_all_classes(make, count, asked):
+def test_lard_mahalanobis_of_the_published_code_has_one_gaussian_for_all_classes(
+    make, count, asked
+):
     train, test, stored, queries = components(make, count, whiten=False)
     found = methods.create("lard_mahalanobis", components=count, **asked).fit(train).score(test)
-    np.testing.assert_allclose(found, -EmpiricalCovariance().fit(stored).mahalanobis(queries), rtol=1e-5)
+    np.testing.assert_allclose(
+        found, -EmpiricalCovariance().fit(stored).mahalanobis(queries), rtol=1e-5
+    )
 
 
 def test_lard_mahalanobis_per_class_can_be_asked_for_under_the_published_code(make):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
-    found = methods.create("lard_mahalanobis", components=4, gaussian="per_class", **CODE).fit(train).score(test)
+    found = (
+        methods.create("lard_mahalanobis", components=4, gaussian="per_class", **CODE)
+        .fit(train)
+        .score(test)
+    )
     expected = methods.create("lard_mahalanobis", components=4).fit(train).score(test)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)  # whitening leaves the distances as they are
+    np.testing.assert_allclose(
+        found, expected, rtol=1e-9
+    )  # whitening leaves the distances as they are
 
 
-@pytest.mark.parametrize(("count", "params", "whiten"), [(4, {}, False), (4, CODE, True), (None, {}, False)])
+@pytest.mark.parametrize(
+    ("count", "params", "whiten"), [(4, {}, False), (4, CODE, True), (None, {}, False)]
+)
 @pytest.mark.parametrize("bandwidth", [1.0, 0.4])
 def test_lard_kde_is_the_kernel_density_of_scikit_learn(make, count, params, whiten, bandwidth):
     train, test, stored, queries = components(make, count, whiten=whiten)
-    found = methods.create("lard_kde", components=count, bandwidth=bandwidth, **params).fit(train).score(test)
+    found = (
+        methods.create("lard_kde", components=count, bandwidth=bandwidth, **params)
+        .fit(train)
+        .score(test)
+    )
     peer = KernelDensity(bandwidth=bandwidth).fit(stored).score_samples(queries)
     np.testing.assert_allclose(found, peer, atol=1e-3)  # its trees lose digits
     width = stored.shape[1] * np.log(bandwidth * np.sqrt(2 * np.pi))
     exponents = -cdist(queries, stored, "sqeuclidean") / (2 * bandwidth**2)
-    np.testing.assert_allclose(found, logsumexp(exponents, axis=1) - np.log(len(stored)) - width, rtol=1e-9)
+    np.testing.assert_allclose(
+        found, logsumexp(exponents, axis=1) - np.log(len(stored)) - width, rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("k", [8, 10, 12])
 def test_lard_knn_without_components_is_the_squared_distance_of_latents_at_unit_norm(make, k):
     train, test, stored, queries = components(make, None, whiten=False)
-    peer = NearestNeighbors(n_neighbors=k).fit(normalize(stored)).kneighbors(normalize(queries))[0][:, -1]
+    peer = (
+        NearestNeighbors(n_neighbors=k)
+        .fit(normalize(stored))
+        .kneighbors(normalize(queries))[0][:, -1]
+    )
     found = methods.create("lard_knn", k=k, components=None, **CODE).fit(train).score(test)
     np.testing.assert_allclose(found, -(peer**2), rtol=1e-5)
 
@@ -158,7 +188,9 @@ def test_latents_without_components_cannot_be_whitened():
         methods.create("lard_knn", components=None, whiten=True)
 
 
-def published_gmm(features: torch.Tensor, label: torch.Tensor) -> tuple[torch.distributions.MultivariateNormal, float]:
+def published_gmm(
+    features: torch.Tensor, label: torch.Tensor
+) -> tuple[torch.distributions.MultivariateNormal, float]:
     """One Gaussian per class in single precision, with the smallest jitter that torch accepts."""
     of_class = [features[label == k] for k in range(int(label.max()) + 1)]
     means = torch.stack([h.mean(0) for h in of_class])
@@ -166,16 +198,25 @@ def published_gmm(features: torch.Tensor, label: torch.Tensor) -> tuple[torch.di
     for jitter in (0.0, *(10.0**power for power in range(-20, 1))):
         try:
             covariances = torch.stack(scatters) + jitter * torch.eye(features.shape[1])
-            return torch.distributions.MultivariateNormal(means, covariance_matrix=covariances), jitter
+            return torch.distributions.MultivariateNormal(
+                means, covariance_matrix=covariances
+            ), jitter
         except ValueError:
             continue
     raise AssertionError
 
 
 @pytest.mark.parametrize(("count", "dimensions", "singular"), [(600, 8, False), (90, 48, True)])
-def test_ddu_of_the_published_code_is_torchs_mixture_in_single_precision(make, count, dimensions, singular):
-    train, test = make(count, dimensions=dimensions, seed=1), make(100, dimensions=dimensions, seed=2)
-    gmm, jitter = published_gmm(torch.tensor(train.features), torch.tensor(train.label.astype(np.int64)))
+def test_ddu_of_the_published_code_is_torchs_mixture_in_single_precision(
+    make, count, dimensions, singular
+):
+    train, test = (
+        make(count, dimensions=dimensions, seed=1),
+        make(100, dimensions=dimensions, seed=2),
+    )
+    gmm, jitter = published_gmm(
+        torch.tensor(train.features), torch.tensor(train.label.astype(np.int64))
+    )
     peer = logsumexp(gmm.log_prob(torch.tensor(test.features)[:, None]).numpy(), axis=1)
     fitted = methods.create("ddu", **CODE).fit(train)
     if singular:  # rounding decides, so the two agree in the order of magnitude only
@@ -195,7 +236,9 @@ def test_ddu_of_the_published_code_is_torchs_mixture_in_single_precision(make, c
 @pytest.mark.parametrize("params", [{}, {"precision": "float32"}, {"jitter": 0.1}])
 def test_a_singular_covariance_is_named(make, tmp_path, name, params):
     few = make(600)
-    few = few[(few.label != 3) | (np.cumsum(few.label == 3) <= 6)]  # 6 detections of class 3 in 12 or 16 dimensions
+    few = few[
+        (few.label != 3) | (np.cumsum(few.label == 3) <= 6)
+    ]  # 6 detections of class 3 in 12 or 16 dimensions
     fitted = methods.create(name, **params).fit(few)
     assert fitted.singular_ == ["class3"]
     assert fitted.remarks()[0].startswith("singular covariance of class3")
@@ -208,7 +251,8 @@ def test_features_that_depend_on_each_other_make_every_covariance_singular(make)
     regions = make(600)
     features = np.concatenate([regions.features, 2 * regions.features[:, :1]], axis=1)
     double_ones = Regions(
-        header=type(regions.header)(classes=regions.classes), **{**regions.columns(), "features": features}
+        header=type(regions.header)(classes=regions.classes),
+        **{**regions.columns(), "features": features},
     )
     assert methods.create("ddu").fit(double_ones).singular_ == list(regions.classes)
 
@@ -229,7 +273,9 @@ def test_openoods_fdbd_is_ours_times_the_number_of_other_classes(make):
     train, test = make(400, seed=1), make(20, seed=2)
     weight, features, logits = (torch.tensor(a) for a in (test.weight, test.features, test.logits))
     largest, label = logits.max(dim=1)
-    gaps = torch.cdist(weight, weight) + torch.eye(5)  # the class itself counts with a distance of 0
+    gaps = torch.cdist(weight, weight) + torch.eye(
+        5
+    )  # the class itself counts with a distance of 0
     distances = ((largest[:, None] - logits) / gaps[label]).sum(dim=1)
     summed = distances / (features - torch.tensor(train.features).mean(dim=0)).norm(dim=1)
     np.testing.assert_allclose(4 * methods.create("fdbd").fit(train).score(test), summed, rtol=1e-4)

@@ -20,7 +20,11 @@ def test_the_page_names_every_method_by_what_it_needs():
     rows = dict(re.findall(r"^\| (.*?) \| (.*) \|$", table, flags=re.MULTILINE))
     named = {needs: re.findall(r"`(\w+)`", cell) for needs, cell in rows.items()}
     assert sorted(name for cell in named.values() for name in cell) == sorted(methods.names())
-    for needs, one in (("the confidence", {"score"}), ("logits", {"logits"}), ("Gram matrices", {"gram", "labels"})):
+    for needs, one in (
+        ("the confidence", {"score"}),
+        ("logits", {"logits"}),
+        ("Gram matrices", {"gram", "labels"}),
+    ):
         assert {methods.get(name).needs for name in named[needs]} == {frozenset(one)}
 
 
@@ -60,14 +64,20 @@ def test_a_published_method_has_a_year_and_a_link(name):
     "name", [name for name in methods.names() if methods.get(name)._fit is not methods.Method._fit]
 )
 def test_fitted_attributes_are_documented_and_no_others(name, make):
-    params = {"knn": {"k": 3}, "gram": {"layer": ["deep"]}, "imported": {"file": "theirs.csv"}}.get(name, {})
+    params = {"knn": {"k": 3}, "gram": {"layer": ["deep"]}, "imported": {"file": "theirs.csv"}}.get(
+        name, {}
+    )
     method = methods.create(name, **params).fit(make())
     if method.wants_pass is not None:
         method.learn_pass(make(), make(shift=1.0))
     if name == "imported":
         method.learn_scores({})
     found = vars(method)
-    fitted = {attribute for attribute in found if attribute.endswith("_") and attribute != "fitted_on_"}
-    documented = set(re.findall(r"\w+_(?=[:,])", describe(methods.get(name)).sections["Attributes"]))
+    fitted = {
+        attribute for attribute in found if attribute.endswith("_") and attribute != "fitted_on_"
+    }
+    documented = set(
+        re.findall(r"\w+_(?=[:,])", describe(methods.get(name)).sections["Attributes"])
+    )
     assert fitted <= documented
     assert documented - fitted <= {"centroids_", "first_", "recall_"}  # of an approximate index

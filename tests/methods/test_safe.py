@@ -29,9 +29,14 @@ def test_the_score_is_the_log_odds_of_the_stored_network(make):
     safe, test = fitted(make, hidden=(7, 5)), make(seed=2)
     assert safe.sizes_ == [16, 7, 5, 1]
     layers, parts = [], np.split(safe.weights_, np.cumsum([16 * 7, 7, 7 * 5, 5, 5 * 1]))
-    for inputs, outputs, weight, bias in zip((16, 7, 5), (7, 5, 1), parts[::2], parts[1::2], strict=True):
+    for inputs, outputs, weight, bias in zip(
+        (16, 7, 5), (7, 5, 1), parts[::2], parts[1::2], strict=True
+    ):
         layer = torch.nn.Linear(inputs, outputs)
-        layer.weight.data, layer.bias.data = torch.tensor(weight.reshape(inputs, outputs).T), torch.tensor(bias)
+        layer.weight.data, layer.bias.data = (
+            torch.tensor(weight.reshape(inputs, outputs).T),
+            torch.tensor(bias),
+        )
         layers += [layer, torch.nn.ReLU()]
     train = make(200, seed=1).latent
     inputs = (test.latent - train.mean(axis=0)) / train.std(axis=0)
@@ -44,7 +49,9 @@ def test_without_functions_between_its_layers_the_network_is_linear(make):
     safe, test = fitted(make, activation="identity"), make(90, seed=2)
     a, b = test.latent[:30], test.latent[30:60]
     mean = Regions(header=test.header, **{**test[:30].columns(), "latent": (a + b) / 2})
-    np.testing.assert_allclose(safe.score(mean), (safe.score(test[:30]) + safe.score(test[30:60])) / 2, atol=1e-5)
+    np.testing.assert_allclose(
+        safe.score(mean), (safe.score(test[:30]) + safe.score(test[30:60])) / 2, atol=1e-5
+    )
 
 
 def test_a_loaded_one_scores_alike_and_seeds_give_the_same_files(make, tmp_path):
@@ -53,7 +60,9 @@ def test_a_loaded_one_scores_alike_and_seeds_give_the_same_files(make, tmp_path)
     for file in ("method.json", "state.safetensors"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     test = make(seed=2)
-    np.testing.assert_allclose(methods.load(tmp_path / "a").score(test), fitted(make).score(test), rtol=1e-9)
+    np.testing.assert_allclose(
+        methods.load(tmp_path / "a").score(test), fitted(make).score(test), rtol=1e-9
+    )
     assert not np.array_equal(fitted(make, seed=4).score(test), fitted(make).score(test))
 
 
@@ -70,7 +79,9 @@ def test_several_layers_are_read_side_by_side(make):
 
 
 def test_it_learns_from_a_sample(make):
-    assert not np.array_equal(fitted(make, sample=50).score(make(seed=2)), fitted(make).score(make(seed=2)))
+    assert not np.array_equal(
+        fitted(make, sample=50).score(make(seed=2)), fitted(make).score(make(seed=2))
+    )
 
 
 def test_what_it_lacks_is_said(make):

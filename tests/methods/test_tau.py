@@ -37,12 +37,16 @@ def test_it_is_the_largest_value_that_keeps_the_fraction(scores, keep):
 
 def test_the_gaussian_rule_is_that_of_the_published_code():
     # mean 2, standard deviation 2
-    assert threshold([0.0, 4.0, 0.0, 4.0], rule="gaussian") == pytest.approx(2 - 1.645 * 2, rel=1e-12)
+    assert threshold([0.0, 4.0, 0.0, 4.0], rule="gaussian") == pytest.approx(
+        2 - 1.645 * 2, rel=1e-12
+    )
 
 
 def test_the_gaussian_rule_takes_other_fractions_from_the_normal_distribution():
     assert threshold([0.0, 4.0, 0.0, 4.0], keep=0.5, rule="gaussian") == pytest.approx(2.0)
-    assert threshold([0.0, 4.0, 0.0, 4.0], keep=0.99, rule="gaussian") == pytest.approx(2 - 2.3263478740 * 2)
+    assert threshold([0.0, 4.0, 0.0, 4.0], keep=0.99, rule="gaussian") == pytest.approx(
+        2 - 2.3263478740 * 2
+    )
 
 
 def test_no_scores_give_no_threshold():

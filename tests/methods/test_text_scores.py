@@ -16,13 +16,18 @@ def test_mcm_is_that_of_pytorch_ood(make, temperature):
     regions = make(seed=2, shift=2.0)
     there = MCM(None, torch.from_numpy(np.array(regions.weight)), temperature)
     expected = -there.predict_features(torch.from_numpy(np.array(regions.features)))
-    assert_allclose(methods.create("mcm", temperature=temperature).score(regions), expected, rtol=1e-4)
+    assert_allclose(
+        methods.create("mcm", temperature=temperature).score(regions), expected, rtol=1e-4
+    )
 
 
 def negatives(cosines: list[float], known: int) -> Regions:
     """One region, by the cosines of its embedding (1, 0) with the texts, of which the first are the known classes'."""
     weight = 100 * np.array([[c, np.sqrt(1 - c * c)] for c in cosines])
-    values = {"features": np.array([[2.0, 0.0]], np.float32), "logits": np.array([[*cosines]], np.float32)}
+    values = {
+        "features": np.array([[2.0, 0.0]], np.float32),
+        "logits": np.array([[*cosines]], np.float32),
+    }
     return Regions(
         image_id=["street"],
         region_id=[0],
@@ -58,7 +63,9 @@ def test_neg_label_is_the_mean_over_groups_of_equally_many_negatives():
     found = methods.create("neg_label", temperature=0.05, groups=100).score(negatives(cosines, 1))
     assert_allclose(found, [np.mean(each)], rtol=1e-5)
     two = methods.create("neg_label", temperature=0.05, groups=2).score(negatives(cosines, 1))
-    pairs = [np.mean([a, b]) for a, b in ((each[0], each[1]), (each[0], each[2]), (each[1], each[2]))]
+    pairs = [
+        np.mean([a, b]) for a, b in ((each[0], each[1]), (each[0], each[2]), (each[1], each[2]))
+    ]
     assert np.isclose(two, pairs, rtol=1e-5).any()  # one of three is left over
 
 

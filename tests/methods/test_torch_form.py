@@ -23,7 +23,8 @@ from farther.tables import Regions
 ONLY_NUMPY = {"box_uncertainty", "joint_entropy", "imported"}
 WITH_TORCH = [name for name in NAMES if name not in ONLY_NUMPY]
 
-#: Largest difference between PyTorch and NumPy in float64, as a share of the scores' standard deviation.
+#: Largest difference between PyTorch and NumPy in float64, as a share of the scores' standard
+#: deviation.
 LARGEST = 1e-10
 #: Of `relation`, whose products NumPy adds up in float32.
 LARGEST_OF_RELATION = 1e-6
@@ -40,7 +41,11 @@ HEADS: dict[str, dict[str, Any]] = {
 
 #: Parameters of variants that compute something else.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "ash": [{"variant": variant, "protocol": protocol} for variant in "pb" for protocol in ("paper", "published-code")],
+    "ash": [
+        {"variant": variant, "protocol": protocol}
+        for variant in "pb"
+        for protocol in ("paper", "published-code")
+    ],
     "ddu": [{"protocol": "published-code"}],
     "energy": [{"temperature": 2.0}, {"activation": "detector"}],
     "entropy": [{"activation": "detector", "sigmoids": "largest"}],
@@ -89,10 +94,14 @@ def test_tensors_get_the_scores_of_the_table_in_batches_of_any_size(name, params
     limit = LARGEST_OF_RELATION if name == "relation" else LARGEST
     with torch.inference_mode():
         for size in (1, 7, len(regions)):
-            batches = [batch(columns, slice(first, first + size)) for first in range(0, len(regions), size)]
+            batches = [
+                batch(columns, slice(first, first + size)) for first in range(0, len(regions), size)
+            ]
             scores = torch.cat([module(**part) for part in batches])
             assert scores.dtype == torch.float64
-            np.testing.assert_allclose(scores[ordinary], expected[ordinary], rtol=0, atol=limit * spread)
+            np.testing.assert_allclose(
+                scores[ordinary], expected[ordinary], rtol=0, atol=limit * spread
+            )
             np.testing.assert_allclose(scores[~ordinary], expected[~ordinary], rtol=1e-6)
     for key, column in columns.items():
         assert torch.equal(column, before[key])
@@ -102,7 +111,9 @@ def test_tensors_get_the_scores_of_the_table_in_batches_of_any_size(name, params
         return
     single = method.to_torch(dtype=torch.float32)(**columns)
     assert single.dtype == torch.float32
-    np.testing.assert_allclose(single[ordinary], expected[ordinary], rtol=0, atol=LARGEST_IN_FLOAT32 * spread)
+    np.testing.assert_allclose(
+        single[ordinary], expected[ordinary], rtol=0, atol=LARGEST_IN_FLOAT32 * spread
+    )
 
 
 def test_negative_prompts_count_in_tensors_too(make):
@@ -119,7 +130,9 @@ def test_negative_prompts_count_in_tensors_too(make):
 def test_every_method_has_a_form_in_pytorch_or_says_why_not(make):
     for name in NAMES:
         assert bool(create(name).no_torch_form()) == (name in ONLY_NUMPY)
-    with pytest.raises(ParameterError, match="method 'box_uncertainty' has no form in PyTorch: it reads variances"):
+    with pytest.raises(
+        ParameterError, match="method 'box_uncertainty' has no form in PyTorch: it reads variances"
+    ):
         methods.create("box_uncertainty").to_torch()
     with pytest.raises(ParameterError, match="'knn' has no form in PyTorch: an approximate index"):
         methods.create("knn", index="approximate").to_torch()
@@ -127,7 +140,9 @@ def test_every_method_has_a_form_in_pytorch_or_says_why_not(make):
 
 def test_without_a_table_all_logits_are_those_of_known_classes():
     logits = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]])
-    np.testing.assert_allclose(methods.create("energy").to_torch()(logits), torch.logsumexp(logits, 1), rtol=1e-6)
+    np.testing.assert_allclose(
+        methods.create("energy").to_torch()(logits), torch.logsumexp(logits, 1), rtol=1e-6
+    )
     found = methods.create("dempster_shafer").to_torch()(logits[1:])
     np.testing.assert_allclose(found, [-0.5])  # −K / (K + Σ exp)
 
@@ -145,7 +160,9 @@ def test_the_state_dict_holds_the_fitted_state(name, make):
 @pytest.mark.parametrize("name", ["energy", "knn"])
 def test_the_module_is_compiled_as_one_graph(name, make):
     method = create(name).fit(make(seed=1))
-    columns = {key: column for key, column in tensors(make(20), method).items() if key in method.inputs}
+    columns = {
+        key: column for key, column in tensors(make(20), method).items() if key in method.inputs
+    }
     compiled = torch.compile(method.to_torch(), backend="eager", fullgraph=True)
     np.testing.assert_allclose(compiled(**columns), method.to_torch()(**columns), rtol=1e-12)
 
@@ -172,25 +189,40 @@ def test_a_module_that_is_moved_computes_in_its_new_type(make):
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a column is missing": ({"features": None}, "field 'features': vim needs it, and it was not given"),
+    "a column is missing": (
+        {"features": None},
+        "field 'features': vim needs it, and it was not given",
+    ),
     "another width": (
         {"features": torch.zeros(4, 5)},
         "field 'features': 5 values per row, but the last layer takes 12",
     ),
-    "another number of logits": ({"logits": torch.zeros(4, 7)}, "field 'logits': 7 logits, but 5 classes"),
+    "another number of logits": (
+        {"logits": torch.zeros(4, 7)},
+        "field 'logits': 7 logits, but 5 classes",
+    ),
     "another number of rows": ({"logits": torch.zeros(3, 5)}, "rows, but another column has"),
     "integers": (
         {"features": torch.zeros(4, 12, dtype=torch.int64)},
         "field 'features': expected floating-point numbers",
     ),
-    "one vector": ({"features": torch.zeros(12)}, r"field 'features': expected shape \(N, D\), found \(12,\)"),
-    "an array": ({"features": np.zeros((4, 12))}, "field 'features': expected a tensor, found ndarray"),
+    "one vector": (
+        {"features": torch.zeros(12)},
+        r"field 'features': expected shape \(N, D\), found \(12,\)",
+    ),
+    "an array": (
+        {"features": np.zeros((4, 12))},
+        "field 'features': expected a tensor, found ndarray",
+    ),
     "another device": (
         {"features": torch.zeros(4, 12, device="meta")},
         "field 'features': is on meta, but the method on cpu",
     ),
     "NaN": ({"features": torch.full((4, 12), torch.nan)}, "row 0: field 'features': vim gives NaN"),
-    "a name of no column": ({"feature": torch.zeros(4, 12)}, "field 'feature': no such column; known: "),
+    "a name of no column": (
+        {"feature": torch.zeros(4, 12)},
+        "field 'feature': no such column; known: ",
+    ),
 }
 
 
@@ -204,7 +236,9 @@ def test_a_tensor_that_cannot_be_scored_is_named(problem, make):
 
 def test_other_widths_than_those_that_a_layer_was_fitted_on_are_refused(make):
     module = create("lard_knn").fit(make(seed=1)).to_torch()
-    with pytest.raises(DataError, match="field 'latent': 9 values per row, but lard_knn was fitted on 16"):
+    with pytest.raises(
+        DataError, match="field 'latent': 9 values per row, but lard_knn was fitted on 16"
+    ):
         module(latent=torch.zeros(4, 9))
 
 
@@ -213,15 +247,23 @@ def test_methods_of_another_state_or_detector_are_refused(make, tmp_path):
         methods.create("knn").to_torch()
     regions = make(seed=1)
     react = create("react").fit(regions)
-    with pytest.raises(DataError, match=r"field 'activation': react was fitted on softmax, this header has sigmoid"):
+    with pytest.raises(
+        DataError, match=r"field 'activation': react was fitted on softmax, this header has sigmoid"
+    ):
         react.to_torch(header=replace(regions.header, activation="sigmoid"))
     react.save(tmp_path / "react")
     loaded = methods.load(tmp_path / "react")
-    with pytest.raises(DataError, match=r"needs the last layer: write to_torch\(header=regions.header\)"):
+    with pytest.raises(
+        DataError, match=r"needs the last layer: write to_torch\(header=regions.header\)"
+    ):
         loaded.to_torch()
     columns = tensors(regions, loaded)
-    assert torch.equal(loaded.to_torch(header=regions.header)(**columns), react.to_torch()(**columns))
-    with pytest.raises(ParameterError, match=r"expected torch.float32 or torch.float64, found torch.float16"):
+    assert torch.equal(
+        loaded.to_torch(header=regions.header)(**columns), react.to_torch()(**columns)
+    )
+    with pytest.raises(
+        ParameterError, match=r"expected torch.float32 or torch.float64, found torch.float16"
+    ):
         react.to_torch(dtype=torch.float16)
 
 
@@ -232,7 +274,9 @@ def test_a_device_without_float64_gets_float32_and_says_so(monkeypatch, make):
     assert module.dtype == torch.float32
     with pytest.raises(ParameterError, match=r"mps has no float64; write dtype=torch.float32"):
         methods.create("energy").to_torch("mps", torch.float64)
-    with pytest.raises(ParameterError, match="mps has no float64: its distances are moved by 10,000"):
+    with pytest.raises(
+        ParameterError, match="mps has no float64: its distances are moved by 10,000"
+    ):
         create("openmax").fit(make()).to_torch("mps")
 
 
@@ -279,9 +323,13 @@ def test_methods_that_take_a_block_of_regions_work_and_say_how_to_change(user_de
     logits = torch.from_numpy(np.array(regions.logits))
     np.testing.assert_array_equal(before().score(regions), regions.logits.max(axis=1))
     np.testing.assert_array_equal(twice().score(regions), 2 * regions.logits.max(axis=1))
-    np.testing.assert_array_equal(twice_energy().score(regions), 2 * methods.create("energy").score(regions))
+    np.testing.assert_array_equal(
+        twice_energy().score(regions), 2 * methods.create("energy").score(regions)
+    )
     for method in (before(), twice_energy()):
-        with pytest.raises(ParameterError, match="takes a block of regions; call its argument `rows`"):
+        with pytest.raises(
+            ParameterError, match="takes a block of regions; call its argument `rows`"
+        ):
             method.to_torch()
     with pytest.raises(ParameterError, match="takes a block of regions; call its argument `rows`"):
         twice().to_torch()(logits)  # of what it derives from
@@ -298,7 +346,9 @@ def test_rows_of_a_block_of_regions_are_its_columns(make):
     np.testing.assert_array_equal(rows.latent("patch"), regions.array("latent.patch"))
     np.testing.assert_array_equal(rows.logits("drop"), regions.logits[:, :5])
     weight, bias = rows.last_layer("keep")
-    np.testing.assert_allclose(rows.features @ weight.T + bias, regions.logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        rows.features @ weight.T + bias, regions.logits, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_gradients_reach_the_inputs(make):

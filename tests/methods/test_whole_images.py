@@ -33,7 +33,9 @@ class Output:
         hook.remove()
         self.h, self.z = kept[0].double().numpy(), logits.double().numpy()
         self.y = self.z.argmax(axis=1)
-        self.weight, self.bias = (p.detach().double().numpy() for p in (network.fc.weight, network.fc.bias))
+        self.weight, self.bias = (
+            p.detach().double().numpy() for p in (network.fc.weight, network.fc.bias)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +54,21 @@ def run(tmp_path_factory):
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = 1.0
     with torch.no_grad():
-        network.train()(torch.stack([TRANSFORM(Image.fromarray(image)) for image in pixels["train"]]))
+        network.train()(
+            torch.stack([TRANSFORM(Image.fromarray(image)) for image in pixels["train"]])
+        )
         features = Output(network.eval(), pixels["train"]).h
         means = np.stack([features[c::4].mean(axis=0) for c in range(4)])
         network.fc.weight.copy_(torch.from_numpy(means - means.mean(axis=0)) * 6)
         network.fc.bias.copy_(-network.fc.weight @ torch.from_numpy(means.mean(axis=0)).float())
-    network.load_state_dict({n: t.half().float() for n, t in network.state_dict().items()})  # as the file stores it
+    network.load_state_dict(
+        {n: t.half().float() for n, t in network.state_dict().items()}
+    )  # as the file stores it
     preprocessing = {"resize": 24, "crop": 24, "interpolation": "bilinear", **NORM}
     path = folder / "network.safetensors"
-    save_checkpoint(path, network.state_dict(), ClassifierBlueprint("openood_resnet", CLASSES, preprocessing))
+    save_checkpoint(
+        path, network.state_dict(), ClassifierBlueprint("openood_resnet", CLASSES, preprocessing)
+    )
     detector = detectors.create("classifier", weights=path, device="cpu")
     regions, outputs = {}, {}
     for split, images in pixels.items():
@@ -75,7 +83,15 @@ def run(tmp_path_factory):
             digest=[""] * len(images),
         )
         params = InferenceParams(batch_size=16, shard_images=50, workers=0)
-        infer(detector, table, {"drawn": folder}, folder / split, folder / "work", params, progress=False)
+        infer(
+            detector,
+            table,
+            {"drawn": folder},
+            folder / split,
+            folder / "work",
+            params,
+            progress=False,
+        )
         regions[split] = RegionsFolder(folder / split)
         outputs[split] = Output(network.eval(), images)
     return regions, outputs
@@ -104,8 +120,9 @@ def _vim(train, h, z, y):
     return logsumexp(z) - alpha * _residuals(train, h)
 
 
-#: Method → its parameters, and its score of an image: from the output for the training images, and the image's h, z, y.
-#: One method each that reads logits, features, features with labels, and the last layer; the rest is in test_formulas.
+#: Method → its parameters, and its score of an image: from the output for the training images, and
+#: the image's h, z, y. One method each that reads logits, features, features with labels, and the
+#: last layer; the rest is in test_formulas.
 FORMULAS = {
     "energy": ({"temperature": 2.0}, lambda train, h, z, y: 2 * logsumexp(z / 2)),
     "knn": ({"k": 5}, _knn),
@@ -119,7 +136,10 @@ def test_the_score_of_a_whole_image_is_that_of_the_papers_formula(run, name):
     regions, outputs = run
     params, formula = FORMULAS[name]
     test = outputs["test"]
-    expected = [float(formula(outputs["train"], h, z, y)) for h, z, y in zip(test.h, test.z, test.y, strict=True)]
+    expected = [
+        float(formula(outputs["train"], h, z, y))
+        for h, z, y in zip(test.h, test.z, test.y, strict=True)
+    ]
     found = methods.create(name, **params).fit(regions["train"]).score(regions["test"])
     assert len(set(outputs["train"].y)) >= 3
     assert np.ptp(expected) > 1e-3

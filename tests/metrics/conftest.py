@@ -69,9 +69,13 @@ def make_world(seed, images=40, objects=6, regions=20, classes=CLASSES):
     total = images * regions
     source = random.integers(0, count, total)
     moved = box[source] + random.normal(0, 0.08, (total, 4)) * np.tile(size[source], 2)
-    moved = np.concatenate([np.minimum(moved[:, :2], moved[:, 2:]), np.maximum(moved[:, :2], moved[:, 2:])], axis=1)
+    moved = np.concatenate(
+        [np.minimum(moved[:, :2], moved[:, 2:]), np.maximum(moved[:, :2], moved[:, 2:])], axis=1
+    )
     elsewhere = random.random(total) < 0.3
-    label = np.where(random.random(total) < 0.8, category[source], random.integers(0, len(classes), total))
+    label = np.where(
+        random.random(total) < 0.8, category[source], random.integers(0, len(classes), total)
+    )
     detections = Regions(
         image_id=names[np.where(elsewhere, random.integers(0, images, total), image[source])],
         region_id=np.arange(total),
@@ -87,7 +91,9 @@ def make_world(seed, images=40, objects=6, regions=20, classes=CLASSES):
 def as_coco(table, objects, regions):
     """The same rows as COCO's tables: ground truth and detections."""
     images = {name: i + 1 for i, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
-    categories = {name: i + 1 for i, name in enumerate(dict.fromkeys([*regions.classes, *objects.category]))}
+    categories = {
+        name: i + 1 for i, name in enumerate(dict.fromkeys([*regions.classes, *objects.category]))
+    }
     truth = table()
     truth.dataset = {
         "images": [{"id": number} for number in images.values()],

@@ -56,7 +56,10 @@ def test_replicates_of_unit_weights_are_the_value_and_an_empty_side_has_none():
 
 
 def test_classes_have_mean_and_deviation_and_the_histogram_all_margins():
-    margin, name = np.array([0.5, -0.5, 1.0, -1.0]), np.array(["cat", "cat", "dog", "cat"], dtype=object)
+    margin, name = (
+        np.array([0.5, -0.5, 1.0, -1.0]),
+        np.array(["cat", "cat", "dog", "cat"], dtype=object),
+    )
     found = background_probability.by_class(margin, name)
     assert found["dog"] == {"mean": 1.0, "sd": 0.0, "rejected": 0.0, "detections": 1}
     assert (found["cat"]["mean"], found["cat"]["rejected"]) == pytest.approx((-1 / 3, 2 / 3))

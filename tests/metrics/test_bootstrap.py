@@ -35,9 +35,12 @@ def drawn(table, images, weights, unique=None):
 @pytest.fixture(scope="module")
 def case(world):
     objects, regions = world(5, images=len(IMAGES), objects=5, regions=15)
-    # Where confidences are equal, the order of the rows decides, which is another one when images are written out.
+    # Where confidences are equal, the order of the rows decides, which is another one when images
+    # are written out.
     score = np.float32(0.5 + np.random.default_rng(0).permutation(len(regions)) / 500)
-    regions = regions.with_columns(score=score, logits=np.stack([np.log(score), np.log(1 - score)], axis=1))
+    regions = regions.with_columns(
+        score=score, logits=np.stack([np.log(score), np.log(1 - score)], axis=1)
+    )
     unknown = np.random.default_rng(1).random(len(regions)) < 0.5
     return objects, regions, unknown, np.random.default_rng(2).normal(size=len(regions)).round(1)
 
@@ -92,7 +95,8 @@ def of_self_awareness(objects, regions, unknown, score, weigh):
     return found if weigh is not each_once else weighting.plain(found)
 
 
-#: Metrics of two tables, flags, scores, and weights of images (`weigh`): by name, plain values with `each_once`.
+#: Metrics of two tables, flags, scores, and weights of images (`weigh`): by name, plain values with
+#: `each_once`.
 FORMULAS = {
     "open set": of_open_set("paper"),
     "open set, published code": of_open_set("published-code"),
@@ -125,14 +129,20 @@ def test_weights_of_one_give_the_plain_values(case, name):
     plain = FORMULAS[name](*case, each_once)
     assert set(weighted) == set(plain)
     for key, values in weighted.items():
-        assert values.astype(float) == pytest.approx(weighting.defined([plain[key]] * 3), rel=1e-12, nan_ok=True), key
+        assert values.astype(float) == pytest.approx(
+            weighting.defined([plain[key]] * 3), rel=1e-12, nan_ok=True
+        ), key
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("name", FORMULAS)
 def test_groups_that_are_drawn_give_what_their_images_give(case, name):
-    groups = weighting.GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(12) % 4)
-    grouped, single = (FORMULAS[name](*case, lambda _, w=w: w) for w in (groups, groups.of_groups[:, groups.group]))
+    groups = weighting.GroupWeights(
+        np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(12) % 4
+    )
+    grouped, single = (
+        FORMULAS[name](*case, lambda _, w=w: w) for w in (groups, groups.of_groups[:, groups.group])
+    )
     # As many levels as there are different scores and correct detections: nothing is left out.
     for key, values in grouped.items():
         assert values == pytest.approx(single[key], nan_ok=True), key
@@ -153,7 +163,10 @@ def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, mo
 def test_weighted_ood_metrics_equal_those_of_the_drawn_images_written_out(case, aupr):
     _, regions, unknown, score = case
     inside, outside = ~unknown, unknown
-    id_draws, ood_draws = bootstrap.ImageDraws(IMAGES, 20, seed=0), bootstrap.ImageDraws(IMAGES, 20, seed=1)
+    id_draws, ood_draws = (
+        bootstrap.ImageDraws(IMAGES, 20, seed=0),
+        bootstrap.ImageDraws(IMAGES, 20, seed=1),
+    )
     rows = id_draws.rows(regions.image_id[inside]), ood_draws.rows(regions.image_id[outside])
     found = ood.evaluate(score[inside], score[outside], *rows, aupr=aupr)
     for replicate in range(20):
@@ -162,7 +175,9 @@ def test_weighted_ood_metrics_equal_those_of_the_drawn_images_written_out(case, 
             times = draws.weights[replicate][draws.places(regions.image_id[side])]
             sides.append(np.repeat(score[side], times))
         expected = ood.evaluate(*sides, aupr=aupr)
-        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(expected)
+        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(
+            expected
+        )
 
 
 def test_separation_with_weights_of_one_of_groups_and_in_blocks_is_the_same(case, monkeypatch):
@@ -175,7 +190,10 @@ def test_separation_with_weights_of_one_of_groups_and_in_blocks_is_the_same(case
         assert values == pytest.approx([plain[name]] * 3, rel=1e-12)
     drawn_groups = np.random.default_rng(0).multinomial(4, [0.25] * 4, 20)
     each = []
-    for weights in (weighting.GroupWeights(drawn_groups, np.arange(12) % 4), drawn_groups[:, np.arange(12) % 4]):
+    for weights in (
+        weighting.GroupWeights(drawn_groups, np.arange(12) % 4),
+        drawn_groups[:, np.arange(12) % 4],
+    ):
         rows = weighting.row_weights(weights, images, len(IMAGES))
         each.append(ood.evaluate(score, score**2, rows, rows))
     monkeypatch.setattr(weighting, "BLOCK", 500)
@@ -210,9 +228,13 @@ def test_a_few_levels_give_fractions_near_those_of_all_regions(monkeypatch):
 
 
 @pytest.mark.parametrize(("points", "near"), [(None, 1e-4), (11, 5e-4), (101, 1e-4)])
-def test_many_true_regions_in_groups_have_nearly_the_average_precision_of_their_images(points, near):
+def test_many_true_regions_in_groups_have_nearly_the_average_precision_of_their_images(
+    points, near
+):
     random = np.random.default_rng(0)
-    kind = np.where(random.random(4000) < np.linspace(0.9, 0.1, 4000), TRUE, FALSE)  # more true ones than levels
+    kind = np.where(
+        random.random(4000) < np.linspace(0.9, 0.1, 4000), TRUE, FALSE
+    )  # more true ones than levels
     kind[random.random(4000) < 0.1] = IGNORED
     groups = weighting.GroupWeights(random.multinomial(20, [1 / 20] * 20, 6), np.arange(200) % 20)
     image, positives = random.integers(0, 200, 4000), np.full(6, 2500)
@@ -241,16 +263,24 @@ def test_the_drawn_images_can_be_written_out_for_any_metric(case):
         assert (chosen == rows).all()
         assert (table.image_id == expected.image_id).all()
         assert set(table.image_id) <= set(draws.drawn_names(replicate))
-        assert len(draws.written_out(replicate, objects)[0]) == weights[draws.places(objects.image_id)].sum()
+        assert (
+            len(draws.written_out(replicate, objects)[0])
+            == weights[draws.places(objects.image_id)].sum()
+        )
 
     def of_replicate(compute):
         return bootstrap.recomputed(
-            6, lambda replicate: compute(*(draws.written_out(replicate, table)[0] for table in (objects, regions)))
+            6,
+            lambda replicate: compute(
+                *(draws.written_out(replicate, table)[0] for table in (objects, regions))
+            ),
         )
 
     known = closed_set.ClosedSet.of(objects, regions)
     found = of_replicate(closed_set.evaluate)
-    assert found["ap"] == pytest.approx(closed_set.Matches.of(known).metrics(draws.of(known.images))["ap"])
+    assert found["ap"] == pytest.approx(
+        closed_set.Matches.of(known).metrics(draws.of(known.images))["ap"]
+    )
     assert "per_class" not in found
     lrp = of_replicate(self_awareness.evaluate)["lrp"]
     assert ((lrp > 0) & (lrp < 1)).all()
@@ -289,10 +319,14 @@ def test_the_same_seed_gives_the_same_draws_of_as_many_images_as_there_are():
 def test_images_beyond_the_limit_are_drawn_in_groups_whose_intervals_are_as_wide():
     images = [f"{number:05d}" for number in range(5_000)]
     values = np.random.default_rng(0).normal(size=5_000)
-    single, grouped = (bootstrap.ImageDraws(images, 2_000, seed=1, most=most) for most in (5_000, 4_999))
+    single, grouped = (
+        bootstrap.ImageDraws(images, 2_000, seed=1, most=most) for most in (5_000, 4_999)
+    )
     assert grouped.facts() == {"drawn": "groups of images", "units": 1_024, "replicates": 2_000}
     assert single.facts()["drawn"] == "images"
-    first, second = (draws.of(np.array(images, dtype=object)) @ values for draws in (single, grouped))
+    first, second = (
+        draws.of(np.array(images, dtype=object)) @ values for draws in (single, grouped)
+    )
     # Standard errors of 1.6% from the replicates of either side and 2.2% from the groups.
     assert np.std(second) / np.std(first) == pytest.approx(1, abs=0.1)
 
@@ -303,10 +337,14 @@ def test_what_is_not_defined_is_nan_and_has_no_interval(objects, regions):
     found = ood.evaluate(np.zeros(0), np.zeros(0), nothing, nothing)
     assert bootstrap.interval(found["auroc"]) is None
     assert bootstrap.compare(found["auroc"], found["auroc"]) == {"interval": None, "p": None}
-    outcome = OpenSetSplit.of(objects(), regions(), MatchingRules(known_classes=("cat",))).match(np.zeros(0, bool))
+    outcome = OpenSetSplit.of(objects(), regions(), MatchingRules(known_classes=("cat",))).match(
+        np.zeros(0, bool)
+    )
     none = draws.of(outcome.split.images)
     assert np.isnan(open_set.metrics(outcome, weights=none)["ap_u"]).all()
-    assert np.isnan(closed_set.Matches.of(closed_set.ClosedSet.of(objects(), regions())).metrics(none)["ap"]).all()
+    assert np.isnan(
+        closed_set.Matches.of(closed_set.ClosedSet.of(objects(), regions())).metrics(none)["ap"]
+    ).all()
     assert open_set.by_group(outcome, np.zeros(0, dtype=object), none) == {}
     known = known_classes.metrics(outcome, regions(), weights=none)
     assert np.isnan(list(known.values())).all()
@@ -352,4 +390,6 @@ def test_weights_of_two_sets_of_images_are_joined_whether_they_are_drawn_in_grou
         one, other = (values[of is plain] for of in (first, second))
         both = weighting.joined(first, second)
         assert both.shape == (4, len(one) + len(other))
-        np.testing.assert_allclose(both @ np.concatenate([one, other]), first @ one + second @ other)
+        np.testing.assert_allclose(
+            both @ np.concatenate([one, other]), first @ one + second @ other
+        )

@@ -32,22 +32,31 @@ def detected(objects, regions):
 def test_laace_0_is_the_mean_distance_of_confidence_and_iou_by_class(detected):
     # The second detection of the first cat matches nothing; the third overlaps its cat by 0.2.
     expected = np.mean([np.mean([abs(0.9 - 1), abs(0.6 - 0), abs(0.3 - 0.2)]), abs(0.62 - 0)])
-    assert calibration_errors.laace_0(match(*detected, iou=ANY_OVERLAP)) == pytest.approx(expected, abs=1e-6)
+    assert calibration_errors.laace_0(match(*detected, iou=ANY_OVERLAP)) == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_laece_0_takes_the_mean_of_each_bin_first(detected):
     # With two bins, 0.9 and 0.6 fall into one: confidence 0.75, IoU 0.5.
     cats = 2 / 3 * abs(0.75 - 0.5) + 1 / 3 * abs(0.3 - 0.2)
     matched = match(*detected, iou=ANY_OVERLAP)
-    assert calibration_errors.laece_0(matched, bins=2) == pytest.approx(np.mean([cats, 0.62]), abs=1e-6)
+    assert calibration_errors.laece_0(matched, bins=2) == pytest.approx(
+        np.mean([cats, 0.62]), abs=1e-6
+    )
     # With narrow bins each detection has its own.
-    assert calibration_errors.laece_0(matched, bins=1000) == pytest.approx(calibration_errors.laace_0(matched))
+    assert calibration_errors.laece_0(matched, bins=1000) == pytest.approx(
+        calibration_errors.laace_0(matched)
+    )
 
 
 def test_d_ece_compares_confidence_with_precision_over_all_classes(detected):
-    # At IoU 0.5 only the first detection is true. With two bins: 0.3 alone; 0.9, 0.6 and 0.62 together.
+    # At IoU 0.5 only the first detection is true. With two bins: 0.3 alone; 0.9, 0.6 and 0.62
+    # together.
     expected = 1 / 4 * 0.3 + 3 / 4 * abs((0.9 + 0.6 + 0.62) / 3 - 1 / 3)
-    assert calibration_errors.d_ece(match(*detected, iou=0.5), bins=2) == pytest.approx(expected, abs=1e-6)
+    assert calibration_errors.d_ece(match(*detected, iou=0.5), bins=2) == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def gap(score, target, bins):
@@ -55,7 +64,11 @@ def gap(score, target, bins):
     total = 0.0
     for k in range(bins):
         inside = (score >= k / bins) & ((score < (k + 1) / bins) | (k == bins - 1))
-        total += np.mean(inside) * abs(score[inside].mean() - target[inside].mean()) if inside.any() else 0
+        total += (
+            np.mean(inside) * abs(score[inside].mean() - target[inside].mean())
+            if inside.any()
+            else 0
+        )
     return total
 
 
@@ -67,8 +80,13 @@ def test_binned_errors_are_those_of_a_loop_over_the_bins(world, seed):
     regions = regions.with_columns(score=score)
     found = calibration_errors.evaluate(objects, regions)
     anywhere, at_half = match(objects, regions, iou=ANY_OVERLAP), match(objects, regions, iou=0.5)
-    assert found["laece_0"] == pytest.approx(np.mean([gap(one.score, one.quality, 25) for one in anywhere.values()]))
-    score, is_true = (np.concatenate([getattr(of, part) for of in at_half.values()]) for part in ("score", "is_true"))
+    assert found["laece_0"] == pytest.approx(
+        np.mean([gap(one.score, one.quality, 25) for one in anywhere.values()])
+    )
+    score, is_true = (
+        np.concatenate([getattr(of, part) for of in at_half.values()])
+        for part in ("score", "is_true")
+    )
     assert found["d_ece"] == pytest.approx(gap(score, is_true, 20))
 
 
@@ -96,7 +114,10 @@ def many(objects, regions):
     widths = np.round(10 * confidence**2 * random.uniform(0.6, 1, 200), 1)
     truth = objects(*[(f"{n}", FIRST, "cat") for n in range(200)])
     return truth, regions(
-        *[(f"{n}", (0, 0, w, 10), c, "cat") for n, (w, c) in enumerate(zip(widths, confidence, strict=True))]
+        *[
+            (f"{n}", (0, 0, w, 10), c, "cat")
+            for n, (w, c) in enumerate(zip(widths, confidence, strict=True))
+        ]
     )
 
 
@@ -113,7 +134,12 @@ def test_logistic_calibrators_minimise_the_cross_entropy_to_the_iou(many, kind):
         q = 1 / (1 + np.exp(-(slope * np.log(p / (1 - p)) + intercept)))
         return -np.sum(target * np.log(q) + (1 - target) * np.log(1 - q))
 
-    best = minimize(loss, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-12, "maxiter": 4000}).x
+    best = minimize(
+        loss,
+        [1.0, 0.0],
+        method="Nelder-Mead",
+        options={"xatol": 1e-10, "fatol": 1e-12, "maxiter": 4000},
+    ).x
     calibrator = calibration.fit(kind, truth, found)["cat"]
     assert calibrator.slope == pytest.approx(best[0], rel=1e-5)
     assert calibrator.intercept == pytest.approx(best[1] if kind == "platt" else 0, abs=1e-5)

@@ -38,6 +38,8 @@ def test_user_defined_metrics_have_the_parameters_that_are_asked_for():
         def compute(self, case):
             return min(self.most, case.scores.max())
 
-    first, second = (create_all({"largest_score": given}, taken=COMPARED) for given in ({}, {"most": 2.0}))
+    first, second = (
+        create_all({"largest_score": given}, taken=COMPARED) for given in ({}, {"most": 2.0})
+    )
     assert (first["largest_score"].most, second["largest_score"].most) == (1.0, 2.0)
     assert create_all({}, taken=COMPARED) == {}

@@ -17,7 +17,9 @@ CLASSES = ("cat", "dog", "owl")
 SEVEN = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")
 
 
-def images(count: int, seed: int = 0, classes: tuple[str, ...] = CLASSES) -> tuple[Objects, Regions, np.ndarray]:
+def images(
+    count: int, seed: int = 0, classes: tuple[str, ...] = CLASSES
+) -> tuple[Objects, Regions, np.ndarray]:
     """Labels, whole-image regions of a classifier that is often right, and the true class of each image."""
     random = np.random.default_rng(seed)
     true = random.integers(0, len(classes), count)
@@ -25,7 +27,9 @@ def images(count: int, seed: int = 0, classes: tuple[str, ...] = CLASSES) -> tup
     logits[np.arange(count), true] += 1
     names = [f"image {number:03}" for number in range(count)]
     box = np.tile([0.0, 0, 32, 32], (count, 1))
-    objects = Objects(image_id=names, object_id=range(count), box=box, category=[classes[c] for c in true])
+    objects = Objects(
+        image_id=names, object_id=range(count), box=box, category=[classes[c] for c in true]
+    )
     regions = Regions(
         image_id=names, region_id=range(count), box=box, score=softmax(logits, axis=1).max(axis=1),
         label=logits.argmax(axis=1), logits=logits, classes=classes, activation="softmax",
@@ -42,7 +46,9 @@ def test_accuracy_and_likelihood_are_those_of_scikit_learn():
     objects, regions, true = images(200)
     found = measured(objects, regions)
     assert found["accuracy"] == pytest.approx(accuracy_score(true, regions.label))
-    assert found["nll"] == pytest.approx(log_loss(true, softmax(regions.logits.astype(np.float64), axis=1)), rel=1e-6)
+    assert found["nll"] == pytest.approx(
+        log_loss(true, softmax(regions.logits.astype(np.float64), axis=1)), rel=1e-6
+    )
 
 
 def test_top_5_accuracy_is_that_of_scikit_learn():
@@ -54,7 +60,8 @@ def test_top_5_accuracy_is_that_of_scikit_learn():
 
 
 def test_top_5_accuracy_counts_the_images_with_a_label_among_the_five_highest_logits():
-    # The logits fall with the column: ranks 1 to 7. Of the equal logits of the last image the first ones are higher.
+    # The logits fall with the column: ranks 1 to 7. Of the equal logits of the last image the first
+    # ones are higher.
     logits = np.array([[7, 6, 5, 4, 3, 2, 1]] * 4 + [[0, 0, 0, 0, 0, 0, 0]], dtype=np.float32)
     objects, regions, _ = images(5, classes=SEVEN)
     regions = regions.with_columns(logits=logits, label=np.zeros(5, dtype=np.int64))
@@ -78,9 +85,19 @@ def test_top_5_accuracy_is_not_defined_with_five_classes_or_fewer(classes, is_de
 
 def test_a_background_column_is_no_guess_of_top_5_accuracy():
     objects, regions, _ = images(1, classes=SEVEN)
-    logits = np.array([[7, 6, 5, 4, 9, 3, 2]], dtype=np.float32)  # "eel" is the background: "fox" has rank 5 without it
-    columns = {"image_id": regions.image_id, "region_id": [0], "box": regions.box, "score": [0.9], "label": [0]}
-    regions = Regions(**columns, logits=logits, classes=SEVEN, background_index=4, activation="softmax")
+    logits = np.array(
+        [[7, 6, 5, 4, 9, 3, 2]], dtype=np.float32
+    )  # "eel" is the background: "fox" has rank 5 without it
+    columns = {
+        "image_id": regions.image_id,
+        "region_id": [0],
+        "box": regions.box,
+        "score": [0.9],
+        "label": [0],
+    }
+    regions = Regions(
+        **columns, logits=logits, classes=SEVEN, background_index=4, activation="softmax"
+    )
     assert measured(objects.with_columns(category=["fox"]), regions)["accuracy_top5"] == 1.0
     assert measured(objects.with_columns(category=["gnu"]), regions)["accuracy_top5"] == 0.0
 
@@ -101,7 +118,9 @@ def test_the_calibration_error_is_that_of_a_loop_over_bins_that_are_open_below()
     random = np.random.default_rng(2)
     # In all bins, at both ends, and above 1 by rounding.
     confidence = np.concatenate([random.random(300), [0.0, 1.0, 1 + 1e-7]])
-    is_correct = confidence * 10 % 2 < 1  # all in a bin, and none in the next: no two gaps may cancel unseen
+    is_correct = (
+        confidence * 10 % 2 < 1
+    )  # all in a bin, and none in the next: no two gaps may cancel unseen
     expected = 0.0
     for k in range(10):
         inside = ((confidence > k / 10) | (k == 0)) & ((confidence <= (k + 1) / 10) | (k == 9))
@@ -120,10 +139,13 @@ def test_a_replicate_equals_the_metrics_of_the_drawn_images():
     for replicate, of in enumerate(times):
         rows = np.repeat(np.arange(40), of)
         columns = (
-            getattr(classified, name)[rows] for name in ("images", "is_correct", "confidence", "nll", "is_in_top5")
+            getattr(classified, name)[rows]
+            for name in ("images", "is_correct", "confidence", "nll", "is_in_top5")
         )
         expected = classification.metrics(classification.Classified(*columns))
-        assert {n: v[replicate] for n, v in found.items()} == pytest.approx({n: v.item() for n, v in expected.items()})
+        assert {n: v[replicate] for n, v in found.items()} == pytest.approx(
+            {n: v.item() for n, v in expected.items()}
+        )
 
 
 def test_labels_that_are_not_classes_of_the_classifier_are_left_out():
@@ -149,7 +171,11 @@ def test_two_regions_of_one_image_are_refused():
 
 def test_oscr_is_the_area_below_the_correct_classification_rate():
     random = np.random.default_rng(4)
-    id_scores, correct, ood_scores = random.normal(1, 1, 300), random.random(300) < 0.7, random.normal(0, 1, 200)
+    id_scores, correct, ood_scores = (
+        random.normal(1, 1, 300),
+        random.random(300) < 0.7,
+        random.normal(0, 1, 200),
+    )
     levels = np.append(np.inf, np.sort(np.concatenate([id_scores, ood_scores]))[::-1])
     rate = [np.mean((id_scores >= level) & correct) for level in levels]
     false = [np.mean(ood_scores >= level) for level in levels]

@@ -15,21 +15,35 @@ STATS += ("ar_1", "ar_10", "ar", "ar_small", "ar_medium", "ar_large")
 
 def twelve(run):
     """The other library's twelve metrics, None where it gives −1."""
-    return {name: None if value == -1 else value for name, value in zip(STATS, run.stats[:12], strict=True)}
+    return {
+        name: None if value == -1 else value
+        for name, value in zip(STATS, run.stats[:12], strict=True)
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_metrics_equal_other_libraries_with_crowds_ties_and_sizes(world, coco, seed):
     objects, regions = world(seed, images=25, classes=("cat", "dog", "hat"))
     found = closed_set.evaluate(objects, regions)
-    assert {name: found[name] for name in STATS} == pytest.approx(twelve(coco(objects, regions)), abs=1e-6)
+    assert {name: found[name] for name in STATS} == pytest.approx(
+        twelve(coco(objects, regions)), abs=1e-6
+    )
 
 
-def test_ties_across_images_are_in_the_order_of_image_names_as_with_ids_in_that_order(objects, regions, coco):
+def test_ties_across_images_are_in_the_order_of_image_names_as_with_ids_in_that_order(
+    objects, regions, coco
+):
     box = [0, 0, 50, 50]
     # Equal confidences: true in image a, false in image b.
-    truth, found = objects(("a", box, "cat")), regions(("b", box, 0.5, "cat"), ("a", box, 0.5, "cat"))
-    assert closed_set.evaluate(truth, found)["ap"] == pytest.approx(twelve(coco(truth, found))["ap"]) == 1
+    truth, found = (
+        objects(("a", box, "cat")),
+        regions(("b", box, 0.5, "cat"), ("a", box, 0.5, "cat")),
+    )
+    assert (
+        closed_set.evaluate(truth, found)["ap"]
+        == pytest.approx(twelve(coco(truth, found))["ap"])
+        == 1
+    )
     later = truth.with_columns(image_id=["c"]), found.with_columns(image_id=["b", "c"])
     assert closed_set.evaluate(*later)["ap"] == pytest.approx(twelve(coco(*later))["ap"])
     assert closed_set.evaluate(*later)["ap"] == pytest.approx(0.5, abs=0.01)
@@ -38,7 +52,9 @@ def test_ties_across_images_are_in_the_order_of_image_names_as_with_ids_in_that_
 def test_only_the_hundred_best_detections_of_an_image_and_class_count(world, coco):
     objects, regions = world(7, images=2, objects=20, regions=400)
     found = closed_set.evaluate(objects, regions)
-    assert {name: found[name] for name in STATS} == pytest.approx(twelve(coco(objects, regions)), abs=1e-6)
+    assert {name: found[name] for name in STATS} == pytest.approx(
+        twelve(coco(objects, regions)), abs=1e-6
+    )
     assert closed_set.evaluate(objects, regions, max_detections=10)["ar"] == found["ar_10"]
     assert closed_set.Matches.of(closed_set.ClosedSet.of(objects, regions)).evaluate() == found
 
@@ -49,7 +65,9 @@ def test_detections_of_other_classes_take_no_place_among_the_best(world):
         closed_set.evaluate(objects, some, ("cat", "dog"), max_detections=5)
         for some in (regions, regions[regions.label < 2])
     )
-    assert {name: found[name] for name in STATS} == pytest.approx({name: alone[name] for name in STATS})
+    assert {name: found[name] for name in STATS} == pytest.approx(
+        {name: alone[name] for name in STATS}
+    )
 
 
 def test_other_confidences_give_the_detections_and_pairs_of_a_table_that_has_them(world):
@@ -57,13 +75,20 @@ def test_other_confidences_give_the_detections_and_pairs_of_a_table_that_has_the
     random = np.random.default_rng(6)
     score, kept = random.random(len(regions)).astype(np.float32), random.random(len(regions)) < 0.6
     every = closed_set.ClosedSet.of(objects, regions, max_detections=len(regions), least=0.1)
-    found = every.ranked_by(score, kept[every.detections.row], regions.region_id, 0.5, max_detections=3)
+    found = every.ranked_by(
+        score, kept[every.detections.row], regions.region_id, 0.5, max_detections=3
+    )
     table = regions.with_columns(score=score)[kept]
     expected = closed_set.ClosedSet.of(objects, table, max_detections=3, least=0.5)
-    np.testing.assert_array_equal(found.detections.row, np.flatnonzero(kept)[expected.detections.row])
+    np.testing.assert_array_equal(
+        found.detections.row, np.flatnonzero(kept)[expected.detections.row]
+    )
     np.testing.assert_array_equal(found.detections.place, expected.detections.place)
     np.testing.assert_array_equal(found.bounds, expected.bounds)
-    each = [sorted(zip(p.region, p.target, p.overlap, strict=True)) for p in (found.pairs, expected.pairs)]
+    each = [
+        sorted(zip(p.region, p.target, p.overlap, strict=True))
+        for p in (found.pairs, expected.pairs)
+    ]
     np.testing.assert_allclose(*each)
     assert len(each[0]) > 0
 
@@ -78,7 +103,9 @@ def test_many_pairs_are_compared_in_blocks_with_the_same_result(world, monkeypat
 def test_metrics_of_a_case_worked_by_hand(objects, regions):
     truth = objects(("a", [0, 0, 10, 10], "cat"), ("a", [50, 0, 60, 10], "cat"))
     # IoU 1 with the first object; nothing; 8/10 with the second one.
-    found = regions(("a", [0, 0, 10, 10], 0.9), ("a", [80, 80, 90, 90], 0.8), ("a", [50, 0, 58, 10], 0.7))
+    found = regions(
+        ("a", [0, 0, 10, 10], 0.9), ("a", [80, 80, 90, 90], 0.8), ("a", [50, 0, 58, 10], 0.7)
+    )
     metrics = closed_set.evaluate(truth, found)
     # Recall 0 … 0.50 (51 points) at precision 1, the other 50 points at precision 2/3.
     assert metrics["ap50"] == pytest.approx((51 + 50 * 2 / 3) / 101)
@@ -100,7 +127,13 @@ def marked_difficult(objects, rows):
     """The same objects, none of them a crowd, some of them difficult."""
     is_difficult = np.zeros(len(objects), bool)
     is_difficult[rows] = True
-    return Objects(**{**objects.columns(), "is_crowd": np.zeros(len(objects), bool), "is_difficult": is_difficult})
+    return Objects(
+        **{
+            **objects.columns(),
+            "is_crowd": np.zeros(len(objects), bool),
+            "is_difficult": is_difficult,
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,16 +161,20 @@ def test_a_difficult_object_ignores_by_iou_and_a_crowd_by_the_share_inside(
 def average_precision_of_voc(objects, regions, name):
     """AP of a class at IoU 0.5 as Pascal VOC's development kit has it since 2010.
 
-    A detection belongs to the object that it overlaps most, and is ignored where that one is difficult, as are any
-    number of detections of it.
+    A detection belongs to the object that it overlaps most, and is ignored where that one is
+    difficult, as are any number of detections of it.
     """
     counted = np.sum((objects.category == name) & ~objects.is_difficult)
     taken = set()
     is_true = []
     of_class = np.flatnonzero(np.array(regions.classes, dtype=object)[regions.label] == name)
     for row in of_class[np.argsort(-regions.score[of_class], kind="stable")]:
-        rivals = np.flatnonzero((objects.image_id == regions.image_id[row]) & (objects.category == name))
-        overlap = boxes.overlaps(np.repeat(regions.box[[row]], len(rivals), axis=0), objects.box[rivals])
+        rivals = np.flatnonzero(
+            (objects.image_id == regions.image_id[row]) & (objects.category == name)
+        )
+        overlap = boxes.overlaps(
+            np.repeat(regions.box[[row]], len(rivals), axis=0), objects.box[rivals]
+        )
         best = None
         if len(rivals) and overlap.max() >= 0.5:
             best = rivals[overlap.argmax()]
@@ -156,15 +193,23 @@ def average_precision_of_voc(objects, regions, name):
 def test_difficult_objects_are_those_of_vocs_development_kit(world, seed):
     objects, regions = world(seed, images=30, objects=2, regions=30)
     # One object per image and class: which of two a detection belongs to is another question.
-    place = np.array([f"{image} {name}" for image, name in zip(objects.image_id, objects.category, strict=True)])
+    place = np.array(
+        [f"{image} {name}" for image, name in zip(objects.image_id, objects.category, strict=True)]
+    )
     _, first = np.unique(place, return_index=True)
     difficult = marked_difficult(objects[np.sort(first)], slice(None, None, 3))
-    distinct = regions.with_columns(score=np.random.default_rng(seed).permutation(len(regions)) / len(regions))
+    distinct = regions.with_columns(
+        score=np.random.default_rng(seed).permutation(len(regions)) / len(regions)
+    )
     matched = closed_set.ClosedSet.of(difficult, distinct).match([0.5])
     expected = [average_precision_of_voc(difficult, distinct, name) for name in distinct.classes]
-    assert matched.average_precision(points=None)[0, :, 0].tolist() == pytest.approx(expected, abs=1e-12)
+    assert matched.average_precision(points=None)[0, :, 0].tolist() == pytest.approx(
+        expected, abs=1e-12
+    )
     every = marked_difficult(difficult, [])
-    assert expected != pytest.approx([average_precision_of_voc(every, distinct, name) for name in distinct.classes])
+    assert expected != pytest.approx(
+        [average_precision_of_voc(every, distinct, name) for name in distinct.classes]
+    )
 
 
 def test_without_objects_all_is_none_and_without_detections_nothing_is_found(objects, regions):
@@ -189,7 +234,9 @@ def test_classes_must_be_different_names(objects, regions, classes):
 @pytest.mark.parametrize("decimals", [1, 9])
 def test_the_order_of_rows_changes_nothing_be_scores_equal_or_not(world, decimals):
     objects, regions = world(11)
-    regions = regions.with_columns(score=np.random.default_rng(0).random(len(regions)).round(decimals))
+    regions = regions.with_columns(
+        score=np.random.default_rng(0).random(len(regions)).round(decimals)
+    )
     random = np.random.default_rng(1)
     before = closed_set.evaluate(objects, regions)
     shuffled = objects[random.permutation(len(objects))], regions[random.permutation(len(regions))]
@@ -199,11 +246,16 @@ def test_the_order_of_rows_changes_nothing_be_scores_equal_or_not(world, decimal
 @pytest.mark.parametrize(
     ("truth", "found"),
     [
-        # Nothing found, in an image with an object; all objects crowds; a detection where there is no object.
+        # Nothing found, in an image with an object; all objects crowds; a detection where there is
+        # no object.
         ([("a", [0, 0, 9, 9], "cat")], [("b", [0, 0, 9, 9], 0.5)]),
         ([("a", [0, 0, 9, 9], "cat", True)], [("a", [0, 0, 9, 9], 0.5)]),
-        ([("a", [0, 0, 9, 9], "cat"), ("b", [0, 0, 9, 9], "cat", True)], [("b", [0, 0, 5, 5], 0.5)]),
-        # Touching boxes; a box without an area; one object twice; one detection twice, as sure as before.
+        (
+            [("a", [0, 0, 9, 9], "cat"), ("b", [0, 0, 9, 9], "cat", True)],
+            [("b", [0, 0, 5, 5], 0.5)],
+        ),
+        # Touching boxes; a box without an area; one object twice; one detection twice, as sure as
+        # before.
         ([("a", [0, 0, 9, 9], "cat")], [("a", [9, 0, 18, 9], 0.5)]),
         ([("a", [0, 0, 0, 0], "cat"), ("a", [5, 5, 9, 9], "cat")], [("a", [0, 0, 0, 0], 0.9)]),
         ([("a", [0, 0, 9, 9], "cat"), ("a", [0, 0, 9, 9], "cat")], [("a", [0, 0, 9, 9], 0.9)]),
@@ -218,7 +270,9 @@ def test_the_order_of_rows_changes_nothing_be_scores_equal_or_not(world, decimal
 def test_edge_cases_equal_other_libraries(objects, regions, coco, truth, found):
     truth, found = objects(*truth), regions(*found)
     metrics = closed_set.evaluate(truth, found)
-    assert {name: metrics[name] for name in STATS} == pytest.approx(twelve(coco(truth, found)), abs=1e-6)
+    assert {name: metrics[name] for name in STATS} == pytest.approx(
+        twelve(coco(truth, found)), abs=1e-6
+    )
 
 
 def test_iou_below_a_half_is_possible(objects, regions):
@@ -239,7 +293,9 @@ def test_sampled_recalls_are_looked_up_in_either_direction(monkeypatch, points):
     random = np.random.default_rng(points)
     kind = random.integers(-1, 2, (3, 400))
     weights = row_weights(
-        random.multinomial(50, np.full(50, 1 / 50), size=30).astype(np.int32), random.integers(0, 50, 400), 50
+        random.multinomial(50, np.full(50, 1 / 50), size=30).astype(np.int32),
+        random.integers(0, 50, 400),
+        50,
     )
     positives = np.append(0, random.integers(100, 200, 29))
     expected = precision_recall.average_precision(kind, positives, points, weights)

@@ -33,8 +33,9 @@ def test_equal_methods_are_seldom_told_apart_however_many_there_are():
         values, replicates = simulated(trial)
         for kind in wrong:
             wrong[kind] += bool(told_apart(values, replicates, kind))
-    # Six equal methods: one of them looks clearly worse than the best in a third of all samples or more, if each is
-    # compared with the best as if there were no other; in 5% if all are allowed for.
+    # Six equal methods: one of them looks clearly worse than the best in a third of all samples or
+    # more, if each is compared with the best as if there were no other; in 5% if all are allowed
+    # for.
     assert wrong["single"] > 40
     assert wrong["all_pairs"] <= 15
 
@@ -49,7 +50,9 @@ def test_a_clearly_better_method_is_told_from_all_others():
 
 def test_methods_that_always_agree_do_not_differ_and_disturb_no_other():
     values, replicates = simulated(0)
-    twice = bootstrap.compare_with("a", values | {"g": values["a"]}, replicates | {"g": replicates["a"]})
+    twice = bootstrap.compare_with(
+        "a", values | {"g": values["a"]}, replicates | {"g": replicates["a"]}
+    )
     assert twice.pop("g") == {"interval": (0, 0), "p": 1}
     assert twice == bootstrap.compare_with("a", values, replicates)
 
@@ -68,7 +71,9 @@ def excludes_zero(difference):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(40, 300), st.floats(-3, 3), st.booleans())
-def test_the_interval_of_a_pair_excludes_zero_exactly_where_p_is_below_5_per_cent(seed, count, shift, ties):
+def test_the_interval_of_a_pair_excludes_zero_exactly_where_p_is_below_5_per_cent(
+    seed, count, shift, ties
+):
     drawn = np.random.default_rng(seed).normal(shift, size=count)
     found = bootstrap.compare(drawn.round() if ties else drawn, np.zeros(count))
     assert excludes_zero(found) == (found["p"] < 0.05)
@@ -79,7 +84,9 @@ def test_so_does_that_of_several_methods_at_once(seed, count, methods, better):
     random = np.random.default_rng(seed)
     drawn = random.normal(size=(methods, count)) + better * random.normal(size=(methods, 1))
     names = "abcdef"[:methods]
-    values = dict(zip(names, drawn.mean(axis=1) + random.normal(scale=0.2, size=methods), strict=True))
+    values = dict(
+        zip(names, drawn.mean(axis=1) + random.normal(scale=0.2, size=methods), strict=True)
+    )
     found = bootstrap.compare_with("a", values, dict(zip(names, drawn, strict=True)))
     for difference in found.values():
         assert excludes_zero(difference) == (difference["p"] < 0.05)

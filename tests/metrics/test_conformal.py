@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farther.metrics.statistics.conformal import corrected, images_needed, largest_within, zero_count_limit
+from farther.metrics.statistics.conformal import (
+    corrected,
+    images_needed,
+    largest_within,
+    zero_count_limit,
+)
 
 
 def test_the_largest_threshold_leaves_the_next_loss_out():
@@ -31,7 +36,9 @@ def test_as_few_images_as_are_needed_allow_no_loss_at_all():
 
 def test_the_interval_of_a_zero_count_is_the_rule_of_three():
     for images in (10, 100, 1000):
-        exact = stats.binomtest(0, images).proportion_ci(0.9, method="exact").high  # one-sided at 95%
+        exact = (
+            stats.binomtest(0, images).proportion_ci(0.9, method="exact").high
+        )  # one-sided at 95%
         assert zero_count_limit(images) == pytest.approx(exact)
     assert zero_count_limit(1000) == pytest.approx(3 / 1000, rel=0.01)
     assert zero_count_limit(0) == 1
@@ -55,6 +62,7 @@ def test_the_expected_loss_of_new_images_is_within_the_limit(limit, images):
             found.append(share[new < threshold].sum())
     error = 3 * np.std(expected) / np.sqrt(len(expected))
     assert np.mean(expected) <= limit + error
-    # No less than the theorem's lower bound, limit − 2 / (n + 1), and without the correction the limit is exceeded.
+    # No less than the theorem's lower bound, limit − 2 / (n + 1), and without the correction the
+    # limit is exceeded.
     assert np.mean(expected) >= limit - 2 / (images + 1) - error
     assert np.mean(uncorrected) > limit + error

@@ -23,37 +23,58 @@ HALF_OF_OWL, NOWHERE = [660, 0, 760, 100], [700, 700, 800, 800]
 def by_tidecv(objects, regions, classes):
     """AP, gains and counts by tidecv."""
     truth, found = Data("truth"), Data("found")
-    images = {name: number for number, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
+    images = {
+        name: number for number, name in enumerate(sorted({*objects.image_id, *regions.image_id}))
+    }
     for data in (truth, found):
         for name, number in images.items():
             data.add_image(number, name)
         for number, name in enumerate(classes):
             data.add_class(number, name)
-    for image, box, category in zip(objects.image_id, objects.box.tolist(), objects.category, strict=True):
+    for image, box, category in zip(
+        objects.image_id, objects.box.tolist(), objects.category, strict=True
+    ):
         truth.add_ground_truth(images[image], classes.index(category), box=_sides(box))
-    columns = (regions.image_id, regions.box.tolist(), regions.label.tolist(), regions.score.tolist())
+    columns = (
+        regions.image_id,
+        regions.box.tolist(),
+        regions.label.tolist(),
+        regions.score.tolist(),
+    )
     for image, box, label, score in zip(*columns, strict=True):
         found.add_detection(images[image], label, score, box=_sides(box))
     run = TIDE().evaluate(truth, found, pos_threshold=0.5, background_threshold=0.1, mode=TIDE.BOX)
     gains = {kind.short_name: gain / 100 for kind, gain in run.fix_main_errors().items()}
-    return run.ap / 100, gains, {kind.short_name: count for kind, count in run.count_errors().items()}
+    return (
+        run.ap / 100,
+        gains,
+        {kind.short_name: count for kind, count in run.count_errors().items()},
+    )
 
 
 def _sides(box):
     return [box[0], box[1], box[2] - box[0], box[3] - box[1]]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])  # elsewhere tidecv rounds a sampled recall to another side
+@pytest.mark.parametrize(
+    "seed", [1, 2, 3]
+)  # elsewhere tidecv rounds a sampled recall to another side
 def test_gains_and_counts_of_known_objects_are_those_of_tidecv(world, seed):
     objects, regions = world(seed, classes=CLASSES)
     objects = objects[~objects.is_crowd]
-    regions = regions.with_columns(score=np.random.default_rng(seed).random(len(regions)))  # no ties
+    regions = regions.with_columns(
+        score=np.random.default_rng(seed).random(len(regions))
+    )  # no ties
     known = ClosedSet.of(objects, regions, CLASSES)
     ap, gains, counts = by_tidecv(objects, regions, CLASSES)
     found = error_budget.known_gains(known)
     assert found.pop("ap").item() == pytest.approx(ap, abs=1e-9)
-    assert {NAMES[kind]: gain.item() for kind, gain in found.items()} == pytest.approx(gains, abs=1e-9)
-    assert {NAMES[kind]: count for kind, count in error_budget.of_known(known)[0].counts.items()} == counts
+    assert {NAMES[kind]: gain.item() for kind, gain in found.items()} == pytest.approx(
+        gains, abs=1e-9
+    )
+    assert {
+        NAMES[kind]: count for kind, count in error_budget.of_known(known)[0].counts.items()
+    } == counts
     assert min(counts.values()) > 0
 
 
@@ -62,10 +83,14 @@ def test_detections_without_an_annotated_object_are_errors_that_cost_nothing(wor
     known = ClosedSet.of(objects[np.zeros(len(objects), bool)], regions, CLASSES)
     counts = error_budget.of_known(known)[0].counts
     assert sum(counts.values()) == counts["background"] > 0
-    assert all(np.isnan(gain).all() or not gain.any() for gain in error_budget.known_gains(known).values())
+    assert all(
+        np.isnan(gain).all() or not gain.any() for gain in error_budget.known_gains(known).values()
+    )
 
 
-def test_an_overlap_of_exactly_that_of_a_match_is_a_duplicate_and_below_it_a_localisation(objects, regions):
+def test_an_overlap_of_exactly_that_of_a_match_is_a_duplicate_and_below_it_a_localisation(
+    objects, regions
+):
     # tidecv calls the first one a localisation, too.
     for height, kind in ((50, "duplicate"), (49, "localisation")):
         found = regions(("a", FOX, 0.9, "cat"), ("a", [0, 0, 100, height], 0.8, "cat"))
@@ -80,14 +105,20 @@ def test_drawing_an_image_twice_is_writing_it_twice(world):
     known = ClosedSet.of(objects, regions, CLASSES)
     found = error_budget.known_gains(known, weights=draws.of(known.images))
     for k in range(4):
-        again = ClosedSet.of(draws.written_out(k, objects)[0], draws.written_out(k, regions)[0], CLASSES)
+        again = ClosedSet.of(
+            draws.written_out(k, objects)[0], draws.written_out(k, regions)[0], CLASSES
+        )
         once = error_budget.known_gains(again)
-        assert {n: v[k] for n, v in found.items()} == pytest.approx({n: v.item() for n, v in once.items()}, abs=0.01)
+        assert {n: v[k] for n, v in found.items()} == pytest.approx(
+            {n: v.item() for n, v in once.items()}, abs=0.01
+        )
 
 
 def unknown(objects, regions, is_unknown, scores, **settings):
     """Outcome, errors and gains of unknown objects."""
-    outcome = OpenSetSplit.of(objects, regions, MatchingRules(**settings)).match(np.array(is_unknown))
+    outcome = OpenSetSplit.of(objects, regions, MatchingRules(**settings)).match(
+        np.array(is_unknown)
+    )
     near = OpenSetSplit.of(objects, regions, MatchingRules(**{**settings, "iou": TOUCH})).candidates
     errors = error_budget.of_unknown(outcome, near)
     gains = error_budget.unknown_gains(outcome, errors, -np.array(scores))
@@ -107,27 +138,36 @@ def test_each_error_on_unknown_objects_is_worth_what_it_keeps_from_being_found(o
     _, errors, gains = unknown(truth, found, [True, True, False, True, True], scores)
     assert errors.counts == {kind: kind != "both" for kind in error_budget.KINDS}
     assert errors.target.tolist() == [-1, -1, 1, 3, -1]  # the bear, the owl
-    # Ranked: duplicate, found, localisation, background, and, once it is flagged, bear. AP_U is 1/4 · 1/2 before.
+    # Ranked: duplicate, found, localisation, background, and, once it is flagged, bear. AP_U is 1/4
+    # · 1/2 before.
     assert gains["duplicate"] == pytest.approx({"ap_u": 1 / 4 - 1 / 8, "r_u": 0, "nose": 0})
     assert gains["background"] == pytest.approx({"ap_u": 0, "r_u": 0, "nose": 0})
-    assert gains["localisation"] == pytest.approx({"ap_u": 2 / 4 * 2 / 3 - 1 / 8, "r_u": 1 / 4, "nose": 0})
+    assert gains["localisation"] == pytest.approx(
+        {"ap_u": 2 / 4 * 2 / 3 - 1 / 8, "r_u": 1 / 4, "nose": 0}
+    )
     assert gains["classification"] == pytest.approx(
         {"ap_u": 1 / 4 * (1 / 2 + 2 / 5) - 1 / 8, "r_u": 1 / 4, "nose": 1 / 4}
     )
-    assert gains["missed"] == pytest.approx({"ap_u": 1 / 3 * 1 / 2 - 1 / 8, "r_u": 1 / 4, "nose": 0})
+    assert gains["missed"] == pytest.approx(
+        {"ap_u": 1 / 3 * 1 / 2 - 1 / 8, "r_u": 1 / 4, "nose": 0}
+    )
     assert gains["both"] == pytest.approx({"ap_u": 0, "r_u": 0, "nose": 0})
 
 
 def test_a_flagged_detection_of_a_known_object_is_an_error_in_classification(objects, regions):
     truth = objects(("a", FOX, "fox"), ("a", OWL, "cat"))
     found = regions(("a", OWL, 0.9), ("a", HALF_OF_OWL, 0.8), ("a", FOX, 0.7))
-    _, errors, gains = unknown(truth, found, [True] * 3, [0.1, 0.2, 0.3], known_classes=("cat", "dog"))
+    _, errors, gains = unknown(
+        truth, found, [True] * 3, [0.1, 0.2, 0.3], known_classes=("cat", "dog")
+    )
     assert {kind for kind, count in errors.counts.items() if count} == {"classification", "both"}
     assert gains["classification"]["ap_u"] == gains["both"]["ap_u"] == pytest.approx(1 / 2 - 1 / 3)
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
-def test_corrections_together_find_every_unknown_object_that_has_a_detection_to_itself(world, protocol):
+def test_corrections_together_find_every_unknown_object_that_has_a_detection_to_itself(
+    world, protocol
+):
     objects, regions = world(5, images=60, objects=3)
     random = np.random.default_rng(5)
     outcome, errors, gains = unknown(

@@ -60,7 +60,12 @@ def test_confusion_counts_each_detection_for_the_object_it_overlaps_most(objects
 def test_a_class_may_be_similar_to_classes_that_are_not_similar_to_each_other(objects, regions):
     truth = objects(("a", FIRST, "bird"), ("b", FIRST, "plane"), ("c", FIRST, "train"))
     classes = ("bird", "plane", "train")
-    found = regions(("a", FIRST, 0.9, "plane"), ("b", FIRST, 0.9, "train"), ("c", FIRST, 0.9, "bird"), classes=classes)
+    found = regions(
+        ("a", FIRST, 0.9, "plane"),
+        ("b", FIRST, 0.9, "train"),
+        ("c", FIRST, 0.9, "bird"),
+        classes=classes,
+    )
     settings = error_diagnosis.Diagnosis(similar=[["plane", "train"], ["plane", "bird"]])
     causes = error_diagnosis.diagnose(truth, found, dict.fromkeys(classes, 0.5), settings)
     assert causes.tolist() == ["similar", "similar", "other_class"]
@@ -73,9 +78,13 @@ def diagnosed(world):
     _, others = world(1, images=12)
     others = others.with_columns(image_id=["w" + image for image in others.image_id])
     images, wild = [f"{i:03d}" for i in range(12)], [f"w{i:03d}" for i in range(12)]
-    both = type(regions).concatenate([regions, others.with_columns(region_id=others.region_id + 10_000)])
+    both = type(regions).concatenate(
+        [regions, others.with_columns(region_id=others.region_id + 10_000)]
+    )
     settings = error_diagnosis.Diagnosis(wild_images=wild)
-    cause = error_diagnosis.diagnose(objects, both, dict.fromkeys(regions.classes, -np.inf), settings)
+    cause = error_diagnosis.diagnose(
+        objects, both, dict.fromkeys(regions.classes, -np.inf), settings
+    )
     known = ClosedSet.of(objects, both, max_detections=len(both) + 1)
     impact = wilderness.Wilderness(objects, regions, images, others, wild)
     return known, cause[known.detections.row], impact, (objects, both, settings)
@@ -123,10 +132,13 @@ def test_a_replicate_is_the_value_on_the_images_drawn(diagnosed):
 
 def test_groups_that_are_drawn_give_what_their_images_give(diagnosed):
     images = len(diagnosed[0].images)
-    groups = GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(images) % 4)
+    groups = GroupWeights(
+        np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(images) % 4
+    )
     recalls = [0.1, 0.4, 0.8, 1.0]
     (found, classes), (expected, reached) = (
-        counts(diagnosed, recalls, weights) for weights in (groups, groups.of_groups[:, groups.group])
+        counts(diagnosed, recalls, weights)
+        for weights in (groups, groups.of_groups[:, groups.group])
     )
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(classes, reached)

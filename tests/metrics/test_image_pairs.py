@@ -27,7 +27,11 @@ def regions(rows):
 
 def outcomes(with_object, without, *, flagged=(), base_flagged=()):
     """Both outcomes; regions are flagged by their numbers."""
-    shown = [(image, box, name) for image in PAIRS for box, name in ((CAR, "car"), (SIGN, "sign"), (DOG, "dog"))]
+    shown = [
+        (image, box, name)
+        for image in PAIRS
+        for box, name in ((CAR, "car"), (SIGN, "sign"), (DOG, "dog"))
+    ]
     objects = Objects(
         image_id=[image for image, *_ in shown],
         object_id=np.arange(len(shown)),
@@ -56,8 +60,17 @@ def test_what_is_detected_at_the_place_without_the_object_is_not_because_of_it()
 
 def test_known_objects_that_are_lost_or_flagged_beside_the_unknown_one_are_its_cost():
     both = outcomes(
-        with_object=[("a-dog", CAR, "car", 0.9), ("a-dog", SIGN, "sign", 0.9), ("b-dog", CAR, "sign", 0.9)],
-        without=[("a", CAR, "car", 0.9), ("a", SIGN, "sign", 0.9), ("b", CAR, "car", 0.9), ("b", SIGN, "sign", 0.9)],
+        with_object=[
+            ("a-dog", CAR, "car", 0.9),
+            ("a-dog", SIGN, "sign", 0.9),
+            ("b-dog", CAR, "sign", 0.9),
+        ],
+        without=[
+            ("a", CAR, "car", 0.9),
+            ("a", SIGN, "sign", 0.9),
+            ("b", CAR, "car", 0.9),
+            ("b", SIGN, "sign", 0.9),
+        ],
         flagged=[1],
         base_flagged=[3],
     )
@@ -76,6 +89,9 @@ def test_scenes_are_drawn_with_both_of_their_images():
 
 def test_several_images_of_one_scene_have_one_partner_and_others_none():
     images = {"1": "b1-dog.png", "2": "b1-boar.png", "3": "c2-dog.png", "4": "note"}
-    assert image_pairs.base_images(images, {"b": "b1.jpg", "d": "d4.jpg"}, "^([a-z][0-9])[-.]") == {"1": "b", "2": "b"}
+    assert image_pairs.base_images(images, {"b": "b1.jpg", "d": "d4.jpg"}, "^([a-z][0-9])[-.]") == {
+        "1": "b",
+        "2": "b",
+    }
     with pytest.raises(DataError, match=r"'b' and 'c' have the same part 'b1'"):
         image_pairs.base_images(images, {"b": "b1", "c": "b1-2"}, "^([a-z][0-9])")

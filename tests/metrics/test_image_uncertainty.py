@@ -35,7 +35,9 @@ def test_aggregates_are_those_of_a_loop_over_images(detections, how):
     images = ["c", "a", "z", "b"]  # z has no detection
     of_image = {name: [value for image, value in detections if image == name] for name in images}
     expected = [RULES[how](of_image[name]) if of_image[name] else NO_DETECTION for name in images]
-    np.testing.assert_allclose(aggregate(doubt, image_id, images, how), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        aggregate(doubt, image_id, images, how), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 def test_the_paper_s_aggregates_are_known():
@@ -64,7 +66,9 @@ def test_of_confidence_the_three_most_certain_count(regions):
 
 
 @settings(max_examples=100, deadline=None)
-@given(known=st.lists(st.integers(0, 6), min_size=1), unknown=st.lists(st.integers(0, 6), min_size=1))
+@given(
+    known=st.lists(st.integers(0, 6), min_size=1), unknown=st.lists(st.integers(0, 6), min_size=1)
+)
 def test_no_threshold_has_a_larger_balanced_accuracy(known, unknown):
     known, unknown = np.array(known, float), np.array(unknown, float)
 

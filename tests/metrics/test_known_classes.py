@@ -28,15 +28,26 @@ def by_loop(objects, regions, flagged, images):
         of_class = (objects.category == name) & ~objects.is_crowd
         total = sum(np.sum(of_class & (objects.image_id == image)) for image in images)
         taken, rows = set(), []
-        for row in np.flatnonzero((names == name) & ~flagged)[np.argsort(-regions.score[(names == name) & ~flagged])]:
+        for row in np.flatnonzero((names == name) & ~flagged)[
+            np.argsort(-regions.score[(names == name) & ~flagged])
+        ]:
             for copy in range(images.count(regions.image_id[row])):
-                box, here = regions.box[row].astype(float), objects.image_id == regions.image_id[row]
+                box, here = (
+                    regions.box[row].astype(float),
+                    objects.image_id == regions.image_id[row],
+                )
                 iou, share = overlaps(box, boxes), overlaps(box, boxes, of_box=True)
-                free = [k for k in np.flatnonzero(here & of_class & (iou >= 0.5)) if (k, copy) not in taken]
+                free = [
+                    k
+                    for k in np.flatnonzero(here & of_class & (iou >= 0.5))
+                    if (k, copy) not in taken
+                ]
                 on_crowd = here & objects.is_crowd & (share >= 0.5)
                 on_object = (here & ~objects.is_crowd & (iou >= 0.5)).any()
                 own = here & of_class & (iou >= 0.5)
-                is_unknown = here & ~objects.is_crowd & ~np.isin(objects.category, CLASSES) & (iou >= 0.5)
+                is_unknown = (
+                    here & ~objects.is_crowd & ~np.isin(objects.category, CLASSES) & (iou >= 0.5)
+                )
                 if free:
                     taken.add((max(free, key=lambda k: iou[k]), copy))
                     rows.append((regions.score[row], "true"))
@@ -45,7 +56,12 @@ def by_loop(objects, regions, flagged, images):
                 elif on_crowd.any() and not on_object:
                     rows.append((regions.score[row], "in a crowd"))
                 else:
-                    rows.append((regions.score[row], "unknown" if is_unknown.any() and not own.any() else "wrong"))
+                    rows.append(
+                        (
+                            regions.score[row],
+                            "unknown" if is_unknown.any() and not own.any() else "wrong",
+                        )
+                    )
         kinds = [kind for _, kind in rows if kind != "in a crowd of the class"]
         true = np.cumsum([kind == "true" for kind in kinds])
         if not total:
@@ -64,7 +80,9 @@ def by_loop(objects, regions, flagged, images):
             unknown_at.append(last.count("unknown"))
             all_at.append(last.count("true") + last.count("wrong"))
     impact = sum(unknown_at) / sum(all_at) if sum(all_at) else np.nan
-    return {key: float(mean_of_defined(np.array([*values, np.nan]))) for key, values in each.items()} | {"wi": impact}
+    return {
+        key: float(mean_of_defined(np.array([*values, np.nan]))) for key, values in each.items()
+    } | {"wi": impact}
 
 
 @pytest.fixture(params=range(4))
@@ -87,7 +105,9 @@ def test_metrics_equal_those_of_a_loop_and_so_do_those_of_drawn_images(case):
     expected = by_loop(objects, regions, flagged, images)
     assert {key: found[key] for key in expected} == pytest.approx(expected)
     assert expected["wi"] > 0
-    weights = np.random.default_rng(0).multinomial(len(images), np.full(len(images), 1 / len(images)), 5)
+    weights = np.random.default_rng(0).multinomial(
+        len(images), np.full(len(images), 1 / len(images)), 5
+    )
     weights = np.concatenate([weights, np.eye(len(images), dtype=weights.dtype)])
     drawn = known_classes.metrics(outcome, regions, RECALL, weights=weights)
     for b, counts in enumerate(weights):

@@ -6,7 +6,14 @@ import pytest
 
 from farther.metrics import closed_set, wilderness
 from farther.metrics.errors import error_diagnosis
-from farther.metrics.matching import boxes, falling_in_groups, not_of_known, ranks, ranks_within, true_classes
+from farther.metrics.matching import (
+    boxes,
+    falling_in_groups,
+    not_of_known,
+    ranks,
+    ranks_within,
+    true_classes,
+)
 from farther.metrics.self_awareness import image_uncertainty
 from farther.metrics.wilderness import background_probability
 from farther.tables import Objects, Regions
@@ -15,7 +22,9 @@ from farther.tables import Objects, Regions
 def objects(rows):
     image, box, category, crowd = zip(*rows, strict=True)
     ids = np.arange(len(rows))
-    return Objects(image_id=image, object_id=ids, box=box, category=category, is_crowd=np.array(crowd))
+    return Objects(
+        image_id=image, object_id=ids, box=box, category=category, is_crowd=np.array(crowd)
+    )
 
 
 def regions(rows):
@@ -35,7 +44,14 @@ def regions(rows):
 def test_a_detection_shows_the_object_it_lies_over_most_whatever_it_is_called():
     found = true_classes(
         objects([("a", (0, 0, 10, 10), "zebra", False), ("a", (0, 0, 10, 8), "dog", False)]),
-        regions([("a", (0, 0, 10, 8)), ("a", (0, 0, 10, 10)), ("a", (0, 0, 10, 10)), ("b", (0, 0, 10, 10))]),
+        regions(
+            [
+                ("a", (0, 0, 10, 8)),
+                ("a", (0, 0, 10, 10)),
+                ("a", (0, 0, 10, 10)),
+                ("b", (0, 0, 10, 10)),
+            ]
+        ),
     )
     assert found.category.tolist() == ["dog", "zebra", "zebra", ""]
     assert found.region_id.tolist() == [7, 8, 9, 10]
@@ -52,7 +68,11 @@ def test_an_overlap_below_the_threshold_and_a_crowd_show_nothing():
 def test_the_order_of_objects_does_not_matter_even_for_equal_overlaps():
     rows = [("a", (0, 0, 10, 10), "cat", False), ("a", (0, 0, 10, 10), "dog", False)]
     one, seen = objects(rows), regions([("a", (0, 0, 10, 10))])
-    assert true_classes(one, seen).category.tolist() == true_classes(one[[1, 0]], seen).category.tolist() == ["dog"]
+    assert (
+        true_classes(one, seen).category.tolist()
+        == true_classes(one[[1, 0]], seen).category.tolist()
+        == ["dog"]
+    )
 
 
 def test_detections_of_known_objects_are_told_from_all_others():
@@ -67,13 +87,21 @@ def test_detections_of_known_objects_are_told_from_all_others():
 @pytest.mark.parametrize("in_order", [False, True])
 def test_ranks_are_those_of_sorting_one_by_one(dtype, lowest, in_order):
     random = np.random.default_rng(0)
-    score = random.integers(lowest, 4, 200).astype(dtype) * dtype(1e-9)  # many ties, and differences that are small
+    score = random.integers(lowest, 4, 200).astype(dtype) * dtype(
+        1e-9
+    )  # many ties, and differences that are small
     score[(score == 0) & (random.random(200) < 0.5)] = -0.0
-    group, number = random.integers(0, 5, 200), np.arange(200) if in_order else random.permutation(200)
+    group, number = (
+        random.integers(0, 5, 200),
+        np.arange(200) if in_order else random.permutation(200),
+    )
     expected = sorted(range(200), key=lambda row: (group[row], -score[row], number[row]))
     assert falling_in_groups(score, group, number).tolist() == expected
     place = ranks_within(score, group, number)
-    assert all(place[row] == [one for one in expected if group[one] == group[row]].index(row) for row in range(200))
+    assert all(
+        place[row] == [one for one in expected if group[one] == group[row]].index(row)
+        for row in range(200)
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +113,9 @@ def test_ranks_are_those_of_sorting_one_by_one(dtype, lowest, in_order):
         ([1, 0, 1], [0, 0, 0], [1, 0, 2]),
     ],
 )
-def test_equal_scores_go_by_image_and_number_whatever_the_order_of_the_table(image, number, expected):
+def test_equal_scores_go_by_image_and_number_whatever_the_order_of_the_table(
+    image, number, expected
+):
     assert ranks(np.full(3, 0.5), np.array(image), np.array(number)).tolist() == expected
 
 
@@ -112,7 +142,10 @@ def test_pairs_are_all_that_overlap_however_many_are_looked_at_at_a_time(monkeyp
             sides = np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2])
             shared = np.prod(np.maximum(sides, 0))
             area, second = np.prod(one[2:] - one[:2]), np.prod(other[2:] - other[:2])
-            if image[i] == image[30 + j] and shared / (area if is_crowd[j] else area + second - shared) >= 0.2:
+            if (
+                image[i] == image[30 + j]
+                and shared / (area if is_crowd[j] else area + second - shared) >= 0.2
+            ):
                 expected.add((i, j))
     for rows, block in ((1024, 1 << 20), (7, 11), (30, 1)):
         monkeypatch.setattr(boxes, "ROWS", rows)
@@ -121,15 +154,24 @@ def test_pairs_are_all_that_overlap_however_many_are_looked_at_at_a_time(monkeyp
         assert set(zip(found.region.tolist(), found.target.tolist(), strict=True)) == expected
         assert len(found.region) == len(expected)
     none = boxes.pairs(box[:30], image[:30], box[:0], image[:0], is_crowd[:0], 0.2)
-    assert len(none) == len(boxes.pairs(box[:0], image[:0], box[30:], image[30:], is_crowd, 0.2)) == 0
+    assert (
+        len(none) == len(boxes.pairs(box[:0], image[:0], box[30:], image[30:], is_crowd, 0.2)) == 0
+    )
 
 
 def test_constants_are_those_of_the_papers_and_of_coco():
     coco = pycocotools.cocoeval.Params(iouType="bbox")
     assert pytest.approx(coco.iouThrs) == closed_set.COCO_IOUS
     assert list(closed_set.AREA_RANGES.values()) == [tuple(limits) for limits in coco.areaRng[1:]]
-    assert (wilderness.RECALLS, wilderness.BETAS, wilderness.RATIO_STEP) == ((0.1, 0.3, 0.5), (0.5, 1.0, 1.5), 0.25)
-    assert error_diagnosis.TOUCH == 0.1 and pytest.approx(np.arange(0.05, 0.99, 0.05)) == error_diagnosis.RECALLS
+    assert (wilderness.RECALLS, wilderness.BETAS, wilderness.RATIO_STEP) == (
+        (0.1, 0.3, 0.5),
+        (0.5, 1.0, 1.5),
+        0.25,
+    )
+    assert (
+        error_diagnosis.TOUCH == 0.1
+        and pytest.approx(np.arange(0.05, 0.99, 0.05)) == error_diagnosis.RECALLS
+    )
     assert error_diagnosis.Diagnosis().iou == 0.5 and error_diagnosis.Diagnosis().touch == 0.1
     assert image_uncertainty.AGGREGATES == ("sum", "mean", "top-5", "top-3", "top-2", "min")
     assert image_uncertainty.best_threshold(np.ones(0), np.ones(2)) is None

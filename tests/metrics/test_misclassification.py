@@ -16,13 +16,18 @@ def risk_coverage_area(errors: np.ndarray) -> float:
 
 
 def test_aurc_is_the_mean_over_all_orders_of_equal_scores():
-    scores, correct = np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([True, False, True, False, True])
+    scores, correct = (
+        np.array([0.9, 0.5, 0.5, 0.5, 0.1]),
+        np.array([True, False, True, False, True]),
+    )
     areas = [
         risk_coverage_area(~correct[list(order)])
         for order in permutations(range(5))
         if all(scores[first] >= scores[second] for first, second in pairwise(order))
     ]
-    assert misclassification.evaluate(scores, correct)["aurc"] == pytest.approx(np.mean(areas), abs=1e-12)
+    assert misclassification.evaluate(scores, correct)["aurc"] == pytest.approx(
+        np.mean(areas), abs=1e-12
+    )
 
 
 def test_e_aurc_is_zero_for_a_score_that_ranks_all_errors_last_and_positive_otherwise():
@@ -34,13 +39,17 @@ def test_e_aurc_is_zero_for_a_score_that_ranks_all_errors_last_and_positive_othe
     scores = random.random(200)
     found = misclassification.evaluate(scores, correct)
     assert found["e_aurc"] == pytest.approx(found["aurc"] - best, abs=1e-12)
-    assert found["aurc"] == pytest.approx(risk_coverage_area(~correct[np.argsort(-scores)]), abs=1e-12)
+    assert found["aurc"] == pytest.approx(
+        risk_coverage_area(~correct[np.argsort(-scores)]), abs=1e-12
+    )
 
 
 def test_auroc_is_that_of_scikit_learn():
     random = np.random.default_rng(1)
     scores, correct = random.integers(0, 20, 300).astype(float), random.random(300) < 0.6
-    assert misclassification.evaluate(scores, correct)["auroc"] == pytest.approx(roc_auc_score(correct, scores))
+    assert misclassification.evaluate(scores, correct)["auroc"] == pytest.approx(
+        roc_auc_score(correct, scores)
+    )
 
 
 def test_a_replicate_equals_the_metrics_of_the_drawn_rows():
@@ -51,7 +60,9 @@ def test_a_replicate_equals_the_metrics_of_the_drawn_rows():
     for replicate, times in enumerate(drawn):
         rows = np.repeat(np.arange(30), times)
         expected = misclassification.evaluate(scores[rows], correct[rows])
-        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(expected, abs=1e-12)
+        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 def test_a_side_without_regions_gives_no_value():
@@ -61,7 +72,10 @@ def test_a_side_without_regions_gives_no_value():
 
 def test_a_region_is_correct_if_it_has_the_class_of_the_object_that_it_overlaps_most():
     objects = Objects(
-        image_id=["a", "a"], object_id=[0, 1], box=[[0, 0, 10, 10], [20, 0, 30, 10]], category=["cat", "dog"]
+        image_id=["a", "a"],
+        object_id=[0, 1],
+        box=[[0, 0, 10, 10], [20, 0, 30, 10]],
+        category=["cat", "dog"],
     )
     boxes = [[0, 0, 10, 9], [20, 0, 30, 9], [50, 50, 60, 60]]
     regions = Regions(

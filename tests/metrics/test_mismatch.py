@@ -17,16 +17,29 @@ def photographs():
     names = [f"{number}.jpg" for number in range(count)]
     width = rng.integers(400, 900, count)
     height = rng.integers(300, 700, count)
-    images = Images(image_id=names, dataset=["d"] * count, file=names, width=width, height=height, digest=["-"] * count)
+    images = Images(
+        image_id=names,
+        dataset=["d"] * count,
+        file=names,
+        width=width,
+        height=height,
+        digest=["-"] * count,
+    )
     place = np.repeat(np.arange(count), 2)
     side = np.stack([width, height], axis=1)[place]
     corner = rng.uniform(0.02, 0.3, (2 * count, 2)) * side
     box = np.concatenate([corner, corner + rng.uniform(0.2, 0.45, (2 * count, 2)) * side], axis=1)
     label = rng.permutation(2 * count) % len(CLASSES)
     shared = {"image_id": np.array(names, dtype=object)[place], "box": box}
-    objects = Objects(object_id=np.arange(2 * count), category=np.array(CLASSES, dtype=object)[label], **shared)
+    objects = Objects(
+        object_id=np.arange(2 * count), category=np.array(CLASSES, dtype=object)[label], **shared
+    )
     regions = Regions(
-        region_id=np.arange(2 * count), score=np.full(2 * count, 0.9), label=label, classes=CLASSES, **shared
+        region_id=np.arange(2 * count),
+        score=np.full(2 * count, 0.9),
+        label=label,
+        classes=CLASSES,
+        **shared,
     )
     return images, objects, regions
 
@@ -44,11 +57,21 @@ READINGS = {
     "pixels of a picture of 640 x 640": lambda box, size: 640 * box / np.tile(size, 2),
     "pixels of a picture of 1000 x 1000": lambda box, size: 1000 * box / np.tile(size, 2),
     "pixels of a picture that is padded to 416 x 416": lambda box, size: padded(box, size, 416),
-    "pixels of a picture whose longer side is 320": lambda box, size: 320 * box / size.max(axis=1, keepdims=True),
-    "pixels of a picture whose shorter side is 800": lambda box, size: 800 * box / size.min(axis=1, keepdims=True),
-    "corners that were read as x, y, width, height": lambda box, size: np.hstack([box[:, :2], box[:, :2] + box[:, 2:]]),
-    "centres that were read as upper left corners": lambda box, size: box + np.tile(box[:, 2:] - box[:, :2], 2) / 2,
-    "upper left corners that were read as centres": lambda box, size: box - np.tile(box[:, 2:] - box[:, :2], 2) / 2,
+    "pixels of a picture whose longer side is 320": lambda box, size: (
+        320 * box / size.max(axis=1, keepdims=True)
+    ),
+    "pixels of a picture whose shorter side is 800": lambda box, size: (
+        800 * box / size.min(axis=1, keepdims=True)
+    ),
+    "corners that were read as x, y, width, height": lambda box, size: np.hstack(
+        [box[:, :2], box[:, :2] + box[:, 2:]]
+    ),
+    "centres that were read as upper left corners": lambda box, size: (
+        box + np.tile(box[:, 2:] - box[:, :2], 2) / 2
+    ),
+    "upper left corners that were read as centres": lambda box, size: (
+        box - np.tile(box[:, 2:] - box[:, :2], 2) / 2
+    ),
     "y, x, y, x instead of x, y, x, y": lambda box, size: box[:, [1, 0, 3, 2]],
 }
 
@@ -77,7 +100,10 @@ def test_sizes_that_were_read_as_corners_are_told_apart(photographs):
     ("label", "looks"),
     [
         (lambda k: (k + 1) % 4, "they look shifted, each number larger by 1 than the class's"),
-        (lambda k: np.clip(k - 1, 0, 3) + (k == 0), "they look shifted, each number smaller by 1 than the class's"),
+        (
+            lambda k: np.clip(k - 1, 0, 3) + (k == 0),
+            "they look shifted, each number smaller by 1 than the class's",
+        ),
         (lambda k: 3 - k, "they look numbered in reversed order"),
         (lambda k: np.array([2, 3, 1, 0])[k], "they look numbered in another order"),
     ],
@@ -112,5 +138,11 @@ def test_boxes_elsewhere_are_shown_beside_those_of_the_objects(photographs):
     images, objects, regions = photographs
     away = regions.with_columns(box=np.tile(np.float32([1, 1, 4, 4]), (len(regions), 1)))
     text = mismatch.explain(objects, away, images)
-    assert "overlap 0 of 24 objects by an IoU of 0.5: boxes are in other coordinates, or of other images. Obj" in text
-    assert "detections have [1, 1, 4, 4] in '0.jpg', [1, 1, 4, 4] in '1.jpg', [1, 1, 4, 4] in '2.jpg'" in text
+    assert (
+        "overlap 0 of 24 objects by an IoU of 0.5: boxes are in other coordinates, or of other images. Obj"
+        in text
+    )
+    assert (
+        "detections have [1, 1, 4, 4] in '0.jpg', [1, 1, 4, 4] in '1.jpg', [1, 1, 4, 4] in '2.jpg'"
+        in text
+    )

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 import torchmetrics.functional
-from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    auc,
+    average_precision_score,
+    precision_recall_curve,
+    roc_auc_score,
+    roc_curve,
+)
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import ood
@@ -21,18 +27,26 @@ def scores(seed, ties):
 def test_areas_equal_scikit_learns(seed, ties):
     inside, outside = scores(seed, ties)
     found = ood.evaluate(inside, outside)
-    truth, together = np.repeat([1, 0], [len(inside), len(outside)]), np.concatenate([inside, outside])
+    truth, together = (
+        np.repeat([1, 0], [len(inside), len(outside)]),
+        np.concatenate([inside, outside]),
+    )
     assert found["auroc"] == pytest.approx(roc_auc_score(truth, together), abs=1e-12)
     assert ood.auroc(inside, outside) == pytest.approx(found["auroc"], abs=1e-12)
     assert found["aupr_in"] == pytest.approx(average_precision_score(truth, together), abs=1e-12)
-    assert found["aupr_out"] == pytest.approx(average_precision_score(1 - truth, -together), abs=1e-12)
+    assert found["aupr_out"] == pytest.approx(
+        average_precision_score(1 - truth, -together), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_openoods_conventions_are_those_of_its_code(seed, ties):
     inside, outside = scores(seed, ties)
-    truth, together = np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])
+    truth, together = (
+        np.repeat([0, 1], [len(inside), len(outside)]),
+        np.concatenate([inside, outside]),
+    )
     found = ood.evaluate(inside, outside, aupr="trapezoid")
     fpr, tpr, _ = roc_curve(truth, -together, drop_intermediate=False)
     assert found["fpr95_ood_positive"] == pytest.approx(fpr[np.argmax(tpr >= 0.95)], abs=1e-12)
@@ -56,19 +70,26 @@ def test_an_unknown_area_lists_the_known_ones():
 
 
 def test_torchmetrics_takes_a_sigmoid_that_saturates_far_from_zero():
-    # Distances such as those of Mahalanobis or DDU, which separate ID from OOD without an error, far above 0.
+    # Distances such as those of Mahalanobis or DDU, which separate ID from OOD without an error,
+    # far above 0.
     inside, outside = np.linspace(50, 55, 40), np.linspace(60, 65, 40)
     target = torch.tensor([0] * 40 + [1] * 40)
 
     def published(distances):
-        return torchmetrics.functional.auroc(torch.tensor(distances, dtype=torch.float32), target, task="binary").item()
+        return torchmetrics.functional.auroc(
+            torch.tensor(distances, dtype=torch.float32), target, task="binary"
+        ).item()
 
     together = np.concatenate([inside, outside])
     assert published(together) == 0.5  # every sigmoid is 1 in float32
-    fpr, tpr, _ = torchmetrics.functional.roc(torch.tensor(together, dtype=torch.float32), target, task="binary")
+    fpr, tpr, _ = torchmetrics.functional.roc(
+        torch.tensor(together, dtype=torch.float32), target, task="binary"
+    )
     assert fpr[tpr >= 0.95][0] == 1
     assert published(together - together.min()) < 1  # most are
-    assert published((together - together.min()) / np.ptp(together)) == 1  # in [0, 1] there is no sigmoid
+    assert (
+        published((together - together.min()) / np.ptp(together)) == 1
+    )  # in [0, 1] there is no sigmoid
     found = ood.evaluate(-inside, -outside)
     assert (found["auroc"], found["fpr95"]) == (1, 0)
 
@@ -85,14 +106,19 @@ def test_metrics_of_a_case_worked_by_hand():
     assert found["detection_error95"] == pytest.approx(0.25)
     # Steps of recall 1/3 at precision 1, and 2/3 at precision 3/4.
     assert found["aupr_in"] == pytest.approx(1 / 3 + 2 / 3 * 3 / 4)
-    # From below: 1 is OOD (recall 1/2, precision 1), then 2, 2, 2 come together (recall 1, precision 2/4).
+    # From below: 1 is OOD (recall 1/2, precision 1), then 2, 2, 2 come together (recall 1,
+    # precision 2/4).
     assert found["aupr_out"] == pytest.approx(1 / 2 + 1 / 2 * 2 / 4)
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.8, 0.95, 0.99, 1.0])
 def test_fpr_is_the_smallest_of_all_thresholds_that_keep_enough(rate):
     inside, outside = scores(4, ties=True)
-    possible = [np.mean(outside >= t) for t in np.concatenate([inside, outside]) if np.mean(inside >= t) >= rate]
+    possible = [
+        np.mean(outside >= t)
+        for t in np.concatenate([inside, outside])
+        if np.mean(inside >= t) >= rate
+    ]
     assert ood.fpr_at(inside, outside, rate) == min(possible)
 
 

@@ -12,7 +12,12 @@ from farther.metrics.open_set import known_classes
 from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
 from farther.tables import Objects, Regions
 
-FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]
+FIRST, SECOND, THIRD, NOWHERE = (
+    [0, 0, 100, 100],
+    [200, 0, 300, 100],
+    [400, 0, 500, 100],
+    [700, 700, 800, 800],
+)
 
 
 def flags(*values):
@@ -26,7 +31,9 @@ def of_known(objects, regions, flagged, classes, **options):
 
 
 def test_metrics_of_a_case_worked_by_hand(objects, regions):
-    truth = objects(("a", FIRST, "fox"), ("a", SECOND, "fox"), ("a", THIRD, "bear"), ("b", FIRST, "bear"))
+    truth = objects(
+        ("a", FIRST, "fox"), ("a", SECOND, "fox"), ("a", THIRD, "bear"), ("b", FIRST, "bear")
+    )
     found = regions(
         ("a", FIRST, 0.9),  # unknown: finds the first
         ("a", [0, 0, 100, 90], 0.8),  # unknown: the first again, so false
@@ -36,7 +43,14 @@ def test_metrics_of_a_case_worked_by_hand(objects, regions):
         ("b", NOWHERE, 0.4),  # kept, on nothing
     )
     metrics = open_set.evaluate(truth, found, flags(1, 1, 0, 1, 1, 0))
-    counts = {"unknown_objects": 4, "tp_u": 1, "fp_u": 3, "fn_missed": 2, "fn_misclassified": 1, "aose": 1}
+    counts = {
+        "unknown_objects": 4,
+        "tp_u": 1,
+        "fp_u": 3,
+        "fn_missed": 2,
+        "fn_misclassified": 1,
+        "aose": 1,
+    }
     assert {name: metrics[name] for name in counts} == counts
     assert (metrics["nose"], metrics["p_u"], metrics["r_u"]) == (0.25, 0.25, 0.25)
     # Recall 1/4 at precision 1. Of the 11 recalls, 0, 0.1 and 0.2 are reached.
@@ -52,7 +66,9 @@ def test_ap_ranks_by_the_unknown_score_where_there_is_one(objects, regions):
     assert open_set.evaluate(truth, found, unknown)["ap_u"] == pytest.approx(2 / 3)
     score = np.array([0.0, 2.0, 1.0])
     assert open_set.evaluate(truth, found, unknown, unknown_score=score)["ap_u"] == 1
-    published = open_set.evaluate(truth, found, unknown, protocol="published-code", unknown_score=score)
+    published = open_set.evaluate(
+        truth, found, unknown, protocol="published-code", unknown_score=score
+    )
     assert published["ap_u"] == pytest.approx(2 / 3)
 
 
@@ -66,7 +82,10 @@ def test_the_published_code_needs_more_than_the_threshold_the_paper_as_much(obje
     assert open_set.evaluate(truth, same, flags(1), iou=1, protocol="published-code")["tp_u"] == 0
     truth, found = objects(("a", [0, 0, 100, 100], "fox")), regions(("a", [0, 0, 100, 50], 0.9))
     assert open_set.evaluate(truth, found, flags(1))["tp_u"] == 1
-    assert open_set.evaluate(truth, regions(("a", [0, 0, 100, 100], 0.9)), flags(1), iou=1)["tp_u"] == 1
+    assert (
+        open_set.evaluate(truth, regions(("a", [0, 0, 100, 100], 0.9)), flags(1), iou=1)["tp_u"]
+        == 1
+    )
 
 
 def published_average_precision(objects, regions, in_order_of):
@@ -77,13 +96,19 @@ def published_average_precision(objects, regions, in_order_of):
     rows = [row for row in in_order_of if regions.image_id[row] in annotated]
     taken, true = set(), []
     for row in np.array(rows)[np.argsort(-confidence[rows], kind="stable")]:
-        found = np.add(np.add(regions.box[row].astype(np.float64), [1, 1, 0, 0]).round(1), [0, 0, 1, 1])
+        found = np.add(
+            np.add(regions.box[row].astype(np.float64), [1, 1, 0, 0]).round(1), [0, 0, 1, 1]
+        )
         best, most = None, 0.5
-        for target in np.flatnonzero((objects.image_id == regions.image_id[row]) & ~objects.is_crowd):
+        for target in np.flatnonzero(
+            (objects.image_id == regions.image_id[row]) & ~objects.is_crowd
+        ):
             truth = np.add(objects.box[target].astype(np.float64), [0, 0, 1, 1])
             sides = np.minimum(found[2:], truth[2:]) - np.maximum(found[:2], truth[:2])
             shared = np.prod(np.maximum(sides, 0))
-            overlap = shared / (np.prod(found[2:] - found[:2]) + np.prod(truth[2:] - truth[:2]) - shared)
+            overlap = shared / (
+                np.prod(found[2:] - found[:2]) + np.prod(truth[2:] - truth[:2]) - shared
+            )
             if overlap > most:
                 best, most = target, overlap
         true.append(best is not None and best not in taken)
@@ -102,17 +127,27 @@ def test_the_published_code_takes_equal_confidences_in_the_order_of_image_names(
     regions = regions.with_columns(logits=regions.logits.round())
     shuffled = regions[np.random.default_rng(seed).permutation(len(regions))]
     by_name = np.lexsort((shuffled.region_id, shuffled.image_id.astype(str)))
-    found = open_set.evaluate(objects, shuffled, np.ones(len(shuffled), dtype=bool), protocol="published-code")
-    assert found["ap_u"] == pytest.approx(published_average_precision(objects, shuffled, by_name), abs=1e-9)
+    found = open_set.evaluate(
+        objects, shuffled, np.ones(len(shuffled), dtype=bool), protocol="published-code"
+    )
+    assert found["ap_u"] == pytest.approx(
+        published_average_precision(objects, shuffled, by_name), abs=1e-9
+    )
     # An unstable sort may take them in any order, and gets another value.
-    assert found["ap_u"] != pytest.approx(published_average_precision(objects, shuffled, by_name[::-1]), abs=1e-4)
+    assert found["ap_u"] != pytest.approx(
+        published_average_precision(objects, shuffled, by_name[::-1]), abs=1e-4
+    )
 
 
 def test_the_published_code_takes_confidences_from_stored_logarithms_of_sigmoids(objects, regions):
     logits = np.array([[2.0, 1.5], [-1.0, -4.0]])
-    stored = regions(("a", FIRST, 0.9), ("a", SECOND, 0.8)).with_columns(logits=np.log(1 / (1 + np.exp(-logits))))
+    stored = regions(("a", FIRST, 0.9), ("a", SECOND, 0.8)).with_columns(
+        logits=np.log(1 / (1 + np.exp(-logits)))
+    )
     sigmoid = 1 / (1 + np.exp(-logits))
-    split = OpenSetSplit.of(objects(("a", FIRST, "fox")), stored, MatchingRules(protocol="published-code"))
+    split = OpenSetSplit.of(
+        objects(("a", FIRST, "fox")), stored, MatchingRules(protocol="published-code")
+    )
     expected = (sigmoid / sigmoid.sum(axis=1, keepdims=True)).max(axis=1).round(3)
     assert split.detections.confidence == pytest.approx(expected)
 
@@ -135,7 +170,9 @@ def test_the_published_code_ranks_by_the_largest_softmax_probability_without_the
 
 
 def test_what_flagging_costs_the_known_classes(objects, regions):
-    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "cat"), ("b", FIRST, "dog"), ("b", THIRD, "fox"))
+    truth = objects(
+        ("a", FIRST, "cat"), ("a", SECOND, "cat"), ("b", FIRST, "dog"), ("b", THIRD, "fox")
+    )
     found = regions(
         ("a", FIRST, 0.9, "cat"),
         ("a", SECOND, 0.8, "cat"),
@@ -160,7 +197,9 @@ def test_what_flagging_costs_the_known_classes(objects, regions):
 
 def test_impact_in_shared_images_counts_detections_on_unknown_objects(objects, regions):
     truth = objects(("a", FIRST, "cat"), ("a", SECOND, "fox"))
-    found = regions(("a", FIRST, 0.9), ("a", SECOND, 0.95), ("a", NOWHERE, 0.92), ("a", SECOND, 0.2))
+    found = regions(
+        ("a", FIRST, 0.9), ("a", SECOND, 0.95), ("a", NOWHERE, 0.92), ("a", SECOND, 0.2)
+    )
     # From the cat's operating point 0.9 on: one on the fox, two others.
     assert of_known(truth, found, flags(0, 0, 0, 0), ["cat"])["wi"] == 1 / 2
     assert of_known(truth, found[1:], flags(0, 0, 0), ["cat"])["wi"] is None
@@ -171,7 +210,9 @@ def test_impact_in_shared_images_counts_detections_on_unknown_objects(objects, r
 
 
 def test_metrics_by_category_size_and_supercategory(objects, regions):
-    truth = objects(("a", FIRST, "fox"), ("a", [300, 300, 310, 310], "fox"), ("b", [0, 0, 50, 50], "bear"))
+    truth = objects(
+        ("a", FIRST, "fox"), ("a", [300, 300, 310, 310], "fox"), ("b", [0, 0, 50, 50], "bear")
+    )
     found = regions(("a", FIRST, 0.9), ("b", [0, 0, 50, 50], 0.8))
     split = OpenSetSplit.of(truth, found)
     outcome = split.match(flags(1, 0))
@@ -186,26 +227,37 @@ def test_metrics_by_category_size_and_supercategory(objects, regions):
     }
     assert category["bear"]["nose"] == 1
     size = open_set.by_group(outcome, split.sizes())
-    assert {name: group["unknown_objects"] for name, group in size.items()} == {"large": 1, "medium": 1, "small": 1}
+    assert {name: group["unknown_objects"] for name, group in size.items()} == {
+        "large": 1,
+        "medium": 1,
+        "small": 1,
+    }
     assert size["large"]["tp_u"] == 1
     animals = split.supercategories({"fox": "animal", "bear": "animal"})
     assert open_set.by_group(outcome, animals)["animal"]["unknown_objects"] == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_each_object_has_the_region_that_found_it_or_the_most_confident_one_that_misclassifies_it(world, seed):
+def test_each_object_has_the_region_that_found_it_or_the_most_confident_one_that_misclassifies_it(
+    world, seed
+):
     objects, regions = world(seed)
     split = OpenSetSplit.of(objects, regions, MatchingRules(known_classes=("cat",)))
-    of_regions, of_objects = split.match(np.random.default_rng(seed).random(len(regions)) < 0.3).tables(regions)
+    of_regions, of_objects = split.match(
+        np.random.default_rng(seed).random(len(regions)) < 0.3
+    ).tables(regions)
     boxes = regions.box.astype(float)
     for row, outcome in enumerate(of_objects.outcome):
         near = np.flatnonzero(regions.image_id == objects.image_id[row])
         if outcome == "found":
             chosen = near[
-                (of_regions.outcome[near] == "found") & (of_regions.object_id[near] == objects.object_id[row])
+                (of_regions.outcome[near] == "found")
+                & (of_regions.object_id[near] == objects.object_id[row])
             ]
         else:
-            wrong = near[(of_regions.outcome[near] == "misclassified") & (outcome == "misclassified")]
+            wrong = near[
+                (of_regions.outcome[near] == "misclassified") & (outcome == "misclassified")
+            ]
             on_it = [k for k in wrong if iou(boxes[k], objects.box[row].astype(float)) >= 0.5]
             chosen = sorted(on_it, key=lambda k: (-regions.score[k], regions.region_id[k]))
         assert of_objects.region_id[row] == (regions.region_id[chosen[0]] if len(chosen) else -1)
@@ -223,7 +275,10 @@ def test_over_several_ious_the_mean_is_taken(objects, regions):
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
 def test_the_curve_encloses_the_average_precision_and_ends_at_precision_and_recall(world, protocol):
     objects, regions = world(3)
-    flagged, score = regions.score < 0.7, np.random.default_rng(0).normal(size=len(regions)).round(1)
+    flagged, score = (
+        regions.score < 0.7,
+        np.random.default_rng(0).normal(size=len(regions)).round(1),
+    )
     outcome = OpenSetSplit.of(objects, regions, MatchingRules(protocol=protocol)).match(flagged)
     curve, found = open_set.curve(outcome, score), open_set.metrics(outcome, score)
     best = np.maximum.accumulate(curve.precision[::-1])[::-1]
@@ -260,8 +315,8 @@ def test_without_unknown_objects_or_flags_fractions_are_none(objects, regions):
 
 BELOW, BESIDE = [0, 0, 100, 90], [100, 0, 200, 100]
 CASES = {
-    # name: (objects, regions, which are flagged), then tp_u, fp_u, fn_missed, fn_misclassified, aose, p_u, nose
-    # under "paper", and under "published-code" where that differs.
+    # name: (objects, regions, which are flagged), then tp_u, fp_u, fn_missed, fn_misclassified,
+    # aose, p_u, nose under "paper", and under "published-code" where that differs.
     "two flagged regions on one object": (
         ([("a", FIRST, "fox")], [("a", FIRST, 0.9), ("a", FIRST, 0.8)], [1, 1]),
         (1, 1, 0, 0, 0, 0.5, 0.0),
@@ -277,7 +332,11 @@ CASES = {
         (1, 0, 0, 0, 1, 1.0, 1.0),
     ),
     "equal confidences": (
-        ([("a", FIRST, "fox")], [("a", FIRST, 0.9), ("a", BELOW, 0.9), ("a", NOWHERE, 0.9)], [1, 1, 1]),
+        (
+            [("a", FIRST, "fox")],
+            [("a", FIRST, 0.9), ("a", BELOW, 0.9), ("a", NOWHERE, 0.9)],
+            [1, 1, 1],
+        ),
         (1, 2, 0, 0, 0, 1 / 3, 0.0),
     ),
     "one flagged region over two objects": (
@@ -313,7 +372,11 @@ CASES = {
         (1, 0, 0, 0, 0, 1.0, 0.0),
     ),
     "two flagged regions, on an object and on it again, a known one below": (
-        ([("a", FIRST, "fox"), ("a", BELOW, "cat")], [("a", FIRST, 0.9), ("a", FIRST, 0.8)], [1, 1]),
+        (
+            [("a", FIRST, "fox"), ("a", BELOW, "cat")],
+            [("a", FIRST, 0.9), ("a", FIRST, 0.8)],
+            [1, 1],
+        ),
         (1, 1, 0, 0, 0, 0.5, 0.0),
     ),
     "boxes that only touch": (
@@ -388,9 +451,16 @@ def test_a_surplus_false_positive_never_raises_the_precision(world, seed, protoc
         header=regions.header,
     )
     after = open_set.evaluate(
-        objects, Regions.concatenate([regions, one_more]), np.append(unknown, [True, True]), protocol=protocol
+        objects,
+        Regions.concatenate([regions, one_more]),
+        np.append(unknown, [True, True]),
+        protocol=protocol,
     )
-    assert (after["tp_u"], after["aose"], after["r_u"]) == (before["tp_u"], before["aose"], before["r_u"])
+    assert (after["tp_u"], after["aose"], after["r_u"]) == (
+        before["tp_u"],
+        before["aose"],
+        before["r_u"],
+    )
     assert after["fp_u"] >= before["fp_u"]
     assert before["p_u"] is None or after["p_u"] <= before["p_u"]
     assert after["ap_u"] is None or after["ap_u"] <= before["ap_u"] + 1e-12
@@ -405,7 +475,9 @@ def _repeated(box):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["paper", "published-code"]), st.floats(0, 1))
-def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matter(world, seed, protocol, share):
+def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matter(
+    world, seed, protocol, share
+):
     objects, regions = world(seed, images=6, objects=4, regions=8)
     random = np.random.default_rng(seed)
     # Many equal confidences and scores, and boxes that occur twice.
@@ -434,7 +506,13 @@ def test_one_more_crowd_lowers_no_metric(world, seed):
     objects, regions = world(seed, images=3, objects=3, regions=10)
     unknown = np.random.default_rng(seed).random(len(regions)) < 0.5
     before = open_set.evaluate(objects, regions, unknown)
-    crowd = Objects(image_id=["001"], object_id=[10**6], box=[[0, 0, 300, 300]], category=["fox"], is_crowd=[True])
+    crowd = Objects(
+        image_id=["001"],
+        object_id=[10**6],
+        box=[[0, 0, 300, 300]],
+        category=["fox"],
+        is_crowd=[True],
+    )
     after = open_set.evaluate(Objects.concatenate([objects, crowd]), regions, unknown)
     same = ("unknown_objects", "tp_u", "fn_missed", "fn_misclassified", "aose", "nose", "r_u")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
@@ -456,11 +534,16 @@ def test_a_difficult_object_ignores_by_iou_and_a_crowd_by_the_share_inside(
 ):
     found = regions(("a", box, 0.9))
     difficult = objects(("a", FIRST, "fox")).with_columns(is_difficult=[True])
-    for table, expected in ((difficult, if_difficult), (objects(("a", FIRST, "fox", True)), if_crowd)):
+    for table, expected in (
+        (difficult, if_difficult),
+        (objects(("a", FIRST, "fox", True)), if_crowd),
+    ):
         of_regions, of_objects = OpenSetSplit.of(table, found).match(flags(1)).tables(found)
         assert of_regions.outcome.tolist() == [expected]
         assert of_objects.outcome.tolist() == ["not_counted"]
-        causes = error_diagnosis.diagnose(table, found, {"cat": 0.5}, error_diagnosis.Diagnosis(touch=0.5))
+        causes = error_diagnosis.diagnose(
+            table, found, {"cat": 0.5}, error_diagnosis.Diagnosis(touch=0.5)
+        )
         assert causes.tolist() == ["ignored" if expected == "ignored" else "background"]
 
 
@@ -527,7 +610,9 @@ def test_flagging_all_by_one_score_equals_other_libraries_with_a_single_class(wo
     surely_unknown = np.random.default_rng(seed).random(len(regions)).round(2).astype(np.float32)
     scored = regions.with_columns(score=surely_unknown)
     metrics = open_set.evaluate(objects, scored, np.ones(len(regions), bool))
-    assert (metrics["ap_u"], metrics["r_u"]) == pytest.approx(as_one_class(objects, coco, scored), abs=1e-9)
+    assert (metrics["ap_u"], metrics["r_u"]) == pytest.approx(
+        as_one_class(objects, coco, scored), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
@@ -536,7 +621,9 @@ def test_a_split_without_some_regions_is_that_of_the_others(world, protocol):
     kept, unknown = np.random.default_rng(11).random((2, len(regions))) < 0.5
     split = OpenSetSplit.of(objects, regions, MatchingRules(0.5, protocol, ("dog",))).keeping(kept)
     for iou in (0.5, 0.75):
-        expected = open_set.evaluate(objects, regions[kept], unknown[kept], iou, protocol, known_classes=("dog",))
+        expected = open_set.evaluate(
+            objects, regions[kept], unknown[kept], iou, protocol, known_classes=("dog",)
+        )
         assert open_set.metrics(split.at(iou).match(unknown[kept])) == pytest.approx(expected)
     with pytest.raises(DataError, match=f"expected {kept.sum()} bool values"):
         split.keeping(kept)

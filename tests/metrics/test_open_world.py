@@ -13,7 +13,9 @@ LEFT, MIDDLE, RIGHT = [0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]
 
 def objects(*rows):
     image, box, category = zip(*rows, strict=True)
-    return Objects(image_id=image, object_id=np.arange(len(rows)), box=np.array(box, float), category=category)
+    return Objects(
+        image_id=image, object_id=np.arange(len(rows)), box=np.array(box, float), category=category
+    )
 
 
 def regions(*rows):
@@ -30,7 +32,9 @@ def regions(*rows):
     )
 
 
-TRUTH = objects(("id", LEFT, "cat"), ("id", MIDDLE, "cat"), ("ood", LEFT, "fox"), ("ood", MIDDLE, "owl"))
+TRUTH = objects(
+    ("id", LEFT, "cat"), ("id", MIDDLE, "cat"), ("ood", LEFT, "fox"), ("ood", MIDDLE, "owl")
+)
 FOUND = regions(
     ("id", LEFT, 0.9, "cat"),
     ("ood", LEFT, 0.8, "cat"),  # a fox
@@ -51,8 +55,13 @@ def test_metrics_of_a_detector_that_labels_one_object_as_unknown():
     _, _, found = measured([False] * 6)
     # Cats: true at ranks 1 and 4 of 4, 1/2 * 1 + 1/2 * 2/4. Dogs have no object.
     assert found["ap_k"] == found["ap_k_before"] == 0.75
-    assert (found["u_recall"], found["a_ose"], found["a_ose_by_class"]) == (0.5, 2, {"cat": 1, "dog": 1})
-    # At recall 0.8 both cats are found: one of the four detections from 0.5 on is on an unknown object.
+    assert (found["u_recall"], found["a_ose"], found["a_ose_by_class"]) == (
+        0.5,
+        2,
+        {"cat": 1, "dog": 1},
+    )
+    # At recall 0.8 both cats are found: one of the four detections from 0.5 on is on an unknown
+    # object.
     assert found["wi"] == pytest.approx(1 / 3)
     assert (found["unknown_objects"], found["task"]) == (2, "T2")
 
@@ -73,7 +82,9 @@ def test_images_that_show_both_kinds_are_task_one():
 @pytest.mark.parametrize(("better", "u_recall"), [(99, 0.5), (100, 0)])
 def test_only_the_100_most_confident_detections_of_an_image_count(better, u_recall):
     many = [("ood", RIGHT, 0.5, "cat")] * better
-    _, _, found = measured([False] * (better + 1), found=regions(*many, ("ood", LEFT, 0.4, "unknown")))
+    _, _, found = measured(
+        [False] * (better + 1), found=regions(*many, ("ood", LEFT, 0.4, "unknown"))
+    )
     assert (found["u_recall"], found["a_ose"]) == (u_recall, 0)
 
 
@@ -90,18 +101,29 @@ def test_joined_images_are_those_of_joined_tables(world, seed, side):
     of 10¹⁰ square pixels and more, which are ignored, too."""
     tables = [world(seed, images=30), world(seed + 10, images=20)]
     is_square = [np.arange(len(made))[:, None] % 50 == 0 for _, made in tables]
-    boxes = [np.where(of, [0, 0, side, side], made.box) for of, (_, made) in zip(is_square, tables, strict=True)]
-    parts = [(truth, made.with_columns(box=box)) for box, (truth, made) in zip(boxes, tables, strict=True)]
+    boxes = [
+        np.where(of, [0, 0, side, side], made.box)
+        for of, (_, made) in zip(is_square, tables, strict=True)
+    ]
+    parts = [
+        (truth, made.with_columns(box=box))
+        for box, (truth, made) in zip(boxes, tables, strict=True)
+    ]
     classes = list(parts[0][1].header.known_classes)
     made = [MixedImages.of(*part, classes) for part in parts]
     longer = pl.lit("img/") + pl.col("image_id")
     named = [table.with_frame(table.frame.with_columns(image_id=longer)) for table in parts[1]]
-    tables = [type(one).concatenate([one, other]) for one, other in zip(parts[0], named, strict=True)]
+    tables = [
+        type(one).concatenate([one, other]) for one, other in zip(parts[0], named, strict=True)
+    ]
     found, expected = made[0].joined(made[1], "img"), MixedImages.of(*tables, classes)
     flagged = np.random.default_rng(seed).random(len(tables[1])) < 0.3
     assert found.metrics(found.match(flagged)) == expected.metrics(expected.match(flagged))
     for name in ("rank", "image", "confidence", "label"):
-        of_found, of_expected = getattr(found.split.detections, name), getattr(expected.split.detections, name)
+        of_found, of_expected = (
+            getattr(found.split.detections, name),
+            getattr(expected.split.detections, name),
+        )
         np.testing.assert_array_equal(of_found, of_expected)
     np.testing.assert_array_equal(found.split.images, expected.split.images)
     np.testing.assert_array_equal(found.known.detections.row, expected.known.detections.row)

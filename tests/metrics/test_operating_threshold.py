@@ -48,7 +48,9 @@ def test_best_map_cuts_off_more_where_some_loss_is_allowed(case):
     whole = ((51 + 50 * 2 / 3) / 101 + 1) / 2
     loss = whole - (51 / 101 + 1) / 2
     assert operating_threshold.choose(*case, "best_map", tolerance=loss - 0.001)["threshold"] == 0.5
-    assert operating_threshold.choose(*case, "best_map", tolerance=loss + 0.001)["threshold"] == 0.75
+    assert (
+        operating_threshold.choose(*case, "best_map", tolerance=loss + 0.001)["threshold"] == 0.75
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,7 +58,9 @@ def test_no_larger_threshold_keeps_the_best_map(world, seed):
     objects, regions = world(seed)
     chosen = operating_threshold.choose(objects, regions, "best_map")["threshold"]
     best = closed_set.evaluate(objects, regions)["ap"]
-    assert closed_set.evaluate(objects, regions.above(chosen))["ap"] == pytest.approx(best, abs=1e-12)
+    assert closed_set.evaluate(objects, regions.above(chosen))["ap"] == pytest.approx(
+        best, abs=1e-12
+    )
     larger = regions.score[regions.score > chosen]
     if len(larger):
         assert closed_set.evaluate(objects, regions.above(larger.min()))["ap"] < best - 1e-12
@@ -96,20 +100,34 @@ def test_an_unknown_rule_is_refused(case, rule):
 def test_nothing_to_choose_from_is_an_error_that_says_why(objects, regions):
     with pytest.raises(DataError, match="chosen without objects; give a number"):
         operating_threshold.choose(objects(), regions())
-    with pytest.raises(DataError, match="1 objects, but no detection of a known class; those with a conf"):
+    with pytest.raises(
+        DataError, match="1 objects, but no detection of a known class; those with a conf"
+    ):
         operating_threshold.choose(objects(("a", FIRST, "cat")), regions())
-    with pytest.raises(DataError, match=r"no object is of a class of the detector \('cat', 'dog', …\); .* of 'hound'"):
+    with pytest.raises(
+        DataError,
+        match=r"no object is of a class of the detector \('cat', 'dog', …\); .* of 'hound'",
+    ):
         operating_threshold.choose(objects(("a", FIRST, "hound")), regions(("a", FIRST, 0.5)))
     for rule in ("best_f1", "best_map"):
-        with pytest.raises(DataError, match=r"overlap 0 of 1 objects .*: boxes are in other coordinates") as error:
-            operating_threshold.choose(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.5)), rule)
-        assert "Objects have [0, 0, 10, 10] in 'a'; detections have [80, 80, 90, 90] in 'a'" in str(error.value)
+        with pytest.raises(
+            DataError, match=r"overlap 0 of 1 objects .*: boxes are in other coordinates"
+        ) as error:
+            operating_threshold.choose(
+                objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.5)), rule
+            )
+        assert "Objects have [0, 0, 10, 10] in 'a'; detections have [80, 80, 90, 90] in 'a'" in str(
+            error.value
+        )
         assert "give a number" not in str(error.value)
     assert operating_threshold.choose(objects(), regions(), 0.5)["threshold"] == 0.5
 
 
 def test_a_class_without_detections_has_no_f1_and_one_without_objects_no_recall(objects, regions):
-    truth, found = objects(("a", FIRST, "cat"), ("a", NOWHERE, "cat")), regions(("a", FIRST, 0.5, "dog"))
+    truth, found = (
+        objects(("a", FIRST, "cat"), ("a", NOWHERE, "cat")),
+        regions(("a", FIRST, 0.5, "dog")),
+    )
     found = operating_threshold.choose(truth, found, 0.3)["per_class"]
     assert found["cat"] == {"threshold": None, "f1": 0.0, "precision": None, "recall": 0.0}
     assert (found["dog"]["precision"], found["dog"]["recall"]) == (None, None)
@@ -130,4 +148,9 @@ def test_whole_images_are_never_discarded(objects, rule):
     )
     chosen = operating_threshold.choose(truth, whole, rule)
     assert (chosen["threshold"], chosen["rule"]) == (0.0, "whole images")
-    assert chosen["per_class"]["cat"] | {"threshold": 0} == {"threshold": 0, "f1": 1.0, "precision": 0.5, "recall": 1.0}
+    assert chosen["per_class"]["cat"] | {"threshold": 0} == {
+        "threshold": 0,
+        "f1": 1.0,
+        "precision": 0.5,
+        "recall": 1.0,
+    }

@@ -49,22 +49,34 @@ def ground_truth(images=8, count=40):
     category = RANDOM.choice(["fox", "yak", "emu"], count)
     image_id = np.array([f"i{n % images}" for n in range(count)], dtype=object)
     crowd = RANDOM.random(count) < 0.1
-    return Objects(image_id=image_id, object_id=np.arange(count), box=boxes(count), category=category, is_crowd=crowd)
+    return Objects(
+        image_id=image_id,
+        object_id=np.arange(count),
+        box=boxes(count),
+        category=category,
+        is_crowd=crowd,
+    )
 
 
 def pairwise(first, second):
-    return np.array([[overlaps(a[None], b[None])[0] for b in second] for a in first]).reshape(len(first), len(second))
-
-
-def share_inside(first, second):
-    return np.array([[overlaps(a[None], b[None], np.array([True]))[0] for b in second] for a in first]).reshape(
+    return np.array([[overlaps(a[None], b[None])[0] for b in second] for a in first]).reshape(
         len(first), len(second)
     )
 
 
+def share_inside(first, second):
+    return np.array(
+        [[overlaps(a[None], b[None], np.array([True]))[0] for b in second] for a in first]
+    ).reshape(len(first), len(second))
+
+
 def by_loop(objects, detections, proposals, known):
     """Missed objects and the objectness that finds them, image by image, proposal by proposal."""
-    counted = [k for k in range(len(objects)) if not objects.is_crowd[k] and objects.category[k] not in known]
+    counted = [
+        k
+        for k in range(len(objects))
+        if not objects.is_crowd[k] and objects.category[k] not in known
+    ]
     missed, found = {}, dict.fromkeys(counted, -np.inf)
     for image in set(objects.image_id):
         rows = [k for k in counted if objects.image_id[k] == image]
@@ -110,7 +122,9 @@ def test_froc_equals_counting_alarms_at_every_threshold():
         assert np.isinf(tau) or np.sum(alarms > lower) > rate * images
         values = found.found(np.array([tau]))
         assert values["recovered"][0] == np.mean(found.objectness > tau)
-        assert values["missed"][0] - values["recovered"][0] == pytest.approx(values["still_missed"][0])
+        assert values["missed"][0] - values["recovered"][0] == pytest.approx(
+            values["still_missed"][0]
+        )
 
 
 def test_weights_of_a_replicate_equal_counting_its_images_one_by_one():
@@ -119,7 +133,10 @@ def test_weights_of_a_replicate_equal_counting_its_images_one_by_one():
     place = RANDOM.integers(0, 10, 37)
     found = Recovery.of(objects, detections, proposals, MatchingRules(known_classes=["fox"]))
     names = sorted(set(objects.image_id))
-    draws, of_id = ImageDraws(names, 4, seed=1), ImageDraws([f"{n:02}" for n in range(10)], 4, seed=2)
+    draws, of_id = (
+        ImageDraws(names, 4, seed=1),
+        ImageDraws([f"{n:02}" for n in range(10)], 4, seed=2),
+    )
     tau = thresholds(alarms, [0.7], 10, of_id.weights, place)[0]
     values = found.found(tau, draws.weights, draws.places(found.image_id))
     for b in range(4):
@@ -127,16 +144,24 @@ def test_weights_of_a_replicate_equal_counting_its_images_one_by_one():
         assert tau[b] == thresholds(drawn, [0.7], 10)[0, 0]
         rows = np.repeat(np.arange(len(found.missed)), draws.times(b)[draws.places(found.image_id)])
         once = found[rows].found(np.array([tau[b]]))
-        assert {k: v[0] for k, v in once.items()} == pytest.approx({k: v[b] for k, v in values.items()})
+        assert {k: v[0] for k, v in once.items()} == pytest.approx(
+            {k: v[b] for k, v in values.items()}
+        )
 
 
 def test_average_recall_equals_pycocotools():
     objects = ground_truth(count=60)
     proposals = table(8, 200, objects)
     ours = average_recall(objects, proposals, (3, 10), ["fox"])
-    kept = [k for k in range(len(objects)) if not objects.is_crowd[k] and objects.category[k] != "fox"]
+    kept = [
+        k for k in range(len(objects)) if not objects.is_crowd[k] and objects.category[k] != "fox"
+    ]
     images = sorted(set(objects.image_id))
-    corner = lambda box: [*map(float, box[:2]), float(box[2]) - float(box[0]), float(box[3]) - float(box[1])]  # noqa: E731
+    corner = lambda box: [
+        *map(float, box[:2]),
+        float(box[2]) - float(box[0]),
+        float(box[3]) - float(box[1]),
+    ]  # noqa: E731
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
         annotations = [
@@ -144,7 +169,11 @@ def test_average_recall_equals_pycocotools():
              "bbox": corner(objects.box[k]), "area": float(np.prod(corner(objects.box[k])[2:]))}
             for k in kept
         ]  # fmt: skip
-        truth.dataset = {"images": [{"id": n} for n in range(8)], "categories": [{"id": 1}], "annotations": annotations}
+        truth.dataset = {
+            "images": [{"id": n} for n in range(8)],
+            "categories": [{"id": 1}],
+            "annotations": annotations,
+        }
         truth.createIndex()
         rows = [
             {"image_id": images.index(p), "category_id": 1, "bbox": corner(b), "score": float(s)}
@@ -162,13 +191,21 @@ def test_average_recall_equals_pycocotools():
         assert ours[f"ar@10_{size}"] == (None if expected < 0 else pytest.approx(expected))
 
 
-@pytest.mark.parametrize(("better", "found"), [(9, (1, 1)), (10, (0, 1)), (99, (0, 1)), (100, (0, 0))])
+@pytest.mark.parametrize(
+    ("better", "found"), [(9, (1, 1)), (10, (0, 1)), (99, (0, 1)), (100, (0, 0))]
+)
 def test_the_10_and_the_100_best_proposals_of_an_image_count(better, found):
     fox = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["fox"])
     score = np.linspace(0.9, 0.1, better + 1)
     box = np.array([[50, 50, 60, 60]] * better + [[0, 0, 10, 10]])
-    columns = {"image_id": ["a"] * len(box), "region_id": np.arange(len(box)), "label": np.zeros(len(box), int)}
-    proposals = Regions(box=box, score=score, logits=np.zeros((len(box), 1)), classes=("cat",), **columns)
+    columns = {
+        "image_id": ["a"] * len(box),
+        "region_id": np.arange(len(box)),
+        "label": np.zeros(len(box), int),
+    }
+    proposals = Regions(
+        box=box, score=score, logits=np.zeros((len(box), 1)), classes=("cat",), **columns
+    )
     recall = average_recall(fox, proposals)
     assert (recall["ar@10"], recall["ar@100"]) == found
     assert recall["ar@100_small"] == recall["ar@100"]
@@ -180,7 +217,9 @@ def test_objects_of_several_splits_keep_what_finds_them_though_they_share_names_
         objects = ground_truth()
         splits[name] = Recovery.of(objects, table(8, 30, objects), table(8, 80, objects))
     both = Recovery.joined(list(splits.items()))
-    assert both.image_id.tolist() == [f"{name}/{image}" for name, of in splits.items() for image in of.image_id]
+    assert both.image_id.tolist() == [
+        f"{name}/{image}" for name, of in splits.items() for image in of.image_id
+    ]
     for column in ("missed", "objectness", "size", "category"):
         expected = np.concatenate([getattr(of, column) for of in splits.values()])
         np.testing.assert_array_equal(getattr(both, column), expected)
@@ -189,13 +228,20 @@ def test_objects_of_several_splits_keep_what_finds_them_though_they_share_names_
 def test_settings_that_are_not_given_are_those_of_the_docs():
     page = (Path(__file__).parents[2] / "docs/proposals.md").read_text(encoding="utf-8")
     written = yaml.safe_load(re.search(r"`evaluate.proposals` has [^`]*`({[^`]*})`", page)[1])
-    assert {name: getattr(ProposalSettings(), name) for name in written} == written | {"rates": tuple(written["rates"])}
+    assert {name: getattr(ProposalSettings(), name) for name in written} == written | {
+        "rates": tuple(written["rates"])
+    }
 
 
 def test_a_proposal_on_a_detection_or_inside_of_one_says_nothing_new():
     shared = {"score": [0.5], "label": [0], "logits": [[0.0]], "region_id": [0], "image_id": ["a"]}
     detection = Regions(box=[[0, 0, 10, 10]], **shared)
-    for box, stays in (([0, 0, 10, 5], False), ([0, 5, 10, 15], True), ([1, 1, 3, 3], False), ([0, 4, 10, 14], False)):
+    for box, stays in (
+        ([0, 0, 10, 5], False),
+        ([0, 5, 10, 15], True),
+        ([1, 1, 3, 3], False),
+        ([0, 4, 10, 14], False),
+    ):
         assert beside(Regions(box=[box], **shared), detection).item() is stays
 
 
@@ -203,11 +249,15 @@ def test_an_object_at_the_limit_of_two_sizes_is_of_both_as_in_coco():
     shared = {"image_id": ["a"], "object_id": [0], "category": ["yak"]}
     for side, sizes in ((32, ("small", "medium")), (96, ("medium", "large")), (97, ("large",))):
         found = average_recall(Objects(box=[[0, 0, side, side]], **shared), table(1, 3))
-        assert {name for name in ("small", "medium", "large") if found[f"ar@100_{name}"] is not None} == set(sizes)
+        assert {
+            name for name in ("small", "medium", "large") if found[f"ar@100_{name}"] is not None
+        } == set(sizes)
 
 
 def test_rules_are_those_that_are_given_or_the_usual_ones():
-    proposal = Regions(box=[[0, 0, 10, 6]], score=[0.5], label=[0], logits=[[0.0]], region_id=[0], image_id=["a"])
+    proposal = Regions(
+        box=[[0, 0, 10, 6]], score=[0.5], label=[0], logits=[[0.0]], region_id=[0], image_id=["a"]
+    )
     truth = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["yak"])
     for rules, row in ((None, 0), (MatchingRules(), 0), (MatchingRules(0.7), -1)):
         missed, found = finders(truth, proposal[:0], proposal, rules)

@@ -35,7 +35,9 @@ def test_equal_methods_do_not_differ():
     assert mean_ranks(np.ones((3, 4))).p == 1
 
 
-@pytest.mark.parametrize("values", [np.ones((1, 3)), np.ones((3, 1)), np.array([[1, np.nan], [1, 2]]), np.ones(3)])
+@pytest.mark.parametrize(
+    "values", [np.ones((1, 3)), np.ones((3, 1)), np.array([[1, np.nan], [1, 2]]), np.ones(3)]
+)
 def test_too_little_is_refused(values):
     with pytest.raises(ParameterError, match="at least 2 methods in at least 2 rows"):
         mean_ranks(values)

@@ -1,7 +1,8 @@
 """SAOD's published code, its steps written down again: what protocol `published-code` gives are its numbers.
 
-Matches are pycocotools', regressions scikit-learn's, and ROC curves too; the rest are loops over bins, thresholds and
-images. Five random worlds with 4 classes, one without detections and one without objects: 1,092 numbers.
+Matches are pycocotools', regressions scikit-learn's, and ROC curves too; the rest are loops over
+bins, thresholds and images. Five random worlds with 4 classes, one without detections and one
+without objects: 1,092 numbers.
 """
 
 import contextlib
@@ -142,10 +143,14 @@ def compare_metrics(found, published, comparison):
         per_class = found["per_class"][name]
         ours = [per_class[part] for part in ("lrp", "lrp_loc", "lrp_fn")]
         total, misplaced, _, missed = published[name].lrp()
-        comparison.add([np.nan if value is None else value for value in ours], [total, misplaced, missed])
+        comparison.add(
+            [np.nan if value is None else value for value in ours], [total, misplaced, missed]
+        )
         comparison.add(per_class["laece"], published[name].laece())
     parts = np.array([published[name].lrp() for name in CLASSES])
-    comparison.add([found[part] for part in ("lrp", "lrp_loc", "lrp_fp", "lrp_fn")], np.nanmean(parts, axis=0))
+    comparison.add(
+        [found[part] for part in ("lrp", "lrp_loc", "lrp_fp", "lrp_fn")], np.nanmean(parts, axis=0)
+    )
     laece = np.mean([published[name].laece() for name in CLASSES])
     comparison.add(found["laece"], laece)
     comparison.add(found["idq"], hmean([1 - np.nanmean(parts[:, 0]), 1 - laece]))
@@ -156,19 +161,31 @@ def test_numbers_of_the_published_protocol_are_those_of_its_steps(world, coco_ta
     comparison = Comparison()
     objects, regions = make_world(world, seed)
     published = published_classes(coco_tables, objects, regions)
-    compare_metrics(self_awareness.evaluate(objects, regions, protocol="published-code"), published, comparison)
+    compare_metrics(
+        self_awareness.evaluate(objects, regions, protocol="published-code"), published, comparison
+    )
 
     # LRP-optimal thresholds, and the metrics of what is above them.
     thresholds = self_awareness.lrp_thresholds(objects, regions)
     expected = {name: of_class.lrp_optimal() for name, of_class in published.items()}
     assert thresholds == {name: pytest.approx(value) for name, value in expected.items()}
-    comparison.add([thresholds[name] for name in ("cat", "dog")], [expected[name] for name in ("cat", "dog")])
+    comparison.add(
+        [thresholds[name] for name in ("cat", "dog")], [expected[name] for name in ("cat", "dog")]
+    )
     kept = regions[above_of_class(regions, thresholds)]
-    above = {name: of.above(np.inf if expected[name] is None else expected[name]) for name, of in published.items()}
-    compare_metrics(self_awareness.evaluate(objects, kept, protocol="published-code"), above, comparison)
+    above = {
+        name: of.above(np.inf if expected[name] is None else expected[name])
+        for name, of in published.items()
+    }
+    compare_metrics(
+        self_awareness.evaluate(objects, kept, protocol="published-code"), above, comparison
+    )
 
     # Calibrators, at confidences between those that they were learnt from.
-    for kind, regression in (("linear", LinearRegression()), ("isotonic", IsotonicRegression(y_min=0.0, y_max=1.0))):
+    for kind, regression in (
+        ("linear", LinearRegression()),
+        ("isotonic", IsotonicRegression(y_min=0.0, y_max=1.0)),
+    ):
         calibrators = calibration.fit(kind, objects, kept)
         assert set(calibrators) == {"cat", "dog"}
         for name, calibrator in calibrators.items():
@@ -178,7 +195,8 @@ def test_numbers_of_the_published_protocol_are_those_of_its_steps(world, coco_ta
             predicted = np.clip(regression.predict(asked.reshape(-1, 1)), 0, 1)
             comparison.add(np.clip(calibrator(asked), 0, 1), predicted)
 
-    # Uncertainty of images, of those without detections too, and its threshold by pseudo-OOD images.
+    # Uncertainty of images, of those without detections too, and its threshold by pseudo-OOD
+    # images.
     names = [f"{number:03d}" for number in range(33)]
     uncertainty = published_uncertainty(regions, names)
     comparison.add(image_uncertainty.of_confidence(regions, names), uncertainty)
@@ -198,7 +216,9 @@ def test_numbers_of_the_published_protocol_are_those_of_its_steps(world, coco_ta
     of_shown = regions[np.isin(regions.image_id.astype(str), np.array(names)[shows_object])]
     learnt = published_classes(coco_tables, objects, of_shown)
     expected = {name: of_class.lrp_optimal() for name, of_class in learnt.items()}
-    assert detector.confidence_thresholds == {name: pytest.approx(value) for name, value in expected.items()}
+    assert detector.confidence_thresholds == {
+        name: pytest.approx(value) for name, value in expected.items()
+    }
     auroc = ood.auroc(positive, -blanked_uncertainty)
     comparison.add(auroc, roc_auc_score(labels, np.r_[positive, -blanked_uncertainty]))
 
@@ -208,7 +228,9 @@ def test_numbers_of_the_published_protocol_are_those_of_its_steps(world, coco_ta
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_corrupted_images_are_evaluated_together_and_only_rejected_ones_of_severity_5_are_left_out(world, coco_tables):
+def test_corrupted_images_are_evaluated_together_and_only_rejected_ones_of_severity_5_are_left_out(
+    world, coco_tables
+):
     comparison = Comparison()
     parts = {f"{severity}/": make_world(world, severity) for severity in (1, 3, 5)}
     images = {}
@@ -228,7 +250,11 @@ def test_corrupted_images_are_evaluated_together_and_only_rejected_ones_of_sever
     counted = pooled.objects[~np.isin(pooled.objects.image_id.astype(str), left_out)]
     published = published_classes(coco_tables, counted, accepted)
     found = self_awareness.evaluate(
-        pooled.objects, pooled.regions, rejected=rejected, may_reject=pooled.may_reject, protocol="published-code"
+        pooled.objects,
+        pooled.regions,
+        rejected=rejected,
+        may_reject=pooled.may_reject,
+        protocol="published-code",
     )
     compare_metrics(found, published, comparison)
     assert len(comparison.ours) == 22

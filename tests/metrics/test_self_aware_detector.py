@@ -24,7 +24,9 @@ def calibrated_by(calibrators, regions):
 @pytest.fixture
 def validation(world):
     objects, regions = world(4, images=80)
-    return DetectedImages.of(objects, regions, sorted(set(objects.image_id) | set(regions.image_id)))
+    return DetectedImages.of(
+        objects, regions, sorted(set(objects.image_id) | set(regions.image_id))
+    )
 
 
 @pytest.mark.parametrize("kind", [None, "linear", "histogram", "isotonic", "temperature", "platt"])
@@ -42,7 +44,9 @@ def test_it_is_thresholded_and_calibrated_as_its_parts_are_and_travels_as_json(v
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_a_calibrator_with_a_number_that_is_not_finite_is_refused(validation, wrong):
-    values = SelfAwareDetector.fit(validation, calibrator="linear", image_threshold="keep_95").to_json()
+    values = SelfAwareDetector.fit(
+        validation, calibrator="linear", image_threshold="keep_95"
+    ).to_json()
     for field in ("slope", "intercept"):
         cat = {**values["calibrators"]["cat"], field: wrong}
         with pytest.raises(ValueError, match=f"{field}\n.*finite number"):
@@ -57,15 +61,21 @@ def test_95_percent_of_the_validation_images_are_accepted(validation):
 
 
 def test_thresholds_and_calibrators_are_learnt_from_images_with_objects(objects, regions):
-    # Algorithm A.1, lines 4, 8 and 10. In the image without objects lie false detections of higher confidence.
+    # Algorithm A.1, lines 4, 8 and 10. In the image without objects lie false detections of higher
+    # confidence.
     truth = objects(("a", FIRST, "cat"), ("b", FIRST, "cat"))
     half = (0, 0, 5, 10)
-    false = [("empty", FIRST, 0.8), ("empty", (20, 0, 30, 10), 0.7), ("empty", (40, 0, 50, 10), 0.6)]
+    false = [
+        ("empty", FIRST, 0.8),
+        ("empty", (20, 0, 30, 10), 0.7),
+        ("empty", (40, 0, 50, 10), 0.6),
+    ]
     found = regions(("a", FIRST, 0.9), ("b", half, 0.5), *false)
     validation = DetectedImages.of(truth, found, ["a", "b", "empty"])
 
     detector = SelfAwareDetector.fit(validation, image_threshold="keep_95")
-    # LRP of the first: (0 false + 1 missed) / 2 = 0.5; of both: IoU 0.5 costs (1 − 0.5) / 0.9, so 0.28.
+    # LRP of the first: (0 false + 1 missed) / 2 = 0.5; of both: IoU 0.5 costs (1 − 0.5) / 0.9, so
+    # 0.28.
     assert detector.confidence_thresholds["cat"] == pytest.approx(0.5)
     # The line through (0.9, 1) and (0.5, 0.5).
     assert detector.detections(found[:2]).score == pytest.approx([1.0, 0.5])
@@ -75,7 +85,9 @@ def test_thresholds_and_calibrators_are_learnt_from_images_with_objects(objects,
     assert of_all.confidence_thresholds["cat"] == pytest.approx(0.9)
 
 
-def test_pseudo_ood_images_give_the_threshold_between_them_and_the_images_with_objects(objects, regions):
+def test_pseudo_ood_images_give_the_threshold_between_them_and_the_images_with_objects(
+    objects, regions
+):
     truth = objects(("a", FIRST, "cat"), ("b", FIRST, "cat"))
     found = regions(("a", FIRST, 0.9), ("b", FIRST, 0.8), ("empty", FIRST, 0.1))
     blanked = regions(("a", FIRST, 0.3), ("b", FIRST, 0.2))
@@ -93,7 +105,9 @@ def test_half_keeps_the_detections_of_every_class_from_one_half_on(validation):
         validation, calibrator=None, image_threshold="keep_95", confidence_threshold="half"
     )
     regions = validation.regions
-    np.testing.assert_array_equal(detector.detections(regions).score, regions.score[regions.score >= 0.5])
+    np.testing.assert_array_equal(
+        detector.detections(regions).score, regions.score[regions.score >= 0.5]
+    )
 
 
 def test_pseudo_ood_without_images_is_refused(validation):
@@ -103,7 +117,9 @@ def test_pseudo_ood_without_images_is_refused(validation):
         SelfAwareDetector.fit(validation, image_threshold="keep")
 
 
-@pytest.mark.parametrize(("seed", "images", "each"), [(0, 60, 20), (1, 60, 20), (2, 60, 20), (3, 3, 600)])
+@pytest.mark.parametrize(
+    ("seed", "images", "each"), [(0, 60, 20), (1, 60, 20), (2, 60, 20), (3, 3, 600)]
+)
 def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed, images, each):
     """Confidences with ties, at two overlaps, with images that are rejected and may be, or may not be; of 600 regions
     of an image more than the 100 of a class that count."""
@@ -129,11 +145,17 @@ def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed, imag
 
 def test_several_splits_together_have_the_matches_of_each_though_they_share_names_of_images(world):
     names, random = tuple(f"{number:03d}" for number in range(10)), np.random.default_rng(0)
-    splits = [DetectedImages(*world(seed, images=10), names, names, frozenset(names[seed::3])) for seed in (0, 1)]
+    splits = [
+        DetectedImages(*world(seed, images=10), names, names, frozenset(names[seed::3]))
+        for seed in (0, 1)
+    ]
     both = DetectedImages.pooled(dict(zip(("clean", "fog"), splits, strict=True)))
     assert both.names == (*(f"clean/{name}" for name in names), *(f"fog/{name}" for name in names))
     assert both.original == names * 2
-    assert both.may_reject == {*(f"clean/{name}" for name in names[::3]), *(f"fog/{name}" for name in names[1::3])}
+    assert both.may_reject == {
+        *(f"clean/{name}" for name in names[::3]),
+        *(f"fog/{name}" for name in names[1::3]),
+    }
     rejected = random.random((2, 10)) < 0.4
     found = both.match(0.5, rejected=rejected.ravel())
     each = [split.match(0.5, rejected=of) for split, of in zip(splits, rejected, strict=True)]

@@ -63,7 +63,8 @@ def test_the_lrp_optimal_threshold_drops_what_only_harms(case):
 
 def test_a_loose_match_is_not_worth_the_false_detection_before_it(case, objects, regions):
     loose = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", [200, 0, 300, 40], 0.7))
-    # LRP of the best one is 1/2, of all three (1 + 0.6/0.9) / 3; with the whole of the second object it is 1/3.
+    # LRP of the best one is 1/2, of all three (1 + 0.6/0.9) / 3; with the whole of the second
+    # object it is 1/3.
     assert self_awareness.lrp_thresholds(case[0], loose)["cat"] == pytest.approx(0.9)
     tight = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", SECOND, 0.7))
     assert self_awareness.lrp_thresholds(case[0], tight)["cat"] == pytest.approx(0.7)
@@ -77,9 +78,13 @@ def test_no_other_threshold_has_a_smaller_lrp(world, seed):
     objects, regions = world(seed)
     best = self_awareness.lrp_thresholds(objects, regions)
     for name in regions.classes:
-        reached = self_awareness.evaluate(objects, regions[above_of_class(regions, {name: best[name]})], classes=[name])
+        reached = self_awareness.evaluate(
+            objects, regions[above_of_class(regions, {name: best[name]})], classes=[name]
+        )
         others = [
-            self_awareness.evaluate(objects, regions[above_of_class(regions, {name: level})], classes=[name])["lrp"]
+            self_awareness.evaluate(
+                objects, regions[above_of_class(regions, {name: level})], classes=[name]
+            )["lrp"]
             for level in np.unique(regions.score)
         ]
         assert reached["lrp"] == pytest.approx(min(others))
@@ -94,16 +99,24 @@ def test_a_class_without_detections_has_the_largest_error(objects, regions):
     assert metrics["laece"] == 0.5
 
 
-def test_the_published_code_averages_laece_over_all_classes_and_lrp_fp_over_those_with_true_positives(objects, regions):
+def test_the_published_code_averages_laece_over_all_classes_and_lrp_fp_over_those_with_true_positives(
+    objects, regions
+):
     truth = objects(("a", FIRST, "cat"), ("a", SECOND, "dog"), ("b", FIRST, "cow"))
-    found = regions(("a", FIRST, 0.5, "cat"), ("b", SECOND, 0.5, "dog"), classes=("cat", "dog", "cow", "owl"))
-    paper, code = (self_awareness.evaluate(truth, found, protocol=name) for name in ("paper", "published-code"))
+    found = regions(
+        ("a", FIRST, 0.5, "cat"), ("b", SECOND, 0.5, "dog"), classes=("cat", "dog", "cow", "owl")
+    )
+    paper, code = (
+        self_awareness.evaluate(truth, found, protocol=name) for name in ("paper", "published-code")
+    )
     # LaECE: 0.5 of cat and of dog; cow and owl have no detections.
     assert (paper["laece"], code["laece"]) == (0.5, 0.25)
     # LRP_FP: cat 0, dog 1 without a true positive.
     assert (paper["lrp_fp"], code["lrp_fp"]) == (0.5, 0)
     assert (
-        (paper["lrp"], paper["lrp_fn"]) == (code["lrp"], code["lrp_fn"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+        (paper["lrp"], paper["lrp_fn"])
+        == (code["lrp"], code["lrp_fn"])
+        == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     )
     assert paper["reliability"] == code["reliability"]
 
@@ -127,15 +140,24 @@ def test_the_published_protocol_is_saods_on_pycocotools_matches(world, coco_tabl
             overlap = np.zeros(len(ids))
             true = matched > 0
             for row in np.flatnonzero(true):
-                pair = [peer.cocoDt.anns[ids[row]]["bbox"]], [peer.cocoGt.anns[matched[row]]["bbox"]]
+                pair = (
+                    [peer.cocoDt.anns[ids[row]]["bbox"]],
+                    [peer.cocoGt.anns[matched[row]]["bbox"]],
+                )
                 overlap[row] = mask.iou(*pair, [0])[0, 0]
-            of_class[each["category_id"]].append(np.stack([np.array(each["dtScores"])[kept], true, overlap], axis=1))
+            of_class[each["category_id"]].append(
+                np.stack([np.array(each["dtScores"])[kept], true, overlap], axis=1)
+            )
     errors, precisions = [], []
     for rows in map(np.concatenate, of_class.values()):
         error = 0.0
         for low in np.arange(25) / 25:
             score, _, overlap = rows[(rows[:, 0] >= low) & (rows[:, 0] < low + 1 / 25)].T
-            error += len(score) / max(len(rows), 1) * abs(score.mean() - overlap.mean()) if len(score) else 0
+            error += (
+                len(score) / max(len(rows), 1) * abs(score.mean() - overlap.mean())
+                if len(score)
+                else 0
+            )
         errors.append(error)
         precisions.append(rows[:, 1].mean() if rows[:, 1].any() else np.nan)
     assert found["laece"] == pytest.approx(np.mean(errors), abs=1e-6)
@@ -143,7 +165,9 @@ def test_the_published_protocol_is_saods_on_pycocotools_matches(world, coco_tabl
 
 
 def test_a_class_without_objects_counts_for_calibration_only(objects, regions):
-    metrics = self_awareness.evaluate(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.6, "dog")))
+    metrics = self_awareness.evaluate(
+        objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.6, "dog"))
+    )
     assert metrics["per_class"]["dog"]["lrp"] is None
     assert metrics["laece"] == pytest.approx(0.6)
     assert metrics["lrp"] == 1
@@ -162,17 +186,21 @@ def test_a_rejected_image_costs_its_objects_unless_it_may_be_rejected(case, obje
 def test_bins_are_equally_wide(objects, regions):
     edges = np.arange(25) / 25
     near_both_ends = np.concatenate([edges + 1e-4, edges + 1 / 25 - 1e-4])
-    diagram = self_awareness.evaluate(objects(), regions(*(("a", NOWHERE, one) for one in near_both_ends)))[
-        "reliability"
-    ]
+    diagram = self_awareness.evaluate(
+        objects(), regions(*(("a", NOWHERE, one) for one in near_both_ends))
+    )["reliability"]
     assert diagram["lower"] == pytest.approx(edges)
     assert diagram["detections"] == [2] * 25
     assert diagram["confidence"] == pytest.approx(edges + 1 / 50, abs=1e-6)
     assert self_awareness.bin_of(np.array([0.0, 1.0])).tolist() == [0, 24]
 
 
-@pytest.mark.parametrize(("protocol", "laece", "detections"), [("paper", 0.5, 2), ("published-code", 0.0, 1)])
-def test_a_confidence_of_exactly_one_lies_in_the_last_bin(objects, regions, protocol, laece, detections):
+@pytest.mark.parametrize(
+    ("protocol", "laece", "detections"), [("paper", 0.5, 2), ("published-code", 0.0, 1)]
+)
+def test_a_confidence_of_exactly_one_lies_in_the_last_bin(
+    objects, regions, protocol, laece, detections
+):
     on_nothing = regions(("a", NOWHERE, 1.0), ("a", NOWHERE, 0.0))
     metrics = self_awareness.evaluate(objects(), on_nothing, protocol=protocol)
     # One of two detections is wrong by 1, the other one by 0.
@@ -183,7 +211,9 @@ def test_a_confidence_of_exactly_one_lies_in_the_last_bin(objects, regions, prot
 def test_laece_of_a_detection_of_confidence_one_and_iou_one_half(objects, regions):
     truth = objects(("a", (0, 0, 10, 10), "cat"))
     detection = regions(("a", (0, 0, 5, 10), 1.0))
-    assert self_awareness.evaluate(truth, detection)["laece"] == 0.5  # Eq. 4: |1 − precision 1 · IoU 0.5|
+    assert (
+        self_awareness.evaluate(truth, detection)["laece"] == 0.5
+    )  # Eq. 4: |1 − precision 1 · IoU 0.5|
     assert self_awareness.evaluate(truth, detection, protocol="published-code")["laece"] == 0
 
 
@@ -205,7 +235,10 @@ def test_images_at_a_threshold_are_accepted_as_scikit_learn_counts_them():
 def test_balanced_accuracy_is_the_harmonic_mean_of_accepting_and_rejecting_rightly():
     metrics = self_awareness.balanced_accuracy(np.array([3, 2, 1, 0]), np.array([2, 1]), 2)
     assert metrics == {"tpr": 0.5, "tnr": 0.5, "balanced_accuracy": 0.5}
-    assert self_awareness.balanced_accuracy(np.array([1.0]), np.array([0.0]), 5)["balanced_accuracy"] == 0
+    assert (
+        self_awareness.balanced_accuracy(np.array([1.0]), np.array([0.0]), 5)["balanced_accuracy"]
+        == 0
+    )
     assert self_awareness.balanced_accuracy(np.array([]), np.array([0.0]), 5)["tpr"] is None
 
 
@@ -229,16 +262,24 @@ def test_impossible_ious_are_refused(case, iou):
 def test_calibrators_equal_scikit_learns(world, kind):
     objects, regions = world(2)
     matched = match(objects, regions)["cat"]
-    peer = LinearRegression() if kind == "linear" else IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    peer = (
+        LinearRegression()
+        if kind == "linear"
+        else IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    )
     shape = (-1, 1) if kind == "linear" else (-1,)
     peer.fit(matched.score.reshape(shape), matched.quality)
     asked = np.linspace(0, 1, 37)
     expected = np.clip(peer.predict(asked.reshape(shape)), 0, 1)
-    assert calibration.fit(kind, objects, regions)["cat"](asked) == pytest.approx(expected, abs=1e-6)
+    assert calibration.fit(kind, objects, regions)["cat"](asked) == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["linear", "histogram", "isotonic"])
-def test_calibration_lowers_the_error_where_it_was_learnt_and_keeps_confidences_between_0_and_1(world, kind):
+def test_calibration_lowers_the_error_where_it_was_learnt_and_keeps_confidences_between_0_and_1(
+    world, kind
+):
     objects, regions = world(3, images=150)
     calibrated = calibrated_by(calibration.fit(kind, objects, regions), regions)
     before, after = (self_awareness.evaluate(objects, r)["laece"] for r in (regions, calibrated))
@@ -247,7 +288,9 @@ def test_calibration_lowers_the_error_where_it_was_learnt_and_keeps_confidences_
     assert calibrated.score.max() <= 1
 
 
-def test_histogram_bins_hold_equally_many_detections_and_few_detections_make_few_bins(objects, regions):
+def test_histogram_bins_hold_equally_many_detections_and_few_detections_make_few_bins(
+    objects, regions
+):
     truth = objects(("a", FIRST, "cat"))
     rows = [("a", NOWHERE, 0.1), ("a", NOWHERE, 0.2), ("a", NOWHERE, 0.3), ("a", FIRST, 0.4)]
     steps = calibration.fit("histogram", truth, regions(*rows))["cat"]
@@ -256,13 +299,17 @@ def test_histogram_bins_hold_equally_many_detections_and_few_detections_make_few
     single = calibration.fit("histogram", truth, regions(("a", FIRST, 0.4)))["cat"]
     assert single(np.array([0.0, 1.0])).tolist() == [1, 1]
     # Of equal confidences one bin has all.
-    equal = calibration.fit("histogram", truth, regions(*(("a", box, 0.4) for box in (FIRST, *[NOWHERE] * 3))))["cat"]
+    equal = calibration.fit(
+        "histogram", truth, regions(*(("a", box, 0.4) for box in (FIRST, *[NOWHERE] * 3)))
+    )["cat"]
     assert equal(np.array([0.0, 1.0])).tolist() == [0.25, 0.25]
 
 
 def test_targets_of_platts_curve_are_kept_off_0_and_1(objects, regions):
     truth = objects(("a", FIRST, "cat"), ("a", SECOND, "cat"))
-    platt = calibration.fit("platt", truth, regions(("a", FIRST, 0.8), ("a", SECOND, 0.8), ("a", NOWHERE, 0.2)))["cat"]
+    platt = calibration.fit(
+        "platt", truth, regions(("a", FIRST, 0.8), ("a", SECOND, 0.8), ("a", NOWHERE, 0.2))
+    )["cat"]
     # Three detections: targets of 4/5 and 1/5, which two levels reach exactly.
     assert platt(np.array([0.8, 0.2])) == pytest.approx([4 / 5, 1 / 5], abs=1e-4)
 

@@ -7,7 +7,9 @@ import pytest
 from farther.metrics import weighting
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(0, [7]), (1, [7]), (5, [2, 2, 2, 1]), (10, [1] * 7), (99, [1] * 7)])
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(0, [7]), (1, [7]), (5, [2, 2, 2, 1]), (10, [1] * 7), (99, [1] * 7)]
+)
 def test_blocks_hold_all_replicates_once_and_few_weights_at_a_time(monkeypatch, rows, expected):
     monkeypatch.setattr(weighting, "BLOCK", 10)
     replicates = list(range(7))

@@ -23,7 +23,10 @@ def case(objects, regions):
         ("b", FIRST, 0.7, "dog"),
     )
     wild = regions(
-        ("w1", FIRST, 0.85, "cat"), ("w2", FIRST, 0.65, "cat"), ("w3", FIRST, 0.75, "dog"), ("w4", FIRST, 0.1, "dog")
+        ("w1", FIRST, 0.85, "cat"),
+        ("w2", FIRST, 0.65, "cat"),
+        ("w3", FIRST, 0.75, "dog"),
+        ("w4", FIRST, 0.1, "dog"),
     )
     return truth, found, CLOSED, wild, WILD
 
@@ -31,7 +34,8 @@ def case(objects, regions):
 def test_impact_worked_by_hand(case):
     wild = wilderness.Wilderness(*case)
     assert wild.ratio == 2
-    # At recall 1 the operating points are 0.6 and 0.7: closed 3 true and 1 false; wild 0.85, 0.65 and 0.75.
+    # At recall 1 the operating points are 0.6 and 0.7: closed 3 true and 1 false; wild 0.85, 0.65
+    # and 0.75.
     assert wild.operating_points(1.0) == pytest.approx([0.6, 0.7])
     at = wild.at_recall(1.0)
     assert at["impact"][-1] == 3 / 4
@@ -74,8 +78,8 @@ def test_impact_never_falls_as_images_are_added_in_steps_of_a_tenth(world):
 def test_open_set_map_is_that_at_ratio_one(case):
     truth, found, closed, wild, _ = case
     both = wilderness.Wilderness(truth, found, closed, wild[[0, 2]], ["w1", "w3"])
-    # Cat: 0.9 true, 0.85 wild, 0.8 false, 0.6 true: recalls 0 … 0.5 at precision 1, the other five at 2/4.
-    # Dog: 0.75 wild, 0.7 true: 1/2.
+    # Cat: 0.9 true, 0.85 wild, 0.8 false, 0.6 true: recalls 0 … 0.5 at precision 1, the other five
+    # at 2/4. Dog: 0.75 wild, 0.7 true: 1/2.
     assert both.mean_ap(1.0) == pytest.approx(((6 + 5 / 2) / 11 + 1 / 2) / 2)
     assert both.mean_ap(0.0) == pytest.approx(((6 + 5 * 2 / 3) / 11 + 1) / 2)
 
@@ -98,8 +102,9 @@ def test_a_recall_that_no_class_reaches_has_no_impact(case, regions):
 def test_the_best_threshold_of_each_ratio_is_that_of_the_largest_f(case):
     found = wilderness.Wilderness(*case).best_thresholds(betas=[1, 2], step=1)
     assert found["ratios"] == [0, 1, 2]
-    # Cat, without wild images: from 0.9 on precision 1, recall 1/2, F1 2/3; from 0.6 on 2/3 and 1, F1 4/5, F2 10/11.
-    # With all four: 1 and 1/2; 2/5 and 1, F1 4/7, F2 10/13. So F1 chooses the other threshold, and F2 does not.
+    # Cat, without wild images: from 0.9 on precision 1, recall 1/2, F1 2/3; from 0.6 on 2/3 and 1,
+    # F1 4/5, F2 10/11. With all four: 1 and 1/2; 2/5 and 1, F1 4/7, F2 10/13. So F1 chooses the
+    # other threshold, and F2 does not.
     f1, f2 = (found["betas"][beta]["classes"]["cat"] for beta in ("1", "2"))
     assert (f1["threshold"][0], f1["threshold"][-1]) == pytest.approx((0.6, 0.9))
     assert (f1["f"][0], f1["f"][-1]) == pytest.approx((4 / 5, 2 / 3))
@@ -125,11 +130,18 @@ def test_best_thresholds_are_those_of_all_thresholds_tried_one_by_one(world):
     of_cat, name = found["betas"]["0.5"]["classes"]["cat"], np.array(regions.classes)
     kind = ClosedSet.of(objects, regions, max_detections=len(regions)).match([0.5])
     score, true, positives = kind.scores(0, 0), kind.is_true(0, 0), kind.positives[0]
-    for ratio, best, threshold in zip(found["ratios"], of_cat["f"], of_cat["threshold"], strict=True):
-        added = np.isin(others.image_id.astype(str), wild.wild_images(ratio)) & (name[others.label] == "cat")
+    for ratio, best, threshold in zip(
+        found["ratios"], of_cat["f"], of_cat["threshold"], strict=True
+    ):
+        added = np.isin(others.image_id.astype(str), wild.wild_images(ratio)) & (
+            name[others.label] == "cat"
+        )
         tried = {}
         for t in np.unique(score):
-            hits, made = np.sum(true[score >= t]), np.sum(score >= t) + np.sum(others.score[added] >= t)
+            hits, made = (
+                np.sum(true[score >= t]),
+                np.sum(score >= t) + np.sum(others.score[added] >= t),
+            )
             p, r = hits / made, hits / positives
             tried[t] = 1.25 * p * r / (r + 0.25 * p) if hits else 0
         assert best == pytest.approx(max(tried.values()))
@@ -139,7 +151,9 @@ def test_best_thresholds_are_those_of_all_thresholds_tried_one_by_one(world):
 def test_classes_of_which_no_object_is_found_have_no_best_threshold(objects, regions):
     truth = objects(("a", FIRST, "cat"), ("a", SECOND, "dog"))
     on_nothing, wild = ("a", NOWHERE, 0.8, "dog"), regions(("w", FIRST, 0.7, "dog"))
-    found = wilderness.Wilderness(truth, regions(("a", FIRST, 0.9, "cat"), on_nothing), ["a"], wild, ["w"])
+    found = wilderness.Wilderness(
+        truth, regions(("a", FIRST, 0.9, "cat"), on_nothing), ["a"], wild, ["w"]
+    )
     best = found.best_thresholds(betas=[1])["betas"]["1"]
     assert best == {"mean": best["classes"]["cat"], "classes": {"cat": best["mean"]}}
     assert best["mean"]["f"] == [1] * 5
@@ -157,7 +171,9 @@ def test_wrong_inputs_are_named(case):
     truth, found, closed, wild, images = case
     with pytest.raises(DataError, match="'b' is not one of the closed images"):
         wilderness.Wilderness(truth, found, ["a"], wild, images)
-    with pytest.raises(DataError, match="row 0: field 'image_id': 'w1' is not one of the wild images"):
+    with pytest.raises(
+        DataError, match="row 0: field 'image_id': 'w1' is not one of the wild images"
+    ):
         wilderness.Wilderness(truth, found, closed, wild, images[1:])
     with pytest.raises(DataError, match="no closed image"):
         wilderness.Wilderness(truth, found, [], wild, images)
@@ -169,7 +185,8 @@ def test_wrong_inputs_are_named(case):
         wilderness.Wilderness(*case).best_thresholds(betas=[0])
 
 
-# ------------------------------------------------------------------------------------------------ the published code
+# ------------------------------------------------------------------------------------------------
+# the published code
 
 
 def iou_of(one, other):
@@ -184,7 +201,12 @@ def correct_in_image(boxes, labels, objects, categories):
     for box, label in zip(boxes, labels, strict=True):
         overlaps = [iou_of(box, other) for other in objects]
         best = int(np.argmax(overlaps)) if overlaps else -1
-        right = bool(overlaps) and overlaps[best] >= 0.5 and categories[best] == label and best not in taken
+        right = (
+            bool(overlaps)
+            and overlaps[best] >= 0.5
+            and categories[best] == label
+            and best not in taken
+        )
         taken |= {best} if right else set()
         correct.append(right)
     return correct
@@ -205,7 +227,10 @@ def published_impact(rows, counts, recall, closed, order):
             if not of_class:
                 continue
             true = np.cumsum([right for _, right in sorted(of_class, key=lambda row: -row[0])])
-            precision, reached = true / np.arange(1, len(true) + 1), true >= recall * positives - 1e-9
+            precision, reached = (
+                true / np.arange(1, len(true) + 1),
+                true >= recall * positives - 1e-9,
+            )
             largest.append(precision[reached].max() if reached.any() else 0.0)
         means.append(np.mean(largest))
     return means[0] / np.array(means) - 1
@@ -215,7 +240,10 @@ def published_impact(rows, counts, recall, closed, order):
 def test_the_impact_of_the_published_code_is_that_of_a_loop_over_images(world, seed):
     classes = ("cat", "dog", "eel")
     objects, regions = world(seed, images=10, classes=classes)
-    objects, regions = objects[~objects.is_crowd], regions[np.argsort(regions.image_id, kind="stable")]
+    objects, regions = (
+        objects[~objects.is_crowd],
+        regions[np.argsort(regions.image_id, kind="stable")],
+    )
     objects = objects.with_columns(is_difficult=np.arange(len(objects)) % 7 == 0)
     _, others = world(seed + 10, images=23, classes=classes)
     others = others.with_columns(image_id=["w" + image for image in others.image_id])
@@ -228,16 +256,33 @@ def test_the_impact_of_the_published_code_is_that_of_a_loop_over_images(world, s
         mine, theirs = regions.image_id == image, objects.image_id == image
         labels = name[regions.label[mine]]
         correct = correct_in_image(
-            regions.box[mine].astype(float), labels, objects.box[theirs].astype(float), objects.category[theirs]
+            regions.box[mine].astype(float),
+            labels,
+            objects.box[theirs].astype(float),
+            objects.category[theirs],
         )
-        rows += list(zip([image] * len(labels), labels, regions.score[mine].tolist(), correct, strict=True))
-    rows += list(zip(others.image_id, name[others.label], others.score.tolist(), [False] * len(others), strict=True))
+        rows += list(
+            zip([image] * len(labels), labels, regions.score[mine].tolist(), correct, strict=True)
+        )
+    rows += list(
+        zip(
+            others.image_id,
+            name[others.label],
+            others.score.tolist(),
+            [False] * len(others),
+            strict=True,
+        )
+    )
     counts = {one: int(np.sum(objects.category == one)) for one in classes}
     for recall in (0.1, 0.3, 0.8):
         found = wild.at_recall(recall)["impact_by_precision"]
-        np.testing.assert_allclose(found, published_impact(rows, counts, recall, 10, order), atol=1e-9)
+        np.testing.assert_allclose(
+            found, published_impact(rows, counts, recall, 10, order), atol=1e-9
+        )
     paper = wilderness.evaluate(*args)["at_recall"]["0.3"]["average_impact_by_precision"]
-    published = wilderness.evaluate(*args, protocol="published-code")["at_recall"]["0.3"]["average_impact_by_precision"]
+    published = wilderness.evaluate(*args, protocol="published-code")["at_recall"]["0.3"][
+        "average_impact_by_precision"
+    ]
     assert abs(paper - published) > 1e-3
 
 
@@ -246,17 +291,29 @@ def test_the_published_code_takes_the_largest_precision_from_the_recall_on(objec
     found = regions(("a", NOWHERE, 0.9), ("a", FIRST, 0.8), ("a", SECOND, 0.7))
     case = truth, found, ["a"], regions(("w", FIRST, 0.75)), ["w"]
     # At recall 1/2 the precision is 1/2, but 2/3 further on; with the wild one 1/2 and 2/4.
-    paper, published = (wilderness.Wilderness(*case, protocol=name) for name in ("paper", "published-code"))
+    paper, published = (
+        wilderness.Wilderness(*case, protocol=name) for name in ("paper", "published-code")
+    )
     assert paper.at_recall(0.5)["impact_by_precision"][-1] == 0
-    assert published.at_recall(0.5)["impact_by_precision"][-1] == pytest.approx((2 / 3) / (1 / 2) - 1)
+    assert published.at_recall(0.5)["impact_by_precision"][-1] == pytest.approx(
+        (2 / 3) / (1 / 2) - 1
+    )
 
 
-def test_the_published_code_matches_in_row_order_and_by_the_best_object_of_any_class(objects, regions):
-    others = objects(("a", FIRST, "fox"), ("a", [0, 0, 100, 99], "cat")).with_columns(is_crowd=[False, True])
-    truth = Objects.concatenate([others, objects(("a", FIRST, "cat"), ("a", [0, 0, 100, 95], "dog"))])
-    # The second row is surer, but the first took the cat. The third overlaps the cat most, which is not a dog.
-    # Neither unknown objects nor crowds are matched.
-    found = regions(("a", FIRST, 0.5, "cat"), ("a", FIRST, 0.9, "cat"), ("a", [0, 0, 100, 99], 0.8, "dog"))
+def test_the_published_code_matches_in_row_order_and_by_the_best_object_of_any_class(
+    objects, regions
+):
+    others = objects(("a", FIRST, "fox"), ("a", [0, 0, 100, 99], "cat")).with_columns(
+        is_crowd=[False, True]
+    )
+    truth = Objects.concatenate(
+        [others, objects(("a", FIRST, "cat"), ("a", [0, 0, 100, 95], "dog"))]
+    )
+    # The second row is surer, but the first took the cat. The third overlaps the cat most, which is
+    # not a dog. Neither unknown objects nor crowds are matched.
+    found = regions(
+        ("a", FIRST, 0.5, "cat"), ("a", FIRST, 0.9, "cat"), ("a", [0, 0, 100, 99], 0.8, "dog")
+    )
     case = truth, found, ["a"], regions(), []
     assert wilderness.Wilderness(*case).operating_points(1.0) == pytest.approx([0.9, 0.8])
     published = wilderness.Wilderness(*case, protocol="published-code")
@@ -269,10 +326,20 @@ def test_classes_without_objects_have_an_ap_and_a_precision_of_0_in_the_publishe
     objects, regions
 ):
     truth = objects(("a", FIRST, "cat"))
-    found = regions(("a", FIRST, 0.9, "cat"), ("a", SECOND, 0.9, "dog"), classes=("cat", "dog", "eel"))
-    case = truth, found, ["a"], regions(("w", FIRST, 0.95, "cat"), classes=("cat", "dog", "eel")), ["w"]
+    found = regions(
+        ("a", FIRST, 0.9, "cat"), ("a", SECOND, 0.9, "dog"), classes=("cat", "dog", "eel")
+    )
+    case = (
+        truth,
+        found,
+        ["a"],
+        regions(("w", FIRST, 0.95, "cat"), classes=("cat", "dog", "eel")),
+        ["w"],
+    )
     assert wilderness.Wilderness(*case).mean_ap(0) == 1
     published = wilderness.Wilderness(*case, protocol="published-code")
     assert published.mean_ap(0) == 1 / 2
     # The precision of cats falls from 1 to 1/2, that of dogs is 0.
-    assert published.at_recall(1.0)["impact_by_precision"][-1] == pytest.approx((1 / 2) / (1 / 4) - 1)
+    assert published.at_recall(1.0)["impact_by_precision"][-1] == pytest.approx(
+        (1 / 2) / (1 / 4) - 1
+    )

@@ -46,7 +46,10 @@ def test_what_detections_find_stays_found_and_nothing_gets_worse_but_precision(s
     both = WithProposals.of(objects, detections, proposals, RULES)
     together = both.match(score > 0.4)
     assert (together.of_object[alone.of_object == FOUND] == FOUND).all()
-    before, after = open_set.metrics(alone, score), open_set.metrics(together, both.unknown_score(score))
+    before, after = (
+        open_set.metrics(alone, score),
+        open_set.metrics(together, both.unknown_score(score)),
+    )
     assert after["fn_misclassified"] <= before["fn_misclassified"]
     assert after["ap_u"] >= before["ap_u"] - 1e-12
     # All that proposals recover is found, and was missed whatever the method.
@@ -59,7 +62,9 @@ def test_without_proposals_the_metrics_are_those_of_detections(split):
     objects, detections, _, score = split
     both, flagged = WithProposals.of(objects, detections, detections[:0], RULES), score > 0.4
     found = open_set.metrics(both.match(flagged), both.unknown_score(score))
-    wanted = open_set.evaluate(objects, detections, flagged, unknown_score=score, known_classes=["fox"])
+    wanted = open_set.evaluate(
+        objects, detections, flagged, unknown_score=score, known_classes=["fox"]
+    )
     assert found == pytest.approx(wanted)
 
 
@@ -67,7 +72,10 @@ def test_u_recall_is_that_of_mixed_images_and_counts_what_proposals_add(split):
     objects, stored, proposals, score = split
     flagged = score > 0.4
     mixed = MixedImages.of(objects, stored, ["fox"])
-    parts = [WithProposals.of(objects, stored, some, RULES, MAX_DETECTIONS) for some in (proposals[:0], proposals)]
+    parts = [
+        WithProposals.of(objects, stored, some, RULES, MAX_DETECTIONS)
+        for some in (proposals[:0], proposals)
+    ]
     alone, both = (u_recall([part.match(flagged)], [None]).item() for part in parts)
     assert alone == mixed.metrics(mixed.match(flagged))["u_recall"]
     outcome = parts[1].match(flagged)
@@ -77,16 +85,25 @@ def test_u_recall_is_that_of_mixed_images_and_counts_what_proposals_add(split):
     drawn = u_recall([outcome], [twice.of(outcome.split.images)])
     for b in range(3):
         times = twice.times(b)[twice.places(objects.image_id)][counted]
-        assert drawn[b] == pytest.approx(np.average(outcome.of_object[counted] == FOUND, weights=times))
+        assert drawn[b] == pytest.approx(
+            np.average(outcome.of_object[counted] == FOUND, weights=times)
+        )
 
 
 def test_the_100_most_confident_detections_count_in_u_recall():
     yak = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["yak"])
     count = MAX_DETECTIONS + 1
-    box, shown = np.tile([50, 50, 60, 60], (count, 1)), {"label": np.zeros(count, int), "classes": ("fox",)}
+    box, shown = (
+        np.tile([50, 50, 60, 60], (count, 1)),
+        {"label": np.zeros(count, int), "classes": ("fox",)},
+    )
     box[-1] = [0, 0, 10, 10]
     stored = Regions(
-        image_id=["a"] * count, region_id=np.arange(count), box=box, score=np.linspace(1, 0.1, count), **shown
+        image_id=["a"] * count,
+        region_id=np.arange(count),
+        box=box,
+        score=np.linspace(1, 0.1, count),
+        **shown,
     )
     both = WithProposals.of(yak, stored, stored[:0], RULES, MAX_DETECTIONS)
     assert u_recall([both.match(np.ones(count, bool))], [None]).item() == 0

@@ -68,7 +68,9 @@ class Deployed:
         return RunFiles("run", "drawn", self.folder / "artifacts")
 
     def source(self, method: str) -> BundleSource:
-        return BundleSource(self.files, self.entry, read_entry(method, self.methods[method]), INFERENCE)
+        return BundleSource(
+            self.files, self.entry, read_entry(method, self.methods[method]), INFERENCE
+        )
 
     def bundle(self, method: str, proposals: str | None = None, **options: Any) -> Path:
         source = replace(self.source(method), asked_proposals=proposals)
@@ -88,7 +90,11 @@ class Deployed:
     def stored(self, method: str) -> tuple[Regions, np.ndarray]:
         """The pipeline's regions of the validation split at or above t*, and their scores."""
         name = read_entry(method, self.methods[method]).pass_name
-        folder = self.files.regions("val") if name is None else self.folder / f"artifacts/passes/run/{name}/val"
+        folder = (
+            self.files.regions("val")
+            if name is None
+            else self.folder / f"artifacts/passes/run/{name}/val"
+        )
         regions, scores = Regions.read(folder), Scores.read(self.files.scores(method, "val"))
         rows = regions.score >= self.operating
         return regions[rows], scores.score[rows]
@@ -110,9 +116,20 @@ def make(
             pixels = scene(number)
             (folder / split).mkdir(exist_ok=True)
             Image.fromarray(pixels).save(folder / split / f"{number}.png")
-            rows.append((f"{split}-{number}", "drawn", f"{split}/{number}.png", pixels.shape[1], pixels.shape[0], ""))
+            rows.append(
+                (
+                    f"{split}-{number}",
+                    "drawn",
+                    f"{split}/{number}.png",
+                    pixels.shape[1],
+                    pixels.shape[0],
+                    "",
+                )
+            )
         names = ("image_id", "dataset", "file", "width", "height", "digest")
-        Images(**dict(zip(names, zip(*rows, strict=True), strict=True))).write(splits / split / "images.parquet")
+        Images(**dict(zip(names, zip(*rows, strict=True), strict=True))).write(
+            splits / split / "images.parquet"
+        )
         Objects.empty().write(splits / split / "objects.parquet")
     weights = {"weights": entry["weights"]}
     detector = detectors.create(entry["adapter"], **weights, **entry["params"])
@@ -121,23 +138,49 @@ def make(
     roots = {"drawn": folder}
     names = entry.get("classes")
     infer_splits(
-        detector, splits, roots, regions, artifacts / ".work/r", INFERENCE, classes=names, progress=False, log=log
+        detector,
+        splits,
+        roots,
+        regions,
+        artifacts / ".work/r",
+        INFERENCE,
+        classes=names,
+        progress=False,
+        log=log,
     )
     made = read_passes("run", entry.get("passes"))
     infer_passes(
-        detector, made, splits, roots, regions, passes, artifacts / ".work/p", INFERENCE, classes=names, log=log
+        detector,
+        made,
+        splits,
+        roots,
+        regions,
+        passes,
+        artifacts / ".work/p",
+        INFERENCE,
+        classes=names,
+        log=log,
     )
     files = deployed.files
     entries = [read_entry(name, values) for name, values in methods.items()]
-    fit_run(entries, RunRegions(regions, operating, passes=passes), files.all_fitted, dict.fromkeys(methods, ""))
+    fit_run(
+        entries,
+        RunRegions(regions, operating, passes=passes),
+        files.all_fitted,
+        dict.fromkeys(methods, ""),
+    )
     score_run(regions, passes, files.all_fitted, artifacts / "scores/run", lambda method: "")
     for entry in applicable(files.all_fitted, read_entries(files.all_fitted)):
         write_tau(files, entry.name, operating)
     write_json(files.threshold, {"threshold": operating, "settings": {"split": "val"}})
     known = detector.header().known_classes
     calibrators = {name: Linear(0.7, 0.1 / (k + 1)) for k, name in enumerate(known)}
-    doubt = image_uncertainty.of_confidence(Regions.read(files.regions("val")), list(deployed.images().image_id))
-    self_aware = SelfAwareDetector(dict.fromkeys(known, 0.3), calibrators, float(np.sort(doubt)[len(doubt) // 2]))
+    doubt = image_uncertainty.of_confidence(
+        Regions.read(files.regions("val")), list(deployed.images().image_id)
+    )
+    self_aware = SelfAwareDetector(
+        dict.fromkeys(known, 0.3), calibrators, float(np.sort(doubt)[len(doubt) // 2])
+    )
     write_results(files.evaluation, evaluation_of(self_awareness={"detector": self_aware}))
     return deployed
 
@@ -149,7 +192,9 @@ def write_tau(files: RunFiles, method: str, operating: float) -> None:
     is_used = (regions.score >= operating) & ~regions.is_labelled_unknown
     scores = Scores.read(files.scores(method, "val")).score[is_used]
     if own is None:
-        tau = StoredTau(threshold=threshold(scores, 0.7), rule="percentile", keep=0.7, regions=len(scores))
+        tau = StoredTau(
+            threshold=threshold(scores, 0.7), rule="percentile", keep=0.7, regions=len(scores)
+        )
     else:
         tau = StoredTau(threshold=own, rule="fixed", keep=None, regions=0)
     write_json(files.tau(method), tau.model_dump())
@@ -160,12 +205,28 @@ def propose(deployed: Deployed, name: str, threshold: float) -> None:
     artifacts, entry = deployed.folder / "artifacts", deployed.entry
     detector = detectors.create(entry["adapter"], weights=entry["weights"], **entry["params"])
     source = read_sources("run", {name: entry["proposals"][name]})
-    folders = artifacts / "splits/drawn", {"drawn": deployed.folder}, artifacts / "regions/run", artifacts / ".work/r"
+    folders = (
+        artifacts / "splits/drawn",
+        {"drawn": deployed.folder},
+        artifacts / "regions/run",
+        artifacts / ".work/r",
+    )
     into = artifacts / "proposals/run", selections("run", source, detector)
     names = entry.get("classes")
-    infer_splits(detector, *folders, INFERENCE, classes=names, proposals=into, progress=False, log=str)
-    found = SourceResults(kind=source[name].name, threshold=threshold, alarms=0.2, proposals=1, splits={}, distances={})
-    write_results(deployed.files.recovered, RecoveredRun(asked_alarms=0.2, iou=0.5, sources={name: found}))
+    infer_splits(
+        detector, *folders, INFERENCE, classes=names, proposals=into, progress=False, log=str
+    )
+    found = SourceResults(
+        kind=source[name].name,
+        threshold=threshold,
+        alarms=0.2,
+        proposals=1,
+        splits={},
+        distances={},
+    )
+    write_results(
+        deployed.files.recovered, RecoveredRun(asked_alarms=0.2, iou=0.5, sources={name: found})
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)

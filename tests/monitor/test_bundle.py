@@ -49,7 +49,9 @@ def test_a_bundle_with_its_checkpoint_works_where_nothing_else_is(deployed, tmp_
     assert len(monitor(scene(3))) == 1
     seen = monitor.bundle.validation
     assert (seen.images, seen.detections, seen.empty) == (10, 10, 0)
-    assert seen.unknown == sum(one.unknown.sum() for one in monitor([scene(n) for n in range(100, 110)]))
+    assert seen.unknown == sum(
+        one.unknown.sum() for one in monitor([scene(n) for n in range(100, 110)])
+    )
 
 
 def test_a_bundle_may_refer_to_its_checkpoint_and_notices_when_it_changes(deployed, tmp_path):
@@ -69,7 +71,9 @@ def test_a_bundle_may_refer_to_its_checkpoint_and_notices_when_it_changes(deploy
 
 
 def test_thresholds_of_a_choice_take_the_place_of_those_of_the_run(deployed, tmp_path):
-    source = replace(deployed.source("msp"), chosen=Chosen(0.0, 2.0, {"max_false_alarms": 2.0}, {"found": None}))
+    source = replace(
+        deployed.source("msp"), chosen=Chosen(0.0, 2.0, {"max_false_alarms": 2.0}, {"found": None})
+    )
     monitor = Monitor.load(write_bundle(source, tmp_path / "bundle"), device="cpu")
     assert monitor(scene(1)).unknown.all()
     assert (monitor.bundle.info.tau, monitor.bundle.info.budget) == (2.0, {"max_false_alarms": 2.0})
@@ -107,9 +111,14 @@ def test_a_header_that_is_not_the_checkpoints_is_refused(deployed):
     folder = deployed.bundle("msp")
     info = json.loads((folder / "bundle.json").read_text())
     header = {**info["header"], "classes": info["header"]["classes"][::-1]}
-    digests = {**info["digests"], "header": header_digest(Header.from_json(header, folder, folder / "bundle.json"))}
+    digests = {
+        **info["digests"],
+        "header": header_digest(Header.from_json(header, folder, folder / "bundle.json")),
+    }
     bundle = Bundle.load(changed(folder, header=header, digests=digests))
-    with pytest.raises(DataError, match="classes or last layer are not those that the method was fitted on"):
+    with pytest.raises(
+        DataError, match="classes or last layer are not those that the method was fitted on"
+    ):
         Monitor(bundle, device="cpu")
 
 
@@ -117,20 +126,27 @@ def test_a_changed_method_is_refused(deployed):
     folder = deployed.bundle("knn")
     state = load_file(folder / "method/state.safetensors")
     save_file(
-        {name: np.array(array) + np.float32(1) for name, array in state.items()}, folder / "method/state.safetensors"
+        {name: np.array(array) + np.float32(1) for name, array in state.items()},
+        folder / "method/state.safetensors",
     )
     with pytest.raises(DataError, match="are not those that were written"):
         Bundle.load(folder)
 
 
 def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
-    with pytest.raises(ParameterError, match="vos does not apply to run: vos: the detector has no vos_head"):
+    with pytest.raises(
+        ParameterError, match="vos does not apply to run: vos: the detector has no vos_head"
+    ):
         deployed.bundle("vos")
-    with pytest.raises(ParameterError, match="odin does not apply to run: the run has no pass 'absent'"):
+    with pytest.raises(
+        ParameterError, match="odin does not apply to run: the run has no pass 'absent'"
+    ):
         deployed.bundle("odin")
     source = deployed.source("msp")
     imported = {"adapter": "coco_results", "weights": "found.json"}
-    with pytest.raises(ParameterError, match="detections are imported, so there is no network to run"):
+    with pytest.raises(
+        ParameterError, match="detections are imported, so there is no network to run"
+    ):
         write_bundle(replace(source, detector=imported), tmp_path / "bundle")
     (tmp_path / "data").mkdir()
     with pytest.raises(DataError, match="is not a bundle"):
@@ -160,9 +176,14 @@ def test_a_folder_that_is_not_a_bundle_says_how_one_is_written(tmp_path):
 def test_a_method_on_crops_is_refused_by_name(tmp_path):
     entry = {"passes": {"crop": {"kind": "crops"}}}
     source = BundleSource(
-        RunFiles("r", "voc", tmp_path), entry, read_entry("mcm_on_crops", {"method": "mcm", "pass": "crop"})
+        RunFiles("r", "voc", tmp_path),
+        entry,
+        read_entry("mcm_on_crops", {"method": "mcm", "pass": "crop"}),
     )
-    with pytest.raises(ParameterError, match="mcm_on_crops cannot be bundled: its pass 'crop' runs a CLIP over crops"):
+    with pytest.raises(
+        ParameterError,
+        match="mcm_on_crops cannot be bundled: its pass 'crop' runs a CLIP over crops",
+    ):
         source.pass_params()
 
 

@@ -40,7 +40,9 @@ def one_stage(network: torch.nn.Module, folder) -> str:
 
 def retinanet(folder) -> str:
     torch.manual_seed(3)
-    return one_stage(retinanet_resnet50_fpn(weights=None, weights_backbone=None, num_classes=3), folder)
+    return one_stage(
+        retinanet_resnet50_fpn(weights=None, weights_backbone=None, num_classes=3), folder
+    )
 
 
 def fcos(folder) -> str:
@@ -50,8 +52,16 @@ def fcos(folder) -> str:
 
 def vit(folder) -> str:
     """A folder as transformers saves it."""
-    small = {"image_size": 32, "patch_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
-    config = AutoConfig.for_model("vit", **small, num_hidden_layers=4, id2label=dict(enumerate(CLASSES)))
+    small = {
+        "image_size": 32,
+        "patch_size": 8,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_attention_heads": 2,
+    }
+    config = AutoConfig.for_model(
+        "vit", **small, num_hidden_layers=4, id2label=dict(enumerate(CLASSES))
+    )
     torch.manual_seed(0)
     AutoModelForImageClassification.from_config(config).save_pretrained(folder / "vit")
     processor = {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}}
@@ -96,7 +106,14 @@ DROPOUT = {"mutual_information": {"pass": "dropout"}}
 KINDS = {
     "faster_rcnn": Kind(
         lambda folder: demo("voc-vos"),
-        {"msp": {}, **KNN, "vos": {"output": "logistic"}, "mahalanobis": {}, "vim": {"dim": 20}, **LATENT},
+        {
+            "msp": {},
+            **KNN,
+            "vos": {"output": "logistic"},
+            "mahalanobis": {},
+            "vim": {"dim": 20},
+            **LATENT,
+        },
         {"score_threshold": 0.05},
         0.2,
         {"classes": {"cat": "kitten"}},
@@ -149,7 +166,12 @@ def deployed(request, tmp_path_factory) -> Deployed:
     params = {**kind.params, "device": "cpu"}
     if "unknown" in params:
         params["unknown"] = str(folder / params["unknown"])
-    entry = {"adapter": request.param, "weights": kind.weights(folder), "params": params, **kind.more}
+    entry = {
+        "adapter": request.param,
+        "weights": kind.weights(folder),
+        "params": params,
+        **kind.more,
+    }
     return make(folder, entry, kind.methods, kind.operating)
 
 
@@ -161,15 +183,21 @@ def test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline
             found |= {one.image_id: one for one in monitor(files, ids, len(files))}
         regions, scores = deployed.stored(name)
         assert len(regions) > 5
-        together = Regions.concatenate([found[image].regions for image in deployed.images().image_id])
+        together = Regions.concatenate(
+            [found[image].regions for image in deployed.images().image_id]
+        )
         columns = monitor.bundle.method.columns
         assert together.header.classes == regions.header.classes
         if monitor.bundle.info.method.pass_name is None:
             assert sorted(together.frame.columns) == sorted([*USUAL, *columns])
         for column in ("image_id", *USUAL[2:], *columns):
-            np.testing.assert_array_equal(together.array(column), regions.array(column), strict=True)
+            np.testing.assert_array_equal(
+                together.array(column), regions.array(column), strict=True
+            )
         score = np.concatenate([found[image].score for image in deployed.images().image_id])
-        np.testing.assert_allclose(score, scores, rtol=0, atol=1e-6 * scores.std())  # scored beside other rows
+        np.testing.assert_allclose(
+            score, scores, rtol=0, atol=1e-6 * scores.std()
+        )  # scored beside other rows
         unknown = np.concatenate([found[image].unknown for image in deployed.images().image_id])
         np.testing.assert_array_equal(unknown, score < monitor.bundle.info.tau)
         assert unknown.any()
@@ -184,7 +212,9 @@ def test_calibration_and_acceptance_are_those_of_the_self_aware_detector(deploye
     for ids, files in deployed.batches():
         for one in monitor(files, ids, len(files)):
             assert one.accepted == (one.image_id not in rejected)
-            assert one.uncertainty == self_aware.uncertainty(stored[stored.image_id == one.image_id], [one.image_id])
+            assert one.uncertainty == self_aware.uncertainty(
+                stored[stored.image_id == one.image_id], [one.image_id]
+            )
             names_of = one.classes
             expected = [
                 self_aware.calibrators.get(c, float)(s)  # a negative prompt has none
@@ -197,7 +227,11 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
     from PIL import Image
 
     kind = KINDS["classifier"]
-    entry = {"adapter": "classifier", "weights": kind.weights(tmp_path), "params": {"device": "cpu"}}
+    entry = {
+        "adapter": "classifier",
+        "weights": kind.weights(tmp_path),
+        "params": {"device": "cpu"},
+    }
     monitor = make(tmp_path, entry, {"msp": {}}, 0.0).monitor("msp")
     pixels = scene(0)
     Image.fromarray(pixels).save(tmp_path / "one.png")
@@ -215,7 +249,9 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
         monitor([pixels, pixels], ["a", "a"])
     failures = []
     given = [("a", pixels), ("b", tmp_path / "none.png"), ("c", pixels[:, :, 0]), ("d", pixels)]
-    found = list(monitor.stream(given, failed=lambda name, error: failures.append((name, str(error)))))
+    found = list(
+        monitor.stream(given, failed=lambda name, error: failures.append((name, str(error))))
+    )
     assert [one.image_id for one in found] == ["a", "d"]
     assert [name for name, _ in failures] == ["b", "c"]
     assert "does not exist" in failures[0][1]

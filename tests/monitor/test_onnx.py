@@ -75,14 +75,19 @@ def small(kind: type) -> torch.nn.Module:
     anchors = AnchorGenerator(sizes, ((1.0,) if kind is FCOS else (0.5, 1.0, 2.0),) * 3)
     network = kind(pyramid, len(CLASSES), min_size=64, max_size=96, anchor_generator=anchors)
     if kind is FCOS:
-        torch.nn.init.constant_(network.head.regression_head.bbox_reg.bias, 1.5)  # else boxes have no area
+        torch.nn.init.constant_(
+            network.head.regression_head.bbox_reg.bias, 1.5
+        )  # else boxes have no area
     for layer in network.head.classification_head.conv.modules():
         if isinstance(layer, torch.nn.Conv2d):
-            torch.nn.init.kaiming_normal_(layer.weight)  # else nothing of the image reaches the logits
+            torch.nn.init.kaiming_normal_(
+                layer.weight
+            )  # else nothing of the image reaches the logits
     return network
 
 
-#: Source of proposals of each adapter that has one, τ_o, and a t* that leaves some beside the detections.
+#: Source of proposals of each adapter that has one, τ_o, and a t* that leaves some beside the
+#: detections.
 PROPOSED = {
     "faster_rcnn": ("rpn", 0.02, 0.2),
     "mask_rcnn": ("rpn", 0.02, 0.2),
@@ -99,7 +104,11 @@ def weights_of(kind: str, folder: Path, monkeypatch) -> str:
         return KINDS["faster_rcnn" if kind == "mask_rcnn" else kind].weights(folder)
     network = RetinaNet if kind == "retinanet" else FCOS
     name = f"{kind}_resnet50_fpn"
-    monkeypatch.setitem(dense.BUILDERS, name, dataclasses.replace(dense.BUILDERS[name], build=lambda _: small(network)))
+    monkeypatch.setitem(
+        dense.BUILDERS,
+        name,
+        dataclasses.replace(dense.BUILDERS[name], build=lambda _: small(network)),
+    )
     torch.manual_seed(5)
     return one_stage(small(network), folder)
 
@@ -108,7 +117,12 @@ def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     """A small run of an adapter."""
     case = KINDS["faster_rcnn" if kind == "mask_rcnn" else kind]
     method, weights = EXPORTED[kind], weights_of(kind, folder, monkeypatch)
-    entry = {"adapter": kind, "weights": weights, "params": {**case.params, "device": "cpu"}, **case.more}
+    entry = {
+        "adapter": kind,
+        "weights": weights,
+        "params": {**case.params, "device": "cpu"},
+        **case.more,
+    }
     entry.pop("passes", None)
     source, threshold, operating = PROPOSED.get(kind, (None, None, case.operating))
     made = make(folder, entry, {method: case.methods[method]}, operating)
@@ -119,13 +133,19 @@ def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
 
 
 @pytest.mark.parametrize("kind", sorted(EXPORTED))
-def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(kind, tmp_path, monkeypatch):
+def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(
+    kind, tmp_path, monkeypatch
+):
     deployed = deployed_on(kind, tmp_path, monkeypatch)
     bundle = Bundle.load(deployed.bundle(EXPORTED[kind], onnx=True))
     info, graph = bundle.info, bundle.info.onnx
     assert graph.opset == OPSET
-    session = onnxruntime.InferenceSession(bundle.folder / graph.file, providers=["CPUExecutionProvider"])
-    assert [port.name for port in graph.outputs] == [output.name for output in session.get_outputs()]
+    session = onnxruntime.InferenceSession(
+        bundle.folder / graph.file, providers=["CPUExecutionProvider"]
+    )
+    assert [port.name for port in graph.outputs] == [
+        output.name for output in session.get_outputs()
+    ]
     assert session.get_modelmeta().custom_metadata_map["farther.tau"] == json.dumps(info.tau)
     images = [scene(number) for number in range(200, 210)]  # not those whose scores τ is one of
     found = compare(bundle, images)
@@ -166,8 +186,13 @@ def test_the_network_that_is_traced_finds_the_detectors_boxes_columns_and_propos
     # The last one is a pixel wider than a multiple of the strides.
     for image in (scene(200), scene(201), scene(202), scene(200)[:64, :65]):
         with torch.no_grad():
-            found = {name: values.numpy() for name, values in network(*inputs_of(detector, image).values()).items()}
-        regions, proposed = detector.forward_proposals([detector.prepare(image)], ["a"], {source: selection})
+            found = {
+                name: values.numpy()
+                for name, values in network(*inputs_of(detector, image).values()).items()
+            }
+        regions, proposed = detector.forward_proposals(
+            [detector.prepare(image)], ["a"], {source: selection}
+        )
         detections = regions.above(operating)
         assert min(len(detections), len(proposed)) > 0
         np.testing.assert_array_equal(found["label"], detections.label)
@@ -193,19 +218,27 @@ def test_yolo_is_traced_for_images_of_any_shape_although_it_has_seen_one_before(
             np.testing.assert_allclose(found["box"].numpy(), expected["box"].numpy(), atol=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(64, 96), (80, 80), (64, 65), (333, 500), (7, 500), (1, 500), (900, 2), (1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(64, 96), (80, 80), (64, 65), (333, 500), (7, 500), (1, 500), (900, 2), (1, 1)]
+)
 def test_boxes_of_padded_images_are_placed_as_ultralytics_does(shape):
     corners = np.random.default_rng(0).uniform(-10, 210, (50, 2, 2))
     boxes = torch.from_numpy(np.sort(corners, axis=1).reshape(50, 4).astype(np.float32))
     padded = letterbox(np.zeros((*shape, 3), np.uint8), 192, 32).pixels.shape[:2]
     found = YoloGraph._in_image(boxes, torch.tensor(padded), torch.tensor(shape))
-    np.testing.assert_allclose(found, scale_boxes(padded, boxes.clone(), shape), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found, scale_boxes(padded, boxes.clone(), shape), rtol=1e-4, atol=1e-4
+    )
 
 
 def monitored(label, score, unknown, box=0.0, proposed=(), objectness=0.5):
     """An image's detections whose boxes, and those of proposals, begin at the same number on both axes."""
     count = len(label)
-    columns = {"box": np.add.outer(np.full(count, box), [0, 0, 1, 1]), "label": label, "score": np.full(count, 0.5)}
+    columns = {
+        "box": np.add.outer(np.full(count, box), [0, 0, 1, 1]),
+        "label": label,
+        "score": np.full(count, 0.5),
+    }
     of_image = {"image_id": ["a"] * count, "region_id": np.arange(count), "classes": ("x", "y")}
     regions = Regions(**of_image, **columns, logits=np.zeros((count, 2)))
     proposals = Regions(
@@ -213,7 +246,9 @@ def monitored(label, score, unknown, box=0.0, proposed=(), objectness=0.5):
         box=np.add.outer(np.asarray(proposed, float), [0, 0, 5, 5]), score=np.full(len(proposed), objectness),
         label=np.zeros(len(proposed), int), logits=np.zeros((len(proposed), 1)),
     )  # fmt: skip
-    return Monitored("a", regions, np.array(score), np.array(unknown, bool), regions.score, proposals=proposals)
+    return Monitored(
+        "a", regions, np.array(score), np.array(unknown, bool), regions.score, proposals=proposals
+    )
 
 
 def test_differences_of_a_graph_are_counted_and_the_largest_are_kept(monkeypatch):
@@ -227,7 +262,16 @@ def test_differences_of_a_graph_are_counted_and_the_largest_are_kept(monkeypatch
         (monitored([], [], [], 0, [0]), monitored([], [], [])),
         (monitored([1], [-3], [1], 0, [0]), monitored([1], [-3], [1], 0, [0])),
     ]
-    outputs = ("box", "label", "confidence", "logits", "score", "unknown", "proposal_box", "proposal_objectness")
+    outputs = (
+        "box",
+        "label",
+        "confidence",
+        "logits",
+        "score",
+        "unknown",
+        "proposal_box",
+        "proposal_objectness",
+    )
 
     class Session:
         def __init__(self, file, providers):
@@ -239,15 +283,26 @@ def test_differences_of_a_graph_are_counted_and_the_largest_are_kept(monkeypatch
         def run(self, names, given):
             found = both[int(given["image"])][1]
             regions, proposals = found.regions, found.proposals
-            columns = regions.box, regions.label, regions.score, regions.logits, found.score, found.unknown
+            columns = (
+                regions.box,
+                regions.label,
+                regions.score,
+                regions.logits,
+                found.score,
+                found.unknown,
+            )
             return [*columns, proposals.box, proposals.score]
 
     bundle = SimpleNamespace(
         info=SimpleNamespace(onnx=SimpleNamespace(file="f")), folder=Path(), detector=lambda _: None
     )
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    monkeypatch.setattr("farther.monitor.onnx.compare.Monitor", lambda *_: lambda image: both[image][0])
-    monkeypatch.setattr("farther.monitor.onnx.compare.inputs_of", lambda _, image: {"image": torch.tensor(image)})
+    monkeypatch.setattr(
+        "farther.monitor.onnx.compare.Monitor", lambda *_: lambda image: both[image][0]
+    )
+    monkeypatch.setattr(
+        "farther.monitor.onnx.compare.inputs_of", lambda _, image: {"image": torch.tensor(image)}
+    )
     found = compare(bundle, range(len(both)))
     assert (found.images, found.detections, found.unmatched, found.unknown) == (5, 3, 2, 1)
     assert (found.proposals, found.other_proposals) == (4, 1 + 2 + 1)
@@ -259,8 +314,12 @@ def test_differences_of_a_graph_are_counted_and_the_largest_are_kept(monkeypatch
 @pytest.mark.parametrize("iou", [0.3, 0.5])
 def test_the_graph_drops_the_proposals_on_detections_that_the_pipeline_drops(iou):
     random = np.random.default_rng(0)
-    corners = [random.integers(0, 30, (count, 2)) for count in (2000, 12)]  # whole numbers: some are at a threshold
-    boxes = [np.hstack([corner, corner + random.integers(0, 16, corner.shape)]) for corner in corners]
+    corners = [
+        random.integers(0, 30, (count, 2)) for count in (2000, 12)
+    ]  # whole numbers: some are at a threshold
+    boxes = [
+        np.hstack([corner, corner + random.integers(0, 16, corner.shape)]) for corner in corners
+    ]
     tables = [
         Regions(
             image_id=["image"] * len(box), region_id=np.arange(len(box)), box=box, score=np.ones(len(box)),
@@ -279,7 +338,10 @@ def regions() -> Regions:
     """Detections with features, activations and a last layer."""
     rng = np.random.default_rng(0)
     count, width, classes = 300, 12, 5
-    weight, bias = rng.normal(size=(classes, width)).astype(np.float32), rng.normal(size=classes).astype(np.float32)
+    weight, bias = (
+        rng.normal(size=(classes, width)).astype(np.float32),
+        rng.normal(size=classes).astype(np.float32),
+    )
     features = rng.gamma(1.0, size=(count, width)).astype(np.float32)
     logits = features @ weight.T + bias
     return Regions(
@@ -296,7 +358,9 @@ def regions() -> Regions:
         background_index=0,
         weight=weight,
         bias=bias,
-        detector={"vos_head": {"energy_weight": [1, 0.5, 0, 2], "weight": [-0.2, 0.3], "bias": [0.1, 0.2]}},
+        detector={
+            "vos_head": {"energy_weight": [1, 0.5, 0, 2], "weight": [-0.2, 0.3], "bias": [0.1, 0.2]}
+        },
     )
 
 
@@ -307,11 +371,21 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
     low = random.uniform(0, 90, (100, 2))
     boxes = np.hstack([low, low + random.uniform(1, 40, (100, 2))])
     detections, others = (
-        Regions(header=header, box=boxes[rows], **{name: regions[rows].array(name) for name in names})
+        Regions(
+            header=header, box=boxes[rows], **{name: regions[rows].array(name) for name in names}
+        )
         for rows in (slice(0, 30), slice(30, 100))
     )
-    found = {"box": detections.box, "label": detections.label.astype(int), "confidence": detections.score}
-    found |= {"logits": detections.logits, "proposal_box": others.box, "proposal_objectness": others.score}
+    found = {
+        "box": detections.box,
+        "label": detections.label.astype(int),
+        "confidence": detections.score,
+    }
+    found |= {
+        "logits": detections.logits,
+        "proposal_box": others.box,
+        "proposal_objectness": others.score,
+    }
     given = {name: torch.from_numpy(np.array(values)) for name, values in found.items()}
 
     class Found(torch.nn.Module):
@@ -336,7 +410,9 @@ def test_a_graph_decides_as_the_monitor_does_where_a_value_is_its_threshold_too(
         assert decided(float(score[row]))["unknown"].sum() == (score < score[row]).sum()
     called = bundled.called(others, detections)
     assert len(called) == beside.sum() - 6
-    np.testing.assert_array_equal(decided(0.0)["proposal_objectness"], others.score[beside & (others.score > limit)])
+    np.testing.assert_array_equal(
+        decided(0.0)["proposal_objectness"], others.score[beside & (others.score > limit)]
+    )
     np.testing.assert_allclose(np.sort(decided(0.0)["proposal_objectness"]), np.sort(called.score))
 
 
@@ -373,9 +449,18 @@ NOT_EXPORTED = {
     "ddu": "ONNX has no solution of triangular equations",
     "lard_gmm": "ONNX has no solution of triangular equations",
 }
-#: Methods that read columns which these regions lack, or learn from a pass: exported by tests of their own.
+#: Methods that read columns which these regions lack, or learn from a pass: exported by tests of
+#: their own.
 OTHERS = {
-    *("uncertainty", "predictive_entropy", "mutual_information", "native", "neg_label", "gl_mcm", "safe"),
+    *(
+        "uncertainty",
+        "predictive_entropy",
+        "mutual_information",
+        "native",
+        "neg_label",
+        "gl_mcm",
+        "safe",
+    ),
     *("conf_branch", "g_odin"),
 }
 CASES = [
@@ -430,7 +515,10 @@ def test_the_score_of_a_graph_is_the_methods(name, params, regions):
     assert score.dtype == np.float64
     # Products in float32 add up in another order.
     np.testing.assert_allclose(
-        score, method.score(others), rtol=1e-5 if name in ("nnguide", "relation") else 1e-7, atol=1e-12
+        score,
+        method.score(others),
+        rtol=1e-5 if name in ("nnguide", "relation") else 1e-7,
+        atol=1e-12,
     )
 
 
@@ -443,7 +531,12 @@ def test_methods_that_read_further_columns_or_learn_from_a_pass_are_exported_too
         "latent.confidence": random.normal(size=(len(regions), 1)),
         "latent.numerator": random.normal(size=regions.logits.shape),
     }
-    columns = {**regions.columns(), **of_passes, **of_heads, "latent.patch": random.random(regions.features.shape)}
+    columns = {
+        **regions.columns(),
+        **of_passes,
+        **of_heads,
+        "latent.patch": random.random(regions.features.shape),
+    }
     known = Regions(header=replace(regions.header, unknown_columns=(2, 3)), **columns)
     method = methods.create(name).fit(known[:200])
     if name == "safe":
@@ -457,7 +550,10 @@ def test_a_column_that_the_graph_of_a_detector_does_not_give_is_named(tmp_path, 
     detector = detectors.create("transformers_classifier", weights=vit(tmp_path), device="cpu")
     known = regions.with_columns(uncertainty=np.zeros(len(regions)))
     method = methods.create("uncertainty").fit(known)
-    with pytest.raises(ParameterError, match="'uncertainty' cannot be exported: the graph of this detector has no col"):
+    with pytest.raises(
+        ParameterError,
+        match="'uncertainty' cannot be exported: the graph of this detector has no col",
+    ):
         write_graph(detector, method, regions.header, Decisions(0.0, 0.0), tmp_path)
 
 
@@ -474,9 +570,18 @@ def test_a_column_that_the_graph_of_a_detector_does_not_give_is_named(tmp_path, 
     ],
 )
 def test_sigmoid_heads_are_read_as_the_method_reads_them(name, params, activation, regions):
-    logits = -np.logaddexp(0, -regions.logits[:, 1:]) if activation == "exp" else regions.logits[:, 1:].copy()
+    logits = (
+        -np.logaddexp(0, -regions.logits[:, 1:])
+        if activation == "exp"
+        else regions.logits[:, 1:].copy()
+    )
     logits[-1] = 0  # as logarithms: sigmoids that float32 rounds to 1
-    columns = {"box": regions.box, "score": regions.score, "label": regions.label - 1, "logits": logits}
+    columns = {
+        "box": regions.box,
+        "score": regions.score,
+        "label": regions.label - 1,
+        "logits": logits,
+    }
     header = {"classes": ("a", "b", "c", "d"), "activation": activation}
     sigmoid = Regions(image_id=regions.image_id, region_id=regions.region_id, **columns, **header)
     method = methods.create(name, activation="detector", **params)
@@ -497,31 +602,42 @@ def test_relations_at_the_threshold_do_not_count_in_a_graph_either(regions):
 def test_rows_have_norm_1_unless_they_are_zero():
     rows = np.random.default_rng(0).normal(size=(20, 6)) * np.geomspace(1e-6, 1e6, 20)[:, None]
     rows[3] = 0
-    np.testing.assert_allclose(normalised(torch.from_numpy(rows)).numpy(), normalize(rows), rtol=1e-12)
+    np.testing.assert_allclose(
+        normalised(torch.from_numpy(rows)).numpy(), normalize(rows), rtol=1e-12
+    )
 
 
 def test_activations_are_sharpened_as_the_methods_do():
     before = np.array([2.0, 2.0, 2.0, 3.0, 0.0, 1e3])
-    after = np.array([0.0, 1.0, -1.0, 2.0, 0.0, 1.0])  # a sum of 0 is a ratio of 0, and ratios are bounded
+    after = np.array(
+        [0.0, 1.0, -1.0, 2.0, 0.0, 1.0]
+    )  # a sum of 0 is a ratio of 0, and ratios are bounded
     expected = np.exp([0.0, 2.0, -2.0, 1.5, 0.0, 80.0])[:, None]
     np.testing.assert_allclose(activations.sharpening(before, after), expected, rtol=1e-12)
     found = activations.sharpening(torch.from_numpy(before), torch.from_numpy(after))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
 
 
-def export_function(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, file: io.BytesIO) -> None:
+def export_function(
+    function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, file: io.BytesIO
+) -> None:
     class Function(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return function(x)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(Function(), (x,), file, dynamo=False, opset_version=OPSET, input_names=["x"])
+        torch.onnx.export(
+            Function(), (x,), file, dynamo=False, opset_version=OPSET, input_names=["x"]
+        )
 
 
 @pytest.mark.parametrize(
     ("function", "values"),
-    [(torch.expm1, [-20.0, -1.5, -1e-7, 0.0, 1e-7, 0.3, 2.0]), (torch.special.entr, [0.0, 1e-30, 0.2, 1.0, 3.0])],
+    [
+        (torch.expm1, [-20.0, -1.5, -1e-7, 0.0, 1e-7, 0.3, 2.0]),
+        (torch.special.entr, [0.0, 1e-30, 0.2, 1.0, 3.0]),
+    ],
 )
 def test_functions_that_onnx_has_not_are_computed_by_those_that_it_has(function, values):
     x, file, name = torch.tensor(values), io.BytesIO(), f"aten::{function.__name__}"
@@ -540,7 +656,9 @@ def test_the_steps_that_a_bundle_describes_prepare_an_image_as_the_detector_does
     for image in (scene(0), scene(1), scene(0)[:40], scene(1)[:70, :37]):
         height, width = image.shape[:2]
         factor = numbers["longer_side"] / max(height, width)
-        scaled = cv2.resize(image, (round(width * factor), round(height * factor)), interpolation=cv2.INTER_LINEAR)
+        scaled = cv2.resize(
+            image, (round(width * factor), round(height * factor)), interpolation=cv2.INTER_LINEAR
+        )
         missing = [-side % numbers["multiple"] for side in scaled.shape[:2]]
         sides = [(side // 2, side - side // 2) for side in missing]
         expected = np.pad(scaled, [*sides, (0, 0)], constant_values=numbers["value"])
@@ -550,22 +668,38 @@ def test_the_steps_that_a_bundle_describes_prepare_an_image_as_the_detector_does
 def test_what_cannot_be_exported_is_refused_by_name_with_the_reason(tmp_path, regions):
     for name, reason in NOT_EXPORTED.items():
         with pytest.raises(ParameterError, match=f"method '{name}' cannot be exported: {reason}"):
-            score_module(methods.create(name, **{"imported": {"file": "a.csv"}}.get(name, {})), regions.header)
+            score_module(
+                methods.create(name, **{"imported": {"file": "a.csv"}}.get(name, {})),
+                regions.header,
+            )
     approximate = methods.create("knn", index="approximate").fit(regions)
-    with pytest.raises(ParameterError, match="method 'knn' cannot be exported: an approximate index"):
+    with pytest.raises(
+        ParameterError, match="method 'knn' cannot be exported: an approximate index"
+    ):
         in_onnxruntime(approximate, regions)
     features = regions.features.copy()
     features[:, 0] = 1 + 1e-6 * features[:, 0]  # nearly constant: float32 rounds most of it away
     singular = methods.create("mahalanobis").fit(regions.with_columns(features=features))
-    with pytest.raises(ParameterError, match="method 'mahalanobis' cannot be exported: the covariance is so nearly"):
+    with pytest.raises(
+        ParameterError, match="method 'mahalanobis' cannot be exported: the covariance is so nearly"
+    ):
         in_onnxruntime(singular, regions)
     kind = KINDS["classifier"]
     params = {"device": "cpu", "precision": "bfloat16"}
-    entry = {"adapter": "classifier", "weights": kind.weights(tmp_path), "params": params, **kind.more}
+    entry = {
+        "adapter": "classifier",
+        "weights": kind.weights(tmp_path),
+        "params": params,
+        **kind.more,
+    }
     deployed = make(tmp_path, entry, {"msp": {}, "odin": kind.methods["odin"]}, 0.0)
-    with pytest.raises(ParameterError, match="detector 'classifier' cannot be exported: its precision is bfloat16"):
+    with pytest.raises(
+        ParameterError, match="detector 'classifier' cannot be exported: its precision is bfloat16"
+    ):
         deployed.bundle("msp", onnx=True)
-    with pytest.raises(ParameterError, match="method 'odin' cannot be exported: it scores the pass 'perturbed'"):
+    with pytest.raises(
+        ParameterError, match="method 'odin' cannot be exported: it scores the pass 'perturbed'"
+    ):
         deployed.bundle("odin", onnx=True)
 
 
@@ -575,9 +709,16 @@ def resized(kind: str, folder: Path, *, one_shape: bool) -> Deployed:
     if one_shape:
         file = folder / "preprocessor_config.json"
         processor = json.loads(file.read_text())
-        file.write_text(json.dumps({**processor, "size": {"height": 64, "width": 96}, "do_pad": False}))
+        file.write_text(
+            json.dumps({**processor, "size": {"height": 64, "width": 96}, "do_pad": False})
+        )
     params = {"device": "cpu", "score_threshold": 0.01}
-    return make(folder, {"adapter": "detr", "weights": str(folder), "params": params}, {"knn": {"k": 2}}, 0.05)
+    return make(
+        folder,
+        {"adapter": "detr", "weights": str(folder), "params": params},
+        {"knn": {"k": 2}},
+        0.05,
+    )
 
 
 def test_detr_is_exported_where_its_processor_gives_images_one_shape(tmp_path):
@@ -590,9 +731,14 @@ def test_detr_is_exported_where_its_processor_gives_images_one_shape(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "one_shape", "reason"),
-    [("detr", False, "its images have many shapes"), ("deformable_detr", True, "onnxruntime .* cannot run its graph")],
+    [
+        ("detr", False, "its images have many shapes"),
+        ("deformable_detr", True, "onnxruntime .* cannot run its graph"),
+    ],
 )
-def test_transformers_that_cannot_be_exported_are_refused_by_name(kind, one_shape, reason, tmp_path):
+def test_transformers_that_cannot_be_exported_are_refused_by_name(
+    kind, one_shape, reason, tmp_path
+):
     deployed = resized(kind, tmp_path, one_shape=one_shape)
     with pytest.raises(ParameterError, match=f"detector 'detr' cannot be exported: {reason}"):
         deployed.bundle("knn", onnx=True)
@@ -601,18 +747,26 @@ def test_transformers_that_cannot_be_exported_are_refused_by_name(kind, one_shap
 def test_detectron2s_networks_are_refused_by_name(tmp_path):
     weights = tmp_path / "network.pth"
     torch.save({"roi_heads.box_predictor.cls_score.weight": torch.zeros(4, 8)}, weights)
-    detector = detectors.create("faster_rcnn", weights=weights, classes=CLASSES, architecture="resnet50_fpn_msra")
+    detector = detectors.create(
+        "faster_rcnn", weights=weights, classes=CLASSES, architecture="resnet50_fpn_msra"
+    )
     header = Header(classes=("background", *CLASSES), background_index=0)
-    with pytest.raises(ParameterError, match="'faster_rcnn' cannot be exported: resnet50_fpn_msra computes anchors"):
+    with pytest.raises(
+        ParameterError, match="'faster_rcnn' cannot be exported: resnet50_fpn_msra computes anchors"
+    ):
         write_graph(detector, methods.create("msp"), header, Decisions(0.5, 0.5), tmp_path)
 
 
-def test_a_graph_of_more_than_a_file_of_protocol_buffers_holds_is_refused(tmp_path, monkeypatch, regions):
+def test_a_graph_of_more_than_a_file_of_protocol_buffers_holds_is_refused(
+    tmp_path, monkeypatch, regions
+):
     detector = detectors.create("transformers_classifier", weights=vit(tmp_path), device="cpu")
     method = methods.create("knn", k=3).fit(regions)
     size = sum(values.nbytes for values in detector.network.network.parameters())
     monkeypatch.setattr("farther.monitor.onnx.export.LARGEST", size)
-    with pytest.raises(ParameterError, match=r"'knn' cannot be exported .* 0\.0 GiB, and an ONNX file at most 2"):
+    with pytest.raises(
+        ParameterError, match=r"'knn' cannot be exported .* 0\.0 GiB, and an ONNX file at most 2"
+    ):
         write_graph(detector, method, regions.header, Decisions(0.0, 0.0), tmp_path)
     assert not (tmp_path / "model.onnx").exists()
 
@@ -623,13 +777,19 @@ def test_writing_a_graph_leaves_the_exporter_of_others_as_it_was(tmp_path):
     write_graph(detector, methods.create("msp"), detector.header(), Decisions(0.0, 0.0), tmp_path)
     assert torch.backends.mha.get_fastpath_enabled() == before
     for function in (torch.expm1, torch.special.entr):
-        with pytest.raises((torch.onnx.errors.UnsupportedOperatorError, ValueError)):  # no steps, or no longer any
+        with pytest.raises(
+            (torch.onnx.errors.UnsupportedOperatorError, ValueError)
+        ):  # no steps, or no longer any
             export_function(function, torch.ones(3), io.BytesIO())
 
 
 def test_a_graph_that_was_changed_is_not_loaded(tmp_path):
     kind = KINDS["classifier"]
-    entry = {"adapter": "classifier", "weights": kind.weights(tmp_path), "params": {"device": "cpu"}}
+    entry = {
+        "adapter": "classifier",
+        "weights": kind.weights(tmp_path),
+        "params": {"device": "cpu"},
+    }
     folder = make(tmp_path, entry, {"msp": {}}, 0.0).bundle("msp", onnx=True)
     with (folder / "model.onnx").open("ab") as file:
         file.write(b"\0")

@@ -57,7 +57,12 @@ def test_proposals_of_the_monitor_are_those_of_the_pipeline(deployed):
 
 def test_predict_writes_and_draws_them(deployed, tmp_path):
     monitor = deployed.monitor("energy")
-    predict(monitor, open_source(str(deployed.folder / "val")), PredictSettings(out=tmp_path / "out"), log=str)
+    predict(
+        monitor,
+        open_source(str(deployed.folder / "val")),
+        PredictSettings(out=tmp_path / "out"),
+        log=str,
+    )
     table = pl.read_parquet(tmp_path / "out/proposals.parquet")
     images = pl.read_parquet(tmp_path / "out/images.parquet")
     assert images["proposals"].sum() == len(table) > 5
@@ -66,7 +71,9 @@ def test_predict_writes_and_draws_them(deployed, tmp_path):
     drift = json.loads((tmp_path / "out/drift.json").read_text())
     validation, total = (drift[name]["proposals"] for name in ("validation", "total"))
     assert sum(validation["counts"]) == sum(total["counts"]) == len(table)
-    assert np.abs(np.subtract(validation["counts"], total["counts"])).max() <= 1  # the network's rounding
+    assert (
+        np.abs(np.subtract(validation["counts"], total["counts"])).max() <= 1
+    )  # the network's rounding
     name = table["image_id"][0]
     pixels = np.asarray(Image.open(deployed.folder / "val" / name).convert("RGB"))
     picture = draw(pixels, monitor(pixels, [name]))
@@ -113,19 +120,30 @@ def test_the_monitor_calls_what_the_pipeline_called(deployed, measured):
     monitor = deployed.monitor("energy", proposals="boxes")
     results = measured.sources["boxes"]
     found = {
-        split: [one for ids, files in deployed.batches(split) for one in monitor(files, ids, batch_size=len(ids))]
+        split: [
+            one
+            for ids, files in deployed.batches(split)
+            for one in monitor(files, ids, batch_size=len(ids))
+        ]
         for split in ("test", "near")
     }
-    assert 0 < sum(len(one.proposals) for one in found["test"]) == pytest.approx(10 * results.alarms)
-    objects, rules = Objects.read(deployed.files.objects("near")), MatchingRules(known_classes=["cat"])
+    assert (
+        0 < sum(len(one.proposals) for one in found["test"]) == pytest.approx(10 * results.alarms)
+    )
+    objects, rules = (
+        Objects.read(deployed.files.objects("near")),
+        MatchingRules(known_classes=["cat"]),
+    )
     detections, proposals = (
-        Regions.concatenate([getattr(one, name) for one in found["near"]]) for name in ("regions", "proposals")
+        Regions.concatenate([getattr(one, name) for one in found["near"]])
+        for name in ("regions", "proposals")
     )
     shares = Recovery.of(objects, detections, proposals, rules).found(-np.inf)
     values = results.splits["near"].values
     assert shares["still_missed"][0] == pytest.approx(values["still_missed"])
     assert 0 < values["still_missed"] < values["missed"]
-    # Those of the validation split, which drift is compared with, are as many as τ_o was chosen for.
+    # Those of the validation split, which drift is compared with, are as many as τ_o was chosen
+    # for.
     assert 20 * 0.9 <= sum(monitor.bundle.validation.proposals.counts) <= 20
     for one in found["test"]:
         assert (np.diff(one.proposals.score) <= 0).all()
@@ -145,16 +163,22 @@ def test_proposals_that_a_bundle_cannot_hold_are_refused_by_name(requested, mess
         deployed.bundle("energy", proposals=requested)
 
 
-def test_what_was_not_measured_or_scores_a_pass_is_bundled_without_proposals_unless_they_are_asked_for(deployed):
+def test_what_was_not_measured_or_scores_a_pass_is_bundled_without_proposals_unless_they_are_asked_for(
+    deployed,
+):
     source = deployed.source("energy")
     of_pass = replace(source, method=replace(source.method, pass_name="dropout"))
     assert source.proposals is not None
     assert of_pass.proposals is None
-    with pytest.raises(ParameterError, match="'energy' scores the pass 'dropout', which gives none"):
+    with pytest.raises(
+        ParameterError, match="'energy' scores the pass 'dropout', which gives none"
+    ):
         _ = replace(of_pass, asked_proposals="boxes").proposals
     further = replace(source, detector={**source.detector, "proposals": {"feature_map": {}}})
     assert further.proposals is None
-    with pytest.raises(DataError, match="no results of the source 'feature_map': run `dvc repro proposals@run`"):
+    with pytest.raises(
+        DataError, match="no results of the source 'feature_map': run `dvc repro proposals@run`"
+    ):
         _ = replace(further, asked_proposals="feature_map").proposals
 
 
@@ -184,7 +208,9 @@ def test_proposals_of_another_detector_are_none_of_a_bundles_network(deployed):
     info = json.loads((folder / "bundle.json").read_text())
     info["proposals"]["params"] = deployed.entry["proposals"]["other"]
     (folder / "bundle.json").write_text(json.dumps(info))
-    with pytest.raises(ParameterError, match="kind 'second_detector': they do not come of the bundle's network"):
+    with pytest.raises(
+        ParameterError, match="kind 'second_detector': they do not come of the bundle's network"
+    ):
         Monitor.load(folder, device="cpu")
 
 

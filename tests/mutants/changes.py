@@ -8,7 +8,12 @@ from dataclasses import dataclass
 
 #: What takes the place of an operator.
 OPERATORS: dict[type, tuple[type, ...]] = {
-    **{ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt)},
+    **{
+        ast.Lt: (ast.LtE, ast.GtE),
+        ast.LtE: (ast.Lt, ast.Gt),
+        ast.Gt: (ast.GtE, ast.LtE),
+        ast.GtE: (ast.Gt, ast.Lt),
+    },
     **{ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,)},
     **{ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.And: (ast.Or,), ast.Or: (ast.And,)},
     **{ast.Add: (ast.Sub,), ast.Sub: (ast.Add,), ast.Mult: (ast.Div,), ast.Div: (ast.Mult,)},
@@ -17,7 +22,17 @@ OPERATORS: dict[type, tuple[type, ...]] = {
 #: Statements that are left out.
 LEFT_OUT = (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete)
 #: Arguments that only check, show or group: another value gives the same results.
-UNSEEN = ("strict", "stacklevel", "leave", "disable", "chunksize", "repr", "frozen", "slots", "kw_only")
+UNSEEN = (
+    "strict",
+    "stacklevel",
+    "leave",
+    "disable",
+    "chunksize",
+    "repr",
+    "frozen",
+    "slots",
+    "kw_only",
+)
 
 
 @dataclass(frozen=True)
@@ -26,7 +41,8 @@ class Change:
 
     Args:
         line: Where it is.
-        span: First and last line of the body of the outermost function that it is in; None where it is in none.
+        span: First and last line of the body of the outermost function that it is in; None where it
+            is in none.
         text: What it replaces by what.
         apply: Makes it in the tree that it was found in.
     """
@@ -45,26 +61,37 @@ def changes(tree: ast.Module) -> Iterator[Change]:
 def _inside(node: ast.AST, span: tuple[int, int] | None) -> Iterator[Change]:
     """The changes of what is in a node. Annotations, decorators and docstrings are left as they are.
 
-    So are zeros that would become −1 as an index, which is the same of one element, or in a comparison, which is the
-    same for whole numbers as another operator.
+    So are zeros that would become −1 as an index, which is the same of one element, or in a
+    comparison, which is the same for whole numbers as another operator.
     """
     for name, field in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
         for at, child in enumerate(field) if isinstance(field, list) else [(None, field)]:
-            if not isinstance(child, ast.AST) or _is_text(child) or getattr(child, "arg", "") in UNSEEN:
+            if (
+                not isinstance(child, ast.AST)
+                or _is_text(child)
+                or getattr(child, "arg", "") in UNSEEN
+            ):
                 continue
             within = span
             if span is None and isinstance(child, ast.FunctionDef):
                 within = (child.body[0].lineno, child.end_lineno or child.lineno)
             for new in _instead(child):
-                if not (isinstance(node, (ast.Subscript, ast.Compare)) and ast.unparse(new) == "-1"):
+                if not (
+                    isinstance(node, (ast.Subscript, ast.Compare)) and ast.unparse(new) == "-1"
+                ):
                     yield _change(node, name, at, child, new, within)
             yield from _inside(child, within)
 
 
 def _change(
-    node: ast.AST, name: str, at: int | None, child: ast.AST, new: ast.AST, span: tuple[int, int] | None
+    node: ast.AST,
+    name: str,
+    at: int | None,
+    child: ast.AST,
+    new: ast.AST,
+    span: tuple[int, int] | None,
 ) -> Change:
     def apply() -> None:
         ast.fix_missing_locations(ast.copy_location(new, child))
@@ -98,7 +125,14 @@ def _instead(node: ast.AST) -> Iterator[ast.AST]:
             other = ast.UnaryOp(ast.Not(), node.test)
             kind = type(node)
             yield ast.copy_location(kind(other, node.body, node.orelse), node)
-        case ast.Expr(value=ast.Call()) | ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break() | ast.Delete():
+        case (
+            ast.Expr(value=ast.Call())
+            | ast.AugAssign()
+            | ast.Raise()
+            | ast.Continue()
+            | ast.Break()
+            | ast.Delete()
+        ):
             yield ast.Pass()
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield ast.Pass()

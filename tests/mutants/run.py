@@ -1,12 +1,13 @@
 """Plants small bugs, one at a time, and runs the tests: `python tests/mutants/run.py --mutants 200 --seed 5 metrics`.
 
-A mutant is caught if a test of its package fails, or if the tests take far longer than without it. No file is changed:
-the module is compiled from the changed tree in the process that runs the tests, a fork of one that has the libraries
-loaded. Only files of tests that reach the changed function run, and of these only tests that take less than two
-seconds. Processes that a test starts see no mutant. `--at metrics/ood/__init__.py:12` tries all mutants of a line.
+A mutant is caught if a test of its package fails, or if the tests take far longer than without it.
+No file is changed: the module is compiled from the changed tree in the process that runs the tests,
+a fork of one that has the libraries loaded. Only files of tests that reach the changed function
+run, and of these only tests that take less than two seconds. Processes that a test starts see no
+mutant. `--at metrics/ood/__init__.py:12` tries all mutants of a line.
 
-mutmut and cosmic-ray write each mutant into a file, and start each time with the imports, which take longer than the
-tests; mutmut changes no default values, and nothing outside of functions.
+mutmut and cosmic-ray write each mutant into a file, and start each time with the imports, which
+take longer than the tests; mutmut changes no default values, and nothing outside of functions.
 """
 
 from __future__ import annotations
@@ -36,8 +37,19 @@ from changes import changes
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "lib" / "farther"
 #: Packages and modules that results depend on.
-PACKAGES = ("metrics", "evaluation", "scoring", "curation", "similarity", "monitor", "tables", "keyed", "code")
-#: Most seconds of a test that mutants are tried with, and those of all tests on top of three times what they take.
+PACKAGES = (
+    "metrics",
+    "evaluation",
+    "scoring",
+    "curation",
+    "similarity",
+    "monitor",
+    "tables",
+    "keyed",
+    "code",
+)
+#: Most seconds of a test that mutants are tried with, and those of all tests on top of three times
+#: what they take.
 SLOW, SPARE = 2.0, 30
 #: Statuses of pytest: all passed, and no test was found.
 PASSED = (0, 5)
@@ -69,10 +81,15 @@ def mutants_of(package: str) -> Iterator[Mutant]:
 def tests_of(package: str) -> list[str]:
     """Folders of the tests and the examples of a package; the file of those of a module."""
     is_folder = (LIBRARY / package).is_dir()
-    return [f"tests/{package}", f"lib/farther/{package}"] if is_folder else [f"tests/test_{package}.py"]
+    return (
+        [f"tests/{package}", f"lib/farther/{package}"]
+        if is_folder
+        else [f"tests/test_{package}.py"]
+    )
 
 
-# ------------------------------------------------------------------------------------------------ in the tests' process
+# ------------------------------------------------------------------------------------------------
+# in the tests' process
 
 
 class Mutated(SourceFileLoader):
@@ -88,7 +105,11 @@ class Mutated(SourceFileLoader):
         """See `importlib.abc.MetaPathFinder`."""
         within = [str(Path(self.path).parent)] if self._is_package else None
         locations: dict[str, Any] = {"loader": self, "submodule_search_locations": within}
-        return importlib.util.spec_from_file_location(name, self.path, **locations) if name == self.name else None
+        return (
+            importlib.util.spec_from_file_location(name, self.path, **locations)
+            if name == self.name
+            else None
+        )
 
     def pytest_configure(self) -> None:
         """Pytest has put its finder in front: it reads a file whose examples are tested."""
@@ -140,7 +161,9 @@ class Recorder:
         lines = {path: data.contexts_by_lineno(path) for path in data.measured_files()}
         ours = (str(ROOT), "__main__")
         others = [
-            name for name, module in sys.modules.items() if not str(getattr(module, "__file__", "")).startswith(ours)
+            name
+            for name, module in sys.modules.items()
+            if not str(getattr(module, "__file__", "")).startswith(ours)
         ]
         file.write_text(json.dumps({"seconds": self._seconds, "lines": lines, "loaded": others}))
 
@@ -155,7 +178,8 @@ def pytest_main(arguments: Sequence[str], *plugins: object) -> int:
     return int(pytest.main(["-x", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments], plugins))
 
 
-# -------------------------------------------------------------------------------------------------------- in the parent
+# --------------------------------------------------------------------------------------------------------
+# in the parent
 
 
 @dataclass(frozen=True)
@@ -193,9 +217,18 @@ class Baseline:
         if mutant.span is not None:
             lines = self.lines.get(str(mutant.file), {})
             first, last = mutant.span
-            reached = {file for line, found in lines.items() if first <= int(line) <= last for file in found}
+            reached = {
+                file
+                for line, found in lines.items()
+                if first <= int(line) <= last
+                for file in found
+            }
             files = files if "" in reached else sorted(reached)
-        slow = [test for test, seconds in self.seconds.items() if seconds > SLOW and test.split("::")[0] in files]
+        slow = [
+            test
+            for test, seconds in self.seconds.items()
+            if seconds > SLOW and test.split("::")[0] in files
+        ]
         return [*files, *(f"--deselect={test}" for test in slow)] if files else []
 
 
@@ -206,7 +239,9 @@ def fork(run: Callable[[], int], seconds: float, printed: Path = Path(os.devnull
     status = 1
     try:
         os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background has ignored
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # which a shell's background has ignored
         signal.setitimer(signal.ITIMER_REAL, seconds)
         sys.dont_write_bytecode = True
         for stream in () if os.environ.get("MUTANTS_LOUD") else (1, 2):
@@ -221,7 +256,10 @@ def fork(run: Callable[[], int], seconds: float, printed: Path = Path(os.devnull
 
 def survivors(mutants: Sequence[Mutant], jobs: int) -> Iterator[tuple[Mutant, bool]]:
     """Each mutant, and whether it survived, in the order in which they end."""
-    baselines = {package: Baseline.of(package) for package in dict.fromkeys(mutant.package for mutant in mutants)}
+    baselines = {
+        package: Baseline.of(package)
+        for package in dict.fromkeys(mutant.package for mutant in mutants)
+    }
     waiting, running = list(mutants), {}
     while waiting or running:
         while waiting and len(running) < jobs:
@@ -251,9 +289,13 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=200, help="how many are drawn")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--at", default="", help="a file, or file:line, of which all mutants are tried")
+    parser.add_argument(
+        "--at", default="", help="a file, or file:line, of which all mutants are tried"
+    )
     given = parser.parse_args()
-    warnings.simplefilter("ignore", DeprecationWarning)  # forks of a process in which libraries have started threads
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # forks of a process in which libraries have started threads
     os.chdir(ROOT)
     os.environ |= {"OMP_NUM_THREADS": "1", "COVERAGE_CORE": "ctrace"}
     file, _, line = given.at.partition(":")

@@ -49,7 +49,11 @@ def coco(file: Path, name: str, categories=("cat", "dog")) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     described = [{"id": 3 + k, "name": one} for k, one in enumerate(categories)]
     annotation = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 8, 6]}
-    content = {"images": [{"id": 1, "file_name": name}], "annotations": [annotation], "categories": described}
+    content = {
+        "images": [{"id": 1, "file_name": name}],
+        "annotations": [annotation],
+        "categories": described,
+    }
     file.write_text(json.dumps(content))
 
 
@@ -64,7 +68,10 @@ def pets(tmp_path) -> Path:
 
 
 def results(file: Path, *categories) -> Path:
-    found = [{"image_id": 1, "category_id": one, "bbox": [1, 2, 8, 6], "score": 0.3} for one in categories]
+    found = [
+        {"image_id": 1, "category_id": one, "bbox": [1, 2, 8, 6], "score": 0.3}
+        for one in categories
+    ]
     file.write_text(json.dumps(found))
     return file
 
@@ -109,9 +116,7 @@ def test_one_coco_file_without_a_name_of_a_subset_is_all(tmp_path):
 
 
 def test_xml_files_are_found_beside_and_below_their_images(tmp_path):
-    xml = (
-        "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
-    )
+    xml = "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
     for subset in ("train", "test"):
         picture(tmp_path / subset / "images" / "a.png")
         (tmp_path / subset / "annots").mkdir()
@@ -144,7 +149,9 @@ def test_image_sets_of_voc_have_the_folder_of_their_kit_in_front(tmp_path, kit, 
 def test_xml_files_beside_their_folder_of_images_are_read(tmp_path, folder):
     picture(tmp_path / folder / "a.jpg")
     box = "<bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
-    (tmp_path / "a.xml").write_text(f"<annotation><object><name>dog</name>{box}</object></annotation>")
+    (tmp_path / "a.xml").write_text(
+        f"<annotation><object><name>dog</name>{box}</object></annotation>"
+    )
     dataset = recognise(tmp_path)
     assert dataset.entry["layout"] == {"all": [".", folder]}
     assert dataset.images == 1
@@ -159,11 +166,15 @@ def test_folders_of_classes_are_labelled_images(tmp_path):
 
 def test_a_folder_without_images_is_refused_with_what_was_looked_for(tmp_path):
     (tmp_path / "notes.txt").write_text("lynx")
-    with pytest.raises(DataError, match=r"unknown format; looked for data\.yaml \(YOLO\), JSON with images"):
+    with pytest.raises(
+        DataError, match=r"unknown format; looked for data\.yaml \(YOLO\), JSON with images"
+    ):
         recognise(tmp_path)
 
 
-@pytest.mark.parametrize("files", [("trip/a/1.jpg", "2.jpg"), ("images/train/1.jpg", "images/val/2.jpg")])
+@pytest.mark.parametrize(
+    "files", [("trip/a/1.jpg", "2.jpg"), ("images/train/1.jpg", "images/val/2.jpg")]
+)
 def test_photographs_in_folders_are_no_classes(tmp_path, files):
     for file in files:
         picture(tmp_path / file)
@@ -180,13 +191,23 @@ def test_images_that_a_coco_file_does_not_name_are_counted(tmp_path):
 def test_images_without_labels_are_unlabelled_and_no_id_dataset(pets, tmp_path):
     picture(tmp_path / "photos/june/a.jpg")
     found = recognise(tmp_path / "photos")
-    assert (found.entry["format"], found.images, found.unlabelled, found.categories) == ("images", 1, 1, [])
+    assert (found.entry["format"], found.images, found.unlabelled, found.categories) == (
+        "images",
+        1,
+        1,
+        [],
+    )
     detector = results(tmp_path / "r.json", "cat")
     made = init(tmp_path / "made", pets, [tmp_path / "photos"], [detector], Lookup())
-    assert any("photos: 1 images without boxes, assumed to show no ID class" in line for line in made.assumed())
+    assert any(
+        "photos: 1 images without boxes, assumed to show no ID class" in line
+        for line in made.assumed()
+    )
     made.write()
     assert Rules(tmp_path / "made/data/benchmarks/pets.yaml").of("photos") == []
-    with pytest.raises(DataError, match="images without boxes: the ID dataset needs boxes of the known classes"):
+    with pytest.raises(
+        DataError, match="images without boxes: the ID dataset needs boxes of the known classes"
+    ):
         init(tmp_path / "other", tmp_path / "photos", [pets], [detector], Lookup())
 
 
@@ -219,7 +240,9 @@ def test_damaged_annotations_are_refused_and_never_taken_for_absent(tmp_path, da
     if beside and damage == "another list":  # whatever it is, it is whole
         found = recognise(tmp_path)
         assert list(found.entry["layout"]) == ["train"]
-        assert found.notes == ("1 files that are annotations by their names are not read, such as labels.json",)
+        assert found.notes == (
+            "1 files that are annotations by their names are not read, such as labels.json",
+        )
         return
     with pytest.raises(DataError, match=r"labels\.json: .*(damaged|COCO file without|not read)"):
         recognise(tmp_path)
@@ -241,8 +264,16 @@ def test_annotations_of_programs_of_windows_are_recognised(tmp_path, encoding):
     ("name", "content", "problem"),
     [
         ("labels/a.txt", "0 0.5 0.5 0.2 0.2\n", "no data.yaml or classes.txt names classes"),
-        ("annotations.csv", "file,xmin\n", "a file of annotations by its name, in a form that is not read"),
-        ("gt/a.json", '{"shapes_of_mine": []}', "a file of annotations by its name, in a form that is not read"),
+        (
+            "annotations.csv",
+            "file,xmin\n",
+            "a file of annotations by its name, in a form that is not read",
+        ),
+        (
+            "gt/a.json",
+            '{"shapes_of_mine": []}',
+            "a file of annotations by its name, in a form that is not read",
+        ),
         ("metadata.jsonl", '{"file_na', "metadata.jsonl: a damaged file of annotations"),
     ],
 )
@@ -285,10 +316,17 @@ def test_init_writes_which_picture_boxes_refer_to_where_ingest_would_ask(tmp_pat
         coco(tmp_path / folder / "labels.json", "a.jpg")
     found = recognise(tmp_path)
     assert found.entry["orientation"] == "displayed"
-    assert found.notes[0].startswith("2 images are turned by a quarter by their EXIF orientation, and nothing tells")
-    assert "test/a.jpg is displayed as 60×40 and stored as 40×60 (orientation 6), and its boxes" in found.notes[0]
+    assert found.notes[0].startswith(
+        "2 images are turned by a quarter by their EXIF orientation, and nothing tells"
+    )
+    assert (
+        "test/a.jpg is displayed as 60×40 and stored as 40×60 (orientation 6), and its boxes"
+        in found.notes[0]
+    )
     file = tmp_path / "train/labels.json"
-    file.write_text(file.read_text().replace("[1, 2, 8, 6]", "[1, 2, 8, 57]"))  # leaves the displayed picture
+    file.write_text(
+        file.read_text().replace("[1, 2, 8, 6]", "[1, 2, 8, 57]")
+    )  # leaves the displayed picture
     found = recognise(tmp_path)
     assert found.entry["orientation"] == "stored"
     assert found.notes == (
@@ -331,10 +369,15 @@ def test_photographs_in_folders_are_no_classes_of_a_detector(tmp_path, pets):
     for name in ("june/1", "may/2"):
         picture(tmp_path / f"photos/{name}.png")
     detector = results(tmp_path / "r.json", "cat")
-    with pytest.raises(DataError, match=r"images without boxes: .*for a classifier, one folder of images per class"):
+    with pytest.raises(
+        DataError, match=r"images without boxes: .*for a classifier, one folder of images per class"
+    ):
         init(tmp_path / "other", tmp_path / "photos", [pets], [detector], Lookup())
     init(tmp_path / "made", pets, [tmp_path / "photos"], [detector], Lookup()).write()
-    assert yaml.safe_load((tmp_path / "made/params.yaml").read_text())["datasets"]["photos"]["format"] == "images"
+    assert (
+        yaml.safe_load((tmp_path / "made/params.yaml").read_text())["datasets"]["photos"]["format"]
+        == "images"
+    )
 
 
 def test_folders_with_images_at_two_depths_are_classes_if_a_detector_has_their_names(tmp_path):
@@ -342,11 +385,20 @@ def test_folders_with_images_at_two_depths_are_classes_if_a_detector_has_their_n
         picture(tmp_path / f"id/{name}.png")
     picture(tmp_path / "ood/fox/1.png")
     labels = {0: "cat", 1: "dog"}
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = ViTConfig(**size, image_size=16, patch_size=8, id2label=labels, label2id={"cat": 0, "dog": 1})
+    size = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    config = ViTConfig(
+        **size, image_size=16, patch_size=8, id2label=labels, label2id={"cat": 0, "dog": 1}
+    )
     ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
     ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
-    init(tmp_path / "made", tmp_path / "id", [tmp_path / "ood"], [tmp_path / "vit"], Lookup()).write()
+    init(
+        tmp_path / "made", tmp_path / "id", [tmp_path / "ood"], [tmp_path / "vit"], Lookup()
+    ).write()
     entry = yaml.safe_load((tmp_path / "made/params.yaml").read_text())["datasets"]["id"]
     assert entry["folders"] == {"all": "."}
 
@@ -354,8 +406,16 @@ def test_folders_with_images_at_two_depths_are_classes_if_a_detector_has_their_n
 def test_a_classifier_with_another_number_of_classes_than_folders_is_refused_with_both(tmp_path):
     for name in ("id/cat/1", "id/dog/2", "ood/fox/1"):
         picture(tmp_path / f"{name}.png")
-    with pytest.raises(DataError, match=r"With its folders as classes: .*its 3 cannot be the 2 of the ID dataset"):
-        init(tmp_path / "made", tmp_path / "id", [tmp_path / "ood"], [classifier(tmp_path / "n.pth", 3)], Lookup())
+    with pytest.raises(
+        DataError, match=r"With its folders as classes: .*its 3 cannot be the 2 of the ID dataset"
+    ):
+        init(
+            tmp_path / "made",
+            tmp_path / "id",
+            [tmp_path / "ood"],
+            [classifier(tmp_path / "n.pth", 3)],
+            Lookup(),
+        )
 
 
 def test_numbers_of_results_are_those_of_the_id_dataset(pets, tmp_path):
@@ -381,32 +441,50 @@ def test_a_checkpoint_is_opened_by_the_adapter_that_fits(pets):
     [
         (b"nothing", "text"),
         (b"\x89HDF\r\n", "a file of Keras (HDF5)"),
-        (b"PK\x03\x04 and no more", "a damaged or incomplete file of `torch.save`: copy or fetch it again"),
+        (
+            b"PK\x03\x04 and no more",
+            "a damaged or incomplete file of `torch.save`: copy or fetch it again",
+        ),
         (b"\x80\x04K\x01.", "a pickle"),
         (b"\x20" + b"\0" * 7 + b'{"x": 1}', "a safetensors file written by another program"),
         (bytes(range(200, 216)), "something else"),
         ({"bbox_head.fc.weight": torch.ones(1)}, "weights of MMDetection: give the JSON files"),
-        ({"model": {"backbone.bottom_up.x": torch.ones(1)}}, "weights of Detectron2 of another network"),
+        (
+            {"model": {"backbone.bottom_up.x": torch.ones(1)}},
+            "weights of Detectron2 of another network",
+        ),
         ({"visual.proj": torch.ones(1)}, "weights of a CLIP: name their architecture by hand"),
-        ({"model.0.conv.weight": torch.ones(1)}, "a state dict of Ultralytics: give the .pt file that training wrote"),
+        (
+            {"model.0.conv.weight": torch.ones(1)},
+            "a state dict of Ultralytics: give the .pt file that training wrote",
+        ),
         ({"a": torch.ones(1)}, "a state dict of a network that is not known, with 'a'"),
     ],
 )
-def test_a_file_that_is_not_a_detector_comes_with_what_it_seems_to_be(pets, tmp_path, content, seems):
+def test_a_file_that_is_not_a_detector_comes_with_what_it_seems_to_be(
+    pets, tmp_path, content, seems
+):
     if isinstance(content, bytes):
         (tmp_path / "x.pt").write_bytes(content)
     else:
         torch.save(content, tmp_path / "x.pt")
-    with pytest.raises(DataError, match=re.escape(f"no adapter opens it: it seems to be {seems}")) as error:
+    with pytest.raises(
+        DataError, match=re.escape(f"no adapter opens it: it seems to be {seems}")
+    ) as error:
         recognise_detector(tmp_path / "x.pt", recognise(pets))
     assert "Supported are checkpoints of Ultralytics" in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("head", "said"),
-    [("pose", "estimates poses: let Ultralytics write its boxes"), ("cls", "classifies: classifiers are read from")],
+    [
+        ("pose", "estimates poses: let Ultralytics write its boxes"),
+        ("cls", "classifies: classifiers are read from"),
+    ],
 )
-def test_networks_of_ultralytics_for_other_tasks_are_refused_with_what_to_do(pets, tmp_path, head, said):
+def test_networks_of_ultralytics_for_other_tasks_are_refused_with_what_to_do(
+    pets, tmp_path, head, said
+):
     YOLO(f"yolov8n-{head}.yaml", verbose=False).save(tmp_path / "x.pt")
     with pytest.raises(DataError, match=f"a network of Ultralytics without an adapter: it {said}"):
         recognise_detector(tmp_path / "x.pt", recognise(pets))
@@ -415,17 +493,27 @@ def test_networks_of_ultralytics_for_other_tasks_are_refused_with_what_to_do(pet
 def test_a_checkpoint_of_detectron2_and_open_vocabulary_are_recognised(pets, tmp_path):
     weights = layout(classes=2)
     torch.save(
-        {"model": {name: torch.zeros(shape) for name, shape in weights.items()}, "iteration": 9}, tmp_path / "d.pth"
+        {"model": {name: torch.zeros(shape) for name, shape in weights.items()}, "iteration": 9},
+        tmp_path / "d.pth",
     )
     found = recognise_detector(tmp_path / "d.pth", recognise(pets))
     assert (found.entry["adapter"], found.header.known_classes) == ("faster_rcnn", ("cat", "dog"))
     found = recognise_detector(write_folder(tmp_path / "owl", "owlv2"), recognise(pets))
-    assert (found.entry["adapter"], found.header.known_classes) == ("open_vocabulary", ("cat", "dog"))
+    assert (found.entry["adapter"], found.header.known_classes) == (
+        "open_vocabulary",
+        ("cat", "dog"),
+    )
 
 
 def test_detection_transformers_are_recognised_in_folders_and_files_of_rfdetr(pets, tmp_path):
-    config = YolosConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    config.image_size, config.num_detection_tokens, config.id2label = [32, 32], 5, {0: "cat", 1: "dog"}
+    config = YolosConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    config.image_size, config.num_detection_tokens, config.id2label = (
+        [32, 32],
+        5,
+        {0: "cat", 1: "dog"},
+    )
     YolosForObjectDetection(config).save_pretrained(tmp_path / "yolos")
     YolosImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "yolos")
     found = recognise_detector(tmp_path / "yolos", recognise(pets))
@@ -442,17 +530,24 @@ def test_detection_transformers_are_recognised_in_folders_and_files_of_rfdetr(pe
     assert "numbered from 1" in recognise_detector(tmp_path / "old.pth", recognise(pets)).assumed
 
 
-def test_a_file_of_rfdetr_without_names_has_the_classes_of_the_id_dataset_if_their_number_fits(pets, tmp_path):
+def test_a_file_of_rfdetr_without_names_has_the_classes_of_the_id_dataset_if_their_number_fits(
+    pets, tmp_path
+):
     state = state_of_rfdetr()
     torch.save(content(state, args={}), tmp_path / "four.pth")
-    with pytest.raises(DataError, match="class head of 4 rows is not that of the 2 of the ID dataset"):
+    with pytest.raises(
+        DataError, match="class head of 4 rows is not that of the 2 of the ID dataset"
+    ):
         recognise_detector(tmp_path / "four.pth", recognise(pets))
     for name, tensor in state.items():
         if "class_embed" in name:
             state[name] = tensor[:3]
     torch.save(content(state, args={}), tmp_path / "three.pth")
     found = recognise_detector(tmp_path / "three.pth", recognise(pets))
-    assert found.entry["params"] == {"classes": ["cat", "dog"]} and "farther doctor compares" in found.assumed
+    assert (
+        found.entry["params"] == {"classes": ["cat", "dog"]}
+        and "farther doctor compares" in found.assumed
+    )
     state["transformer.level_embed"] = torch.zeros(3)
     torch.save(content(state, args={}), tmp_path / "strange.pth")
     with pytest.raises(DataError, match=r"unexpected: transformer\.level_embed"):
@@ -461,54 +556,89 @@ def test_a_file_of_rfdetr_without_names_has_the_classes_of_the_id_dataset_if_the
 
 def test_a_clip_of_open_clip_classifies_the_id_classes(pets):
     found = recognise_detector(ROOT / "data/demo/clip", recognise(pets))
-    assert (found.entry["adapter"], found.header.known_classes) == ("open_clip_classifier", ("cat", "dog"))
+    assert (found.entry["adapter"], found.header.known_classes) == (
+        "open_clip_classifier",
+        ("cat", "dog"),
+    )
 
 
 def test_classifiers_of_torchvision_and_transformers_are_recognised(pets, tmp_path):
     torch.save(mobilenet_v3_small(num_classes=2).state_dict(), tmp_path / "mobile.pth")
     found = recognise_detector(tmp_path / "mobile.pth", recognise(pets))
-    assert (found.entry["adapter"], found.entry["params"]["architecture"]) == ("classifier", "mobilenet_v3_small")
+    assert (found.entry["adapter"], found.entry["params"]["architecture"]) == (
+        "classifier",
+        "mobilenet_v3_small",
+    )
     assert found.header.known_classes == ("cat", "dog")
     assert found.assumed.startswith("it names no classes")
     # Names beside the file are those of its outputs.
     (tmp_path / "other").mkdir()
     torch.save(mobilenet_v3_small(num_classes=3).state_dict(), tmp_path / "other/mobile.pth")
     with pytest.raises(
-        DataError, match=r"its 3 cannot be the 2 of the ID dataset: write the names .* into classes\.txt"
+        DataError,
+        match=r"its 3 cannot be the 2 of the ID dataset: write the names .* into classes\.txt",
     ):
         recognise_detector(tmp_path / "other/mobile.pth", recognise(pets))
     (tmp_path / "other/classes.txt").write_text("cat\ndog\nfox\n")
-    assert recognise_detector(tmp_path / "other/mobile.pth", recognise(pets)).header.classes == ("cat", "dog", "fox")
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    assert recognise_detector(tmp_path / "other/mobile.pth", recognise(pets)).header.classes == (
+        "cat",
+        "dog",
+        "fox",
+    )
+    size = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
     config = ViTConfig(
-        **size, image_size=16, patch_size=8, id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1}
+        **size,
+        image_size=16,
+        patch_size=8,
+        id2label={0: "cat", 1: "dog"},
+        label2id={"cat": 0, "dog": 1},
     )
     ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
     ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(tmp_path / "vit")
     found = recognise_detector(tmp_path / "vit", recognise(pets))
-    assert (found.entry["adapter"], found.header.known_classes) == ("transformers_classifier", ("cat", "dog"))
+    assert (found.entry["adapter"], found.header.known_classes) == (
+        "transformers_classifier",
+        ("cat", "dog"),
+    )
     (tmp_path / "bert").mkdir()
-    (tmp_path / "bert/config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    with pytest.raises(DataError, match="'BertModel' is not a transformers network for detection or classification"):
+    (tmp_path / "bert/config.json").write_text(
+        '{"model_type": "bert", "architectures": ["BertModel"]}'
+    )
+    with pytest.raises(
+        DataError, match="'BertModel' is not a transformers network for detection or classification"
+    ):
         recognise_detector(tmp_path / "bert", recognise(pets))
     (tmp_path / "bert/config.json").write_text('{"model_type": {"a": 1}, "architectures": 5}')
-    with pytest.raises(DataError, match="'' is not a transformers network for detection or classification"):
+    with pytest.raises(
+        DataError, match="'' is not a transformers network for detection or classification"
+    ):
         recognise_detector(tmp_path / "bert", recognise(pets))
 
 
-def test_results_with_names_have_the_classes_of_the_id_dataset_and_all_names_of_the_file(pets, tmp_path):
+def test_results_with_names_have_the_classes_of_the_id_dataset_and_all_names_of_the_file(
+    pets, tmp_path
+):
     def record(name: str, **more) -> dict:
         return {"image_id": 1, "category_id": name, "bbox": [1, 2, 3, 4], "score": 0.5, **more}
 
     file = tmp_path / "r.json"
     file.write_text(json.dumps([record("dog")] * 2_500 + [record("zebra")]))
     assert recognise_detector(file, recognise(pets)).header.known_classes == ("cat", "dog", "zebra")
-    file.write_text(json.dumps([record("dog", logits=[1.0, 2.0]), record("zebra", logits=[2.0, 1.0])]))
+    file.write_text(
+        json.dumps([record("dog", logits=[1.0, 2.0]), record("zebra", logits=[2.0, 1.0])])
+    )
     assert recognise_detector(file, recognise(pets)).header.known_classes == ("dog", "zebra")
 
 
 def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out():
-    found = propose(["Person", "cats", "tvmonitor", "persn", "zebra"], ["person", "cat", "tv"], Lookup(NAMES))
+    found = propose(
+        ["Person", "cats", "tvmonitor", "persn", "zebra"], ["person", "cat", "tv"], Lookup(NAMES)
+    )
     assert [(one.category, one.relation, one.id_class) for one in found] == [
         ("Person", "same", "person"),
         ("cats", "same", "cat"),
@@ -543,7 +673,9 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
     coco(tmp_path / "wild/all.json", "a.jpg", ("zebra",))
     found = results(tmp_path / "r.json", "cat", "dog")
     made = init(tmp_path / "made", tmp_path / "pets", [tmp_path / "wild"], [found], Lookup())
-    assert any("pets: v2 has the same images as v1 and is ignored" in line for line in made.assumed())
+    assert any(
+        "pets: v2 has the same images as v1 and is ignored" in line for line in made.assumed()
+    )
     made.write()
     file = tmp_path / "made/params.yaml"
     params = yaml.safe_load(file.read_text())
@@ -555,9 +687,13 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
 
 def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(pets, tmp_path):
     picture(tmp_path / "wild/a.jpg")
-    coco(tmp_path / "wild/all.json", "a.jpg", ("elephant", "zebra", "Cat", "guitar", "pizza", "bus"))
+    coco(
+        tmp_path / "wild/all.json", "a.jpg", ("elephant", "zebra", "Cat", "guitar", "pizza", "bus")
+    )
     found, clip = results(tmp_path / "r.json", "cat", "dog"), f"local-dir:{ROOT / 'data/demo/clip'}"
-    made = init(tmp_path / "made", pets, [tmp_path / "wild"], [found], Lookup.open(ROOT / "data", clip=clip))
+    made = init(
+        tmp_path / "made", pets, [tmp_path / "wild"], [found], Lookup.open(ROOT / "data", clip=clip)
+    )
     made.write()
     lines = made.assumed()
     file = tmp_path / "made/data/benchmarks/pets.yaml"
@@ -567,12 +703,16 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
     proposed = re.findall(r"^      # proposed (wild: .*)$", text, re.MULTILINE)
     values = re.findall(r"^      #   (\w+): (cat|dog), CLIP (0\.\d\d)$", text, re.MULTILINE)
     assert proposed and values
-    listed = [re.findall(r"CLIP (0\.\d\d)$", part, re.MULTILINE) for part in text.split("    near:")]
+    listed = [
+        re.findall(r"CLIP (0\.\d\d)$", part, re.MULTILINE) for part in text.split("    near:")
+    ]
     assert listed == [sorted(part, reverse=True) for part in listed]
     for line in proposed:
         text = text.replace(f"wild: {{}}\n      # proposed {line}", line)
     file.write_text(text)
-    named = {rule.category: rule.id_class for rule in Rules(file).of("wild") if rule.kind != "ID class"}
+    named = {
+        rule.category: rule.id_class for rule in Rules(file).of("wild") if rule.kind != "ID class"
+    }
     assert named == {name: id_class for name, id_class, _ in values}
     assert any("may contain or be" in line or "may be near to" in line for line in lines)
     params = (tmp_path / "made/params.yaml").read_text()
@@ -583,7 +723,10 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
 def test_parameters_that_are_there_are_kept(pets, tmp_path):
     (tmp_path / "params.yaml").write_text("mine: 1\n")
     found = results(tmp_path / "r.json", "cat")
-    with pytest.raises(ParameterError, match=r"params\.yaml already exists: --add adds a detector or an OOD dataset"):
+    with pytest.raises(
+        ParameterError,
+        match=r"params\.yaml already exists: --add adds a detector or an OOD dataset",
+    ):
         init(tmp_path, pets, [pets], [found], Lookup())
     assert (tmp_path / "params.yaml").read_text() == "mine: 1\n"
 
@@ -625,7 +768,10 @@ def edited(file: Path) -> str:
 def test_a_detector_and_a_dataset_are_added_and_every_other_line_stays(project, tmp_path):
     for file in ("params.yaml", "data/benchmarks/pets.yaml"):
         edited(project / file)
-    before = {file: (project / file).read_text().splitlines() for file in ("params.yaml", "data/benchmarks/pets.yaml")}
+    before = {
+        file: (project / file).read_text().splitlines()
+        for file in ("params.yaml", "data/benchmarks/pets.yaml")
+    }
     picture(tmp_path / "street/a.jpg")
     coco(tmp_path / "street/all.json", "a.jpg", ("Cats", "bus", "doge"))
     (tmp_path / "other").mkdir()
@@ -645,13 +791,17 @@ def test_a_detector_and_a_dataset_are_added_and_every_other_line_stays(project, 
         after = (project / file).read_text().splitlines()
         changed = [line for line in lines if line not in after]
         assert changed == ([] if file == "params.yaml" else ["  cat: {pets: [cat]}"])
-    assert "      # doge: is it dog? similar spelling" in (project / "data/benchmarks/pets.yaml").read_text()
+    assert (
+        "      # doge: is it dog? similar spelling"
+        in (project / "data/benchmarks/pets.yaml").read_text()
+    )
 
 
 def test_a_detector_with_other_classes_is_not_added(project, tmp_path):
     before = (project / "params.yaml").read_text()
     with pytest.raises(
-        ParameterError, match="1 of the detector's 3 classes are not ID classes of the benchmark: zebra"
+        ParameterError,
+        match="1 of the detector's 3 classes are not ID classes of the benchmark: zebra",
     ):
         add(project, [], [results(tmp_path / "z.json", "zebra", "cat")], Lookup())
     assert (project / "params.yaml").read_text() == before
@@ -671,16 +821,29 @@ def test_each_assumption_has_the_line_that_it_is_about(project, pets, tmp_path):
 def test_several_detectors_share_the_classes_of_all(pets, tmp_path):
     picture(tmp_path / "wild/a.jpg")
     coco(tmp_path / "wild/all.json", "a.jpg", ("zebra", "owl"))
-    files = [results(tmp_path / "a.json", "cat", "zebra"), results(tmp_path / "b.json", "dog", "cat")]
+    files = [
+        results(tmp_path / "a.json", "cat", "zebra"),
+        results(tmp_path / "b.json", "dog", "cat"),
+    ]
     init(tmp_path / "made", pets, [tmp_path / "wild"], files, Lookup()).write()
-    assert list(yaml.safe_load((tmp_path / "made/params.yaml").read_text())["detectors"]) == ["a", "b"]
+    assert list(yaml.safe_load((tmp_path / "made/params.yaml").read_text())["detectors"]) == [
+        "a",
+        "b",
+    ]
     rules = Rules(tmp_path / "made/data/benchmarks/pets.yaml")
     assert rules.id_classes == ("cat", "dog", "zebra")
     assert {str(rule) for rule in rules.of("wild")} == {"ID class: zebra → zebra"}
 
 
 def test_a_dry_run_writes_nothing(project, pets, tmp_path, capsys):
-    arguments = ["--id", str(pets), "--ood", str(tmp_path / "wild"), "--detector", str(tmp_path / "r.json")]
+    arguments = [
+        "--id",
+        str(pets),
+        "--ood",
+        str(tmp_path / "wild"),
+        "--detector",
+        str(tmp_path / "r.json"),
+    ]
     assert main(["init", str(tmp_path / "dry"), "--dry-run", *arguments]) == 0
     assert not (tmp_path / "dry").exists()
     printed = capsys.readouterr()
@@ -694,7 +857,12 @@ def test_dvc_may_rewrite_the_parameters(project, pets, tmp_path):
     long = {f"detected thing {n} of many": f"annotated thing {n} of many" for n in range(9)}
     (tmp_path / "again").mkdir()
     text = (project / "params.yaml").read_text()
-    run = ProjectDetector("x", tmp_path / "x.pt", RecognisedDetector({"adapter": "yolo"}, Header(classes=("a",))), long)
+    run = ProjectDetector(
+        "x",
+        tmp_path / "x.pt",
+        RecognisedDetector({"adapter": "yolo"}, Header(classes=("a",))),
+        long,
+    )
     entry = _entries().detector(run, "pets").splitlines()
     (tmp_path / "again/params.yaml").write_text(inserted(text, ["detectors"], entry))
     with modify_yaml(tmp_path / "again/params.yaml") as params:

@@ -99,7 +99,14 @@ a.jpg,823,"{}",1,0,"{""name"":""rect"",""x"":10,""y"":20,""width"":30,""height""
 """
 SUPERVISELY_META = {
     "classes": [
-        {"title": "cat", "shape": "rectangle", "color": "#8000E0", "geometry_config": {}, "id": 3, "hotkey": ""}
+        {
+            "title": "cat",
+            "shape": "rectangle",
+            "color": "#8000E0",
+            "geometry_config": {},
+            "id": 3,
+            "hotkey": "",
+        }
     ],
     "tags": [],
     "projectType": "images",
@@ -130,7 +137,12 @@ LABELBOX = {
         "external_id": "a.jpg",
         "row_data": "https://images.example/a.jpg",
     },
-    "media_attributes": {"height": 80, "width": 100, "mime_type": "image/jpeg", "exif_rotation": "1"},
+    "media_attributes": {
+        "height": 80,
+        "width": 100,
+        "mime_type": "image/jpeg",
+        "exif_rotation": "1",
+    },
     "projects": {
         "cl2": {
             "name": "pets",
@@ -173,7 +185,15 @@ SCALE = [
         },
         "response": {
             "annotations": [
-                {"type": "box", "label": "cat", "left": 10, "top": 20, "width": 30, "height": 40, "uuid": "65ae"}
+                {
+                    "type": "box",
+                    "label": "cat",
+                    "left": 10,
+                    "top": 20,
+                    "width": 30,
+                    "height": 40,
+                    "uuid": "65ae",
+                }
             ]
         },
     }
@@ -207,7 +227,11 @@ DATUMARO = {
     "media_type": 2,
     "infos": {},
     "categories": {
-        "label": {"labels": [{"name": "cat", "parent": "", "attributes": []}], "label_groups": [], "attributes": []}
+        "label": {
+            "labels": [{"name": "cat", "parent": "", "attributes": []}],
+            "label_groups": [],
+            "attributes": [],
+        }
     },
     "items": [
         {
@@ -249,19 +273,35 @@ CVAT_VIDEO = """<?xml version="1.0" encoding="utf-8"?>
 #: Files of each export (None is an image), which of them tells what it is, and its name.
 EXPORTS = {
     "cvat": ({"images/a.jpg": None, "annotations.xml": CVAT}, "annotations.xml", "CVAT for images"),
-    "label-studio": ({"a.jpg": None, "project-1.json": LABEL_STUDIO}, "project-1.json", "Label Studio"),
+    "label-studio": (
+        {"a.jpg": None, "project-1.json": LABEL_STUDIO},
+        "project-1.json",
+        "Label Studio",
+    ),
     "labelme": ({"a.jpg": None, "a.json": LABELME}, "a.json", "LabelMe"),
     "via": ({"a.jpg": None, "export.json": VIA}, "export.json", "VGG Image Annotator"),
-    "via (project)": ({"a.jpg": None, "pets.json": VIA_PROJECT}, "pets.json", "VGG Image Annotator (project)"),
+    "via (project)": (
+        {"a.jpg": None, "pets.json": VIA_PROJECT},
+        "pets.json",
+        "VGG Image Annotator (project)",
+    ),
     "via-csv": ({"a.jpg": None, "export.csv": VIA_CSV}, "export.csv", "VGG Image Annotator"),
     "supervisely": (
         {"meta.json": SUPERVISELY_META, "ds0/ann/a.jpg.json": SUPERVISELY, "ds0/img/a.jpg": None},
         "ds0/ann/a.jpg.json",
         "Supervisely",
     ),
-    "labelbox": ({"a.jpg": None, "export.ndjson": json.dumps(LABELBOX) + "\n"}, "export.ndjson", "Labelbox"),
+    "labelbox": (
+        {"a.jpg": None, "export.ndjson": json.dumps(LABELBOX) + "\n"},
+        "export.ndjson",
+        "Labelbox",
+    ),
     "scale-ai": ({"a.jpg": None, "tasks.json": SCALE}, "tasks.json", "Scale"),
-    "fiftyone": ({"data/a.jpg": None, "samples.json": FIFTYONE, "metadata.json": {}}, "samples.json", "FiftyOne"),
+    "fiftyone": (
+        {"data/a.jpg": None, "samples.json": FIFTYONE, "metadata.json": {}},
+        "samples.json",
+        "FiftyOne",
+    ),
     "datumaro": (
         {"images/default/a.jpg": None, "annotations/default.json": DATUMARO},
         "annotations/default.json",
@@ -322,7 +362,9 @@ def test_an_export_that_is_not_read_comes_with_the_command_that_converts_it(tmp_
 
 def test_tracks_of_a_video_are_exported_anew(tmp_path):
     write(tmp_path, {"annotations.xml": CVAT_VIDEO, "a.jpg": None})
-    with pytest.raises(DataError, match=r"CVAT for video, .* export the task from CVAT as COCO 1\.0"):
+    with pytest.raises(
+        DataError, match=r"CVAT for video, .* export the task from CVAT as COCO 1\.0"
+    ):
         recognise(tmp_path)
 
 
@@ -330,19 +372,29 @@ def test_images_with_metadata_of_hugging_face_are_read(tmp_path):
     line = {"file_name": "a.jpg", "objects": {"bbox": [[10, 20, 30, 40]], "categories": ["cat"]}}
     write(tmp_path, {"train/metadata.jsonl": json.dumps(line) + "\n", "train/a.jpg": None})
     found = recognise(tmp_path)
-    assert (found.entry["format"], found.subsets, found.categories) == ("huggingface", ["train"], ["cat"])
-    np.testing.assert_array_equal(datasets.create(**found.entry).read("train").objects.box, [[10, 20, 40, 60]])
+    assert (found.entry["format"], found.subsets, found.categories) == (
+        "huggingface",
+        ["train"],
+        ["cat"],
+    )
+    np.testing.assert_array_equal(
+        datasets.create(**found.entry).read("train").objects.box, [[10, 20, 40, 60]]
+    )
 
 
 def test_numbers_of_classes_in_metadata_need_names(tmp_path):
     line = {"file_name": "a.jpg", "objects": {"bbox": [[10, 20, 30, 40]], "categories": [0]}}
     write(tmp_path, {"metadata.jsonl": json.dumps(line) + "\n", "a.jpg": None})
-    with pytest.raises(DataError, match=r"no class has the number 0; .* `dataset_info` in README\.md"):
+    with pytest.raises(
+        DataError, match=r"no class has the number 0; .* `dataset_info` in README\.md"
+    ):
         recognise(tmp_path)
     names = "- name: categories\n      dtype: {class_label: {names: {'0': cat}}}"
     write(
         tmp_path,
-        {"README.md": f"---\ndataset_info:\n  features:\n  - name: objects\n    sequence:\n    {names}\n---\n"},
+        {
+            "README.md": f"---\ndataset_info:\n  features:\n  - name: objects\n    sequence:\n    {names}\n---\n"
+        },
     )
     assert recognise(tmp_path).categories == ["cat"]
 

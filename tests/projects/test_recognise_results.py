@@ -15,7 +15,14 @@ def pets(tmp_path):
         "images": [{"id": k, "file_name": f"{k}.jpg", "width": 9, "height": 9} for k in range(12)],
         "categories": [{"id": 3, "name": "cat"}, {"id": 4, "name": "dog"}],
         "annotations": [
-            {"id": k, "image_id": k, "category_id": 3 + k % 2, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}
+            {
+                "id": k,
+                "image_id": k,
+                "category_id": 3 + k % 2,
+                "bbox": [0, 0, 9, 9],
+                "area": 81,
+                "iscrowd": 0,
+            }
             for k in range(12)
         ],
     }
@@ -37,7 +44,11 @@ def test_tables_say_how_many_detections_there_are_and_with_what(pets, found):
     )
     made = recognise_detector(found / "r.csv", pets)
     params = {"score_threshold": 0.3, "classes": ["cat", "dog", "owl"]}
-    assert made.entry == {"adapter": "detections", "params": params, "weights": str(found / "r.csv")}
+    assert made.entry == {
+        "adapter": "detections",
+        "params": params,
+        "weights": str(found / "r.csv"),
+    }
     assert made.content == "2 detections of 1 images, with logits; without features"
     assert made.assumed == ""
 
@@ -55,25 +66,37 @@ def test_columns_of_text_files_are_those_whose_boxes_lie_in_an_image(pets, found
     (found / "a.txt").write_text("\n".join(lines))
     made = recognise_detector(found, pets)
     params = made.entry["params"]
-    assert (params.get("columns"), params["categories"]) == (columns and columns.split(), {0: "cat", 1: "dog"})
+    assert (params.get("columns"), params["categories"]) == (
+        columns and columns.split(),
+        {0: "cat", 1: "dog"},
+    )
     assert params.get("fractions", False) == (columns is None or "cx" in columns)
     assert params["score_threshold"] == 0.3
-    assert "classes are numbers: assumed to be the ID dataset's, in its order, from 0" in made.assumed
+    assert (
+        "classes are numbers: assumed to be the ID dataset's, in its order, from 0" in made.assumed
+    )
 
 
 def test_names_beside_the_files_are_those_of_the_numbers(pets, found):
     (found / "a.txt").write_text("2 0.5 0.5 0.2 0.4 0.9")
-    with pytest.raises(DataError, match=r"class 2 is not a class of the ID dataset .*classes\.txt beside the file"):
+    with pytest.raises(
+        DataError, match=r"class 2 is not a class of the ID dataset .*classes\.txt beside the file"
+    ):
         recognise_detector(found, pets)
     (found / "classes.txt").write_text("dog\nowl\ncat\n")
     made = recognise_detector(found, pets)
-    assert (made.entry["params"]["categories"], made.assumed) == ({0: "dog", 1: "owl", 2: "cat"}, "")
+    assert (made.entry["params"]["categories"], made.assumed) == (
+        {0: "dog", 1: "owl", 2: "cat"},
+        "",
+    )
 
 
 @pytest.mark.parametrize("name", ["results.pkl", "instances_predictions.pth"])
 def test_pickled_objects_are_refused_with_the_file_to_give(pets, found, name):
     (found / name).write_bytes(b"\x80\x04]\x94.")
-    with pytest.raises(DataError, match=r"pickled objects.*(results\.bbox|coco_instances_results)\.json"):
+    with pytest.raises(
+        DataError, match=r"pickled objects.*(results\.bbox|coco_instances_results)\.json"
+    ):
         recognise_detector(found / name, pets)
 
 
@@ -84,7 +107,11 @@ def test_classes_of_a_coco_file_that_were_not_detected_are_the_detectors(pets, f
         "annotations": [{"image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "score": 0.5}],
     }
     (found / "labels.json").write_text(json.dumps(content))
-    assert recognise_detector(found / "labels.json", pets).header.known_classes == ("cat", "dog", "owl")
+    assert recognise_detector(found / "labels.json", pets).header.known_classes == (
+        "cat",
+        "dog",
+        "owl",
+    )
 
 
 def test_numbers_that_disagree_with_what_is_labelled_are_doubted(pets, found):
@@ -94,7 +121,9 @@ def test_numbers_that_disagree_with_what_is_labelled_are_doubted(pets, found):
                 f"{numbers[k % 2]} 0.5 0.5 0.2 0.4 0.9\n{numbers[1 - k % 2]} 0.5 0.5 0.2 0.4 0.3\n"
             )
         said = recognise_detector(found, pets).assumed
-        assert ("in only 0 of 12 labelled images does the best detection have a labelled class" in said) == doubted
+        assert (
+            "in only 0 of 12 labelled images does the best detection have a labelled class" in said
+        ) == doubted
 
 
 def results_of_pets(folder, number, *, images=12, without=None, **fields):
@@ -129,7 +158,9 @@ def results_of_pets(folder, number, *, images=12, without=None, **fields):
         ),
     ],
 )
-def test_the_numbers_of_coco_results_are_tested_on_labelled_images(pets, found, number, categories, assumed):
+def test_the_numbers_of_coco_results_are_tested_on_labelled_images(
+    pets, found, number, categories, assumed
+):
     made = recognise_detector(results_of_pets(found, number), pets)
     assert made.entry["params"]["categories"] == categories
     assert made.assumed.startswith("classes are numbers: assumed to be ")
@@ -138,21 +169,37 @@ def test_the_numbers_of_coco_results_are_tested_on_labelled_images(pets, found, 
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_numbers_shifted_by_one_are_seen_where_the_last_or_first_class_is_never_detected(tmp_path, found, first):
+def test_numbers_shifted_by_one_are_seen_where_the_last_or_first_class_is_never_detected(
+    tmp_path, found, first
+):
     content = {
         "images": [{"id": k, "file_name": f"{k}.jpg", "width": 9, "height": 9} for k in range(20)],
-        "categories": [{"id": k + first, "name": name} for k, name in enumerate(("cat", "dog", "fox"))],
+        "categories": [
+            {"id": k + first, "name": name} for k, name in enumerate(("cat", "dog", "fox"))
+        ],
         "annotations": [
-            {"id": k, "image_id": k, "category_id": k % 2 + 2 * first, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}
+            {
+                "id": k,
+                "image_id": k,
+                "category_id": k % 2 + 2 * first,
+                "bbox": [0, 0, 9, 9],
+                "area": 81,
+                "iscrowd": 0,
+            }
             for k in range(20)
         ],
     }
     (tmp_path / "foxes").mkdir()
     (tmp_path / "foxes/all.json").write_text(json.dumps(content))
-    # Labels from 0 show cat and dog, and detections count from 1; or labels from 1 show dog and fox, and these from 0.
-    file = results_of_pets(found, lambda k: k + 1, images=20, file_name=lambda k: f"/elsewhere/{k}.jpg")
+    # Labels from 0 show cat and dog, and detections count from 1; or labels from 1 show dog and
+    # fox, and these from 0.
+    file = results_of_pets(
+        found, lambda k: k + 1, images=20, file_name=lambda k: f"/elsewhere/{k}.jpg"
+    )
     made = recognise_detector(file, recognise(tmp_path / "foxes"))
-    assert made.entry["params"]["categories"] == dict(enumerate(("cat", "dog", "fox"), start=1 - first))
+    assert made.entry["params"]["categories"] == dict(
+        enumerate(("cat", "dog", "fox"), start=1 - first)
+    )
     assert f"in its order, from {1 - first}, as in 20 of 20 labelled images" in made.assumed
     assert made.assumed.endswith("(else in 0)")
 
@@ -166,7 +213,9 @@ def test_classes_in_texts_are_numbers_however_they_are_written(pets, found, writ
     assert "but in only" not in made.assumed
 
 
-@pytest.mark.parametrize("number", [lambda k: float(3 + k), lambda k: str(3 + k), lambda k: f"{3 + k}.0"])
+@pytest.mark.parametrize(
+    "number", [lambda k: float(3 + k), lambda k: str(3 + k), lambda k: f"{3 + k}.0"]
+)
 def test_numbers_of_coco_results_may_be_floats_or_texts(pets, found, number):
     made = recognise_detector(results_of_pets(found, number), pets)
     assert made.entry["params"]["categories"] == {3: "cat", 4: "dog"}
@@ -177,7 +226,16 @@ def test_names_of_classes_that_are_digits_are_names(tmp_path, found):
     content = {
         "images": [{"id": 1, "file_name": "1.jpg", "width": 9, "height": 9}],
         "categories": [{"id": 1, "name": "7"}, {"id": 2, "name": "8"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}],
+        "annotations": [
+            {
+                "id": 1,
+                "image_id": 1,
+                "category_id": 1,
+                "bbox": [0, 0, 9, 9],
+                "area": 81,
+                "iscrowd": 0,
+            }
+        ],
     }
     (tmp_path / "digits").mkdir()
     (tmp_path / "digits/all.json").write_text(json.dumps(content))

@@ -50,13 +50,17 @@ def test_each_builder_has_the_classes_of_the_id_dataset_if_their_number_fits(cas
 
 
 @pytest.mark.parametrize("case", ["retinanet_resnet50_fpn_v2", "fcos_resnet50_fpn"])
-def test_as_many_outputs_as_classes_are_classes_without_a_background_where_there_may_be_none(case, pets, tmp_path):
+def test_as_many_outputs_as_classes_are_classes_without_a_background_where_there_may_be_none(
+    case, pets, tmp_path
+):
     found = recognise_detector(saved(tmp_path, case, columns=2), pets)
     assert (found.header.classes, found.header.background_index) == (("cat", "dog"), None)
     assert found.assumed.endswith("; no output for the background")
 
 
-@pytest.mark.parametrize("case", [case for case in BUILT if "keypoint" not in case and "classifier" not in case])
+@pytest.mark.parametrize(
+    "case", [case for case in BUILT if "keypoint" not in case and "classifier" not in case]
+)
 def test_91_outputs_are_torchvisions_of_coco(case, pets, tmp_path):
     found = recognise_state_dict(saved(tmp_path, case, 91), pets)
     assert found.params["classes"] == list(BUILDERS[case].categories)
@@ -73,7 +77,8 @@ def test_weights_of_coco_are_opened_with_their_names(pets, tmp_path):
 def test_an_epsilon_that_the_file_does_not_say_is_assumed_aloud(pets, tmp_path):
     with torch.device("meta"):
         shapes = {
-            name: tensor.shape for name, tensor in of_classifier("retinanet_resnet50_fpn", 91).state_dict().items()
+            name: tensor.shape
+            for name, tensor in of_classifier("retinanet_resnet50_fpn", 91).state_dict().items()
         }
     frozen = {name: torch.zeros((), device="cpu").expand(shape) for name, shape in shapes.items()}
     found = recognise_state_dict(saved(tmp_path, "retinanet_resnet50_fpn", state=frozen), pets)
@@ -85,7 +90,8 @@ def test_an_epsilon_that_the_file_does_not_say_is_assumed_aloud(pets, tmp_path):
     found = recognise_state_dict(saved(tmp_path, "retinanet_resnet50_fpn", state=frozen), pets)
     assert "norm_epsilon" not in found.params
     assert (
-        found.assumed[-1] == "norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
+        found.assumed[-1]
+        == "norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
     )
 
 
@@ -116,7 +122,10 @@ def test_other_numbers_of_classes_are_refused_unless_names_lie_beside_the_file(p
         recognise_detector(path, pets)
     beside = path.parent / "classes.txt"
     beside.write_text("__background__\ncat\ndog\nowl\n\n")
-    with pytest.raises(DataError, match=r"classes\.txt.*: 3 names, but model\.pth has 5 outputs, which are the back"):
+    with pytest.raises(
+        DataError,
+        match=r"classes\.txt.*: 3 names, but model\.pth has 5 outputs, which are the back",
+    ):
         recognise_detector(path, pets)
     beside.write_text("__background__\ncat\ndog\nowl\nfox\n")
     found = recognise_detector(path, pets)
@@ -127,7 +136,10 @@ def test_other_weights_are_refused_with_those_that_do_not_fit(pets, tmp_path):
     state = without_memory("fasterrcnn_resnet50_fpn", 3)
     state["backbone.body.layer1.0.conv1.weight"] = torch.zeros(8, 64, 1, 1)
     path = saved(tmp_path, "", state=state)
-    with pytest.raises(DataError, match=r"closest is fasterrcnn_resnet50_fpn with 3 outputs\. of another shape: backb"):
+    with pytest.raises(
+        DataError,
+        match=r"closest is fasterrcnn_resnet50_fpn with 3 outputs\. of another shape: backb",
+    ):
         recognise_detector(path, pets)
 
 

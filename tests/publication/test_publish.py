@@ -87,7 +87,9 @@ def lay_coco(root: Path, images: list[int], objects: list) -> None:
     content = {
         "licenses": [{"id": 2, "name": "CC BY 2.0", "url": "https://example.org/by"}],
         "categories": CATEGORIES,
-        "images": [{"id": number, "file_name": f"{number:012d}.jpg", "license": 2} for number in images],
+        "images": [
+            {"id": number, "file_name": f"{number:012d}.jpg", "license": 2} for number in images
+        ],
         "annotations": [
             {"id": 50 - k, "image_id": image, "category_id": category, "bbox": box, **more}
             for k, (image, category, box, more) in enumerate(objects)
@@ -103,7 +105,10 @@ def lay_openimages(root: Path) -> None:
     (root / "class-descriptions-boxable.csv").write_text("/m/1,Animal\n/m/2,Goat\n")
     boxes = "ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\n00aa,/m/2,0.1,0.9,0.2,0.7,1\n"
     (root / "validation-annotations-bbox.csv").write_text(boxes)
-    tree = {"LabelName": "/m/0", "Subcategory": [{"LabelName": "/m/1", "Subcategory": [{"LabelName": "/m/2"}]}]}
+    tree = {
+        "LabelName": "/m/0",
+        "Subcategory": [{"LabelName": "/m/1", "Subcategory": [{"LabelName": "/m/2"}]}],
+    }
     write_json(root / "bbox_labels_600_hierarchy.json", tree)
     credits = "ImageID,OriginalLandingURL,License,Author\n00aa,https://example.org/1,https://example.org/by,Ann\n"
     (root / "validation-images-with-rotation.csv").write_text(credits)
@@ -121,7 +126,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, params in PARAMS["datasets"].items():
         reader = datasets.create(**{**params, "root": root / params["root"]})
         ingest(reader, name, root / "artifacts/tables" / name)
-    curate(parameters(root), TablesFolder(root / "artifacts/tables")).write(root / "artifacts/splits/pets")
+    curate(parameters(root), TablesFolder(root / "artifacts/tables")).write(
+        root / "artifacts/splits/pets"
+    )
     return root
 
 
@@ -130,7 +137,9 @@ def parameters(root: Path):
 
 
 def gathered(root: Path, splits=(), words=None) -> Publication:
-    sections = {name: {**one, "root": root / one["root"]} for name, one in PARAMS["datasets"].items()}
+    sections = {
+        name: {**one, "root": root / one["root"]} for name, one in PARAMS["datasets"].items()
+    }
     return collect("pets", parameters(root), sections, root / "artifacts", splits, words, root)
 
 
@@ -139,7 +148,9 @@ def shards(folder: Path, split: str) -> list[Path]:
 
 
 def rows(folder: Path, split: str) -> list[dict]:
-    return [row for path in shards(folder, split) for row in pq.ParquetFile(path).read().to_pylist()]
+    return [
+        row for path in shards(folder, split) for row in pq.ParquetFile(path).read().to_pylist()
+    ]
 
 
 def changed(publication: Publication, **columns) -> Publication:
@@ -147,10 +158,13 @@ def changed(publication: Publication, **columns) -> Publication:
     split = publication.splits[0]
     first = {name: [value, *getattr(split.images, name)[1:]] for name, value in columns.items()}
     images = split.images.with_columns(**first)
-    return replace(publication, splits=(replace(split, source=LabelledImages(images, split.objects)),))
+    return replace(
+        publication, splits=(replace(split, source=LabelledImages(images, split.objects)),)
+    )
 
 
-# ------------------------------------------------------------------------------------------------- what comes back
+# -------------------------------------------------------------------------------------------------
+# what comes back
 
 
 @pytest.mark.parametrize(
@@ -172,7 +186,10 @@ def test_what_was_published_reads_back_as_the_same_tables(project, tmp_path, for
         if reader.get("config", split.name) != split.name:
             continue
         folder = tmp_path / "tables" / ("test" if "config" in reader else split.name)
-        images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+        images, objects = (
+            Images.read(folder / "images.parquet"),
+            Objects.read(folder / "objects.parquet"),
+        )
         for name in ("image_id", "width", "height", "digest"):
             assert getattr(images, name).tolist() == getattr(split.images, name).tolist(), name
         place = f"{split.name}/" if format == "coco" else ""
@@ -193,13 +210,16 @@ def test_credits_that_were_published_as_coco_are_read_again(project, tmp_path):
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(arrays.arrays(np.float32, (5, 4), elements=st.floats(0, 16384, width=32)))
 def test_any_box_gives_its_edges_back_from_corner_and_size(values):
-    edges = np.concatenate([np.minimum(values[:, :2], values[:, 2:]), np.maximum(values[:, :2], values[:, 2:])], axis=1)
+    edges = np.concatenate(
+        [np.minimum(values[:, :2], values[:, 2:]), np.maximum(values[:, :2], values[:, 2:])], axis=1
+    )
     boxes = xywh(edges)
     low, high = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
     assert np.array_equal(np.concatenate([low, high], axis=1).astype(np.float32), edges)
 
 
-# ----------------------------------------------------------------------------------------------- what is in the files
+# -----------------------------------------------------------------------------------------------
+# what is in the files
 
 
 def test_coco_json_is_what_pycocotools_reads(project, tmp_path):
@@ -218,7 +238,10 @@ def test_coco_json_is_what_pycocotools_reads(project, tmp_path):
         "iscrowd": 0,
     }
     far = COCO(out / "annotations/instances_pool_far.json")
-    flags = {one["id"]: (one["iscrowd"], one.get("is_difficult", 0)) for one in far.loadAnns(far.getAnnIds())}
+    flags = {
+        one["id"]: (one["iscrowd"], one.get("is_difficult", 0))
+        for one in far.loadAnns(far.getAnnIds())
+    }
     assert flags == {50: (0, 1), 48: (1, 0)}
     goats = COCO(out / "annotations/instances_open_far.json")
     assert goats.getImgIds() == ["00aa"]
@@ -235,7 +258,9 @@ def test_an_object_0_counts_in_pycocotools_and_comes_back_as_object_0(project, t
     (goat,) = truth.loadAnns(truth.getAnnIds())
     truth.dataset["annotations"][0]["iscrowd"] = 0
     truth.createIndex()
-    found = truth.loadRes([{"image_id": "00aa", "category_id": 2, "bbox": goat["bbox"], "score": 0.9}])
+    found = truth.loadRes(
+        [{"image_id": "00aa", "category_id": 2, "bbox": goat["bbox"], "score": 0.9}]
+    )
     evaluation = COCOeval(truth, found, "bbox")
     evaluation.evaluate()
     evaluation.accumulate()
@@ -251,7 +276,12 @@ def test_parquet_has_the_published_columns(project, tmp_path):
     assert list(row)[:5] == ["image", "file_name", "image_id", "height", "width"]
     assert list(row)[5:9] == ["dataset_origin", "distance_category", "objects", "categories"]
     assert (row["file_name"], row["image_id"]) == ("val2017/000000000004.jpg", "000000000004")
-    assert (row["height"], row["width"], row["dataset_origin"], row["distance_category"]) == (48, 64, "pool", "near")
+    assert (row["height"], row["width"], row["dataset_origin"], row["distance_category"]) == (
+        48,
+        64,
+        "pool",
+        "near",
+    )
     flags = {"iscrowd": False, "is_difficult": False}
     assert row["objects"] == [
         {"id": 49, "area": 211.12, "bbox": [10.1, 2.2, 20.3, 10.4], "category_id": 2, **flags},
@@ -261,12 +291,18 @@ def test_parquet_has_the_published_columns(project, tmp_path):
         {"id": 1, "name": "a|<b>", "supercategory": ""},
         {"id": 2, "name": "zebra", "supercategory": ""},
     ]
-    assert (row["license"], row["source_url"], row["author"]) == ("CC BY 2.0", "https://example.org/photo", "")
+    assert (row["license"], row["source_url"], row["author"]) == (
+        "CC BY 2.0",
+        "https://example.org/photo",
+        "",
+    )
 
 
 def test_columns_of_credits_are_there_only_where_a_source_gives_any(project, tmp_path):
     publication = gathered(project)
-    silent = replace(publication, splits=tuple(replace(split, credits={}) for split in publication.splits))
+    silent = replace(
+        publication, splits=tuple(replace(split, credits={}) for split in publication.splits)
+    )
     out = publish(silent, tmp_path / "out", "parquet")
     assert len(rows(out, "pool_near")[0]) == 9
 
@@ -277,18 +313,29 @@ def test_a_large_split_comes_in_several_files_and_small_row_groups(project, tmp_
     many = split.images[np.zeros(150, int)].with_columns(image_id=[f"{k:012d}" for k in range(150)])
     large = replace(split, source=LabelledImages(many, Objects.empty()))
     size = split.image_path(0).stat().st_size
-    out = publish(replace(publication, splits=(large,)), tmp_path / "out", "parquet", shard_bytes=100 * size)
+    out = publish(
+        replace(publication, splits=(large,)), tmp_path / "out", "parquet", shard_bytes=100 * size
+    )
     files = shards(out, "pool_far")
-    assert [path.name for path in files] == ["test-00000-of-00002.parquet", "test-00001-of-00002.parquet"]
+    assert [path.name for path in files] == [
+        "test-00000-of-00002.parquet",
+        "test-00001-of-00002.parquet",
+    ]
     groups = [pq.ParquetFile(path).metadata for path in files]
-    assert [[one.row_group(k).num_rows for k in range(one.num_row_groups)] for one in groups] == [[64, 36], [50]]
+    assert [[one.row_group(k).num_rows for k in range(one.num_row_groups)] for one in groups] == [
+        [64, 36],
+        [50],
+    ]
     assert [row["image_id"] for row in rows(out, "pool_far")] == many.image_id.tolist()
 
 
 @pytest.mark.parametrize("format", ["coco", "parquet", "huggingface"])
 def test_the_same_input_gives_the_same_bytes(project, tmp_path, format):
     folders = [publish(gathered(project), tmp_path / name, format) for name in ("a", "b")]
-    a, b = ({path.relative_to(f): digest(path) for path in f.rglob("*") if path.is_file()} for f in folders)
+    a, b = (
+        {path.relative_to(f): digest(path) for path in f.rglob("*") if path.is_file()}
+        for f in folders
+    )
     assert a == b
 
 
@@ -298,14 +345,19 @@ def test_a_split_of_the_id_dataset_is_published_when_it_is_named(project, tmp_pa
     assert rows(out, "val")[0]["distance_category"] == "ID"
 
 
-# ------------------------------------------------------------------------------------------- dataset card and Croissant
+# -------------------------------------------------------------------------------------------
+# dataset card and Croissant
 
 
 @pytest.fixture(scope="module")
 def hub(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for the hub with people's words; to be read only."""
-    words = Words(title="Not cats", license="cc-by-4.0", creators=("Ann",), answers={"funding": "A grant."})
-    return publish(gathered(project, words=words), tmp_path_factory.mktemp("hub") / "out", "huggingface")
+    words = Words(
+        title="Not cats", license="cc-by-4.0", creators=("Ann",), answers={"funding": "A grant."}
+    )
+    return publish(
+        gathered(project, words=words), tmp_path_factory.mktemp("hub") / "out", "huggingface"
+    )
 
 
 def test_the_card_names_each_configuration_and_its_files_and_their_schema_names_the_classes(hub):
@@ -318,8 +370,13 @@ def test_the_card_names_each_configuration_and_its_files_and_their_schema_names_
     for config in front["configs"]:
         (files,) = config["data_files"]
         assert sorted(hub.glob(files["path"])) == shards(hub, config["config_name"])
-    features = json.loads(pq.read_schema(shards(hub, "open_far")[0]).metadata[b"huggingface"])["info"]["features"]
-    assert features["objects"][0]["category_id"] == {"names": ["Animal", "Goat"], "_type": "ClassLabel"}
+    features = json.loads(pq.read_schema(shards(hub, "open_far")[0]).metadata[b"huggingface"])[
+        "info"
+    ]["features"]
+    assert features["objects"][0]["category_id"] == {
+        "names": ["Animal", "Goat"],
+        "_type": "ClassLabel",
+    }
     assert features["objects"][0]["bbox"] == [{"dtype": "float64", "_type": "Value"}]
 
 
@@ -332,7 +389,9 @@ def test_the_card_has_counts_and_marks_open_questions(hub):
     assert "**Who paid for it?**\n\nA grant." in text
     assert "*Not answered yet (`contact`).*" in text
     assert not re.search(r"\{\w+\}", text)
-    assert "| a&#124;&lt;b&gt; | 2 | 1 |" in text  # names from datasets neither end a cell nor become markup
+    assert (
+        "| a&#124;&lt;b&gt; | 2 | 1 |" in text
+    )  # names from datasets neither end a cell nor become markup
 
 
 def test_the_card_says_which_licences_are_known_and_which_are_not(project, hub, tmp_path):
@@ -350,7 +409,14 @@ def test_similarity_is_told_where_it_was_measured(project, hub, tmp_path):
     assert "Similarity" not in (hub / "README.md").read_text()
     root = tmp_path / "project"
     shutil.copytree(project, root)
-    figures = {"images": 1, "similarity": 0.75, "median": 0.7, "low": 0.5, "high": 0.9, "elsewhere": 0}
+    figures = {
+        "images": 1,
+        "similarity": 0.75,
+        "median": 0.7,
+        "low": 0.5,
+        "high": 0.9,
+        "elsewhere": 0,
+    }
     write_json(root / "artifacts/counts/similarity/pets.json", {"pool_near": figures})
     text = (publish(gathered(root), tmp_path / "out", "huggingface") / "README.md").read_text()
     assert "| `pool_near` | 0.750 | 0.700 | 0.500 | 0.900 |" in text
@@ -377,20 +443,29 @@ def test_mlcroissant_accepts_the_description_and_reads_the_records(hub, caplog):
     assert "not standard" not in caplog.text
     for split in SPLITS:
         (row,) = dataset.records(split)
-        assert list(row) == [f"{split}/{column}" for column in pq.read_schema(shards(hub, split)[0]).names]
+        assert list(row) == [
+            f"{split}/{column}" for column in pq.read_schema(shards(hub, split)[0]).names
+        ]
         assert (row[f"{split}/image"].size, row[f"{split}/width"]) == ((64, 48), 64)
     names = [one["open_far-categories/name"] for one in dataset.records("open_far-categories")]
     assert names == ["Animal", "Goat"]
 
 
-# ------------------------------------------------------------------------------------------------- people's words
+# -------------------------------------------------------------------------------------------------
+# people's words
 
 
 def test_words_come_from_a_file(tmp_path):
     file = tmp_path / "words.yaml"
-    file.write_text("title: Mine\npublished: 2026-11-21\ncreators: [Ann, Ben]\nanswers: {host: Ann's group.}\n")
+    file.write_text(
+        "title: Mine\npublished: 2026-11-21\ncreators: [Ann, Ben]\nanswers: {host: Ann's group.}\n"
+    )
     words = read_words(file)
-    assert (words.title, words.creators, words.answers["host"]) == ("Mine", ("Ann", "Ben"), "Ann's group.")
+    assert (words.title, words.creators, words.answers["host"]) == (
+        "Mine",
+        ("Ann", "Ben"),
+        "Ann's group.",
+    )
     assert words.published is not None
     assert words.published.isoformat() == "2026-11-21"
 
@@ -414,7 +489,8 @@ def test_wrong_words_are_refused_in_plain_words(tmp_path, text, message):
     assert str(file) in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------------------------------------
+# what is refused
 
 
 def test_an_earlier_publication_is_replaced_as_a_whole(project, tmp_path):
@@ -474,7 +550,9 @@ def test_an_object_of_a_category_that_its_dataset_lacks_is_refused(project):
 
 
 def test_an_unknown_or_an_empty_split_is_refused(project, tmp_path):
-    with pytest.raises(ParameterError, match=r"unknown split of benchmark 'pets' 'moon'\. Known: .*open_far"):
+    with pytest.raises(
+        ParameterError, match=r"unknown split of benchmark 'pets' 'moon'\. Known: .*open_far"
+    ):
         gathered(project, ["moon"])
     root = tmp_path / "project"
     shutil.copytree(project, root)
@@ -487,7 +565,9 @@ def test_the_stage_publishes_and_refuses_in_one_line(project, tmp_path, commands
     def run(*arguments: str) -> subprocess.CompletedProcess:
         command = [commands / "farther", "benchmark", "publish", "pets", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
-        return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
 
     done = run(str(tmp_path / "out"), "--format", "parquet", "--split", "open_far")
     assert done.stdout.splitlines()[0] == "open_far: 1 images, 1 objects", done.stderr

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 BUCKET = "shared"
-SSHD = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]))
+SSHD = shutil.which(
+    "sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+)
 
 
 @dataclass
@@ -43,8 +45,14 @@ class Bucket(Remote):
     client: Any = None
 
     def names(self) -> list[str]:
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{self._prefix}/")
-        return [line["Key"].removeprefix(f"{self._prefix}/") for page in pages for line in page.get("Contents", ())]
+        pages = self.client.get_paginator("list_objects_v2").paginate(
+            Bucket=BUCKET, Prefix=f"{self._prefix}/"
+        )
+        return [
+            line["Key"].removeprefix(f"{self._prefix}/")
+            for page in pages
+            for line in page.get("Contents", ())
+        ]
 
     def read(self, name: str) -> bytes:
         return self.client.get_object(Bucket=BUCKET, Key=f"{self._prefix}/{name}")["Body"].read()
@@ -62,7 +70,9 @@ class Folder(Remote):
     folder: Path = Path()
 
     def names(self) -> list[str]:
-        return [str(file.relative_to(self.folder)) for file in self.folder.rglob("*") if file.is_file()]
+        return [
+            str(file.relative_to(self.folder)) for file in self.folder.rglob("*") if file.is_file()
+        ]
 
     def read(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
@@ -97,7 +107,9 @@ class SSHServer:
         """A folder of its own on the server, empty."""
         folder = self.folder / name
         url = f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}{folder}"
-        return Folder(name, url, {"verify": "true"}, {"keyfile": str(self.folder / "key")}, folder=folder)
+        return Folder(
+            name, url, {"verify": "true"}, {"keyfile": str(self.folder / "key")}, folder=folder
+        )
 
 
 @contextmanager
@@ -111,7 +123,11 @@ def s3_server() -> Iterator[S3Server]:
     server.start()
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"
-    who = {"aws_access_key_id": "someone", "aws_secret_access_key": "something", "region_name": "us-east-1"}
+    who = {
+        "aws_access_key_id": "someone",
+        "aws_secret_access_key": "something",
+        "region_name": "us-east-1",
+    }
     client = boto3.client("s3", endpoint_url=address, **who)
     client.create_bucket(Bucket=BUCKET)
     try:
@@ -124,10 +140,14 @@ def s3_server() -> Iterator[S3Server]:
 def ssh_server(folder: Path) -> Iterator[SSHServer]:
     """Serves SSH as long as the context lasts; keys, settings and what is pushed lie in `folder`."""
     assert SSHD is not None
-    if os.getuid() == 0:  # where root's sshd locks itself in; Debian makes it when the service starts
+    if (
+        os.getuid() == 0
+    ):  # where root's sshd locks itself in; Debian makes it when the service starts
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     for name in ("key", "host_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
     port = free_port()
     settings = {
         "ListenAddress": "127.0.0.1",
@@ -142,7 +162,9 @@ def ssh_server(folder: Path) -> Iterator[SSHServer]:
     }
     file = folder / "sshd_config"
     file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
-    server = subprocess.Popen([SSHD, "-D", "-e", "-f", str(file)], stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [SSHD, "-D", "-e", "-f", str(file)], stderr=subprocess.PIPE, text=True
+    )
     try:
         assert server.stderr is not None
         said = server.stderr.readline()
@@ -160,7 +182,9 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session", params=["s3", "ssh"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server | SSHServer]:
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[S3Server | SSHServer]:
     """Each of the servers, running."""
     if request.param == "s3":
         with s3_server() as server:

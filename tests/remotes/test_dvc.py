@@ -36,11 +36,24 @@ class Clone:
         return self._start(command, Path(sys.executable).parent, **options)
 
     def _start(self, command: tuple[str, ...], programs: Path, **options) -> subprocess.Popen:
-        path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "lib"), "DVC_NO_ANALYTICS": "1"}
+        path = os.pathsep.join(
+            [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+        )
+        environment = {
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(ROOT / "lib"),
+            "DVC_NO_ANALYTICS": "1",
+        }
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=pipe, stderr=pipe, text=True, **options
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            **options,
         )
 
     def try_to(self, *command: str) -> tuple[int, str]:
@@ -56,7 +69,17 @@ class Clone:
 
     def commit(self) -> None:
         self.run("git", "add", "--all")
-        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "state")
+        self.run(
+            "git",
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.org",
+            "commit",
+            "--quiet",
+            "-m",
+            "state",
+        )
 
     def connect(self, remote) -> None:
         """Makes a remote the default one: its settings are for everybody, its secrets for this clone only."""
@@ -72,7 +95,9 @@ class Clone:
     def cached(self) -> set[str]:
         """MD5s of the objects in the cache."""
         return {
-            file.parent.name + file.name for file in (self.folder / ".dvc/cache/files/md5").rglob("*") if file.is_file()
+            file.parent.name + file.name
+            for file in (self.folder / ".dvc/cache/files/md5").rglob("*")
+            if file.is_file()
         }
 
     def out(self, stage: str, path: str) -> str:
@@ -88,7 +113,9 @@ class Clone:
 
 def section(remote: str, settings: dict[str, str]) -> str:
     """A remote's lines in a file of settings."""
-    return "\n".join([f"['remote \"{remote}\"']", *(f"{key} = {value}" for key, value in settings.items()), ""])
+    return "\n".join(
+        [f"['remote \"{remote}\"']", *(f"{key} = {value}" for key, value in settings.items()), ""]
+    )
 
 
 def make_pipeline_small(pipeline) -> None:
@@ -99,10 +126,14 @@ def make_pipeline_small(pipeline) -> None:
 def make_params_small(params) -> None:
     """Leaves one detector and two methods on the fewest scenes that give every split objects."""
     others = {name: {"train": 2, "val": 2, "test": 2} for name in ("bdd", "drawings")}
-    params["demo"].update(**others, voc={"train": 12, "val": 6, "test": 6}, coco=24, openimages=2, drawings_unknown=2)
+    params["demo"].update(
+        **others, voc={"train": 12, "val": 6, "test": 6}, coco=24, openimages=2, drawings_unknown=2
+    )
     params["datasets"] = {name: params["datasets"][name] for name in ("voc", "coco")}
     voc = params["benchmarks"]["voc"]
-    voc["splits"] = {name: split for name, split in voc["splits"].items() if split["dataset"] == "coco"}
+    voc["splits"] = {
+        name: split for name, split in voc["splits"].items() if split["dataset"] == "coco"
+    }
     del voc["shifted"], voc["pseudo_ood"]
     params["benchmarks"], params["derived"] = {"voc": voc}, {}
     params["detectors"] = {RUN: params["detectors"][RUN]}
@@ -122,7 +153,10 @@ def project(tmp_path_factory: pytest.TempPathFactory, commands: Path) -> Clone:
             file.unlink()
     for name in (".dvcignore", ".gitignore"):
         shutil.copy(ROOT / name, folder / name)
-    for name, make_small in {"params.yaml": make_params_small, "dvc.yaml": make_pipeline_small}.items():
+    for name, make_small in {
+        "params.yaml": make_params_small,
+        "dvc.yaml": make_pipeline_small,
+    }.items():
         content = yaml.safe_load((ROOT / name).read_text())
         make_small(content)
         (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
@@ -175,7 +209,10 @@ def test_a_partial_pull_fetches_only_what_is_asked(project: Clone, colleague: Cl
     colleague.run("dvc", "pull", path, threshold)
     cached = {folder, *project.listed(folder).values(), project.out(f"fit@{RUN}", threshold)}
     assert colleague.cached() == cached
-    pulled = {str(file.relative_to(colleague.folder / path)) for file in (colleague.folder / path).rglob("*.*")}
+    pulled = {
+        str(file.relative_to(colleague.folder / path))
+        for file in (colleague.folder / path).rglob("*.*")
+    }
     assert pulled == set(project.listed(folder))
     assert not (colleague.folder / "artifacts/regions").exists()
 
@@ -207,7 +244,9 @@ def wait(process: subprocess.Popen, seconds: float) -> None:
         process.wait(seconds)
 
 
-def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remote, colleague: Clone):
+def test_a_corrupted_object_is_detected_named_and_replaced(
+    project: Clone, remote, colleague: Clone
+):
     project.connect(remote)
     path = f"artifacts/scores/{RUN}"
     oid = project.listed(project.out(f"score@{RUN}", path))["knn/test.parquet"]
@@ -261,9 +300,20 @@ def test_what_an_experiment_changed_is_shown_by_every_diff(project: Clone):
     assert changed["params.yaml"] == {"methods.knn.k": {"old": 10, "new": 3, "diff": -7}}
     metrics = json.loads(project.run("dvc", "metrics", "diff", "--json"))
     assert {Path(path).name for path in metrics} == {"knn.json", "methods.json"}
-    page = project.run("dvc", "plots", "diff", "HEAD", "--out", "artifacts/compared").strip().splitlines()[-1]
+    page = (
+        project.run("dvc", "plots", "diff", "HEAD", "--out", "artifacts/compared")
+        .strip()
+        .splitlines()[-1]
+    )
     html = Path(page.removeprefix("file://")).read_text()
-    for curve in ("ROC", "unknowns", "R_U by t*", "nOSE by share of ID kept", "wilderness impact", "reliability"):
+    for curve in (
+        "ROC",
+        "unknowns",
+        "R_U by t*",
+        "nOSE by share of ID kept",
+        "wilderness impact",
+        "reliability",
+    ):
         assert f"{RUN}: {curve}" in html
 
 
@@ -295,7 +345,9 @@ def test_a_grid_is_queued_an_experiment_a_point(project: Clone):
 def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
     text = (ROOT / "docs" / guide).read_text()
     blocks = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    lines = [shlex.split(line, comments=True) for block in blocks for line in re.split(r"\n|&&", block)]
+    lines = [
+        shlex.split(line, comments=True) for block in blocks for line in re.split(r"\n|&&", block)
+    ]
     commands = [words[1:] for words in lines if words[:1] == ["dvc"]]
     parser = get_main_parser()
     assert len(commands) > 10
@@ -306,7 +358,10 @@ def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
 @pytest.fixture
 def shipped(tmp_path: Path, commands: Path) -> Clone:
     """The project as it is shipped, with params.yaml as people write it, under git and DVC."""
-    read = [f"data/{name}" for name in ("benchmarks", "candidates", "decisions", "demo", "names", "similarity")]
+    read = [
+        f"data/{name}"
+        for name in ("benchmarks", "candidates", "decisions", "demo", "names", "similarity")
+    ]
     for name in ("stages", "lib", "extensions", "training", *read):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.egg-info"))
     for name in (".dvcignore", ".gitignore", "params.yaml", "dvc.yaml"):
@@ -319,8 +374,14 @@ def shipped(tmp_path: Path, commands: Path) -> Clone:
 
 
 def test_experiments_run_and_are_queued_on_the_shipped_parameters(shipped: Clone):
-    printed = shipped.run("dvc", "exp", "run", "--name", "wider", "--set-param", "methods.knn.k=3", "code")
+    printed = shipped.run(
+        "dvc", "exp", "run", "--name", "wider", "--set-param", "methods.knn.k=3", "code"
+    )
     assert "Running stage 'code'" in printed
-    assert yaml.safe_load((shipped.folder / "params.yaml").read_text())["methods"]["knn"] == {"k": 3}
-    printed = shipped.run("dvc", "exp", "run", "--queue", "--set-param", "methods.knn.k=5,7", "code")
+    assert yaml.safe_load((shipped.folder / "params.yaml").read_text())["methods"]["knn"] == {
+        "k": 3
+    }
+    printed = shipped.run(
+        "dvc", "exp", "run", "--queue", "--set-param", "methods.knn.k=5,7", "code"
+    )
     assert printed.count("Queued experiment") == 2

@@ -1,6 +1,7 @@
 """A project in miniature, made by the same functions that the pipeline calls: 1 run, 2 OOD splits, 3 methods.
 
-The detector's output is written down here, so that every value of the report can be worked out by hand.
+The detector's output is written down here, so that every value of the report can be worked out by
+hand.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ protocols: {paper: {overlap: {}, near: {photos: {cat: [Lynx]}}}}
 """
 
 PARAMS: dict[str, Any] = {
-    "datasets": {"pets": {"format": "coco", "root": "pets"}, "photos": {"format": "coco", "root": "photos"}},
+    "datasets": {
+        "pets": {"format": "coco", "root": "pets"},
+        "photos": {"format": "coco", "root": "photos"},
+    },
     "benchmarks": {
         "pets": {
             "id": "pets",
@@ -61,7 +65,8 @@ PARAMS: dict[str, Any] = {
     "report": {"examples": 3, "method": "msp", "few": 0},
 }
 
-#: What each photo shows, and the detector's softmax probability for what it found there (None: nothing).
+#: What each photo shows, and the detector's softmax probability for what it found there (None:
+#: nothing).
 PHOTOS = {
     "n1": ("Lynx", 0.70),  # below every ID detection: flagged as unknown
     "n2": ("Lynx", 0.995),  # above them: taken as a cat
@@ -148,16 +153,24 @@ class Project:
 
     def make(self) -> None:
         (self.root / "rules.yaml").write_text(self.rules)
-        pets = {subset: {f"{subset}{i}": self.classes[i % len(self.classes)] for i in range(20)} for subset in SUBSETS}
+        pets = {
+            subset: {f"{subset}{i}": self.classes[i % len(self.classes)] for i in range(20)}
+            for subset in SUBSETS
+        }
         for subset, shown in pets.items():
             self._ingest("pets", subset, shown)
-        self._ingest("photos", "val", {name: category for name, (category, _) in self.photos.items()})
+        self._ingest(
+            "photos", "val", {name: category for name, (category, _) in self.photos.items()}
+        )
         self._curate()
         for subset, shown in pets.items():
             confidence = {name: 0.90 + 0.004 * i for i, name in enumerate(shown)}
             self._detect(subset, confidence)
         for split, start in (("photos_near", "n"), ("photos_far", "f")):
-            self._detect(split, {name: p for name, (_, p) in self.photos.items() if name.startswith(start) and p})
+            self._detect(
+                split,
+                {name: p for name, (_, p) in self.photos.items() if name.startswith(start) and p},
+            )
         for split, confidence in self.detected.items():
             self._detect(split, confidence)
         self._evaluate()
@@ -176,11 +189,15 @@ class Project:
             height=[SIZE[1]] * n,
             digest=[digest(file) for file in files],
         )
-        objects = Objects(image_id=names, object_id=np.arange(n), box=[BOX] * n, category=list(shown.values()))
+        objects = Objects(
+            image_id=names, object_id=np.arange(n), box=[BOX] * n, category=list(shown.values())
+        )
         folder = self.artifacts / "tables" / dataset
         images.write(folder / subset / "images.parquet")
         objects.write(folder / subset / "objects.parquet")
-        write_json(folder / "categories.json", {"categories": sorted(set(shown.values())), "parents": {}})
+        write_json(
+            folder / "categories.json", {"categories": sorted(set(shown.values())), "parents": {}}
+        )
         counts = {"images": n, "objects": n, "categories": len(set(shown.values())), "warnings": 0}
         file = self.artifacts / "counts" / "ingest" / f"{dataset}.json"
         write_json(file, {**(read_json(file) if file.exists() else {}), subset: counts})
@@ -191,7 +208,11 @@ class Project:
 
     @property
     def benchmark(self) -> curation.Benchmark:
-        params = {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml", "shifted": self.shifted}
+        params = {
+            **PARAMS["benchmarks"]["pets"],
+            "rules": self.root / "rules.yaml",
+            "shifted": self.shifted,
+        }
         return curation.benchmark("pets", params)
 
     def _curate(self) -> None:
@@ -214,11 +235,15 @@ class Project:
             label=label,
             logits=logits,
             features=np.stack([p, label, np.ones(n)], axis=1),
-            header=Header(classes=self.classes, detector={"name": "faster_rcnn", "weights_digest": "abc123"}),
+            header=Header(
+                classes=self.classes, detector={"name": "faster_rcnn", "weights_digest": "abc123"}
+            ),
         ).write(self.artifacts / "regions" / "pets-net" / split)
 
     def _evaluate(self) -> None:
-        write_json(self.artifacts / "thresholds" / "pets-net.json", {"threshold": 0.5, "rule": "fixed"})
+        write_json(
+            self.artifacts / "thresholds" / "pets-net.json", {"threshold": 0.5, "rule": "fixed"}
+        )
         regions = self.artifacts / "regions" / "pets-net"
         entries = [read_entry(method, params) for method, params in PARAMS["methods"].items()]
         code = dict.fromkeys(PARAMS["methods"], "")
@@ -226,7 +251,9 @@ class Project:
         fit_run(entries, RunRegions(regions, operating=0.5), fitted, code)
         score_run(regions, self.artifacts / "passes/pets-net", fitted, scores, lambda method: "")
         settings = EvaluationSettings(replicates=20)
-        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles()), settings)
+        inputs = RunInputs(
+            RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles()), settings
+        )
         evaluate_run(inputs, TauSettings(), EvaluationCode(""))
         write_choice(inputs, Budget(max_false_alarms=50, max_misclassified=0.1))
 
@@ -234,7 +261,9 @@ class Project:
 SUBSETS = ("train", "val", "test")
 
 
-def run_of(results: dict[str, dict[str, float | None]], sections: dict[str, Any] | None = None) -> Run:
+def run_of(
+    results: dict[str, dict[str, float | None]], sections: dict[str, Any] | None = None
+) -> Run:
     """A run on one split, `coco_near` of benchmark `voc`.
 
     Args:
@@ -258,7 +287,9 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class WithCats(Project):
     """The photos of cats are a shifted split; one cat is detected."""
 
-    shifted: ClassVar = {"cats": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}}
+    shifted: ClassVar = {
+        "cats": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}
+    }
     detected: ClassVar = {"cats": {"c1": 0.92}}
 
 

@@ -72,7 +72,8 @@ def project(evaluated, tmp_path, params, monkeypatch):
 def test_an_added_group_is_evaluated_compared_tabulated_and_explained(project, params):
     run = read_runs(params, project.artifacts)[0]
     near, far = (run.details(split, "msp") for split in ("photos_near", "photos_far"))
-    # One of the two detections in near photos lies below τ, and the one in far photos; see conftest.PHOTOS.
+    # One of the two detections in near photos lies below τ, and the one in far photos; see
+    # conftest.PHOTOS.
     assert (near.of_group("flagged"), far.of_group("flagged")) == (
         {"regions": 2, "share": 0.5},
         {"regions": 1, "share": 1},
@@ -90,5 +91,7 @@ def test_an_added_group_is_evaluated_compared_tabulated_and_explained(project, p
     explained = explain_number(project, "pets-net", "msp", "photos_near", "flagged_share")
     assert (explained["value"], explained["formula"]) == (0.5, "flagged / 2 regions")
     assert explained["interval"] == (low, high)
-    (change,) = compared_methods(project.artifacts, "pets-net", ("msp", "energy"), ["photos_near"], ["flagged_share"])
+    (change,) = compared_methods(
+        project.artifacts, "pets-net", ("msp", "energy"), ["photos_near"], ["flagged_share"]
+    )
     assert change.before == 0.5 and change.p is not None

@@ -44,7 +44,9 @@ def points(chart) -> list[tuple[str, float, float]]:
 )  # fmt: skip
 def test_vega_lite_draws_it(report, read, kind):
     page, name = kind.split()
-    svg = vl_convert.vegalite_to_svg({**read(report / page).charts()[name], "width": 300}, show_warnings=False)
+    svg = vl_convert.vegalite_to_svg(
+        {**read(report / page).charts()[name], "width": 300}, show_warnings=False
+    )
     assert "<path" in svg
 
 
@@ -72,7 +74,10 @@ def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, re
         rows = drawn[f"detectors-1-{place}"]["data"]["values"]
         shown = {(row["row"], row["split"]): row["value"] for row in rows}
         values = run.values.filter(method="msp", metric=metric.name).drop_nulls("value")
-        expected = {("net (pets)", title): value for title, value in values.select("split_title", "value").iter_rows()}
+        expected = {
+            ("net (pets)", title): value
+            for title, value in values.select("split_title", "value").iter_rows()
+        }
         assert shown == pytest.approx(expected, abs=1e-4)
         assert len(shown) > 0
 
@@ -93,7 +98,9 @@ def test_curves_keep_their_ends_and_no_more_points_than_asked_for(run, plots):
 
 def test_a_sweep_shows_each_metric_of_each_split(run, tmp_path):
     header = "split,method,kept,tau,nose,p_u,r_u\n"
-    (tmp_path / "tau.csv").write_text(f"{header}photos_near,msp,0.5,1,0.1,,0.25\nphotos_near,msp,0.9,1,0.2,1,0.125\n")
+    (tmp_path / "tau.csv").write_text(
+        f"{header}photos_near,msp,0.5,1,0.1,,0.25\nphotos_near,msp,0.9,1,0.2,1,0.125\n"
+    )
     figures = curves.RunCurves(run, tmp_path, ["msp"]).sweep("tau")
     assert {chart.title: points(chart) for chart in figures.charts} == {
         "photos near: nOSE": [("MSP", 0.5, 0.1), ("MSP", 0.9, 0.2)],
@@ -113,7 +120,9 @@ def test_images_without_detections_are_drawn_once_and_not_for_each_method(run, t
 def test_wilderness_compares_detectors_at_one_recall(tmp_path):
     for name, impact in (("one", 0.5), ("two", 0.25)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "wilderness.csv").write_text(f"recall,ratio,impact\n0.1,1,9\n0.3,0,0\n0.3,1,{impact}\n")
+        (tmp_path / name / "wilderness.csv").write_text(
+            f"recall,ratio,impact\n0.1,1,9\n0.3,0,0\n0.3,1,{impact}\n"
+        )
     folders = {name: tmp_path / name for name in ("one", "two", "absent")}
     (chart,) = curves.wilderness_of(folders, "0.3").charts
     assert points(chart) == [("one", 0, 0), ("one", 1, 0.5), ("two", 0, 0), ("two", 1, 0.25)]
@@ -122,7 +131,9 @@ def test_wilderness_compares_detectors_at_one_recall(tmp_path):
 
 def test_a_damaged_curve_is_refused_by_row(run, tmp_path):
     (tmp_path / "wilderness.csv").write_text("recall,ratio,impact\n0.1,1,0.5\n0.1,two,0.5\n")
-    with pytest.raises(DataError, match=r"wilderness\.csv: row 1: field 'ratio': expected a number, found 'two'"):
+    with pytest.raises(
+        DataError, match=r"wilderness\.csv: row 1: field 'ratio': expected a number, found 'two'"
+    ):
         curves.RunCurves(run, tmp_path, ["msp"]).wilderness()
 
 
@@ -137,8 +148,15 @@ def test_families_are_averaged_over_their_methods(run):
 
 
 def test_correlations_are_over_all_rows_of_the_tables(make_run):
-    run = make_run({m: {"auroc": x, "fpr95": 1 - x, "nose": None} for m, x in (("a", 0.1), ("b", 0.4), ("c", 0.9))})
-    cells = {(row["first"], row["second"]): row["value"] for row in rows(charts.correlations(run.values))}
+    run = make_run(
+        {
+            m: {"auroc": x, "fpr95": 1 - x, "nose": None}
+            for m, x in (("a", 0.1), ("b", 0.4), ("c", 0.9))
+        }
+    )
+    cells = {
+        (row["first"], row["second"]): row["value"] for row in rows(charts.correlations(run.values))
+    }
     assert cells["AUROC", "FPR95"] == pytest.approx(-1)
     assert {name for pair in cells for name in pair} == {"AUROC", "FPR95"}, "nOSE has no value"
     assert charts.correlations(make_run({}).values) is None
@@ -146,17 +164,30 @@ def test_correlations_are_over_all_rows_of_the_tables(make_run):
 
 def test_known_classes_have_a_confusion_of_their_own(make_run):
     confused = {"cat": {"cat": 9, "dog": 1}, "dog": {"dog": 12}, "Lynx": {"cat": 20}}
-    run = make_run({}, {"closed_set": {"per_class": {"cat": {}, "dog": {}}}, "wilderness": {"confusion": confused}})
+    run = make_run(
+        {},
+        {
+            "closed_set": {"per_class": {"cat": {}, "dog": {}}},
+            "wilderness": {"confusion": confused},
+        },
+    )
     cells = [tuple(row.values()) for row in rows(charts.confusion_of_known(run, shown=5))]
     assert cells == [("dog", "dog", 12), ("cat", "cat", 9), ("cat", "dog", 1)]
     assert (
-        charts.confusion_of_known(run, shown=1).title == "Known objects detected as known classes (1 of 2 categories)"
+        charts.confusion_of_known(run, shown=1).title
+        == "Known objects detected as known classes (1 of 2 categories)"
     )
 
 
 def test_only_unknown_categories_are_confused(make_run):
     confused = {"cat": {"cat": 9}, "Lynx": {"cat": 2, "dog": 1}, "Kite": {"dog": 1}}
-    run = make_run({}, {"closed_set": {"per_class": {"cat": {}, "dog": {}}}, "wilderness": {"confusion": confused}})
+    run = make_run(
+        {},
+        {
+            "closed_set": {"per_class": {"cat": {}, "dog": {}}},
+            "wilderness": {"confusion": confused},
+        },
+    )
     assert [tuple(row.values()) for row in rows(charts.confusion(run, shown=5))] == [
         ("Lynx", "cat", 2),
         ("Lynx", "dog", 1),

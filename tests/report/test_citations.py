@@ -13,14 +13,19 @@ def test_every_paper_and_every_method_with_an_identifier_is_cited():
     methods = [name for name in names() if get(name).__module__.startswith("farther.methods")]
     references = [r for name in methods for text in texts_of(name, {}) for r in text.references]
     text = bibtex([paper.citation for paper in PAPERS], references)
-    first = {found[1] for reference in references if (found := re.search(r"arXiv:([\d.]+\d)", reference))}
+    first = {
+        found[1] for reference in references if (found := re.search(r"arXiv:([\d.]+\d)", reference))
+    }
     assert len(first) > 15 and not {identifier for identifier in first if identifier not in text}
 
 
 def test_authors_titles_and_identifiers_are_those_of_the_reference():
     text = bibtex(
         ["Oksuz, Joy and Dokania, 2023: Self-Aware Detectors. arXiv:2307.00934"],
-        ['Wang et al., "ViM: Virtual-logit Matching", 2022, arXiv:2203.10807. Code: https://x.y', "FMIYC, Eq. 28."],
+        [
+            'Wang et al., "ViM: Virtual-logit Matching", 2022, arXiv:2203.10807. Code: https://x.y',
+            "FMIYC, Eq. 28.",
+        ],
     )
     assert text.count("@") == 3
     assert "author = {Oksuz and Joy and Dokania}" in text

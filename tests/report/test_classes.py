@@ -13,7 +13,8 @@ def classes(evaluated):
 
 
 def test_metrics_by_oodness_are_those_of_the_images_of_its_classes(classes):
-    # lynx is near: one of its detections is below all ID detections, one above; the kite is far, and below all
+    # lynx is near: one of its detections is below all ID detections, one above; the kite is far,
+    # and below all
     near, far = classes.by_oodness["msp"]["2"], classes.by_oodness["msp"]["3"]
     assert (near["images"], near["regions"], near["auroc"], near["fpr95"]) == (4, 2, 0.5, 0.5)
     assert (far["images"], far["regions"], far["auroc"], far["fpr95"]) == (2, 1, 1.0, 0.0)
@@ -93,9 +94,20 @@ def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
     classes = {"by_oodness": {}, "id_up_to": {}, "outcomes": {}, "edges": []}
     classes["similarity"] = {"category": rows, "id_class": []}
     classes["by_oodness"] = {
-        "msp": {"2": {"images": 1, "regions": 1, "auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}}
+        "msp": {
+            "2": {
+                "images": 1,
+                "regions": 1,
+                "auroc": 1,
+                "fpr95": 0,
+                "detection_error": 0,
+                "detection_error95": 0,
+            }
+        }
     }
-    classes["id_up_to"] = {"msp": {"0": {"auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}}}
+    classes["id_up_to"] = {
+        "msp": {"0": {"auroc": 1, "fpr95": 0, "detection_error": 0, "detection_error95": 0}}
+    }
     (group,) = content([make_run({}, {"classes": classes})])["runs"]["net (voc)"]["charts"]
     shown = [row["class"] for row in group.charts[0].spec["data"]["values"]]
     assert shown == [f"c{n}" for n in (*range(10), *range(15, 25))]

@@ -32,7 +32,10 @@ COST = {
     },
 }
 #: A source of the network, and one that takes another run's detections.
-SOURCES = lambda run: [TimedSource(run, "rpn", "rpn", None), TimedSource(run, "more", "second_detector", "net")]  # noqa: E731
+SOURCES = lambda run: [
+    TimedSource(run, "rpn", "rpn", None),
+    TimedSource(run, "more", "second_detector", "net"),
+]  # noqa: E731
 NO_TIMES = {"machine": None, "runs": {}}
 TIMES = {
     "machine": {"processor": "Some CPU", "gpu": None},
@@ -76,7 +79,11 @@ def test_the_message_compares_the_best_methods_with_and_without_further_passes(r
 def test_the_chart_shows_gain_by_time_of_pass_and_scoring(run):
     (chart,) = cost.content([run], COST, TIMES)["groups"]["AUROC"].charts
     points = {row["method"]: row for row in chart.spec["data"]["values"]}
-    assert (points["odin"]["ms"], points["odin"]["gain"], points["odin"]["low"]) == (90.1, 0.05, None)
+    assert (points["odin"]["ms"], points["odin"]["gain"], points["odin"]["low"]) == (
+        90.1,
+        0.05,
+        None,
+    )
     assert (points["kNN"]["low"], points["kNN"]["high"]) == (-0.01, 0.05)
     assert points["Confidence"]["ms"] == cost.SHORTEST_MS
     assert "odin: +5.0 at 90.1 ms" in chart.description
@@ -94,7 +101,10 @@ def test_before_anything_is_measured_the_page_says_what_to_run(run):
     assert cost.content([run], {"images": 0, "runs": {}}, NO_TIMES)["tables"] == {}
 
 
-IMPORTED = {**TIMES, "runs": {"net": {**TIMES["runs"]["net"], "detector": None, "passes": {"perturbed": None}}}}
+IMPORTED = {
+    **TIMES,
+    "runs": {"net": {**TIMES["runs"]["net"], "detector": None, "passes": {"perturbed": None}}},
+}
 
 
 @pytest.mark.parametrize("times", [NO_TIMES, IMPORTED])
@@ -108,7 +118,11 @@ def test_without_times_there_is_a_table_but_no_chart(run, times):
 def test_times_change_no_file_but_the_one_that_is_not_shared(write):
     folders = [write(name, times) for name, times in (("without", NO_TIMES), ("with", TIMES))]
     without, timed = (
-        {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        {
+            file.relative_to(folder).as_posix(): file.read_bytes()
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
         for folder in folders
     )
     assert "detection takes 40.0 ms per image" in timed.pop("times.js").decode()
@@ -120,8 +134,20 @@ def test_the_page_of_proposals_has_what_each_source_adds(run, tmp_path):
     with Site(tmp_path / "report") as site:
         without, timed = (costs(site, SOURCES(run), some) for some in (NO_TIMES, TIMES))
     cells = re.findall(r"<td[^>]*>(?:<a.*?>)?(.*?)(?:</a>)?</td>", timed)
-    # The network's own adds 10 ms to 40; a second detector, here of the same network, all of its 40.
-    assert cells == ["net (voc)", "rpn", "40.0", "10.0", "80.0", "net (voc)", "more", "40.0", "40.0", "50.0"]
+    # The network's own adds 10 ms to 40; a second detector, here of the same network, all of its
+    # 40.
+    assert cells == [
+        "net (voc)",
+        "rpn",
+        "40.0",
+        "10.0",
+        "80.0",
+        "net (voc)",
+        "more",
+        "40.0",
+        "40.0",
+        "50.0",
+    ]
     assert "no times here" in without
     assert "no times here" not in timed
 
@@ -130,7 +156,11 @@ def test_a_page_shows_the_times_beside_it(write, browser):
     browser.open((write("with", TIMES) / "cost.html").as_uri())
     browser.until("document.querySelector('.chart svg')")
     text = browser.read("document.getElementById('costs').innerText")
-    assert "detection takes 40.0 ms per image" in text and "Some CPU" in text and "no times here" not in text
+    assert (
+        "detection takes 40.0 ms per image" in text
+        and "Some CPU" in text
+        and "no times here" not in text
+    )
     assert browser.complaints() == []
 
 

@@ -25,7 +25,9 @@ def content(tmp_path, **budget):
         *tmp_path.glob("artifacts/*/r.json"),
         tmp_path / "artifacts/splits/b",
     ]:
-        path.rename(path.with_name(path.name.replace("r", "net", 1) if path.name[0] == "r" else "voc"))
+        path.rename(
+            path.with_name(path.name.replace("r", "net", 1) if path.name[0] == "r" else "voc")
+        )
     files = RunFiles("net", "voc", tmp_path / "artifacts")
     inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
     write_choice(inputs, Budget(**budget))
@@ -36,7 +38,9 @@ def content(tmp_path, **budget):
 def test_tables_have_limits_values_intervals_and_n(tmp_path):
     page = content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
     run = page["runs"]["net (voc)"]
-    assert run["answer"].startswith("No method reaches at most 10% of the unknown objects misclassified and at most 0")
+    assert run["answer"].startswith(
+        "No method reaches at most 10% of the unknown objects misclassified and at most 0"
+    )
     axes, alone = run["tables"]
     rows = {row[0][0]: [text for text, _ in row[1:]] for row in axes.rows}
     limit, chosen, measured, interval, n, within = rows["unknown objects misclassified"]
@@ -44,7 +48,12 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
     assert interval.startswith("0.0 to ") and within == "undecided"
     assert rows["mAP50 lost"][4] == ""
     (row,) = page["overview"].frame.to_dicts()
-    assert (row["Detector"], row["Method"], row["n"], row["Reached"]) == ("net (voc)", "one", "4 / 4", "no")
+    assert (row["Detector"], row["Method"], row["n"], row["Reached"]) == (
+        "net (voc)",
+        "one",
+        "4 / 4",
+        "no",
+    )
     assert alone.frame["Limit"].to_list() == ["Misclassified 10%", "Alarms 0"]
 
 
@@ -55,7 +64,9 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
     assert limit["encoding"] == {"x": {"datum": 25}, "tooltip": limit["encoding"]["tooltip"]}
     assert {row["series"] for row in settings["data"]["values"]} == {"one", "two"}
     (place,) = chosen["data"]["values"]
-    assert place == next(row for row in settings["data"]["values"] if row["series"] == place["series"])
+    assert place == next(
+        row for row in settings["data"]["values"] if row["series"] == place["series"]
+    )
     lines = [line.split(",") for line in chart.spec["data"]["values"].splitlines()[1:]]
     one = [(float(x), float(y)) for series, _, x, y in lines if series == "one"]
     # Test detections 0.1, 0.5 and 0.7 in four images; elks 0.15 and 0.95 of four.

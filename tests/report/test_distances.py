@@ -23,7 +23,10 @@ def distances(evaluated, params) -> Distances:
 
 
 def test_bars_hold_the_outcomes_of_each_distance(distances):
-    shown = {(row["distance"], row["outcome"]): row["share"] for row in distances.rows.iter_rows(named=True)}
+    shown = {
+        (row["distance"], row["outcome"]): row["share"]
+        for row in distances.rows.iter_rows(named=True)
+    }
     near = {("near", "found"): 0.25, ("near", "misclassified"): 0.25, ("near", "missed"): 0.5}
     far = {("far", "found"): 0.5, ("far", "misclassified"): 0, ("far", "missed"): 0.5}
     assert shown == pytest.approx(near | far)
@@ -35,8 +38,13 @@ def test_a_panel_is_called_by_the_runs_title_and_runs_of_one_title_share_it(eval
     run = next(run for run in read_runs(params, evaluated / "artifacts") if run.is_evaluated)
     assert run.full_title == "Net (pets)"
     assert list(Distances([run], evaluated / "artifacts").panels) == ["Net"]
-    twice = Distances([run, run.__class__(**{**vars(run), "name": "pets-copy"})], evaluated / "artifacts")
-    assert list(twice.panels) == ["pets-net", "pets-copy"]  # both have near and far: each its own panel
+    twice = Distances(
+        [run, run.__class__(**{**vars(run), "name": "pets-copy"})], evaluated / "artifacts"
+    )
+    assert list(twice.panels) == [
+        "pets-net",
+        "pets-copy",
+    ]  # both have near and far: each its own panel
 
 
 def test_the_sentences_say_what_the_tables_of_outcomes_hold(evaluated, params, distances):
@@ -44,21 +52,29 @@ def test_the_sentences_say_what_the_tables_of_outcomes_hold(evaluated, params, d
     files = evaluated / "artifacts" / "outcomes" / "pets-net" / "msp"
     counts = {}
     for distance in ("near", "far"):
-        outcomes = ObjectOutcomes.read(files / f"photos_{distance}.objects.parquet").frame["outcome"]
+        outcomes = ObjectOutcomes.read(files / f"photos_{distance}.objects.parquet").frame[
+            "outcome"
+        ]
         counts[distance] = {name: (outcomes == name).mean() for name in outcomes.unique()}
     numbers = [int(number) for number in re.findall(r"(\d+)%", first)]
-    assert numbers == [round(100 * counts["near"][name]) for name in ("misclassified", "missed", "found")]
+    assert numbers == [
+        round(100 * counts["near"][name]) for name in ("misclassified", "missed", "found")
+    ]
     assert "4 near unknown objects" in first
     change = round(100 * (counts["far"].get("misclassified", 0) - counts["near"]["misclassified"]))
     assert second.startswith("From near to far") and str(abs(change)) in second
 
 
-def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_paired_replicates(evaluated, distances):
+def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_paired_replicates(
+    evaluated, distances
+):
     artifacts = evaluated / "artifacts"
     splits = ("photos_near", "photos_far")
 
     def found(method: str, split: str) -> float:
-        table = ObjectOutcomes.read(artifacts / "outcomes" / "pets-net" / method / f"{split}.objects.parquet")
+        table = ObjectOutcomes.read(
+            artifacts / "outcomes" / "pets-net" / method / f"{split}.objects.parquet"
+        )
         return (table.frame["outcome"] == "found").mean()
 
     def replicates(method: str, split: str) -> np.ndarray:
@@ -71,7 +87,9 @@ def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_pa
     }
     best = max(gains, key=gains.get)
     assert best == "knn" and gains["knn"] > gains["energy"]
-    drawn = np.mean([replicates("knn", split) - replicates("msp", split) for split in splits], axis=0)
+    drawn = np.mean(
+        [replicates("knn", split) - replicates("msp", split) for split in splits], axis=0
+    )
     low, high = (f"{100 * value:+.1f}" for value in interval(drawn))
     third = distances.sentences()[2]
     assert third.startswith("Of 3 methods, kNN finds the most unknown objects")
@@ -85,7 +103,10 @@ def test_no_change_is_claimed_where_the_interval_contains_zero(distances):
 def test_intervals_are_those_of_the_pooled_splits():
     drawn_shares = {name: np.linspace(0, 1, 201) for name in ("found", "missed", "misclassified")}
     shares = Shares(10, {"found": 3, "missed": 5, "misclassified": 2}, drawn_shares)
-    assert shares.interval("found") == interval(np.linspace(0, 1, 201)) and shares.share("missed") == 0.5
+    assert (
+        shares.interval("found") == interval(np.linspace(0, 1, 201))
+        and shares.share("missed") == 0.5
+    )
     assert Shares(10, shares.counts, {}).interval("found") is None
 
 
@@ -104,9 +125,14 @@ def test_the_figure_is_written_in_each_format(distances):
 
 def test_a_chart_says_its_numbers_in_words(distances):
     (panel,) = panels(distances.rows).charts
-    assert "near (4 objects): 25% found" in panel.description and "near (4 objects): 50% missed" in panel.description
+    assert (
+        "near (4 objects): 25% found" in panel.description
+        and "near (4 objects): 50% missed" in panel.description
+    )
 
 
 def test_nothing_is_drawn_without_results(tmp_path):
     empty = Distances([], tmp_path)
-    assert empty.sentences() == [] and empty.rows.is_empty() and isinstance(empty.rows, pl.DataFrame)
+    assert (
+        empty.sentences() == [] and empty.rows.is_empty() and isinstance(empty.rows, pl.DataFrame)
+    )

@@ -47,5 +47,7 @@ def test_given_parameters_and_no_remarks_need_no_remark(a_run, fitted):
 def test_the_note_below_a_table_names_run_and_method(a_run):
     run = a_run(msp={}, knn={**chosen(oracle=True), "remarks": ["finds 100.0%", "and more"]})
     assert documented.note_on(run).startswith("net (voc), kNN: ORACLE, chosen on test data")
-    assert documented.note_on(run).endswith("which results are reported on; finds 100.0%; and more.")
+    assert documented.note_on(run).endswith(
+        "which results are reported on; finds 100.0%; and more."
+    )
     assert [run.label(name) for name in run.methods] == ["MSP", "kNN (oracle)"]

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from farther.evaluation.results import ClassifierResults, GroupResults, read_evaluation, write_results
+from farther.evaluation.results import (
+    ClassifierResults,
+    GroupResults,
+    read_evaluation,
+    write_results,
+)
 from farther.report import build
 from farther.tables.documents import read_json, write_json
 
@@ -29,7 +34,8 @@ def documented():
             for part in cells[3].split("; "):
                 pages, _, words = part.partition(": ")
                 found += [
-                    (cells[0], page, re.findall(r"\*([^*]+)\*", words)) for page in re.findall(r"`([^`]+)`", pages)
+                    (cells[0], page, re.findall(r"\*([^*]+)\*", words))
+                    for page in re.findall(r"`([^`]+)`", pages)
                 ]
     return found
 
@@ -69,13 +75,24 @@ def test_the_table_names_pages():
     assert all(words for _, _, words in documented())
 
 
-@pytest.mark.parametrize(("metric", "page", "words"), documented(), ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("metric", "page", "words"), documented(), ids=lambda value: str(value)[:40]
+)
 def test_the_page_that_is_named_has_the_metric(complete, read, metric, page, words):
-    names = [page.replace("<run>", run) for run in ("pets-net", "pets-later")] if "<run>" in page else [page]
+    names = (
+        [page.replace("<run>", run) for run in ("pets-net", "pets-later")]
+        if "<run>" in page
+        else [page]
+    )
     pages = [read(complete / name) for name in names]
-    heads = " | ".join(text for shown in pages for tag in ("th", "h2", "p") for text in shown.texts(tag))
+    heads = " | ".join(
+        text for shown in pages for tag in ("th", "h2", "p") for text in shown.texts(tag)
+    )
     for word in words:
-        assert word.replace("_", "") in heads.replace("\N{NO-BREAK SPACE}", " ").replace("_", ""), (metric, word)
+        assert word.replace("_", "") in heads.replace("\N{NO-BREAK SPACE}", " ").replace("_", ""), (
+            metric,
+            word,
+        )
 
 
 #: Headings of columns with numbers.
@@ -90,13 +107,18 @@ def test_every_table_of_values_tells_how_many_it_comes_from(complete):
     without = []
     for file in sorted(complete.rglob("*.html")):
         source = file.read_text(encoding="utf-8")
-        for caption, head in re.findall(r'<table[^>]*aria-label="([^"]*)"[^>]*>(.*?)</thead>', source, re.DOTALL):
+        for caption, head in re.findall(
+            r'<table[^>]*aria-label="([^"]*)"[^>]*>(.*?)</thead>', source, re.DOTALL
+        ):
             heads = [
-                " ".join(re.sub(r"<[^>]+>", " ", one).split()) for one in re.findall(r"<th.*?</th>", head, re.DOTALL)
+                " ".join(re.sub(r"<[^>]+>", " ", one).split())
+                for one in re.findall(r"<th.*?</th>", head, re.DOTALL)
             ]
             has_values = "results" in head or any("%" in one for one in heads)
             counted = any(one.split(",")[0] in COUNTS for one in heads)
-            counted |= bool(re.search(r"\d (images|objects|detections|errors)", " ".join([caption, *heads])))
+            counted |= bool(
+                re.search(r"\d (images|objects|detections|errors)", " ".join([caption, *heads]))
+            )
             if has_values and not counted and not re.search(WITHOUT_SAMPLE, caption):
                 without.append((file.name, caption, heads))
     assert without == []

@@ -26,27 +26,36 @@ def exported(report, tmp_path_factory):
 
 @pytest.mark.parametrize(("inches", "points"), [(3.3, 237.6), (6.9, 496.8)])
 @pytest.mark.parametrize("name", ["index/hero-1", "deploy/deploy-1"])
-def test_each_format_is_as_wide_as_a_column_with_letters_of_eight_points(exported, name, inches, points):
+def test_each_format_is_as_wide_as_a_column_with_letters_of_eight_points(
+    exported, name, inches, points
+):
     svg = (exported / f"{name}-{inches}in.svg").read_text()
     width, pixels = re.search(r'width="([\d.]+)in" .*?viewBox="0 0 ([\d.]+)', svg).groups()
     assert float(width) == pytest.approx(inches, abs=0.01)
     smallest = min(float(size) for size in re.findall(r'font-size="([\d.]+)px"', svg))
     assert smallest * 72 * float(width) / float(pixels) >= 8 - 0.01
-    box = re.search(rb"/MediaBox ?\[0 0 ([\d.]+)", (exported / f"{name}-{inches}in.pdf").read_bytes())
+    box = re.search(
+        rb"/MediaBox ?\[0 0 ([\d.]+)", (exported / f"{name}-{inches}in.pdf").read_bytes()
+    )
     assert float(box[1]) == pytest.approx(points, abs=0.8)
     png = (exported / f"{name}-{inches}in.png").read_bytes()
     assert struct.unpack(">I", png[16:20])[0] == pytest.approx(300 * inches, abs=3)
 
 
 def test_a_figure_has_its_title_and_the_legend_that_the_page_has_above_it(exported):
-    texts = re.findall(r"<text[^>]*>([^<]+)</text>", (exported / "index/hero-1-3.3in.svg").read_text())
+    texts = re.findall(
+        r"<text[^>]*>([^<]+)</text>", (exported / "index/hero-1-3.3in.svg").read_text()
+    )
     assert {"net", "found", "missed", "misclassified"} <= set(texts)
 
 
 def test_the_numbers_are_those_that_are_drawn(exported, report):
     with (exported / "index/hero-1.csv").open(newline="") as file:
-        rows = {(row["distance"], row["outcome"]): float(row["share"]) for row in csv.DictReader(file)}
-    # Near: one of four objects is found, one misclassified, two are missed; far: one of two is found.
+        rows = {
+            (row["distance"], row["outcome"]): float(row["share"]) for row in csv.DictReader(file)
+        }
+    # Near: one of four objects is found, one misclassified, two are missed; far: one of two is
+    # found.
     assert rows["near", "found"] == rows["near", "misclassified"] == 0.25
     assert (rows["near", "missed"], rows["far", "found"]) == (0.5, 0.5)
     for page in report.rglob("*.html"):
@@ -65,7 +74,10 @@ def test_lines_and_layers_with_rows_of_their_own_share_one_table():
 
 
 def test_the_command_writes_them_and_says_how_many(report, tmp_path, capsys):
-    assert program.main(["open", str(report / "index.html"), "--export", str(tmp_path / "figures")]) == 0
+    assert (
+        program.main(["open", str(report / "index.html"), "--export", str(tmp_path / "figures")])
+        == 0
+    )
     assert capsys.readouterr().out.startswith("1 chart in ")
     with pytest.raises(DataError, match="there is no report yet"):
         export_charts(tmp_path / "absent", tmp_path)
@@ -92,5 +104,9 @@ def test_a_font_that_is_installed_later_draws_the_first_figure_again(tmp_path, m
     (tmp_path / "Liberation.ttf").write_bytes(b"1")
     write._write_figure(Keys(), {"mark": "bar"}, "code")
     before, after = dict(keys[:3]), dict(keys[3:])
-    assert before.keys() == after.keys() == {f"figures/outcomes.{kind}" for kind in ("svg", "pdf", "png")}
+    assert (
+        before.keys()
+        == after.keys()
+        == {f"figures/outcomes.{kind}" for kind in ("svg", "pdf", "png")}
+    )
     assert not set(before.values()) & set(after.values())

@@ -27,23 +27,34 @@ PROMPTED = {"adapter": "open_vocabulary", "params": {"unknown": ["an object"]}}
         ("my_own", {}, {}, "post-hoc"),
     ],
 )
-def test_the_kind_of_a_score_follows_from_its_method_its_pass_and_the_detector(name, entry, detector, kind):
+def test_the_kind_of_a_score_follows_from_its_method_its_pass_and_the_detector(
+    name, entry, detector, kind
+):
     assert kind_of(entry, name, detector) == kind
 
 
 @pytest.fixture
 def run(make_run):
     means = {
-        "near": {"splits": ["coco_near"], "values": {"auroc": 0.5, "ap_u": 0.25}, "intervals": {"auroc": (0.4, 0.6)}}
+        "near": {
+            "splits": ["coco_near"],
+            "values": {"auroc": 0.5, "ap_u": 0.25},
+            "intervals": {"auroc": (0.4, 0.6)},
+        }
     }
     results = {name: {"auroc": 0.5, "ap_u": 0.25} for name in ("msp", "energy", "native")}
     return make_run(results, {"methods": {name: {"means": means} for name in results}})
 
 
 def test_the_methods_of_the_charts_are_compared_with_native_and_text_scores(run):
-    run = replace(run, kinds={"msp": "post-hoc + native", "energy": "post-hoc + native", "native": "native"})
+    run = replace(
+        run, kinds={"msp": "post-hoc + native", "energy": "post-hoc + native", "native": "native"}
+    )
     rows = kinds([run], {run.name: "energy"}).frame
-    assert rows.select("Method", "Kind").rows() == [("Energy", "post-hoc + native"), ("Native", "native")]
+    assert rows.select("Method", "Kind").rows() == [
+        ("Energy", "post-hoc + native"),
+        ("Native", "native"),
+    ]
     assert rows["Near AUROC\N{NO-BREAK SPACE}↑"].to_list() == ["50.0 (40.0 to 60.0)"] * 2
     assert "post-hoc + native" in benchmark_tables("voc", [run])[0].different("Kind")
     assert ",native,native," in to_csv([run])

@@ -35,7 +35,10 @@ def write_project(
     for path, text in texts.items():
         (metrics / path).parent.mkdir(parents=True, exist_ok=True)
         (metrics / path).write_text(text)
-    listed = [{"md5": hashlib.md5(text.encode()).hexdigest(), "relpath": path} for path, text in sorted(texts.items())]
+    listed = [
+        {"md5": hashlib.md5(text.encode()).hexdigest(), "relpath": path}
+        for path, text in sorted(texts.items())
+    ]
     written = hashlib.md5(json.dumps(listed).encode()).hexdigest()
     entry = {"title": "Net", "adapter": "yolo", "benchmark": "voc", "weights": "net.safetensors"}
     params = {f"detectors.{run}": entry, "evaluate": {"iou": iou}, "fit": {"keep": 0.95, "seed": 3}}
@@ -50,7 +53,10 @@ def write_project(
         "outs": [{"path": f"artifacts/metrics/{run}", "md5": f"{written}.dir"}],
     }
     infer = {"cmd": "touch executed", "deps": [{"path": "net.safetensors", "md5": "6" * 32}]}
-    lock = {"schema": "2.0", "stages": {f"evaluate@{run}": evaluate, f"fit@{run}": fit, f"infer@{run}": infer}}
+    lock = {
+        "schema": "2.0",
+        "stages": {f"evaluate@{run}": evaluate, f"fit@{run}": fit, f"infer@{run}": infer},
+    }
     (folder / "dvc.lock").write_text(json.dumps(lock))  # JSON is YAML
     return folder
 
@@ -64,18 +70,31 @@ def commit(folder: Path, message: str) -> None:
 
 
 def entries(*names: object) -> list:
-    return [entry for name in names for entry in read_stored_runs(**vars(read_committed(str(name))))]
+    return [
+        entry for name in names for entry in read_stored_runs(**vars(read_committed(str(name))))
+    ]
 
 
 def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
     first = write_project(tmp_path / "first", {"msp": WORSE})
-    second = write_project(tmp_path / "second", {"msp": BEST, "knn": {**BEST, "ap_u": None}}, "voc-b")
+    second = write_project(
+        tmp_path / "second", {"msp": BEST, "knn": {**BEST, "ap_u": None}}, "voc-b"
+    )
     (group,) = ranked_together(entries(first, second))
     assert group.differences == []
     open_set, ood = group.tables
-    ranks = open_set.cells.unique("rank", maintain_order=True).select("project", "method", "rank").rows()
-    # In AP_U kNN has no value and is third; in the other three metrics both of `second` are first and `first` third.
-    assert ranks == [(str(second), "msp", "1.0"), (str(second), "knn", "1.5"), (str(first), "msp", "2.8")]
+    ranks = (
+        open_set.cells.unique("rank", maintain_order=True)
+        .select("project", "method", "rank")
+        .rows()
+    )
+    # In AP_U kNN has no value and is third; in the other three metrics both of `second` are first
+    # and `first` third.
+    assert ranks == [
+        (str(second), "msp", "1.0"),
+        (str(second), "knn", "1.5"),
+        (str(first), "msp", "2.8"),
+    ]
     assert ood.cells.filter(metric="fpr95", is_best=True)["text"].to_list() == ["20.0", "20.0"]
 
 
@@ -87,7 +106,9 @@ def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
         ({"splits": "9" * 32}, f"splits: {'9' * 32} instead of {'5' * 32}"),
     ],
 )
-def test_runs_with_other_inputs_are_not_ranked_together_and_the_difference_is_named(tmp_path, changed, difference):
+def test_runs_with_other_inputs_are_not_ranked_together_and_the_difference_is_named(
+    tmp_path, changed, difference
+):
     same = [write_project(tmp_path / name, {"msp": BEST}) for name in ("one", "two")]
     other = write_project(tmp_path / "other", {"msp": WORSE}, **changed)
     groups = ranked_together(entries(other, *same))
@@ -104,9 +125,21 @@ def test_a_revision_and_an_address_are_read_from_the_commit_and_nothing_is_execu
     hook.chmod(0o755)
     (project / ".gitattributes").write_text("*.json filter=harm\n")
     commit(project, "one")
-    for name in ("post-checkout", "post-index-change", "pre-auto-gc", "reference-transaction", "fsmonitor-watchman"):
+    for name in (
+        "post-checkout",
+        "post-index-change",
+        "pre-auto-gc",
+        "reference-transaction",
+        "fsmonitor-watchman",
+    ):
         shutil.copy(hook, project / ".git/hooks" / name)
-    for key in ("core.fsmonitor", "filter.harm.smudge", "filter.harm.clean", "core.sshCommand", *RUN_BY_GIT):
+    for key in (
+        "core.fsmonitor",
+        "filter.harm.smudge",
+        "filter.harm.clean",
+        "core.sshCommand",
+        *RUN_BY_GIT,
+    ):
         subprocess.run(["git", "-C", project, "config", key, str(hook)], check=True)
     write_project(project, {"msp": WORSE})
     (then,), (now,) = entries(f"{project}@HEAD"), entries(project)
@@ -119,22 +152,39 @@ def test_a_revision_and_an_address_are_read_from_the_commit_and_nothing_is_execu
     assert not list(tmp_path.rglob("executed"))
 
 
-#: What git may start by itself: when it shows a commit, packs one, or looks for the refs of another repository.
-RUN_BY_GIT = ("gpg.program", "core.pager", "diff.external", "uploadpack.packObjectsHook", "core.alternateRefsCommand")
+#: What git may start by itself: when it shows a commit, packs one, or looks for the refs of another
+#: repository.
+RUN_BY_GIT = (
+    "gpg.program",
+    "core.pager",
+    "diff.external",
+    "uploadpack.packObjectsHook",
+    "core.alternateRefsCommand",
+)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["ext::sh -c 'touch executed'", "ext::sh -c 'touch executed'@main", "--upload-pack=x", "absent", "absent@main"],
+    [
+        "ext::sh -c 'touch executed'",
+        "ext::sh -c 'touch executed'@main",
+        "--upload-pack=x",
+        "absent",
+        "absent@main",
+    ],
 )
 def test_what_is_neither_a_folder_nor_a_repository_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ParameterError, match="not a folder, FOLDER@REVISION, or the address of a git repository"):
+    with pytest.raises(
+        ParameterError, match="not a folder, FOLDER@REVISION, or the address of a git repository"
+    ):
         read_committed(name)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("address", ["ssh://-oProxyCommand=touch executed/x", "-oProxyCommand@-x:y"])
+@pytest.mark.parametrize(
+    "address", ["ssh://-oProxyCommand=touch executed/x", "-oProxyCommand@-x:y"]
+)
 def test_an_address_whose_host_is_an_option_is_refused(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ParameterError, match=r"strange hostname '.*' blocked"):
@@ -155,23 +205,32 @@ def test_a_revision_that_is_an_option_is_refused(tmp_path, scheme):
 def test_a_commit_that_leads_elsewhere_is_refused(tmp_path, scheme, path, mode, kind):
     """Neither a submodule nor a link is followed, wherever it leads: to a program, to files outside of the project."""
     project = write_project(tmp_path / "project", {"msp": BEST})
-    submodule = (
-        f'[submodule "s"]\n\tpath = {path}\n\turl = ext::sh -c "touch {tmp_path}/executed"\n\tupdate = !touch x\n'
-    )
+    submodule = f'[submodule "s"]\n\tpath = {path}\n\turl = ext::sh -c "touch {tmp_path}/executed"\n\tupdate = !touch x\n'
     (project / ".gitmodules").write_text(submodule)
     commit(project, "one")
     git = ["git", "-C", project]
-    commit_ = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    commit_ = subprocess.run(
+        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     where = subprocess.run(
-        [*git, "hash-object", "-w", "--stdin"], input="/etc", capture_output=True, text=True, check=True
+        [*git, "hash-object", "-w", "--stdin"],
+        input="/etc",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     points_to = commit_ if mode == "160000" else where.stdout.strip()
     subprocess.run([*git, "rm", "-q", "-r", "--cached", "--ignore-unmatch", path], check=True)
-    subprocess.run([*git, "update-index", "--add", "--cacheinfo", f"{mode},{points_to},{path}"], check=True)
     subprocess.run(
-        [*git, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "two"], check=True
+        [*git, "update-index", "--add", "--cacheinfo", f"{mode},{points_to},{path}"], check=True
     )
-    with pytest.raises(DataError, match=rf"{path}: {kind}: only files that the commit itself holds are read"):
+    subprocess.run(
+        [*git, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "two"],
+        check=True,
+    )
+    with pytest.raises(
+        DataError, match=rf"{path}: {kind}: only files that the commit itself holds are read"
+    ):
         entries(f"{scheme}{project}@main")
     assert not list(tmp_path.rglob("executed"))
 

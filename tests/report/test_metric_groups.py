@@ -20,8 +20,8 @@ def cells(table, metric):
 
 def test_false_alarms_are_the_id_test_detections_below_the_threshold_per_100_images(run):
     (table,) = cost_tables("pets", [run])
-    # Each of the 20 test images has one detection with the confidences of the validation images: τ, their 5% quantile,
-    # lies above the lowest alone.
+    # Each of the 20 test images has one detection with the confidences of the validation images: τ,
+    # their 5% quantile, lies above the lowest alone.
     assert cells(table, "false_alarms") == {"ID test images": "5.0"}
     assert cells(table, "id_flagged") == {"ID test images": "5.0"}
     assert cells(table, "map50") == {"ID test images": "100.0"}
@@ -45,9 +45,13 @@ def test_groups_without_values_have_no_table(run):
 def test_parts_of_the_objects_add_up(run):
     by_size, over_iou, errors, _, classes = parts(run, "msp")
     for row in by_size.frame.to_dicts():
-        assert sum(row[f"{name} (%)"] for name in ("Found", "Misclassified", "Missed")) == pytest.approx(1)
+        assert sum(
+            row[f"{name} (%)"] for name in ("Found", "Misclassified", "Missed")
+        ) == pytest.approx(1)
     assert by_size.frame.group_by("Split").agg(objects="Objects").height == 2
     assert over_iou.frame["Objects"].to_list() == [4, 2]
     # One object is detected as a cat, see conftest.PHOTOS.
-    assert errors.frame.to_dicts() == [{"Class": "cat", "All": 1, "photos near": 1, "photos far": 0}]
+    assert errors.frame.to_dicts() == [
+        {"Class": "cat", "All": 1, "photos near": 1, "photos far": 0}
+    ]
     assert classes.frame["Class"].to_list() == ["cat", "dog"]

@@ -39,7 +39,8 @@ def project(built, tmp_path):
     return shutil.copytree(built, tmp_path / "project")
 
 
-# ------------------------------------------------------------------------------------------ the overview and the tables
+# ------------------------------------------------------------------------------------------ the
+# overview and the tables
 
 
 def test_the_tables_hold_the_values_and_mark_the_best(index, detectors):
@@ -62,17 +63,23 @@ def test_each_row_names_detector_and_method(index, detectors):
         assert rows[:6] == ["net (pets)", "MSP", "net (pets)", "Energy", "net (pets)", "kNN"]
 
 
-def test_warnings_about_data_are_counted_on_the_first_page_and_listed_with_the_data(index, report, read):
+def test_warnings_about_data_are_counted_on_the_first_page_and_listed_with_the_data(
+    index, report, read
+):
     page = read(report / "splits.html")
     listed = [text for text in page.texts("tr") if text.startswith(("benchmark pets", "dataset p"))]
     assert f"{len(listed)} warnings about the data: Data." in index.texts("p")
-    assert any("1 rule names a category that photos does not have" in text for text in page.texts("td"))
+    assert any(
+        "1 rule names a category that photos does not have" in text for text in page.texts("td")
+    )
     assert "Warnings" in page.texts("h2")
 
 
 def test_methods_that_do_not_apply_are_named_with_the_reason(detectors, detector):
     for page in (detectors, detector):
-        assert any("LaRD (kNN) to net (pets): lard_knn needs latent" in text for text in page.texts("li"))
+        assert any(
+            "LaRD (kNN) to net (pets): lard_knn needs latent" in text for text in page.texts("li")
+        )
 
 
 def test_a_run_that_is_not_evaluated_is_named(index):
@@ -89,7 +96,10 @@ def test_it_lists_digests_of_its_inputs(index, report, read, evaluated):
 
 def test_other_parameters_have_another_name(project, params, read):
     def named(settings):
-        rows = [row.split() for row in read(build(settings, project).with_name("provenance.html")).texts("tr")]
+        rows = [
+            row.split()
+            for row in read(build(settings, project).with_name("provenance.html")).texts("tr")
+        ]
         return next(row[-1] for row in rows if row[2:4] == ["pets-net", "abc123"])
 
     assert named({**params, "evaluate": {"iou": 0.7}}) != named(params)
@@ -103,12 +113,23 @@ def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(detectors, detect
     assert sum(row["share"] for row in rows if row["row"] == "photos far") == pytest.approx(1)
 
 
-# ------------------------------------------------------------------------------------------------ detectors and methods
+# ------------------------------------------------------------------------------------------------
+# detectors and methods
 
 
 def test_a_detector_has_all_its_curves(detector):
     kinds = {name.rsplit("-", 1)[0] for name in detector.charts()}
-    assert kinds >= {"outcomes", "confusion", "methods", "roc", "pr", "tau", "confidence", "no-detection", "wilderness"}
+    assert kinds >= {
+        "outcomes",
+        "confusion",
+        "methods",
+        "roc",
+        "pr",
+        "tau",
+        "confidence",
+        "no-detection",
+        "wilderness",
+    }
 
 
 def test_a_method_is_explained_by_its_own_documentation(report, read):
@@ -122,7 +143,10 @@ def test_a_method_is_explained_by_its_own_documentation(report, read):
 def test_a_method_without_results_says_to_what_it_does_not_apply(report, read):
     page = read(report / "methods" / "lard_knn.html")
     assert "No results yet." in page.texts("p")
-    assert any(text.startswith("Not applicable to net (pets): lard_knn needs latent") for text in page.texts("li"))
+    assert any(
+        text.startswith("Not applicable to net (pets): lard_knn needs latent")
+        for text in page.texts("li")
+    )
 
 
 def test_a_choice_among_methods_explains_each_of_them(project, params, read):
@@ -156,7 +180,8 @@ def test_a_user_defined_method_has_a_page_too(project, params, read, monkeypatch
     assert "weight 2.0" in page.texts("tr")
 
 
-# --------------------------------------------------------------------------------------------------------------- splits
+# ---------------------------------------------------------------------------------------------------------------
+# splits
 
 
 def test_images_are_counted_per_reason_and_per_rule(report, read):
@@ -166,11 +191,14 @@ def test_images_are_counted_per_reason_and_per_rule(report, read):
     assert "photos ID class: Cat → cat 1" in rows
 
 
-# ------------------------------------------------------------------------------------------------------------- pictures
+# -------------------------------------------------------------------------------------------------------------
+# pictures
 
 
 def pictures(page) -> dict:
-    return {e.attributes["aria-label"].split(".")[0].removeprefix("Image "): e for e in page.all("svg")}
+    return {
+        e.attributes["aria-label"].split(".")[0].removeprefix("Image "): e for e in page.all("svg")
+    }
 
 
 def test_pictures_alternate_between_found_misclassified_and_missed(detector):
@@ -208,7 +236,8 @@ def test_a_label_never_leaves_its_picture(kind, left, top):
     assert 0 <= mark.plate_top(100, size) <= 100 - 1.35 * size + 0.05
 
 
-# ----------------------------------------------------------------------------------------------------------- parameters
+# -----------------------------------------------------------------------------------------------------------
+# parameters
 
 
 def test_building_again_drops_the_files_of_runs_that_are_gone(project, params, read):
@@ -244,13 +273,20 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
     for page in pages[:2]:
         assert "kNN (oracle)" in page.texts("th")
     for page in pages:
-        assert any("chosen on test data" in e.text for e in page.all("p") if e.attributes.get("class") == "warning")
+        assert any(
+            "chosen on test data" in e.text
+            for e in page.all("p")
+            if e.attributes.get("class") == "warning"
+        )
     assert "kNN (oracle)" in (folder / "tables" / "pets-net-ood.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("report", "message"),
-    [({"pictures": 3}, "unknown parameter 'pictures'. Known: title"), ({"method": "vim"}, "has no method 'vim'")],
+    [
+        ({"pictures": 3}, "unknown parameter 'pictures'. Known: title"),
+        ({"method": "vim"}, "has no method 'vim'"),
+    ],
 )
 def test_a_wrong_parameter_is_refused_in_plain_words(built, params, report, message):
     with pytest.raises(ParameterError, match=message):

@@ -31,7 +31,10 @@ def tables(sources, name):
     """Number of each table of a paper that has values → its rows, those of all its listings together."""
     paper = next(paper for paper in PAPERS if paper.name == name)
     shown = content(paper, paper.tables(sources))["tables"].values()
-    return {table.number: [row for part in table.listings for row in part.frame.to_dicts()] for table in shown}
+    return {
+        table.number: [row for part in table.listings for row in part.frame.to_dicts()]
+        for table in shown
+    }
 
 
 def test_fmiyc_counts_images_and_those_without_a_detection(sources):
@@ -44,8 +47,13 @@ def test_fmiyc_counts_images_and_those_without_a_detection(sources):
             "ID pets: photos far, 2 images (%)": 0.5,
         }
     ]
-    assert [(row["OOD"], row["Images"]) for row in found["Table 2"]] == [("photos far", 2), ("photos near", 4)]
-    assert found["Table 3"] == [{"Model": "net", "pets, 20 images (%)": 1.0, "pets, as printed (%)": None}]
+    assert [(row["OOD"], row["Images"]) for row in found["Table 2"]] == [
+        ("photos far", 2),
+        ("photos near", 4),
+    ]
+    assert found["Table 3"] == [
+        {"Model": "net", "pets, 20 images (%)": 1.0, "pets, as printed (%)": None}
+    ]
 
 
 def test_fmiyc_puts_a_printed_value_beside_the_split_that_it_is_of(sources):
@@ -57,7 +65,9 @@ def test_fmiyc_puts_a_printed_value_beside_the_split_that_it_is_of(sources):
     published = {sources.runs[0].name: Counterpart(detector="net", id="pets")}
     rows = tables(Typed(sources.runs, sources.params, sources.root, published), "fmiyc")["Table 1"]
     assert rows[0]["ID pets: photos far, as printed (%)"] == 0.25
-    assert [head for head in rows[0] if "as printed" in head] == ["ID pets: photos far, as printed (%)"]
+    assert [head for head in rows[0] if "as printed" in head] == [
+        "ID pets: photos far, as printed (%)"
+    ]
 
 
 def test_fmiyc_lists_what_the_rules_removed_and_what_they_call_near(sources):
@@ -87,7 +97,9 @@ def test_wilderness_has_the_units_of_the_paper(sources):
     (row,) = found["Table 2"]
     assert list(row) == ["Algorithm", "Recall 0.1", "Recall 0.3", "Recall 0.5", "Images, ID / OOD"]
     assert row["Images, ID / OOD"] == "20 / 6"
-    assert len(row["Recall 0.1"].partition(".")[2]) == 4  # a fraction with four decimals, not per cent
+    assert (
+        len(row["Recall 0.1"].partition(".")[2]) == 4
+    )  # a fraction with four decimals, not per cent
     assert set(found["Table 4"][0]) >= {"WR", "F0.5 score", "F1: Prec.", "F1.5: Thre."}
 
 
@@ -105,10 +117,19 @@ def test_self_awareness_has_a_column_per_aggregate_and_calibrator(sources):
         "Images, ID / OOD",
     ]
     (three,), (eight,) = found["Table 3"], found["Table A.8"]
-    assert list(three)[2:-1] == ["H(p) (%)", "DS (%)", "1 − p (%)", "|Σ| (%)", "tr(Σ) (%)", "H(Σ) (%)"]
+    assert list(three)[2:-1] == [
+        "H(p) (%)",
+        "DS (%)",
+        "1 − p (%)",
+        "|Σ| (%)",
+        "tr(Σ) (%)",
+        "H(Σ) (%)",
+    ]
     assert re.fullmatch(r"\d+\.\d \(\d+\.\d to \d+\.\d\)", three["1 − p (%)"])
     assert three["|Σ| (%)"] == "—"  # its boxes have no variance
-    assert float(three["1 − p (%)"].split()[0]) == pytest.approx(100 * found["Table 2"][0]["top-3 (%)"], abs=0.06)
+    assert float(three["1 − p (%)"].split()[0]) == pytest.approx(
+        100 * found["Table 2"][0]["top-3 (%)"], abs=0.06
+    )
     assert list(eight)[2:4] == ["Val (%)", "ID (%)"]
     assert found["Table 6"][0]["Val AP ↑ (%)"] == eight["Val (%)"]
     assert [row["u"] for row in found["Table A.11"]] == ["1 − p"]
@@ -129,9 +150,14 @@ def test_objects_are_counted_by_class_in_both_id_splits(sources):
 def test_images_are_counted_by_weather_where_their_dataset_says_it(sources):
     assert "Figure A.8" not in tables(sources, "saod")
     run = next(run for run in sources.runs if run.evaluation.self_awareness)
-    images = Images.read(RunFiles(run.name, run.benchmark, sources.artifacts).images("test")).image_id.tolist()
+    images = Images.read(
+        RunFiles(run.name, run.benchmark, sources.artifacts).images("test")
+    ).image_id.tolist()
     assert len(images) == 20
-    rows = [{"image_id": name, "attribute": "weather", "value": "rainy"} for name in [*images[:5], "of no split"]]
+    rows = [
+        {"image_id": name, "attribute": "weather", "value": "rainy"}
+        for name in [*images[:5], "of no split"]
+    ]
     rows += [{"image_id": name, "attribute": "weather", "value": "clear"} for name in images[5:15]]
     file = sources.artifacts / "tables/pets/test/attributes.parquet"
     ImageAttributes.from_frame(pl.DataFrame(rows)).write(file)
@@ -154,7 +180,10 @@ def test_printed_values_of_saod_follow_those_of_the_runs(sources):
 
     ours = tables(of_repository, "saod")
     both = tables(Printed(sources.runs, sources.params, sources.root), "saod")
-    assert {name: len(both[name]) - len(ours[name]) for name in ("Table 2", "Table 5", "Table 6", "Table 7")} == {
+    assert {
+        name: len(both[name]) - len(ours[name])
+        for name in ("Table 2", "Table 5", "Table 6", "Table 7")
+    } == {
         "Table 2": 6,
         "Table 5": 12,
         "Table 6": 6,
@@ -168,7 +197,12 @@ def test_printed_values_of_saod_follow_those_of_the_runs(sources):
         0.186,
     )
     last = both["Table 7"][-1]
-    assert (last["v"], last["Calibrator"], last["u"], last["DAQ (%)"]) == ("LRP-optimal", "LR", "pseudo-OOD", 0.397)
+    assert (last["v"], last["Calibrator"], last["u"], last["DAQ (%)"]) == (
+        "LRP-optimal",
+        "LR",
+        "pseudo-OOD",
+        0.397,
+    )
     assert both["Table 2"][-1]["Detector"] == "ATSS"
     assert both["Table 2"][-1]["Dataset"] == "SAOD-AV"
 
@@ -180,7 +214,8 @@ def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_t
     made["box entropy"].intervals["top-3"] = (0.25, 0.5)
     aware = sources.runs[0].evaluation.self_awareness.model_copy(update={"uncertainties": made})
     run = replace(
-        sources.runs[0], evaluation=evaluation_of(self_awareness=aware, splits=sources.runs[0].evaluation.splits)
+        sources.runs[0],
+        evaluation=evaluation_of(self_awareness=aware, splits=sources.runs[0].evaluation.splits),
     )
     found = tables(Sources([run], sources.params, sources.root), "saod")
     assert list(found["Table A.9"][0].values())[2:5] == ["5.0", "10.0", "0.0"]
@@ -191,14 +226,17 @@ def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_t
         ["✓", "✓", "✓", "✗", "40.0"],
         ["✓", "✓", "✗", "✓", "50.0"],
     ]
-    assert [(row["u"], row["top-3 (%)"]) for row in found["Table A.11"]] == [("1 − p", "45.0"), ("|Σ|", "20.0")]
+    assert [(row["u"], row["top-3 (%)"]) for row in found["Table A.11"]] == [
+        ("1 − p", "45.0"),
+        ("|Σ|", "20.0"),
+    ]
 
 
 def test_class_similarity_has_a_column_per_method_and_three_metrics_in_a_cell(sources):
     found = tables(sources, "realistic")
     near = next(row for row in found["Table VI"] if row["Dataset"] == "photos near")
-    # The score of one of two near detections is above those of all ID detections: AUROC 50, and FPR 50 at any TPR.
-    # The detection error is 2.5 + FPR / 2.
+    # The score of one of two near detections is above those of all ID detections: AUROC 50, and FPR
+    # 50 at any TPR. The detection error is 2.5 + FPR / 2.
     assert near["MSP"] == "50.0 / 27.5 / 50.0"
     assert near["Detections"] == 2
     assert {"T1: OODness 2 and 3", "T2: OODness 3"} <= {row["Dataset"] for row in found["Table VI"]}
@@ -218,14 +256,20 @@ def test_printed_detection_errors_are_those_at_tpr_95():
 def test_openood_has_near_and_far_in_a_cell(sources):
     found = tables(sources, "openood")
     msp = next(row for row in found["Table 1"] if row["Method"] == "MSP")
-    assert msp == {"Network": "net", "Method": "MSP", "pets": "50.0 / 100.0", "Avg.": "50.0 / 100.0"}
+    assert msp == {
+        "Network": "net",
+        "Method": "MSP",
+        "pets": "50.0 / 100.0",
+        "Avg.": "50.0 / 100.0",
+    }
 
 
 @pytest.fixture
 def nine_benchmarks(make_run):
     """Makes the sources of one run per benchmark, of the kinds that OpenOOD has.
 
-    The runs of MNIST-6/4 are two divisions of classes in one group, those of MVTec-AD two categories.
+    The runs of MNIST-6/4 are two divisions of classes in one group, those of MVTec-AD two
+    categories.
     """
 
     def make(second_division=0.8, published=None):
@@ -242,12 +286,15 @@ def nine_benchmarks(make_run):
         benchmarks = {}
         for (benchmark, kind), auroc_by_distance in values.items():
             means = {
-                distance: {"splits": [], "values": {"auroc": value}} for distance, value in auroc_by_distance.items()
+                distance: {"splits": [], "values": {"auroc": value}}
+                for distance, value in auroc_by_distance.items()
             }
             run = make_run({"msp": {"auroc": 0.5}}, {"methods": {"msp": {"means": means}}})
             runs.append(replace(run, name=benchmark, benchmark=benchmark, title=benchmark))
             benchmarks[benchmark] = {"kind": kind}
-        benchmarks["cifar6"] = {"division": {"known": 6, "seed": 1}}  # open-set recognition without saying so
+        benchmarks["cifar6"] = {
+            "division": {"known": 6, "seed": 1}
+        }  # open-set recognition without saying so
         seeds = {"mnist6": ["mnist6-1", "mnist6-2"]}
         return Sources(runs, {"benchmarks": benchmarks}, ROOT, published or {}, seeds)
 
@@ -283,7 +330,10 @@ def test_openood_puts_the_printed_value_beside_the_benchmark_that_it_is_of(nine_
     msp = own.frame.to_dicts()[0]
     assert list(msp)[2:4] == ["OSR: mnist6", "M-6, as printed"]
     assert (msp["M-6, as printed"], msp["CIFAR-10, as printed"]) == ("96.2", "86.9 / 89.6")
-    assert [head for head in msp if "printed" in head] == ["M-6, as printed", "CIFAR-10, as printed"]
+    assert [head for head in msp if "printed" in head] == [
+        "M-6, as printed",
+        "CIFAR-10, as printed",
+    ]
     rows = {row["Method"]: row for row in printed.frame.to_dicts()}
     assert len(rows) == 34
     assert rows["DRÆM"]["AD: MVTec"] == "97.0"
@@ -309,14 +359,18 @@ def test_openood_puts_the_printed_value_beside_the_benchmark_that_it_is_of(nine_
         ("vos", "energy", "vos"),
     ],
 )
-def test_openood_puts_a_printed_value_beside_the_same_score_of_the_same_training_only(network, method, row):
+def test_openood_puts_a_printed_value_beside_the_same_score_of_the_same_training_only(
+    network, method, row
+):
     entries = {
         "gram_resnet": {"method": "gram", "layer": ["layer1"]},
         "energy_of_dropout": {"method": "energy", "pass": "dropout"},
         "temperature_fitted": {"method": "temperature_scaling"},
         "msp": None,
     }
-    assert openood.PrintedTable(Sources([], {"methods": entries}, ROOT)).row_of(network, method) == row
+    assert (
+        openood.PrintedTable(Sources([], {"methods": entries}, ROOT)).row_of(network, method) == row
+    )
 
 
 def test_openood_has_rows_of_their_own_for_each_network(sources):
@@ -325,7 +379,10 @@ def test_openood_has_rows_of_their_own_for_each_network(sources):
     rows = tables(replace(sources, runs=[run, other]), "openood")["Table 1"]
     names = [row["Network"] for row in rows if row["Method"] == "MSP"]
     assert names == ["net", "mixup"]
-    assert [row["Method"] for row in rows if row["Network"] == "mixup"][-2:] == [IMAGES, "Accuracy or mAP50"]
+    assert [row["Method"] for row in rows if row["Network"] == "mixup"][-2:] == [
+        IMAGES,
+        "Accuracy or mAP50",
+    ]
 
 
 def test_every_table_is_on_the_page_or_has_a_reason(sources):
@@ -333,5 +390,7 @@ def test_every_table_is_on_the_page_or_has_a_reason(sources):
         found = paper.tables(sources)
         page = content(paper, found)
         assert list(page["tables"].values()) == [table for table in found if table.is_shown] != []
-        assert {table.number for table in found if not table.is_shown} <= set(page["absent"].frame["Table"])
+        assert {table.number for table in found if not table.is_shown} <= set(
+            page["absent"].frame["Table"]
+        )
         assert all(page["absent"].frame["Reason"])

@@ -5,7 +5,14 @@ import polars as pl
 import pytest
 
 from farther.metrics.ood import auroc
-from farther.report.power import images_to_halve, listing, sizes, smallest_difference, told_apart, undecided
+from farther.report.power import (
+    images_to_halve,
+    listing,
+    sizes,
+    smallest_difference,
+    told_apart,
+    undecided,
+)
 from farther.report.results import read_runs
 
 
@@ -16,7 +23,10 @@ def test_a_difference_of_this_size_is_significant_in_four_of_five_test_sets():
     def sample(gain: float) -> np.ndarray:
         shared, own = rng.normal(0, 1, (2, 2, 150))
         known = np.array([1.0, 0.0])[:, None]
-        first, second = known + shared + 0.5 * own, (1 + gain) * known + shared + 0.5 * rng.normal(0, 1, (2, 150))
+        first, second = (
+            known + shared + 0.5 * own,
+            (1 + gain) * known + shared + 0.5 * rng.normal(0, 1, (2, 150)),
+        )
         return np.array([auroc(*first), auroc(*second)])
 
     none = np.array([sample(0.0) for _ in range(400)])
@@ -39,19 +49,32 @@ def test_each_split_of_a_benchmark_has_a_row(evaluated, params):
         "1 of 3",
         "0 of 3",
     ]  # near, kNN has 100% in every draw and Energy at most 35%
-    assert undecided(found).startswith("No two methods can be told apart on photos far (pets, 2 images):")
+    assert undecided(found).startswith(
+        "No two methods can be told apart on photos far (pets, 2 images):"
+    )
     far = found.filter(split="photos_far")
-    assert undecided(far).startswith("No two methods can be told apart on any split: no difference in AUROC or R_U")
+    assert undecided(far).startswith(
+        "No two methods can be told apart on any split: no difference in AUROC or R_U"
+    )
 
 
 def test_the_splits_on_which_no_pair_is_told_apart_are_named():
     apart = {"near": 3, "far": 0}
     rows = [
-        {"benchmark": "b", "benchmark_title": "B", "split": split, "images": 40, "metric": metric, "apart": count}
+        {
+            "benchmark": "b",
+            "benchmark_title": "B",
+            "split": split,
+            "images": 40,
+            "metric": metric,
+            "apart": count,
+        }
         for split, count in apart.items()
         for metric in ("auroc", "r_u")
     ]
-    assert undecided(pl.DataFrame(rows)).startswith("No two methods can be told apart on far (B, 40 images):")
+    assert undecided(pl.DataFrame(rows)).startswith(
+        "No two methods can be told apart on far (B, 40 images):"
+    )
     assert undecided(pl.DataFrame(rows).with_columns(apart=1)) == ""
 
 
@@ -67,6 +90,8 @@ def test_four_times_the_images_halve_an_interval():
     rng = np.random.default_rng(0)
 
     def spread(count: int) -> float:
-        return float(np.std([auroc(rng.normal(1, 1, count), rng.normal(0, 1, count)) for _ in range(1500)]))
+        return float(
+            np.std([auroc(rng.normal(1, 1, count), rng.normal(0, 1, count)) for _ in range(1500)])
+        )
 
     assert spread(images_to_halve(50)) / spread(50) == pytest.approx(0.5, rel=0.15)

@@ -24,12 +24,16 @@ def artifacts(tmp_path):
     """A dataset with an unreadable image, a benchmark with a warning, and two runs that failed on one image."""
     counts = {"image unreadable": 1, "box leaves its image": 7}
     write_json(tmp_path / "tables/pets/warnings.json", {"counts": counts, "warnings": [UNREADABLE]})
-    write_json(tmp_path / "splits/b/warnings.json", {"count": 1, "warnings": ["split 'far' has no image"]})
+    write_json(
+        tmp_path / "splits/b/warnings.json", {"count": 1, "warnings": ["split 'far' has no image"]}
+    )
     header = Header(classes=("cat",))
     for run in ("one", "two"):
         writer = RegionsWriter(tmp_path / "regions" / run / "near", header)
         rows = Regions.empty(header).with_columns(uncertainty=np.zeros(0, np.float32))
-        writer.write_shard(0, rows, 5, [{"image_id": "000007", "reason": "image file is truncated"}])
+        writer.write_shard(
+            0, rows, 5, [{"image_id": "000007", "reason": "image file is truncated"}]
+        )
         writer.close(1)
     return tmp_path
 
@@ -56,7 +60,10 @@ def test_without_problems_there_is_nothing_to_list(tmp_path):
 
 def test_images_that_clip_tells_from_id_ones_are_suspected_of_covariate_shift(tmp_path):
     auroc = {"coco_near": 0.7, "coco_far": 0.96}
-    write_json(tmp_path / "counts/similarity/b.json", {"similarity": {"auroc_from_id": auroc, "auroc_of_near": 0.55}})
+    write_json(
+        tmp_path / "counts/similarity/b.json",
+        {"similarity": {"auroc_from_id": auroc, "auroc_of_near": 0.55}},
+    )
     shifted, mixed = doubts(tmp_path, PARAMS, [])
     assert "covariate shift" in shifted
     assert "coco_far (AUROC 96.0%)" in shifted
@@ -68,7 +75,10 @@ def test_images_that_clip_tells_from_id_ones_are_suspected_of_covariate_shift(tm
 
 
 def test_a_run_s_empty_splits_and_failed_images_are_named(tmp_path, make_run):
-    splits = {"test": {"images": 9, "failed_images": 2}, "coco_near": {"images": 0, "failed_images": 0}}
+    splits = {
+        "test": {"images": 9, "failed_images": 2},
+        "coco_near": {"images": 0, "failed_images": 0},
+    }
     run = make_run({"msp": {}}, {"splits": splits})
     assert doubts(tmp_path, {"benchmarks": {}, "detectors": {}}, [run]) == [
         "net (voc): no image in coco_near.",

@@ -18,8 +18,17 @@ from farther.report.results import read_runs
 
 def objects(missed, still):
     """Results of four unknown objects."""
-    values = {"objects": 4, "missed": missed, "still_missed": still, "recovered": missed - still, "ar@10": 0.25}
-    points = [FrocPoint(alarms=rate, recovered=0.0, still_missed=missed, interval=(0, 1)) for rate in (0.1, 1.0)]
+    values = {
+        "objects": 4,
+        "missed": missed,
+        "still_missed": still,
+        "recovered": missed - still,
+        "ar@10": 0.25,
+    }
+    points = [
+        FrocPoint(alarms=rate, recovered=0.0, still_missed=missed, interval=(0, 1))
+        for rate in (0.1, 1.0)
+    ]
     sizes = {"small": {"objects": 4, "missed": missed, "still_missed": still}}
     return RecoveredObjects(
         values=values, intervals={"still_missed": (0.1, 0.4)}, froc=points, curve=[(0.0, missed), (1.0, still)],
@@ -31,7 +40,8 @@ def together():
     """A method with the proposals, which find one of its two missed objects."""
     part = MetricValues(values={"unknown_objects": 4, "r_u": 0.5})
     found = {
-        kind: MetricValues(values={"count": 1, "r_u": 0.25, "ap_u": 0, "nose": 0}) for kind in ("missed", PROPOSED)
+        kind: MetricValues(values={"count": 1, "r_u": 0.25, "ap_u": 0, "nose": 0})
+        for kind in ("missed", PROPOSED)
     }
     values = {"nose": 0.25, "r_u": 0.5, "p_u": 0.6, "ap_u": 0.4, "u_recall": 0.75}
     return MethodWithProposals(
@@ -49,12 +59,17 @@ def run(evaluated, params):
         splits={"photos_near": near}, distances={"near": near, "far": far},
         methods={"msp": {"photos_near": together()}},
     )  # fmt: skip
-    return replace(found, recovered=RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source}))
+    return replace(
+        found, recovered=RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
+    )
 
 
 def test_what_proposals_find_is_a_part_of_what_is_missed(run, evaluated):
     distances = Distances([run], evaluated / "artifacts", "msp")
-    shares = {(row["distance"], row["outcome"]): row["share"] for row in distances.rows.iter_rows(named=True)}
+    shares = {
+        (row["distance"], row["outcome"]): row["share"]
+        for row in distances.rows.iter_rows(named=True)
+    }
     assert shares["near", "found by proposals"] == shares["near", "missed"] == 0.25
     assert (shares["far", "found by proposals"], shares["far", "missed"]) == (0, 0.5)
     for distance in ("near", "far"):
@@ -71,7 +86,10 @@ def test_the_error_budget_has_what_they_find_in_its_own_row(run):
         kind: of for kind, of in alone.items() if kind != "missed"
     }
     for value in ("count", "r_u"):
-        assert budget["missed"].values[value] + budget[PROPOSED].values[value] == alone["missed"].values[value]
+        assert (
+            budget["missed"].values[value] + budget[PROPOSED].values[value]
+            == alone["missed"].values[value]
+        )
     rows = [row[0][0] for row in error_budget.listing(run, "msp").rows]
     assert rows == list(error_budget.ORDER)
     _, unknown = error_budget.overview([(run, "msp")]).charts
@@ -84,7 +102,10 @@ def test_a_sentence_says_what_they_recover_and_at_what_price(run, evaluated):
     (sentence,) = [text for text in said if "proposals" in text]
     assert "0.22 false alarms per ID image" in sentence
     assert "from 50% to 25% [10, 40]" in sentence
-    assert not any("proposals" in text for text in Distances([replace(run, recovered=None)], evaluated).sentences())
+    assert not any(
+        "proposals" in text
+        for text in Distances([replace(run, recovered=None)], evaluated).sentences()
+    )
 
 
 def test_the_page_lists_what_is_missed_at_each_rate_and_says_where_nothing_is_recovered(run):

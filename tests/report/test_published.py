@@ -31,13 +31,22 @@ WILD = {
         "known": {"histogram": [], "classes": {"boat": {"mean": 0.5, "sd": 0.25}}},
         "unknown": {"histogram": [], "classes": {}},
     },
-    "operating_points": {"ratios": [0.0, 1.0], "betas": {"1": {"mean": None, "classes": {"cow": MEAN}}}},
+    "operating_points": {
+        "ratios": [0.0, 1.0],
+        "betas": {"1": {"mean": None, "classes": {"cow": MEAN}}},
+    },
 }
 
 
 def printed(method: str = "msp", **metrics: float) -> Published:
     rows = [
-        {**KEY, "method": method, "metric": name, "published": value, "origin": "FMIYC, Tables 8 to 25"}
+        {
+            **KEY,
+            "method": method,
+            "metric": name,
+            "published": value,
+            "origin": "FMIYC, Tables 8 to 25",
+        }
         for name, value in metrics.items()
     ]
     return Published(pl.DataFrame(rows), {})
@@ -51,12 +60,20 @@ def heads(table) -> list[str]:
     return [head.replace("\N{NO-BREAK SPACE}", " ") for head, _ in table.heads]
 
 
-# ------------------------------------------------------------------------------------------------------------- methods
+# -------------------------------------------------------------------------------------------------------------
+# methods
 
 
 def test_values_of_both_kinds_of_table_come_together():
     # Tables 8 and 17: MSP of Faster R-CNN on COCO-Near.
-    expected = {"auroc": 0.738, "fpr95": 0.883, "nose": 0.335, "ap_u": 0.074, "p_u": 0.654, "r_u": 0.102}
+    expected = {
+        "auroc": 0.738,
+        "fpr95": 0.883,
+        "nose": 0.335,
+        "ap_u": 0.074,
+        "p_u": 0.654,
+        "r_u": 0.102,
+    }
     assert dict(ALL.methods.filter(**KEY).select("metric", "published").iter_rows()) == expected
 
 
@@ -64,7 +81,13 @@ def test_a_comparable_run_shows_the_difference_in_points(make_run):
     run = make_run({"msp": {"auroc": 0.75, "nose": None}, "other": {"auroc": 0.5}})
     counterpart = Counterpart(detector="faster_rcnn", id="voc", comparable=True)
     (table,) = printed(auroc=0.738, nose=0.335).beside(run, counterpart)
-    assert heads(table)[:5] == ["Split", "Method", "AUROC ↑ ours (%)", "AUROC ↑ published (%)", "AUROC ↑ difference"]
+    assert heads(table)[:5] == [
+        "Split",
+        "Method",
+        "AUROC ↑ ours (%)",
+        "AUROC ↑ published (%)",
+        "AUROC ↑ difference",
+    ]
     assert heads(table)[5:] == ["nOSE ↓ ours (%)", "nOSE ↓ published (%)", "nOSE ↓ difference"]
     assert texts(table) == [["coco near", "MSP", "75.0", "73.8", "+1.2", "—", "33.5", "—"]]
     assert "NOT" not in table.caption
@@ -78,7 +101,9 @@ def test_values_that_are_not_comparable_are_context_and_no_difference_is_shown(m
 
 
 def test_each_variant_of_lard_is_beside_the_best_of_them(make_run):
-    (table,) = printed("lard", auroc=0.738).beside(make_run({"lard_gmm": {"auroc": 0.7}}), FASTER_RCNN)
+    (table,) = printed("lard", auroc=0.738).beside(
+        make_run({"lard_gmm": {"auroc": 0.7}}), FASTER_RCNN
+    )
     assert [row[1] for row in texts(table)] == ["LaRD (GMM)"]
 
 
@@ -98,11 +123,17 @@ def test_means_over_the_near_splits_are_beside_those_of_openood_version_1(make_r
 
 
 def test_full_spectrum_means_are_averaged_over_seeds_beside_published_ones(make_run):
-    means = ({"near": {"splits": [], "values": {"full_spectrum_auroc": value}}} for value in (0.5, 0.75))
-    seeds = [make_run({"msp": {"auroc": 0.75}}, {"methods": {"msp": {"means": of}}}) for of in means]
+    means = (
+        {"near": {"splits": [], "values": {"full_spectrum_auroc": value}}} for value in (0.5, 0.75)
+    )
+    seeds = [
+        make_run({"msp": {"auroc": 0.75}}, {"methods": {"msp": {"means": of}}}) for of in means
+    ]
     counterpart = Counterpart(detector="resnet50", id="imagenet", comparable=True)
     (table,) = filter(len, ALL.beside(seeds[0], counterpart, seeds))
-    assert heads(table)[-3:] == [f"AUROC full-spectrum ↑ {one}" for one in ("ours (%)", "published (%)", "difference")]
+    assert heads(table)[-3:] == [
+        f"AUROC full-spectrum ↑ {one}" for one in ("ours (%)", "published (%)", "difference")
+    ]
     assert texts(table)[0][-3:] == ["62.5", "60.8", "+1.7"]  # MSP of ResNet-50, near
 
 
@@ -110,11 +141,14 @@ def test_nothing_in_common_gives_no_rows(make_run):
     (table,) = printed(auroc=0.738).beside(make_run({"new": {}}), FASTER_RCNN)
     assert len(table) == 0
     assert not list(
-        printed(auroc=0.7).beside(make_run({"msp": {"auroc": 0.5}}), Counterpart(detector="fcos", id="voc"))
+        printed(auroc=0.7).beside(
+            make_run({"msp": {"auroc": 0.5}}), Counterpart(detector="fcos", id="voc")
+        )
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- wilderness
+# ----------------------------------------------------------------------------------------------------------
+# wilderness
 
 
 @pytest.fixture
@@ -131,7 +165,9 @@ def test_each_value_of_wilderness_is_beside_the_printed_one_with_the_difference(
     tables = wilderness("faster_rcnn", comparable=True)
     assert [table.caption.split("Table ")[1][0] for table in tables] == ["1", "2", "3"]
     assert heads(tables[0]) == [
-        f"mAP {kind} {one}" for kind in ("closed", "open") for one in ("ours (%)", "published (%)", "difference")
+        f"mAP {kind} {one}"
+        for kind in ("closed", "open")
+        for one in ("ours (%)", "published (%)", "difference")
     ]
     assert texts(tables[0]) == [["80.0", "81.9", "-1.9", "—", "77.1", "—"]]
     assert texts(tables[1]) == [
@@ -153,21 +189,32 @@ def test_operating_points_are_those_of_the_printed_class_ratio_and_beta(wilderne
 
 
 def test_detectors_that_a_table_of_wilderness_lacks_have_none(wilderness):
-    assert [len(wilderness(name)) for name in ("mask_rcnn", "yolov2", "dropout_sampling", "yolov8")] == [1, 2, 2, 0]
+    assert [
+        len(wilderness(name)) for name in ("mask_rcnn", "yolov2", "dropout_sampling", "yolov8")
+    ] == [1, 2, 2, 0]
     background = wilderness("faster_rcnn", background=None)[2]
     assert {row[1] for row in texts(background)} == {"—"}
     assert ("retinanet", "voc") in ALL.detectors
 
 
-# --------------------------------------------------------------------------------------------------- files and the page
+# ---------------------------------------------------------------------------------------------------
+# files and the page
 
 
 @pytest.mark.parametrize(
     ("file", "text", "problem"),
     [
-        ("fmiyc_ood.csv", "detector,id,ood,method,auroc\nd,voc,s,msp,73.8\n", r"row 0.*'auroc'.*a fraction.*73\.8"),
+        (
+            "fmiyc_ood.csv",
+            "detector,id,ood,method,auroc\nd,voc,s,msp,73.8\n",
+            r"row 0.*'auroc'.*a fraction.*73\.8",
+        ),
         ("fmiyc_ood.csv", "detector,id,method,auroc\n", "'ood': there is no such column"),
-        ("elephant_map.csv", "detector,id,map_closed\nd,voc,0.5\n", "'map_open': there is no such column"),
+        (
+            "elephant_map.csv",
+            "detector,id,map_closed\nd,voc,0.5\n",
+            "'map_open': there is no such column",
+        ),
     ],
 )
 def test_damaged_tables_are_named(tmp_path, file, text, problem):
@@ -183,7 +230,9 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
     folder = root / PRINTED
     folder.mkdir(parents=True)
     with (folder / "fmiyc_ood.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([[*PLACE, "auroc"], ["faster_rcnn", "voc", "photos_near", "msp", 0.111]])
+        csv.writer(file).writerows(
+            [[*PLACE, "auroc"], ["faster_rcnn", "voc", "photos_near", "msp", 0.111]]
+        )
     report = {"examples": 0, "published": {"pets-net": {"detector": "faster_rcnn", "id": "voc"}}}
     build({**params, "report": report}, root)
     page = root / "artifacts" / "report" / "published.html"
@@ -191,14 +240,25 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
     build({**params, "report": {"examples": 0}}, root)
     assert "No run is compared with a published detector" in page.read_text(encoding="utf-8")
     with pytest.raises(
-        ParameterError, match=r"published\.pets-net: no published table has fcos/voc\. Known: faster_rcnn/voc"
+        ParameterError,
+        match=r"published\.pets-net: no published table has fcos/voc\. Known: faster_rcnn/voc",
     ):
-        build({**params, "report": {"published": {"pets-net": {"detector": "fcos", "id": "voc"}}}}, root)
+        build(
+            {**params, "report": {"published": {"pets-net": {"detector": "fcos", "id": "voc"}}}},
+            root,
+        )
     with pytest.raises(ParameterError, match=r"no run 'other'\. Known: pets-net, pets-later"):
-        build({**params, "report": {"published": {"other": {"detector": "faster_rcnn", "id": "voc"}}}}, root)
+        build(
+            {
+                **params,
+                "report": {"published": {"other": {"detector": "faster_rcnn", "id": "voc"}}},
+            },
+            root,
+        )
 
 
-# ---------------------------------------------------------------------------------------------------------------- SAOD
+# ----------------------------------------------------------------------------------------------------------------
+# SAOD
 
 #: A run on COCO with two splits of SVHN.
 AWARE = {
@@ -213,7 +273,12 @@ AWARE = {
     "values": {"daq": 0.5, "idq": None},
     "accuracy": {"val": MetricValues(values={"ap": 0.399, "lrp": 0.6})},
     "ablation": [
-        Ablation(confidence_threshold="half", calibrator=None, image_threshold="keep_95", metrics={"daq": 0.35})
+        Ablation(
+            confidence_threshold="half",
+            calibrator=None,
+            image_threshold="keep_95",
+            metrics={"daq": 0.35},
+        )
     ],
 }
 
@@ -228,7 +293,14 @@ def self_aware_tables(detector, comparable=True):
 
 def test_each_value_of_saod_is_beside_the_printed_one_with_the_difference():
     tables = self_aware_tables("faster_rcnn")
-    assert [table.caption.split("Table ")[1][0] for table in tables] == ["2", "3", "4", "5", "6", "7"]
+    assert [table.caption.split("Table ")[1][0] for table in tables] == [
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+    ]
     two, three, four, five, six, seven = tables
     (row,) = texts(two)
     assert row[:9] == ["—", "20.9", "—", "—", "84.1", "—", "—", "93.4", "—"]  # sum, mean, top-5
@@ -249,7 +321,9 @@ def test_each_value_of_saod_is_beside_the_printed_one_with_the_difference():
 
 def test_probabilistic_detectors_are_in_table_3_alone():
     (three,) = (table for table in self_aware_tables("nll_rcnn", comparable=False) if len(table))
-    assert texts(three) == [["—", "92.4", "—", "89.0", "95.0", "94.1", "—", "87.6", "—", "87.5", "—", "87.7"]]
+    assert texts(three) == [
+        ["—", "92.4", "—", "89.0", "95.0", "94.1", "—", "87.6", "—", "87.5", "—", "87.7"]
+    ]
     assert "NOT comparable" in three.caption
     assert ("atss", "nuimages") in ALL.detectors
 
@@ -257,5 +331,7 @@ def test_probabilistic_detectors_are_in_table_3_alone():
 def test_a_percentage_in_a_table_of_saod_is_refused(tmp_path):
     header = "detector,id,calibrator,laece,lrp"
     (tmp_path / "saod_calibration.csv").write_text(f"{header}\nfaster_rcnn,coco,none,43.3,0.747\n")
-    with pytest.raises(DataError, match=r"saod_calibration\.csv.*row 0.*'laece'.*a fraction.*43\.3"):
+    with pytest.raises(
+        DataError, match=r"saod_calibration\.csv.*row 0.*'laece'.*a fraction.*43\.3"
+    ):
         Published.read(tmp_path)

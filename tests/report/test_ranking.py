@@ -38,7 +38,11 @@ def test_mean_ranks_leave_out_methods_that_do_not_apply_everywhere(runs):
 
 
 def test_lower_is_better_is_ranked_from_below(runs):
-    fpr95 = next(one for one in ranking.comparisons(runs)["mean_ranks"].charts if one.title.startswith("FPR95"))
+    fpr95 = next(
+        one
+        for one in ranking.comparisons(runs)["mean_ranks"].charts
+        if one.title.startswith("FPR95")
+    )
     assert rows_of(fpr95)["method"].to_list() == ["Energy", "MSP", "kNN"]
 
 
@@ -52,7 +56,10 @@ def test_the_gap_is_far_minus_near_over_detectors_with_both(runs):
     gaps = dict(rows_of(chart).select("method", "gap").unique().iter_rows())
     assert gaps == pytest.approx({"Energy": 0.05, "MSP": 0.2, "kNN": 0, "late": 0})
     assert (
-        ranking.comparisons([replace(run, values=run.values.filter(distance="near")) for run in runs])["gaps"] is None
+        ranking.comparisons(
+            [replace(run, values=run.values.filter(distance="near")) for run in runs]
+        )["gaps"]
+        is None
     )
 
 

@@ -23,7 +23,10 @@ def seeds(make_run) -> list[Run]:
     first = make_run({"msp": {"auroc": 0.8, "fpr95": 0.5}, "knn": {"auroc": 0.7, "fpr95": None}})
     second = make_run({"msp": {"auroc": 0.9, "fpr95": 0.3}, "knn": {"auroc": 0.95, "fpr95": 0.2}})
     named = {"net-1": (first, 0.8), "net-2": (second, 0.9), "other": (first, 0.5)}
-    return [replace(run, name=name, detector={"accuracy": accuracy}) for name, (run, accuracy) in named.items()]
+    return [
+        replace(run, name=name, detector={"accuracy": accuracy})
+        for name, (run, accuracy) in named.items()
+    ]
 
 
 def test_seeds_are_one_row_of_mean_and_sample_standard_deviation_in_the_place_of_the_first(seeds):
@@ -40,7 +43,10 @@ def test_a_value_that_one_seed_lacks_has_no_mean(seeds):
     assert net.values.filter(method="knn", metric="fpr95")["text"].to_list() == ["—"]
     found = statistics(seeds, {"net": ["net-1", "net-2"]})["net"]
     assert found["seeds"] == 2
-    assert found["coco_near"]["msp"]["fpr95"] == {"mean": pytest.approx(0.4), "sd": pytest.approx(np.sqrt(0.02))}
+    assert found["coco_near"]["msp"]["fpr95"] == {
+        "mean": pytest.approx(0.4),
+        "sd": pytest.approx(np.sqrt(0.02)),
+    }
     assert "fpr95" not in found["coco_near"]["knn"]
 
 
@@ -52,7 +58,9 @@ def test_the_best_of_the_means_is_bold(seeds):
 
 def test_seeds_of_different_benchmarks_are_refused(seeds):
     seeds[1] = replace(seeds[1], benchmark="bdd")
-    with pytest.raises(ParameterError, match=r"report.seeds.net: net-1, net-2 are on different benchmarks"):
+    with pytest.raises(
+        ParameterError, match=r"report.seeds.net: net-1, net-2 are on different benchmarks"
+    ):
         merged(seeds, {"net": ["net-1", "net-2"]})
 
 
@@ -83,7 +91,9 @@ def test_runs_on_divisions_of_one_dataset_are_no_row_of_a_benchmarks_tables():
     groups = {"seeds": ["a-1", "a-2"], "divisions": ["a-1", "b-1"]}
     assert on_one_benchmark(groups, params) == {"seeds": ["a-1", "a-2"]}
     for wrong in (["a-1", "other-1"], ["a-1", "plain-1"]):
-        with pytest.raises(ParameterError, match=r"report.seeds.x: .* are not divisions of one dataset's classes"):
+        with pytest.raises(
+            ParameterError, match=r"report.seeds.x: .* are not divisions of one dataset's classes"
+        ):
             on_one_benchmark({"x": wrong}, params)
 
 
@@ -95,7 +105,9 @@ def test_divisions_are_averaged_in_the_file_of_seeds(seeds):
 
 def test_a_classifier_has_no_table_of_unknown_objects(seeds, make_run):
     assert [table.name for table in benchmark_tables("pets", seeds)] == ["pets-ood"]
-    assert [table.name for table in benchmark_tables("pets", [make_run({"msp": {"auroc": 0.5}})])] == [
+    assert [
+        table.name for table in benchmark_tables("pets", [make_run({"msp": {"auroc": 0.5}})])
+    ] == [
         "pets-open_set",
         "pets-ood",
     ]
@@ -119,10 +131,19 @@ def test_methods_are_ranked_on_images_and_on_objects_side_by_side(seeds, make_ru
 def test_names_within_the_page_are_unique(seeds, make_run, tmp_path, read):
     runs = [*seeds, make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}})]
     table = Listing.of("Means.", [{"Run": "net"}])
-    content = {**comparisons.content(runs), "classifiers": table, "means": [table], "errors": [table]}
+    content = {
+        **comparisons.content(runs),
+        "classifiers": table,
+        "means": [table],
+        "errors": [table],
+    }
     with Site(tmp_path / "site") as site:
         site.write("across.html", "across.html", **content)
-    names = [e.attributes["id"] for e in read(tmp_path / "site/across.html").elements if "id" in e.attributes]
+    names = [
+        e.attributes["id"]
+        for e in read(tmp_path / "site/across.html").elements
+        if "id" in e.attributes
+    ]
     assert {"ranks", "rank-by-auroc"} <= set(names)
     assert len(names) == len(set(names))
 
@@ -133,7 +154,8 @@ def test_the_page_has_means_over_splits_and_errors(built, read):
         "means over splits (near: photos_near (4 images); far: photos_far (2 images))" in text
         for text in page.texts("p")
     )
-    # As worked out by hand for the tables: half of the near detections are below all ID ones, all of the far ones are.
+    # As worked out by hand for the tables: half of the near detections are below all ID ones, all
+    # of the far ones are.
     cells = page.texts("td")
     assert cells[cells.index("MSP") + 1 :][:4] == ["50.0", "50.0", "100.0", "0.0"]
     assert read_json(built / "artifacts" / "seeds.json") == {}
@@ -141,5 +163,7 @@ def test_the_page_has_means_over_splits_and_errors(built, read):
 
 def test_an_unknown_run_among_seeds_is_refused(evaluated, params):
     params["report"]["seeds"] = {"net": ["pets-net", "pets-nett"]}
-    with pytest.raises(ParameterError, match=r"report.seeds.net: there is no run 'pets-nett'. Known: pets-net"):
+    with pytest.raises(
+        ParameterError, match=r"report.seeds.net: there is no run 'pets-nett'. Known: pets-net"
+    ):
         build(params, evaluated)

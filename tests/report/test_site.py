@@ -56,7 +56,9 @@ def page(request, report, read):
 @pytest.fixture
 def place(page, report) -> Path:
     """The folder that the page lies in."""
-    return next(report / name for name in PAGES if (report / name).read_text() == page.source).parent
+    return next(
+        report / name for name in PAGES if (report / name).read_text() == page.source
+    ).parent
 
 
 def test_each_run_method_and_benchmark_has_a_page(report):
@@ -67,12 +69,16 @@ def test_a_page_loads_nothing_but_files_of_the_report(page, place, report):
     for element in page.elements:
         for attribute in ("src", "href"):
             address = element.attributes.get(attribute) or "#"
-            if address.startswith(("#", "data:")) or (element.tag == "a" and address.startswith("https://")):
+            if address.startswith(("#", "data:")) or (
+                element.tag == "a" and address.startswith("https://")
+            ):
                 continue
             target = (place / unquote(address.partition("#")[0])).resolve()
             assert target.is_file(), address
             assert target.is_relative_to(report.resolve())
-    assert not [script for script in page.all("script") if script.attributes.get("type") == "module"]
+    assert not [
+        script for script in page.all("script") if script.attributes.get("type") == "module"
+    ]
 
 
 def test_styles_and_scripts_fetch_nothing(report):
@@ -89,7 +95,9 @@ def test_styles_and_scripts_fetch_nothing(report):
 def luminance(colour: str) -> float:
     """Relative luminance of #rrggbb (WCAG 2)."""
     parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -97,7 +105,9 @@ def test_words_can_be_told_from_their_ground_in_light_and_in_dark(report):
     styles = (report / "assets" / "style.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", styles, flags=re.DOTALL)
     light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block)) for block in blocks)
-    pairs = [(ink, ground) for ink in ("ink", "soft", "accent") for ground in ("paper", "wash", "hover")]
+    pairs = [
+        (ink, ground) for ink in ("ink", "soft", "accent") for ground in ("paper", "wash", "hover")
+    ]
     for colours in (light, light | dark):
         for ink, ground in [*pairs, ("warn", "warn-wash")]:
             low, high = sorted((luminance(colours[ink]), luminance(colours[ground])))
@@ -105,7 +115,9 @@ def test_words_can_be_told_from_their_ground_in_light_and_in_dark(report):
 
 
 def test_the_plotting_library_is_there_once(report):
-    assert [file.name for file in report.rglob("*.js") if file.stat().st_size > 500_000] == ["vega.js"]
+    assert [file.name for file in report.rglob("*.js") if file.stat().st_size > 500_000] == [
+        "vega.js"
+    ]
 
 
 def test_identifiers_are_unique_and_links_within_a_page_lead_somewhere(page):
@@ -125,7 +137,11 @@ def test_everything_that_is_seen_has_words_for_those_who_do_not_see_it(page):
         assert head.attributes["scope"] in ("row", "col", "colgroup")
     labelled = {label.attributes.get("for") for label in page.all("label")}
     for field in [*page.all("select"), *page.all("input")]:
-        assert field.attributes.get("id") in labelled or "label" in field.inside or "form" in field.inside
+        assert (
+            field.attributes.get("id") in labelled
+            or "label" in field.inside
+            or "form" in field.inside
+        )
     assert page.all("html")[0].attributes["lang"] == "en"
 
 
@@ -140,13 +156,24 @@ def test_headings_do_not_skip_a_level(page):
     [
         ("index.html", ["index.html"], []),
         ("detectors.html", ["detectors.html", "detectors.html"], ["index.html"]),
-        ("wilderness.html", ["detectors.html", "wilderness.html"], ["index.html", "detectors.html"]),
+        (
+            "wilderness.html",
+            ["detectors.html", "wilderness.html"],
+            ["index.html", "detectors.html"],
+        ),
         ("methods/msp.html", ["../methods.html"], ["../index.html", "../methods.html"]),
     ],
 )
 def test_the_navigation_says_where_one_is(read, report, name, current, above):
     links = [e for e in read(report / name).all("a") if "nav" in e.inside]
-    assert [e.text for e in links][:6] == ["Overview", "Detectors", "Methods", "Data", "Deploy", "Papers"]
+    assert [e.text for e in links][:6] == [
+        "Overview",
+        "Detectors",
+        "Methods",
+        "Data",
+        "Deploy",
+        "Papers",
+    ]
     assert [e.attributes["href"] for e in links if "aria-current" in e.attributes] == current
     assert [e.attributes["href"] for e in links if "ol" in e.inside] == above
 
@@ -154,7 +181,9 @@ def test_the_navigation_says_where_one_is(read, report, name, current, above):
 def test_each_page_begins_with_what_it_answers_and_leads_to_the_page_that_follows(page):
     (lead,) = [e for e in page.all("div") if e.attributes.get("class") == "lead"]
     assert len(lead.text.split()) > 3
-    links = [e for e in page.all("a") if "nav" not in e.inside and e.attributes.get("class") != "skip"]
+    links = [
+        e for e in page.all("a") if "nav" not in e.inside and e.attributes.get("class") != "skip"
+    ]
     assert links[0].attributes.get("rel") == links[-1].attributes.get("rel") == "next"
     assert links[0].attributes["href"] == links[-1].attributes["href"]
 
@@ -164,7 +193,9 @@ def test_the_first_link_of_each_page_tells_the_story(read, report):
     name, met = "index.html", []
     while len(met) < 5:
         met.append(name)
-        name = next(e for e in read(report / name).all("a") if e.attributes.get("rel") == "next").attributes["href"]
+        name = next(
+            e for e in read(report / name).all("a") if e.attributes.get("rel") == "next"
+        ).attributes["href"]
     assert met == ["index.html", "methods.html", "splits.html", "across.html", "deploy.html"]
 
 
@@ -176,7 +207,9 @@ def test_every_page_is_reached_by_following_those_before_it(read, report):
         here = (report / name).parent
         links = [e.attributes["href"] for e in read(report / name).all("a")]
         found = [
-            (here / unquote(link)).resolve().relative_to(report.resolve()) for link in links if link.endswith(".html")
+            (here / unquote(link)).resolve().relative_to(report.resolve())
+            for link in links
+            if link.endswith(".html")
         ]
         waiting += {file.as_posix() for file in found} - reached
     assert reached == set(PAGES)
@@ -191,9 +224,14 @@ def test_names_from_datasets_are_text_and_never_markup(report, read):
 def test_the_same_inputs_give_the_same_bytes(built, params, tmp_path, monkeypatch):
     monkeypatch.setattr("farther.report.write.MANY", 1)  # another process writes the gallery
     shutil.copytree(built, tmp_path / "again")
-    before = {p.relative_to(built): digest(p) for p in (built / "artifacts" / "report").rglob("*.*")}
+    before = {
+        p.relative_to(built): digest(p) for p in (built / "artifacts" / "report").rglob("*.*")
+    }
     build(params, tmp_path / "again", processes=2)
-    after = {p.relative_to(tmp_path / "again"): digest(p) for p in (tmp_path / "again/artifacts/report").rglob("*.*")}
+    after = {
+        p.relative_to(tmp_path / "again"): digest(p)
+        for p in (tmp_path / "again/artifacts/report").rglob("*.*")
+    }
     assert before == after
 
 

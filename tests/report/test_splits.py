@@ -72,7 +72,9 @@ def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
 def test_a_damaged_histogram_is_refused_by_row(measured, params):
     file = measured / "plots/similarity/pets.csv"
     file.write_text(HISTOGRAM.replace("0.83", "wide"))
-    with pytest.raises(DataError, match=r"pets\.csv: row 2: field 'similarity': expected a number, found 'wide'"):
+    with pytest.raises(
+        DataError, match=r"pets\.csv: row 2: field 'similarity': expected a number, found 'wide'"
+    ):
         splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
 
 
@@ -80,8 +82,13 @@ def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
     file = measured / "counts/similarity/pets.json"
     figures = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
     rows = {"photos_far": 0.61, "photos_near": 0.815, "test": 0.91}
-    write_json(file, {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()})
-    table, _ = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)["similarity_tables"]
+    write_json(
+        file,
+        {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()},
+    )
+    table, _ = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)[
+        "similarity_tables"
+    ]
     assert [tuple(text for text, _ in row[:4]) for row in table.rows] == [
         ("test", "ID", "4", "0.910"),
         ("photos near", "near", "4", "0.815"),
@@ -103,9 +110,20 @@ def test_the_most_doubtful_images_are_listed(measured, params):
         "class_similarity": [0.5, 0.5],
     }
     ImageSimilarity(**doubtful).write(measured / "similarity/pets/borderline.parquet")
-    _, table = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)["similarity_tables"]
+    _, table = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)[
+        "similarity_tables"
+    ]
     ((*row,),) = table.rows
-    assert [text for text, _ in row] == ["f1", "photos_far", "far", "near", "train3", "cat", "0.812", "0.250"]
+    assert [text for text, _ in row] == [
+        "f1",
+        "photos_far",
+        "far",
+        "near",
+        "train3",
+        "cat",
+        "0.812",
+        "0.250",
+    ]
 
 
 def test_the_page_shows_the_figures_even_before_anything_is_evaluated(measured, params, read):

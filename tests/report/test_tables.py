@@ -24,7 +24,10 @@ OPEN_SET, OOD = range(2)
 
 def column(table, title: str, metric: str) -> dict[str, tuple[str, bool]]:
     cells = table.cells.filter(split_title=title, metric=metric)
-    return {label: (text, is_best) for label, text, is_best in cells.select("label", "text", "is_best").iter_rows()}
+    return {
+        label: (text, is_best)
+        for label, text, is_best in cells.select("label", "text", "is_best").iter_rows()
+    }
 
 
 def test_splits_come_nearest_first_and_methods_in_the_order_of_the_parameters(run):
@@ -34,14 +37,17 @@ def test_splits_come_nearest_first_and_methods_in_the_order_of_the_parameters(ru
 
 
 def test_unknown_objects_are_counted_as_worked_out_by_hand(run):
-    # Near: four objects, one found as unknown, one kept as a cat, two without a detection. Far: one of two found.
+    # Near: four objects, one found as unknown, one kept as a cat, two without a detection. Far: one
+    # of two found.
     table = run_tables(run)[OPEN_SET]
     assert column(table, "photos near", "nose")["MSP"][0] == "25.0"
     assert column(table, "photos near", "r_u")["MSP"][0] == "25.0"
     assert column(table, "photos near", "p_u")["MSP"][0] == "100.0"
     assert column(table, "photos far", "nose")["MSP"][0] == "0.0"
     assert column(table, "photos far", "r_u")["MSP"][0] == "50.0"
-    assert {column(table, split, "missed")["MSP"][0] for split in ("photos near", "photos far")} == {"50.0"}
+    assert {
+        column(table, split, "missed")["MSP"][0] for split in ("photos near", "photos far")
+    } == {"50.0"}
 
 
 def test_detections_are_told_apart_as_worked_out_by_hand(run):
@@ -61,8 +67,16 @@ def test_the_best_is_the_lowest_where_lower_is_better_and_equal_numbers_are_equa
         }
     )
     table = run_tables(run)[OPEN_SET]
-    assert column(table, "coco near", "nose") == {"a": ("10.0", True), "b": ("10.0", True), "c": ("30.0", False)}
-    assert column(table, "coco near", "r_u") == {"a": ("50.0", False), "b": ("70.0", True), "c": ("—", False)}
+    assert column(table, "coco near", "nose") == {
+        "a": ("10.0", True),
+        "b": ("10.0", True),
+        "c": ("30.0", False),
+    }
+    assert column(table, "coco near", "r_u") == {
+        "a": ("50.0", False),
+        "b": ("70.0", True),
+        "c": ("—", False),
+    }
     assert column(table, "coco near", "p_u") == dict.fromkeys("abc", ("—", False))
 
 
@@ -110,25 +124,39 @@ def test_latex_escapes_names_and_has_as_many_cells_as_columns(make_run):
 def test_values_from_few_objects_are_grey_and_equal_ones_unmarked(make_run):
     def details(objects: int) -> dict:
         counts = {"open_set": {"unknown_objects": objects}, "ood": {"ood_regions": 99}}
-        return {"splits": {"coco_near": {"groups": {name: {"values": of} for name, of in counts.items()}}}}
+        return {
+            "splits": {
+                "coco_near": {"groups": {name: {"values": of} for name, of in counts.items()}}
+            }
+        }
 
-    results = {"a": {"nose": 0.5, "p_u": 1, "auroc": 0.9}, "b": {"nose": 0.25, "p_u": 1, "auroc": 0.8}}
+    results = {
+        "a": {"nose": 0.5, "p_u": 1, "auroc": 0.9},
+        "b": {"nose": 0.25, "p_u": 1, "auroc": 0.8},
+    }
     run = make_run(results, {"methods": {name: details(29) for name in results}})
     open_set, separation = (run_tables(run)[kind] for kind in (OPEN_SET, OOD))
-    assert open_set.counts == {"coco near": "29 objects"} and separation.counts == {"coco near": "99 detections"}
+    assert open_set.counts == {"coco near": "29 objects"} and separation.counts == {
+        "coco near": "99 detections"
+    }
     assert r"\textcolor{gray}{25.0}" in to_latex(open_set) and "(25.0)" in to_markdown(open_set)
     assert r"\textbf" not in to_latex(open_set) and r"\textbf{90.0}" in to_latex(separation)
-    enough = run_tables(make_run(results, {"methods": {name: details(30) for name in results}}))[OPEN_SET]
+    enough = run_tables(make_run(results, {"methods": {name: details(30) for name in results}}))[
+        OPEN_SET
+    ]
     assert column(enough, "coco near", "nose") == {"a": ("50.0", False), "b": ("25.0", True)}
     assert column(enough, "coco near", "p_u") == {"a": ("100.0", False), "b": ("100.0", False)}
 
 
 def test_a_name_is_not_a_command_of_tex_and_not_a_formula(make_run):
-    run = make_run({r"\input /etc/passwd ~^<|>": {"nose": 0.5, "ap_u": 0.25}, "=1+1": {"nose": -0.5, "ap_u": None}})
-    (row,) = [line for line in to_latex(run_tables(run)[OPEN_SET]).splitlines() if "input" in line]
-    escaped = (
-        r"\textbackslash{}input /etc/passwd \textasciitilde{}\textasciicircum{}\textless{}\textbar{}\textgreater{}"
+    run = make_run(
+        {
+            r"\input /etc/passwd ~^<|>": {"nose": 0.5, "ap_u": 0.25},
+            "=1+1": {"nose": -0.5, "ap_u": None},
+        }
     )
+    (row,) = [line for line in to_latex(run_tables(run)[OPEN_SET]).splitlines() if "input" in line]
+    escaped = r"\textbackslash{}input /etc/passwd \textasciitilde{}\textasciicircum{}\textless{}\textbar{}\textgreater{}"
     assert row.startswith(f"{escaped} & ")
     rows = list(csv.DictReader(to_csv([run]).splitlines()))
     assert {row["method"] for row in rows} == {r"\input /etc/passwd ~^<|>", "'=1+1"}
@@ -144,7 +172,9 @@ def test_csv_holds_every_value_as_an_unrounded_fraction(run, evaluated):
     found = {(row["split"], row["method"], row["metric"]): row for row in rows}
     for split in ("photos_near", "photos_far"):
         for method in run.methods:
-            measured = read_json(evaluated / "artifacts" / "metrics" / "pets-net" / split / f"{method}.json")
+            measured = read_json(
+                evaluated / "artifacts" / "metrics" / "pets-net" / split / f"{method}.json"
+            )
             for metric, value in measured.items():
                 written = found[split, method, metric]["value"]
                 assert written == "" if value is None else float(written) == value
@@ -175,11 +205,22 @@ def test_the_summary_names_runs_that_were_not_evaluated(evaluated, params):
 
 
 def test_families_follow_what_a_method_reads(make_run):
-    needs = {"a": ["logits"], "b": ["features", "labels"], "c": ["features", "last_layer"], "d": ["latent"]}
+    needs = {
+        "a": ["logits"],
+        "b": ["features", "labels"],
+        "c": ["features", "last_layer"],
+        "d": ["latent"],
+    }
     needs["e"] = ["latent.confidence"]  # an output of the network, whatever its column's name
     methods = {name: {"fitted": {"needs": those}} for name, those in needs.items()}
     run = make_run({name: {} for name in needs}, {"methods": methods})
-    assert [run.family(name) for name in "abcde"] == ["output", "feature", "mixed", "latent", "output"]
+    assert [run.family(name) for name in "abcde"] == [
+        "output",
+        "feature",
+        "mixed",
+        "latent",
+        "output",
+    ]
 
 
 def test_ranking_goes_by_the_mean_over_splits_and_leaves_out_methods_without_a_value(make_run):

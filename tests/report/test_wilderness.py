@@ -6,7 +6,15 @@ from tests.support.evaluations import impact_of, wilderness_of
 from farther.evaluation.results import ErrorCauses, OperatingPoints, read_evaluation
 from farther.report.pages.wilderness import content
 
-CAUSES = ("correct", "localisation", "similar", "other_class", "background", "unknown_unknown", "mixed_unknown")
+CAUSES = (
+    "correct",
+    "localisation",
+    "similar",
+    "other_class",
+    "background",
+    "unknown_unknown",
+    "mixed_unknown",
+)
 
 
 def wild(unknown=0.25, f=(0.9, 0.8, 0.7), kept=(0.9, 0.6, 0.5), background=None):
@@ -34,7 +42,10 @@ def wild(unknown=0.25, f=(0.9, 0.8, 0.7), kept=(0.9, 0.6, 0.5), background=None)
             shares=shares,
             intervals={name: [(0.1, 0.4)] * 3 for name in CAUSES},
         ),
-        operating_points={"ratios": [0.0, 1.0, 2.0], "betas": {"1": {"mean": mean, "classes": {"cat": mean}}}},
+        operating_points={
+            "ratios": [0.0, 1.0, 2.0],
+            "betas": {"1": {"mean": mean, "classes": {"cat": mean}}},
+        },
         background=background,
     )
 
@@ -80,13 +91,22 @@ def test_errors_are_drawn_as_far_as_all_classes_reach_the_recall(page):
         (0.1, "unknown object", 0.0),
         (0.3, "unknown object", 0.25),
     ]
-    assert [key.name for key in errors.legend] == ["unknown object"]  # what never happens is not in the legend
+    assert [key.name for key in errors.legend] == [
+        "unknown object"
+    ]  # what never happens is not in the legend
     assert len(f1.charts[0].spec["data"]["values"].splitlines()) == 1 + 2 * 3
 
 
 def test_the_background_is_drawn_cumulated(page):
-    side = {"histogram": [0.25] * 2 + [0.0] * 37 + [0.5], "classes": {"cat": {"mean": 0.1, "sd": 0.2, "rejected": 0.5}}}
-    background = {"values": {"rejected_known": 0.1, "rejected_unknown": 0.5}, "known": side, "unknown": side}
+    side = {
+        "histogram": [0.25] * 2 + [0.0] * 37 + [0.5],
+        "classes": {"cat": {"mean": 0.1, "sd": 0.2, "rejected": 0.5}},
+    }
+    background = {
+        "values": {"rejected_known": 0.1, "rejected_unknown": 0.5},
+        "known": side,
+        "unknown": side,
+    }
     found = page(a=wild(background=background))["runs"]["a (voc)"]
     rows = found["charts"][2].charts[0].spec["data"]["values"].splitlines()
     assert rows[2].endswith("-0.9000,0.5000") and rows[40].endswith("1.0000,1.0000")
@@ -94,7 +114,9 @@ def test_the_background_is_drawn_cumulated(page):
 
 def test_with_few_wild_images_there_is_no_message_and_without_any_no_chart(page):
     alone = wild()
-    alone.operating_points = OperatingPoints(ratios=[0.0], betas={"1": {"mean": None, "classes": {}}})
+    alone.operating_points = OperatingPoints(
+        ratios=[0.0], betas={"1": {"mean": None, "classes": {}}}
+    )
     alone.errors.shares = {name: [None] * 3 for name in CAUSES}
     alone.errors.classes = [0, 0, 0]
     found = page(a=alone)

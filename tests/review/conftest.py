@@ -30,7 +30,8 @@ id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}, person: {photos: [Perso
 protocols: {paper: {overlap: {photos: {}}, near: {photos: {dog: [Fox]}}}}
 """
 
-#: What each photo shows. The detector sees a cat and a dog that nobody labelled in `e`, and takes `d`'s fox for a dog.
+#: What each photo shows. The detector sees a cat and a dog that nobody labelled in `e`, and takes
+#: `d`'s fox for a dog.
 PHOTOS = {"a": ["Cat"], "b": ["Fox"], "c": ["Kite"], "d": ["Fox"], "e": ["Kite"], "f": []}
 
 BOX = [10, 10, 40, 30]
@@ -59,7 +60,9 @@ def write_subset(folder: Path, dataset: str, shown: dict[str, list[str]]) -> Non
     write_tables(folder, source)
 
 
-def seen(*rows: tuple[str, list[int], float, int], classes: Sequence[str] = ("cat", "dog", "person")) -> Regions:
+def seen(
+    *rows: tuple[str, list[int], float, int], classes: Sequence[str] = ("cat", "dog", "person")
+) -> Regions:
     """Regions of (image, box, score, class)."""
     image, box, score, label = zip(*rows, strict=True)
     return Regions(
@@ -75,18 +78,28 @@ def seen(*rows: tuple[str, list[int], float, int], classes: Sequence[str] = ("ca
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    tables, regions = tmp_path / "artifacts" / "tables", tmp_path / "artifacts" / "regions" / "small"
+    tables, regions = (
+        tmp_path / "artifacts" / "tables",
+        tmp_path / "artifacts" / "regions" / "small",
+    )
     write_subset(tables / "photos" / "val", "photos", PHOTOS)
     for subset in ("train", "val", "test"):
         write_subset(tables / "pets" / subset, "pets", {f"pet-{subset}": ["cat"]})
-    write_json(tables / "photos" / "categories.json", {"categories": ["Cat", "Dog", "Person", "Fox", "Kite"]})
+    write_json(
+        tables / "photos" / "categories.json",
+        {"categories": ["Cat", "Dog", "Person", "Fox", "Kite"]},
+    )
     write_json(tables / "pets" / "categories.json", {"categories": ["cat", "dog", "person"]})
     (tmp_path / "rules.yaml").write_text(RULES)
     (tmp_path / "photos").mkdir()
     for colour, image in enumerate(PHOTOS):
-        Image.new("RGB", (64, 48), (40 * colour, 120, 200)).save(tmp_path / "photos" / f"{image}.png")
+        Image.new("RGB", (64, 48), (40 * colour, 120, 200)).save(
+            tmp_path / "photos" / f"{image}.png"
+        )
     elsewhere = [44, 4, 60, 20]
-    seen(("e", elsewhere, 0.9, 0), ("e", BOX, 0.95, 1), ("c", elsewhere, 0.2, 2)).write(regions / "photos_far")
+    seen(("e", elsewhere, 0.9, 0), ("e", BOX, 0.95, 1), ("c", elsewhere, 0.2, 2)).write(
+        regions / "photos_far"
+    )
     seen(("d", BOX, 0.99, 1)).write(regions / "photos_near")
     return tmp_path
 
@@ -161,9 +174,21 @@ class Started:
 @pytest.fixture
 def started(project: Path) -> Iterator[Started]:
     (project / "params.yaml").write_text(yaml.safe_dump(PARAMS))
-    command = [sys.executable, "-m", "farther", "benchmark", "review", "tiny", "--reviewer", "ann", "--no-browser"]
+    command = [
+        sys.executable,
+        "-m",
+        "farther",
+        "benchmark",
+        "review",
+        "tiny",
+        "--reviewer",
+        "ann",
+        "--no-browser",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         yield Started(process.pid, process.stdout.readline().strip())
         process.kill()

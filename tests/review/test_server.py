@@ -97,7 +97,9 @@ def test_a_file_that_is_no_picture_is_not_sent(client, project):
 
 def test_a_name_in_the_tables_cannot_lead_out_of_the_dataset(client, catalogue, project):
     (project / "secret.png").write_bytes((project / "photos" / "a.png").read_bytes())
-    catalogue.images = catalogue.images.with_columns(file=["../secret.png", *catalogue.images.file[1:]])
+    catalogue.images = catalogue.images.with_columns(
+        file=["../secret.png", *catalogue.images.file[1:]]
+    )
     status, _, content = client.ask(f"/{client.token}/picture/0")
     assert status == 500
     assert b"leaves its folder" in content
@@ -117,7 +119,9 @@ def test_without_the_token_nothing_is_told(client):
         assert b"tiny" not in content
 
 
-@pytest.mark.parametrize("header", [{"Host": "example.org"}, {"Origin": "http://example.org"}, {"Origin": "null"}])
+@pytest.mark.parametrize(
+    "header", [{"Host": "example.org"}, {"Origin": "http://example.org"}, {"Origin": "null"}]
+)
 def test_a_page_from_elsewhere_is_refused_even_with_the_token(client, header, file):
     for path, body in (("api/summary", None), ("api/decide", keep(0))):
         assert client.ask(f"/{client.token}/{path}", body, **header)[0] == 403
@@ -137,7 +141,9 @@ def test_only_this_machine_is_listened_to(server):
 
 
 def test_a_decision_and_its_undo_are_answered_with_what_came_of_them(client, file):
-    status, answer = client.api("decide", {"row": 1, "decision": "remove", "id_class": "dog", "note": ""})
+    status, answer = client.api(
+        "decide", {"row": 1, "decision": "remove", "id_class": "dog", "note": ""}
+    )
     assert (status, answer["image"]["fate"], answer["summary"]["mine"]) == (200, "removed", 1)
     assert "b,remove,dog," in file.path.read_text()
     status, answer = client.api("undo", {"time": answer["summary"]["undo"]["time"]})
@@ -168,7 +174,9 @@ def answer_to(server: ReviewServer, request: str) -> bytes:
         return raw.recv(4096).partition(b"\r\n")[0]
 
 
-POST = "POST {path}api/decide HTTP/1.1\nHost: {host}\nContent-Type: application/json\nContent-Length: "
+POST = (
+    "POST {path}api/decide HTTP/1.1\nHost: {host}\nContent-Type: application/json\nContent-Length: "
+)
 NESTED = "[" * 32_000 + "]" * 32_000
 
 
@@ -183,8 +191,16 @@ NESTED = "[" * 32_000 + "]" * 32_000
     ],
 )
 def test_a_damaged_request_gets_an_answer(client, server, request_, status):
-    values = {"path": f"/{server.token}/", "host": f"127.0.0.1:{server.port}", "nested": NESTED, "digits": "9" * 5000}
-    assert answer_to(server, request_.format(**values)).split()[:2] == [b"HTTP/1.1", str(status).encode()]
+    values = {
+        "path": f"/{server.token}/",
+        "host": f"127.0.0.1:{server.port}",
+        "nested": NESTED,
+        "digits": "9" * 5000,
+    }
+    assert answer_to(server, request_.format(**values)).split()[:2] == [
+        b"HTTP/1.1",
+        str(status).encode(),
+    ]
 
 
 def test_a_picture_with_a_text_bomb_is_refused(client, project):
@@ -201,7 +217,9 @@ def test_a_picture_with_a_text_bomb_is_refused(client, project):
 def test_a_decision_in_the_year_9999_is_refused_with_its_row(client, file):
     client.api("decide", keep(0))
     line = file.path.read_text().splitlines()[-1]
-    file.path.write_text(file.path.read_text() + "9999-12-31T23:59:59.999Z" + line[line.index(",") :] + "\n")
+    file.path.write_text(
+        file.path.read_text() + "9999-12-31T23:59:59.999Z" + line[line.index(",") :] + "\n"
+    )
     status, answer = client.api("decide", keep(1))
     assert status == 500
     assert "row 3: field 'time'" in answer["error"]
@@ -236,7 +254,9 @@ def test_what_was_saved_outlives_the_server(started, file: DecisionsFile):
     client = Client(started.address)
     saved = []
     for turn in range(20):
-        status, _ = client.api("decide", {**keep(turn % SIX), "decision": "near" if turn // SIX % 2 else "far"})
+        status, _ = client.api(
+            "decide", {**keep(turn % SIX), "decision": "near" if turn // SIX % 2 else "far"}
+        )
         assert status == 200
         saved.append(f"{'abcdef'[turn % SIX]},{'near' if turn // SIX % 2 else 'far'},,")
     os.kill(started.pid, signal.SIGKILL)
@@ -263,13 +283,22 @@ def test_one_is_told_when_curate_would_not_see_the_decisions(project, monkeypatc
     named = {**params["benchmarks"]["tiny"], "decisions": "data/decisions/tiny.csv"}
     for benchmark, told in [(params["benchmarks"]["tiny"], True), (named, False)]:
         with pytest.raises(KeyboardInterrupt):
-            serve("tiny", {**params, "benchmarks": {"tiny": benchmark}}, ReviewSettings(reviewer="ann"), ready=stop)
+            serve(
+                "tiny",
+                {**params, "benchmarks": {"tiny": benchmark}},
+                ReviewSettings(reviewer="ann"),
+                ready=stop,
+            )
         assert ("decisions: data/decisions/tiny.csv" in capsys.readouterr().err) == told
 
 
-def test_a_run_without_regions_and_a_reviewer_without_a_name_are_refused(project, monkeypatch, params):
+def test_a_run_without_regions_and_a_reviewer_without_a_name_are_refused(
+    project, monkeypatch, params
+):
     monkeypatch.chdir(project)
-    with pytest.raises(ParameterError, match=r"unknown run 'large', or it has no regions\. Known: small"):
+    with pytest.raises(
+        ParameterError, match=r"unknown run 'large', or it has no regions\. Known: small"
+    ):
         make_server("tiny", params, ReviewSettings(run="large"))
     with pytest.raises(DataError, match="reviewer"):
         make_server("tiny", params, ReviewSettings(reviewer="ann, bob"))
@@ -277,7 +306,9 @@ def test_a_run_without_regions_and_a_reviewer_without_a_name_are_refused(project
 
 def test_without_regions_and_without_image_files_one_can_still_decide(project, monkeypatch, params):
     monkeypatch.chdir(project)
-    with make_server("tiny", {**params, "detectors": {}, "datasets": {}}, ReviewSettings(reviewer="ann")) as server:
+    with make_server(
+        "tiny", {**params, "detectors": {}, "datasets": {}}, ReviewSettings(reviewer="ann")
+    ) as server:
         session = server.session
         assert session.summary()["run"] is None
         session.decide(0, "keep")
@@ -286,11 +317,15 @@ def test_without_regions_and_without_image_files_one_can_still_decide(project, m
             session.catalogue.file(0)
 
 
-def test_a_decision_on_an_image_that_left_the_dataset_stops_the_start(project, monkeypatch, params, ann):
+def test_a_decision_on_an_image_that_left_the_dataset_stops_the_start(
+    project, monkeypatch, params, ann
+):
     ann.decide(5, "keep")
     table = project / "artifacts" / "tables" / "photos" / "val" / "images.parquet"
     images = Images.read(table)
     images[images.image_id != "f"].write(table)
     monkeypatch.chdir(project)
-    with pytest.raises(DataError, match=r"tiny.csv: row 2: field 'image_id': photos val has no image 'f'"):
+    with pytest.raises(
+        DataError, match=r"tiny.csv: row 2: field 'image_id': photos val has no image 'f'"
+    ):
         make_server("tiny", params, ReviewSettings(reviewer="bob"))

@@ -14,7 +14,9 @@ from farther.tables.annotations import UNLABELLED
 
 
 def names(session: Session, **filters: str) -> str:
-    return "".join(session.catalogue.images.image_id[row] for row in session.queue(Filters(**filters)))
+    return "".join(
+        session.catalogue.images.image_id[row] for row in session.queue(Filters(**filters))
+    )
 
 
 def row(session: Session, image: str) -> int:
@@ -38,17 +40,24 @@ def test_images_with_an_unlabelled_object_of_an_id_class_come_first(ann):
 def test_a_detection_on_a_labelled_object_is_not_suspicious(ann):
     assert ann.catalogue.suspicion[row(ann, "d")] == 0
     shown = ann.image(row(ann, "e"))
-    assert [(one["name"], one["unlabelled"]) for one in shown["detections"]] == [("cat", 0.9), ("dog", 0.0)]
+    assert [(one["name"], one["unlabelled"]) for one in shown["detections"]] == [
+        ("cat", 0.9),
+        ("dog", 0.0),
+    ]
 
 
 def test_an_image_that_nobody_annotated_explains_no_detection(project, there):
     folder = project / "artifacts" / "tables" / "photos" / "val"
     objects = Objects.read(folder / "objects.parquet")
     in_e = objects.image_id == "e"
-    whole = Objects(image_id=["e"], object_id=[99], box=[[0, 0, 64, 48]], category=[UNLABELLED], is_crowd=[True])
+    whole = Objects(
+        image_id=["e"], object_id=[99], box=[[0, 0, 64, 48]], category=[UNLABELLED], is_crowd=[True]
+    )
     Objects.concatenate([objects[~in_e], whole]).write(folder / "objects.parquet")
     made = benchmark("tiny", there["benchmarks"]["tiny"])
-    catalogue = Catalogue("tiny", made, there["datasets"], project, watcher_for("tiny", there, project))
+    catalogue = Catalogue(
+        "tiny", made, there["datasets"], project, watcher_for("tiny", there, project)
+    )
     (row,) = catalogue.frame.filter(image_id="e")["image"]
     assert catalogue.suspicion[row] == pytest.approx(0.95)
 
@@ -132,7 +141,12 @@ def test_a_decision_that_cannot_be_is_refused_and_not_written(ann, decision, id_
 def test_reviewers_see_each_others_decisions_only_after_their_own(ann, bob):
     bob.decide(row(bob, "b"), "remove", "dog")
     shown = ann.image(row(ann, "b"))
-    assert (shown["others"], shown["hidden"], shown["fate"], shown["decided"]) == ([], 1, "near", "")
+    assert (shown["others"], shown["hidden"], shown["fate"], shown["decided"]) == (
+        [],
+        1,
+        "near",
+        "",
+    )
     ann.decide(row(ann, "b"), "remove", "dog")
     shown = ann.image(row(ann, "b"))
     assert [one["reviewer"] for one in shown["others"]] == ["bob"]
@@ -140,7 +154,12 @@ def test_reviewers_see_each_others_decisions_only_after_their_own(ann, bob):
 
 
 def test_disagreements_and_agreement_are_counted(ann, bob):
-    for image, ours, theirs in [("b", "near", "near"), ("c", "far", "far"), ("d", "near", "far"), ("e", "far", "far")]:
+    for image, ours, theirs in [
+        ("b", "near", "near"),
+        ("c", "far", "far"),
+        ("d", "near", "far"),
+        ("e", "far", "far"),
+    ]:
         ann.decide(row(ann, image), ours)
         bob.decide(row(bob, image), theirs)
     assert names(ann, state="disagreed") == "d"

@@ -27,23 +27,34 @@ def files(project, saw):
     cats = Objects(image_id=list("abcd"), object_id=range(4), box=[CAT] * 4, category=["cat"] * 4)
     for split in ("val", "test"):
         write_split(made, split, cats, saw(*((image, CAT, 0.9, 0) for image in "abcd")))
-        rows = [("a", CAT, 0.99), ("a", SOFA, 0.9), ("a", LAMP, 0.5), ("b", SOFA, 0.6), ("b", LAMP, 0.2)]
+        rows = [
+            ("a", CAT, 0.99),
+            ("a", SOFA, 0.9),
+            ("a", LAMP, 0.5),
+            ("b", SOFA, 0.6),
+            ("b", LAMP, 0.2),
+        ]
         saw(*((*row, 0) for row in rows)).write(made.proposals("anchors", split))
     fox = Objects(image_id=["x"], object_id=[0], box=[SOFA], category=["Fox"])
     write_split(made, "photos_near", fox, saw(("x", LAMP, 0.1, 1)))
     saw(("x", SOFA, 0.55, 0)).write(made.proposals("anchors", "photos_near"))
     write_json(made.threshold, {"threshold": 0.5})
     write_json(
-        project / "artifacts/splits/tiny/roles.json", {"test": ["photos_near"], "distance": {"photos_near": "near"}}
+        project / "artifacts/splits/tiny/roles.json",
+        {"test": ["photos_near"], "distance": {"photos_near": "near"}},
     )
-    write_results(made.recovered, evaluate_proposals(made, read_sources("small", {"anchors": {}}), SETTINGS))
+    write_results(
+        made.recovered, evaluate_proposals(made, read_sources("small", {"anchors": {}}), SETTINGS)
+    )
     return made
 
 
 @pytest.fixture
 def session(files, project, there):
     there["detectors"] = {"small": {"benchmark": "tiny", "proposals": {"anchors": {}}}}
-    with make_server("tiny", there, ReviewSettings(reviewer="ann", suspects=True), project) as server:
+    with make_server(
+        "tiny", there, ReviewSettings(reviewer="ann", suspects=True), project
+    ) as server:
         yield server.session
 
 
@@ -58,8 +69,12 @@ def test_false_alarms_of_id_images_are_shown_the_surest_first(session):
     assert session.image(second)["image_id"] == "b"
 
 
-def test_results_are_given_with_and_without_images_in_which_an_object_is_not_labelled(session, files, project):
-    read = lambda: evaluate_proposals(files, read_sources("small", {"anchors": {}}), SETTINGS).sources  # noqa: E731
+def test_results_are_given_with_and_without_images_in_which_an_object_is_not_labelled(
+    session, files, project
+):
+    read = lambda: (
+        evaluate_proposals(files, read_sources("small", {"anchors": {}}), SETTINGS).sources
+    )  # noqa: E731
     assert list(read()) == ["anchors"]
     for row in session.queue(Filters()):
         image = session.image(row)
@@ -68,7 +83,8 @@ def test_results_are_given_with_and_without_images_in_which_an_object_is_not_lab
     found = read()
     every, reviewed = found["anchors"], found["anchors, reviewed"]
     assert (every.alarms, every.threshold) == (0.5, pytest.approx(0.5))
-    # Of three images that are left, one has an alarm at 0.6 and one at 0.2; half an alarm per image is one of them.
+    # Of three images that are left, one has an alarm at 0.6 and one at 0.2; half an alarm per image
+    # is one of them.
     assert (reviewed.alarms, reviewed.threshold) == (pytest.approx(1 / 3), pytest.approx(0.2))
     assert [of.distances["near"].values["still_missed"] for of in (every, reviewed)] == [0, 0]
     assert np.isclose(reviewed.proposals, 2 / 3)

@@ -23,7 +23,9 @@ def other_benchmark(project, there, saw, names):
     regions.header = replace(regions.header, classes=names)
     regions.write(project / "artifacts" / "regions" / "keen" / "photos_far")
     (project / "data" / "names").mkdir(parents=True)
-    (project / "data" / "names" / "classes.yaml").write_text("dog: {zoo: [hound], pets: [dog]}\nlion: {zoo: [lion]}\n")
+    (project / "data" / "names" / "classes.yaml").write_text(
+        "dog: {zoo: [hound], pets: [dog]}\nlion: {zoo: [lion]}\n"
+    )
     detectors = {**there["detectors"], "keen": {"benchmark": "zoo"}}
     return {**there, "benchmarks": {**there["benchmarks"], "zoo": zoo}, "detectors": detectors}
 
@@ -32,7 +34,9 @@ def test_a_run_of_another_benchmark_looks_by_the_names_that_both_know(project, t
     params = other_benchmark(project, there, saw, ("lion", "hound", "ant"))
     watcher = watcher_for("tiny", params, project, "keen")
     assert watcher.id_class == {"hound": "dog"}
-    catalogue = Catalogue("tiny", benchmark("tiny", params["benchmarks"]["tiny"]), {}, project, watcher)
+    catalogue = Catalogue(
+        "tiny", benchmark("tiny", params["benchmarks"]["tiny"]), {}, project, watcher
+    )
     suspicion = dict(zip(catalogue.images.image_id, catalogue.suspicion, strict=True))
     assert suspicion == {"a": 0, "b": 0, "c": 0, "d": 0, "e": 0, "f": pytest.approx(0.8)}
     assert list(catalogue.detections.name) == ["dog"]
@@ -40,7 +44,9 @@ def test_a_run_of_another_benchmark_looks_by_the_names_that_both_know(project, t
 
 def test_a_run_that_knows_no_id_class_is_refused(project, there, saw):
     params = other_benchmark(project, there, saw, ("lion", "bee", "ant"))
-    with pytest.raises(ParameterError, match="'keen' knows none of the classes of benchmark 'tiny'"):
+    with pytest.raises(
+        ParameterError, match="'keen' knows none of the classes of benchmark 'tiny'"
+    ):
         watcher_for("tiny", params, project, "keen")
 
 
@@ -55,11 +61,15 @@ def test_the_parameters_say_which_run_looks_if_it_has_regions(project, there, sa
 
 def test_surplus_is_what_the_best_id_name_fits_better_than_the_best_labelled_name():
     images = np.array([[1, 0], [0.6, 0.8], [0, 1.0]])
-    found = surplus(images, np.array([[1.0, 0], [0.8, 0.6]]), np.array([[0, 1.0], [0.6, 0.8]]), np.array([1, 1]))
+    found = surplus(
+        images, np.array([[1.0, 0], [0.8, 0.6]]), np.array([[0, 1.0], [0.6, 0.8]]), np.array([1, 1])
+    )
     np.testing.assert_allclose(found, [1, 0.96 - 1, 0.6])
 
 
-def test_images_in_which_the_detector_sees_nothing_come_by_what_their_words_say(project, there, catalogue):
+def test_images_in_which_the_detector_sees_nothing_come_by_what_their_words_say(
+    project, there, catalogue
+):
     folder = project / "artifacts" / "embeddings"
     vectors = {"cat": [1, 0, 0], "dog": [0, 1, 0], "person": [0, 0, 1]}
     NameEmbeddings(name=list(vectors), embedding=np.eye(3)).write(folder / "pets" / "names.parquet")
@@ -70,7 +80,11 @@ def test_images_in_which_the_detector_sees_nothing_come_by_what_their_words_say(
     write_embeddings(folder / "photos" / "val", "abcdef", looks)
     found = Catalogue("tiny", catalogue.benchmark, {}, project, watcher_for("tiny", there, project))
     rank = dict(
-        zip(found.images.image_id, np.round((found.queue - found.suspicion) / WORDS * 5).astype(int), strict=True)
+        zip(
+            found.images.image_id,
+            np.round((found.queue - found.suspicion) / WORDS * 5).astype(int),
+            strict=True,
+        )
     )
     # Surplus: a 1 - 1, b 0.8 - 1, c 0.8 - 1, d 1 - 0.6, e 1 - 0, f 0.8 with nothing labelled.
     assert [rank[image] for image in "adfe"] == [2, 3, 4, 5] and {rank["b"], rank["c"]} == {0, 1}

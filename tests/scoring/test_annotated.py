@@ -21,7 +21,9 @@ COUNTS = {"train": 90, "val": 30, "far": 30}
 
 def network() -> torch.nn.Sequential:
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Softplus(), torch.nn.Linear(5, 3)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 5), torch.nn.Softplus(), torch.nn.Linear(5, 3)
+    ).double()
 
 
 def classified(count: int, seed: int) -> tuple[Regions, np.ndarray]:
@@ -50,7 +52,9 @@ def classified(count: int, seed: int) -> tuple[Regions, np.ndarray]:
 
 def write_objects(path, regions: Regions, category: list[str], box=None) -> None:
     box = regions.box if box is None else box
-    Objects(image_id=regions.image_id, object_id=np.arange(len(regions)), box=box, category=category).write(path)
+    Objects(
+        image_id=regions.image_id, object_id=np.arange(len(regions)), box=box, category=category
+    ).write(path)
 
 
 @pytest.fixture
@@ -62,7 +66,11 @@ def run(tmp_path):
     train, annotated = found["train"]
     write_objects(tmp_path / "splits/train/objects.parquet", train, [CLASSES[k] for k in annotated])
     settings = FitSettings(labels="annotated")
-    return RunRegions(tmp_path / "regions", settings=settings, splits=tmp_path / "splits"), train, annotated
+    return (
+        RunRegions(tmp_path / "regions", settings=settings, splits=tmp_path / "splits"),
+        train,
+        annotated,
+    )
 
 
 def by_class(vectors: np.ndarray, labels: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -75,7 +83,10 @@ def by_class(vectors: np.ndarray, labels: np.ndarray) -> tuple[list[np.ndarray],
 def mds(column):
     def scores(train, labels, test):
         means, precision = by_class(getattr(train, column).astype(float), labels)
-        return [max(-(x - m) @ precision @ (x - m) for m in means) for x in getattr(test, column).astype(float)]
+        return [
+            max(-(x - m) @ precision @ (x - m) for m in means)
+            for x in getattr(test, column).astype(float)
+        ]
 
     return scores
 
@@ -90,7 +101,11 @@ def rmds(train, labels, test):
 def she(train, labels, test):
     pattern = []
     for c in range(3):
-        correct = [x for x, y, z in zip(train.features, labels, train.logits, strict=True) if y == c == z.argmax()]
+        correct = [
+            x
+            for x, y, z in zip(train.features, labels, train.logits, strict=True)
+            if y == c == z.argmax()
+        ]
         pattern.append(np.mean(correct, axis=0, dtype=float))
     return [x @ pattern[z.argmax()] for x, z in zip(test.features, test.logits, strict=True)]
 
@@ -139,12 +154,16 @@ def test_methods_without_classes_learn_from_all_regions(run):
     regions, train, _ = run
     method = methods.create("knn", k=3)
     regions.fit(method)
-    np.testing.assert_allclose(method.score(train), methods.create("knn", k=3).fit(train).score(train), rtol=1e-9)
+    np.testing.assert_allclose(
+        method.score(train), methods.create("knn", k=3).fit(train).score(train), rtol=1e-9
+    )
 
 
 def test_regions_that_match_no_known_object_are_left_out(run, tmp_path):
     regions, train, annotated = run
-    category = ["dog" if i % 5 == 0 else CLASSES[k] for i, k in enumerate(annotated)]  # no class of the network
+    category = [
+        "dog" if i % 5 == 0 else CLASSES[k] for i, k in enumerate(annotated)
+    ]  # no class of the network
     box = np.where(np.arange(len(train))[:, None] % 5 == 1, [40.0, 40, 60, 60], train.box)
     write_objects(tmp_path / "splits/train/objects.parquet", train, category, box)
     method = methods.create("mahalanobis")
@@ -173,7 +192,9 @@ def test_other_annotations_score_those_methods_again_that_learn_from_them(run, t
 
     process()
     assert process().fit.fitted == []
-    write_objects(tmp_path / "splits/train/objects.parquet", train, [CLASSES[k] for k in annotated[::-1]])
+    write_objects(
+        tmp_path / "splits/train/objects.parquet", train, [CLASSES[k] for k in annotated[::-1]]
+    )
     done = process()
     assert done.fit.fitted == ["she", "msp"]
     assert done.score.scored == ["she/far", "she/val"]

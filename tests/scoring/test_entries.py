@@ -15,7 +15,9 @@ from farther.scoring.search import search
 @pytest.fixture
 def run(make, tmp_path):
     for seed, split in enumerate(["train", "val", "test", "choose", "coco_far"]):
-        make(80, seed=seed, shift=3.0 if split in ("choose", "coco_far") else 0.0).write(tmp_path / "run" / split)
+        make(80, seed=seed, shift=3.0 if split in ("choose", "coco_far") else 0.0).write(
+            tmp_path / "run" / split
+        )
     return tmp_path / "run"
 
 
@@ -52,7 +54,10 @@ def test_a_test_split_is_refused_unless_called_an_oracle(run, tmp_path):
     on_test = {"ood_split": "coco_far", "grids": {"lard_knn": {"k": [3]}, "lard_mahalanobis": {}}}
     with pytest.raises(ParameterError, match="results are reported on"):
         fit(read_entry("lard", {"search": on_test, "method": "lard_knn"}), run, tmp_path / "fitted")
-    assert fit(read_entry("lard", {"oracle": on_test, "method": "lard_knn"}), run, tmp_path / "fitted") is None
+    assert (
+        fit(read_entry("lard", {"oracle": on_test, "method": "lard_knn"}), run, tmp_path / "fitted")
+        is None
+    )
     choice = json.loads((tmp_path / "fitted" / "method.json").read_text())["choice"]
     assert choice["oracle"] is True
     assert [trial["name"] for trial in choice["trials"]] == ["lard_knn", "lard_mahalanobis"]

@@ -89,7 +89,9 @@ def test_all_four_kinds_are_registered_by_one_decorator(folder):
 def test_a_file_is_imported_only_when_one_of_its_names_is_used(folder):
     (folder / "broken.py").write_text(SHARPNESS.format(name="broken") + "\n1 / 0\n")
     assert farther.methods.create("msp").name == "msp"
-    with pytest.raises(ParameterError, match=r"extensions/broken\.py, line 14: ZeroDivisionError: division by zero"):
+    with pytest.raises(
+        ParameterError, match=r"extensions/broken\.py, line 14: ZeroDivisionError: division by zero"
+    ):
         farther.methods.create("broken")
 
 
@@ -103,7 +105,9 @@ def test_a_file_that_is_not_python_is_named_with_its_line(folder):
 def test_two_methods_of_one_name_are_refused(folder, name):
     for file in ("one.py", "two.py") if name == "sharpness" else ("one.py",):
         (folder / file).write_text(SHARPNESS.format(name=name))
-    with pytest.raises(ParameterError, match=f"two methods are called '{name}'.*give yours another name"):
+    with pytest.raises(
+        ParameterError, match=f"two methods are called '{name}'.*give yours another name"
+    ):
         farther.methods.create(name)
 
 
@@ -112,9 +116,13 @@ def test_what_is_none_of_the_four_kinds_is_refused():
         extensions.register("x")(int)
 
 
-def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_others_are_scored(folder, make):
+def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_others_are_scored(
+    folder, make
+):
     of_far = "        if len(regions) == 20: self.none\n        return"
-    (folder / "fails.py").write_text(SHARPNESS.format(name="sharpness").replace("        return", of_far))
+    (folder / "fails.py").write_text(
+        SHARPNESS.format(name="sharpness").replace("        return", of_far)
+    )
     for split, count in {"train": 30, "val": 30, "far": 20}.items():
         make(count).write(folder.parent / "regions" / split)
     done = fit_and_score({"sharpness": {}, "msp": {}}, RunRegions(Path("regions")), Path()).score
@@ -126,11 +134,15 @@ def test_a_method_that_fails_while_it_scores_is_named_and_has_no_scores_while_ot
 
 def test_a_method_that_fails_while_it_is_fitted_is_named_and_others_are_fitted(folder, make):
     fails = "    def _fit(self, regions):\n        self.none\n\n    def _score"
-    (folder / "fails.py").write_text(SHARPNESS.format(name="sharpness").replace("    def _score", fails))
+    (folder / "fails.py").write_text(
+        SHARPNESS.format(name="sharpness").replace("    def _score", fails)
+    )
     for split in ("train", "val"):
         make(30).write(folder.parent / "regions" / split)
     entries = [read_entry(name, {}) for name in ("sharpness", "msp")]
-    done = fit_run(entries, RunRegions(Path("regions")), Path("fitted"), {"sharpness": "1", "msp": "1"})
+    done = fit_run(
+        entries, RunRegions(Path("regions")), Path("fitted"), {"sharpness": "1", "msp": "1"}
+    )
     assert done.fitted == ["msp"]
     assert done.failed.keys() == {"sharpness"}
     assert done.failed["sharpness"].startswith("extensions/fails.py, line 12: AttributeError: ")
@@ -158,7 +170,9 @@ def test_a_package_names_its_module_under_the_entry_point_group(tmp_path):
     """In a process of its own, as entry points are read once."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/__init__.py").write_text("")
-    (tmp_path / "theirs/scores.py").write_text(SHARPNESS.format(name="theirs").replace(".amounts", "theirs.amounts"))
+    (tmp_path / "theirs/scores.py").write_text(
+        SHARPNESS.format(name="theirs").replace(".amounts", "theirs.amounts")
+    )
     (tmp_path / "theirs/amounts.py").write_text("doubled = abs\n")
     info = tmp_path / "theirs-1.dist-info"
     info.mkdir()
@@ -167,5 +181,7 @@ def test_a_package_names_its_module_under_the_entry_point_group(tmp_path):
     lib = Path(farther.__file__).parents[1]
     command = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(lib)!r}]; import farther; "
     command += "print(farther.methods.create('theirs', scale=2.0))"
-    done = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.stdout == "Sharpness(scale=2.0)\n", done.stderr

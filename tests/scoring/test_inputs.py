@@ -40,7 +40,9 @@ class Counted:
 
 
 @pytest.mark.parametrize(("share", "again"), [(99, False), (1.01, True), (0.5, True), (0, True)])
-def test_held_regions_are_those_that_are_stored_and_are_read_again_only_where_they_do_not_fit(stored, share, again):
+def test_held_regions_are_those_that_are_stored_and_are_read_again_only_where_they_do_not_fit(
+    stored, share, again
+):
     always_read = sum(batch.frame.estimated_size() for batch in stored.batches([]))
     counted = Counted(stored)
     held = HeldRegions(counted, int(share * always_read))
@@ -65,7 +67,9 @@ def test_annotated_classes_are_those_of_the_rows_in_every_batch(stored, tmp_path
     annotated.write(tmp_path / "splits/train/objects.parquet")
     settings = FitSettings(labels="annotated")
     method = methods.create("mahalanobis")
-    found = RunRegions(tmp_path / "run", settings=settings, splits=tmp_path / "splits").training_of(method)
+    found = RunRegions(tmp_path / "run", settings=settings, splits=tmp_path / "splits").training_of(
+        method
+    )
     assert np.concatenate([batch.label for batch in found.batches([])]).tolist() == wanted.tolist()
     with pytest.raises(FitError, match="annotated classes of the training regions are needed"):
         RunRegions(tmp_path / "run", settings=settings).training_of(method)
@@ -76,8 +80,16 @@ def test_annotated_classes_are_those_of_the_rows_in_every_batch(stored, tmp_path
     [
         (0.3, {}, None),
         (0.4, {}, None),
-        (0.5, {}, r"the pass 'crop' has crops only of detections from 0\.5 on, and t\* is 0\.4: lower its `min_score`"),
-        (0.3, {"fit_on": "detections"}, "the pass 'crop' has features of crops: leave `fit_on` out"),
+        (
+            0.5,
+            {},
+            r"the pass 'crop' has crops only of detections from 0\.5 on, and t\* is 0\.4: lower its `min_score`",
+        ),
+        (
+            0.3,
+            {"fit_on": "detections"},
+            "the pass 'crop' has features of crops: leave `fit_on` out",
+        ),
     ],
 )
 def test_crops_that_do_not_fit_the_run_are_refused(make, tmp_path, least, changes, problem):
@@ -112,10 +124,16 @@ def test_a_value_that_cannot_be_scored_names_the_split(make, tmp_path):
         fit_and_score({"msp": {}}, RunRegions(tmp_path / "run"), tmp_path)
 
 
-@pytest.mark.parametrize(("rows", "sizes"), [(10, [10]), (20, [10, 10]), (45, [11, 11, 11, 12]), (0, [0])])
-def test_rows_are_shared_among_cores_in_parts_that_are_not_too_small(make, monkeypatch, rows, sizes):
+@pytest.mark.parametrize(
+    ("rows", "sizes"), [(10, [10]), (20, [10, 10]), (45, [11, 11, 11, 12]), (0, [0])]
+)
+def test_rows_are_shared_among_cores_in_parts_that_are_not_too_small(
+    make, monkeypatch, rows, sizes
+):
     monkeypatch.setattr("farther.scoring.score.PART", 10)
     monkeypatch.setattr("farther.scoring.score.count_cores", lambda: 4)
     parts = _parts(make(50)[:rows])
     assert [len(part) for part in parts] == sizes
-    assert [number for part in parts for number in part.region_id] == list(make(50).region_id[:rows])
+    assert [number for part in parts for number in part.region_id] == list(
+        make(50).region_id[:rows]
+    )

@@ -32,7 +32,9 @@ def run(make, tmp_path):
 
 def fit(run, path, name, operating=T_STAR, settings=None, **params):
     """Fits one method; returns the reason why it does not apply, or None."""
-    return fit_entry(read_entry(name, params), RunRegions(run, operating, settings or FitSettings()), path)
+    return fit_entry(
+        read_entry(name, params), RunRegions(run, operating, settings or FitSettings()), path
+    )
 
 
 @pytest.fixture
@@ -127,11 +129,14 @@ def test_a_sample_draws_each_row_at_most_once_across_batches(make, tmp_path, mon
 
 def test_a_sample_larger_than_the_table_is_the_table(make):
     regions = make(30)
-    drawn = np.concatenate([batch.region_id for batch in RegionsSample(regions, 50, seed=0).batches()])
+    drawn = np.concatenate(
+        [batch.region_id for batch in RegionsSample(regions, 50, seed=0).batches()]
+    )
     np.testing.assert_array_equal(drawn, regions.region_id)
 
 
-# ------------------------------------------------------------------------------------------ a run with all its methods
+# ------------------------------------------------------------------------------------------ a run
+# with all its methods
 
 
 @pytest.fixture
@@ -154,12 +159,16 @@ def times(folder):
 
 
 @pytest.mark.parametrize("part", [PART, 7])
-def test_all_splits_but_the_training_split_get_all_their_rows_scored(run, process, tmp_path, monkeypatch, part):
+def test_all_splits_but_the_training_split_get_all_their_rows_scored(
+    run, process, tmp_path, monkeypatch, part
+):
     monkeypatch.setattr("farther.scoring.score.PART", part)  # rows that one core scores
     monkeypatch.setattr("farther.scoring.score.count_cores", lambda: 3)
     done = process(BOTH)
     assert done.fit.fitted == ["knn", "msp"]
-    assert sorted(done.score.scored) == sorted(f"{name}/{split}" for name in BOTH for split in SPLITS)
+    assert sorted(done.score.scored) == sorted(
+        f"{name}/{split}" for name in BOTH for split in SPLITS
+    )
     for name in BOTH:
         for split in SPLITS:
             scores = Scores.read(tmp_path / "scores" / name / f"{split}.parquet")
@@ -176,8 +185,13 @@ def test_a_split_to_learn_from_and_to_calibrate_on_is_scored(process):
 
 def test_splits_that_are_only_learned_from_are_not_scored(process):
     settings = FitSettings(split="val", calibration_split="test")
-    assert sorted(process({"msp": {}}, settings=settings).score.scored) == ["msp/coco_far", "msp/test"]
-    assert sorted(process({"msp": {}}, settings=settings, scored=["val"]).score.scored) == ["msp/val"]
+    assert sorted(process({"msp": {}}, settings=settings).score.scored) == [
+        "msp/coco_far",
+        "msp/test",
+    ]
+    assert sorted(process({"msp": {}}, settings=settings, scored=["val"]).score.scored) == [
+        "msp/val"
+    ]
 
 
 def test_what_did_not_change_is_left_alone(process, tmp_path):
@@ -190,9 +204,13 @@ def test_what_did_not_change_is_left_alone(process, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("entries", "code"), [({**BOTH, "knn": {"k": 4}}, {}), (BOTH, {"knn": "2"})], ids=["parameters", "code"]
+    ("entries", "code"),
+    [({**BOTH, "knn": {"k": 4}}, {}), (BOTH, {"knn": "2"})],
+    ids=["parameters", "code"],
 )
-def test_a_changed_method_alone_is_fitted_and_scored_and_one_line_says_so(process, tmp_path, entries, code):
+def test_a_changed_method_alone_is_fitted_and_scored_and_one_line_says_so(
+    process, tmp_path, entries, code
+):
     process(BOTH)
     before = times(tmp_path / "scores" / "msp")
     done = process(entries, code)
@@ -217,7 +235,11 @@ def test_methods_are_fitted_again_when_what_they_learn_from_changes(run, process
 
 def test_a_search_is_repeated_when_its_split_changes_or_becomes_a_test_split(run, process, make):
     make(60, seed=4, shift=2.0).write(run / "choose")
-    lines = {"energy": {"search": {"ood_split": "choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}}}
+    lines = {
+        "energy": {
+            "search": {"ood_split": "choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}
+        }
+    }
     assert process(lines).fit.fitted == ["energy"]
     assert process(lines).fit.fitted == []
     rewrite(make, run, "choose", seed=9)
@@ -274,7 +296,9 @@ def test_the_entries_of_a_run_are_listed_in_the_order_of_params(process, tmp_pat
 
 
 def test_a_run_that_was_not_fitted_says_which_stage_to_run(run, tmp_path):
-    with pytest.raises(DataError, match=r"fitted/r/methods\.json: the file does not exist: run `dvc repro fit@r`"):
+    with pytest.raises(
+        DataError, match=r"fitted/r/methods\.json: the file does not exist: run `dvc repro fit@r`"
+    ):
         score_run(run, tmp_path / "passes", tmp_path / "fitted/r", tmp_path / "scores", str)
 
 
@@ -286,7 +310,8 @@ def test_an_equal_entry_in_another_place_of_params_changes_the_list_alone(proces
     assert read_entries(tmp_path / "fitted").names == ["knn", "msp"]
 
 
-# --------------------------------------------------------------------------------------------------- nothing is stale
+# ---------------------------------------------------------------------------------------------------
+# nothing is stale
 
 
 def test_another_operating_threshold_fits_all_methods_again(run, process, tmp_path):
@@ -295,7 +320,9 @@ def test_another_operating_threshold_fits_all_methods_again(run, process, tmp_pa
     assert done.fit.fitted == ["knn", "msp"]
 
 
-@pytest.mark.parametrize("settings", [{"max_regions": 20}, {"seed": 1}, {"calibration_split": "test"}])
+@pytest.mark.parametrize(
+    "settings", [{"max_regions": 20}, {"seed": 1}, {"calibration_split": "test"}]
+)
 def test_other_settings_fit_all_methods_again(process, settings):
     process(BOTH)
     assert process(BOTH, settings=FitSettings(**settings)).fit.fitted == ["knn", "msp"]
@@ -346,7 +373,8 @@ def test_results_of_every_file_are_the_same_bytes_in_another_folder(run, process
         assert content_digest(tmp_path / "again" / name) == content_digest(tmp_path / name)
 
 
-# ---------------------------------------------------------------------------------------- methods on a pass of the run
+# ---------------------------------------------------------------------------------------- methods
+# on a pass of the run
 
 
 @pytest.fixture
@@ -358,27 +386,44 @@ def passes(run, make, tmp_path):
 
 
 def test_an_entry_with_pass_learns_from_the_pass_and_scores_it(process, passes, tmp_path):
-    done = process({"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes)
+    done = process(
+        {"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes
+    )
     assert done.fit.refused == {}
-    of_pass = methods.create("knn", k=3).fit(RegionsFolder(passes / "perturbed/train").above(T_STAR))
+    of_pass = methods.create("knn", k=3).fit(
+        RegionsFolder(passes / "perturbed/train").above(T_STAR)
+    )
     expected = of_pass.score(RegionsFolder(passes / "perturbed/test"))
-    np.testing.assert_allclose(Scores.read(tmp_path / "scores/stepped/test.parquet").score, expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        Scores.read(tmp_path / "scores/stepped/test.parquet").score, expected, rtol=1e-9
+    )
     assert not np.allclose(Scores.read(tmp_path / "scores/knn/test.parquet").score, expected)
 
 
 def test_it_learns_from_the_detections_where_fit_on_says_so(process, run, passes, tmp_path):
-    process({"stepped": {"method": "knn", "k": 3, "pass": "perturbed", "fit_on": "detections"}}, passes=passes)
+    process(
+        {"stepped": {"method": "knn", "k": 3, "pass": "perturbed", "fit_on": "detections"}},
+        passes=passes,
+    )
     expected = methods.create("knn", k=3).fit(RegionsFolder(run / "train").above(T_STAR))
     scores = expected.score(RegionsFolder(passes / "perturbed/test"))
-    np.testing.assert_allclose(Scores.read(tmp_path / "scores/stepped/test.parquet").score, scores, rtol=1e-9)
+    np.testing.assert_allclose(
+        Scores.read(tmp_path / "scores/stepped/test.parquet").score, scores, rtol=1e-9
+    )
 
 
 def test_fit_on_names_the_split_that_one_method_learns_from(process, run, passes, make, tmp_path):
     entries = {"knn": {"k": 3}, "on_val": {"method": "knn", "k": 3, "fit_on": "val"}}
     entries["stepped"] = {**entries["on_val"], "pass": "perturbed"}
     done = process(entries, passes=passes)
-    assert sorted(done.score.scored) == sorted(f"{name}/{split}" for name in entries for split in SPLITS)
-    for name, of, split in (("knn", run, "train"), ("on_val", run, "val"), ("stepped", passes / "perturbed", "val")):
+    assert sorted(done.score.scored) == sorted(
+        f"{name}/{split}" for name in entries for split in SPLITS
+    )
+    for name, of, split in (
+        ("knn", run, "train"),
+        ("on_val", run, "val"),
+        ("stepped", passes / "perturbed", "val"),
+    ):
         expected = methods.create("knn", k=3).fit(RegionsFolder(of / split).above(T_STAR))
         stored = Scores.read(tmp_path / "scores" / name / "test.parquet").score
         np.testing.assert_allclose(stored, expected.score(RegionsFolder(of / "test")), rtol=1e-9)
@@ -389,7 +434,8 @@ def test_fit_on_names_the_split_that_one_method_learns_from(process, run, passes
 @pytest.mark.parametrize("split", ["vall", "coco_far"])
 def test_a_method_is_not_fitted_on_an_unknown_or_a_test_split(process, split):
     with pytest.raises(
-        ParameterError, match=rf"unknown split in methods.msp.fit_on '{split}'.* Known: test, train, val$"
+        ParameterError,
+        match=rf"unknown split in methods.msp.fit_on '{split}'.* Known: test, train, val$",
     ):
         process({"msp": {"fit_on": split}}, test_splits=("coco_far",))
 
@@ -408,11 +454,15 @@ def test_a_run_without_the_pass_says_so_and_gets_it_later(process, passes):
     assert process(entries, passes=passes).score.scored == [f"stepped/{split}" for split in SPLITS]
 
 
-def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(process, run, passes, make, tmp_path):
+def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(
+    process, run, passes, make, tmp_path
+):
     entries = {"safe": {}, "msp": {}}
     assert "no pass 'perturbed'" in process(entries).fit.refused["safe"]
     assert process(entries, passes=passes).score.scored == [f"safe/{split}" for split in SPLITS]
-    clean, moved = (RegionsFolder(folder / "train").above(T_STAR) for folder in (run, passes / "perturbed"))
+    clean, moved = (
+        RegionsFolder(folder / "train").above(T_STAR) for folder in (run, passes / "perturbed")
+    )
     expected = methods.create("safe").fit(clean)
     expected.learn_pass(clean, moved)
     stored = Scores.read(tmp_path / "scores/safe/test.parquet").score
@@ -424,7 +474,10 @@ def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(pro
 
 def test_a_pass_without_the_training_split_needs_fit_on(process, passes):
     shutil.rmtree(passes / "perturbed/train")
-    entries = {"energy": {"pass": "perturbed"}, "odin": {"method": "msp", "pass": "perturbed", "fit_on": "detections"}}
+    entries = {
+        "energy": {"pass": "perturbed"},
+        "odin": {"method": "msp", "pass": "perturbed", "fit_on": "detections"},
+    }
     done = process(entries, passes=passes)
     assert "no split 'train' to learn from" in done.fit.refused["energy"]
     assert "fit_on: detections" in done.fit.refused["energy"]
@@ -433,19 +486,33 @@ def test_a_pass_without_the_training_split_needs_fit_on(process, passes):
 
 def test_a_pass_without_the_calibration_split_names_skip(process, passes):
     shutil.rmtree(passes / "perturbed/val")
-    refused = process({"stepped": {"method": "msp", "pass": "perturbed"}}, passes=passes).fit.refused["stepped"]
-    assert "the pass 'perturbed' has no split 'val'" in refused and "take it out of the pass's `skip`" in refused
+    refused = process(
+        {"stepped": {"method": "msp", "pass": "perturbed"}}, passes=passes
+    ).fit.refused["stepped"]
+    assert (
+        "the pass 'perturbed' has no split 'val'" in refused
+        and "take it out of the pass's `skip`" in refused
+    )
 
 
 def test_a_pass_whose_training_split_is_left_out_can_be_fitted_on_another(process, passes):
     shutil.rmtree(passes / "perturbed/train")
     settings = FitSettings(split="val", calibration_split="test")
-    done = process({"stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes, settings=settings)
-    assert (done.fit.refused, sorted(done.score.scored)) == ({}, ["stepped/coco_far", "stepped/test"])
+    done = process(
+        {"stepped": {"method": "knn", "k": 3, "pass": "perturbed"}},
+        passes=passes,
+        settings=settings,
+    )
+    assert (done.fit.refused, sorted(done.score.scored)) == (
+        {},
+        ["stepped/coco_far", "stepped/test"],
+    )
 
 
 def test_fit_on_without_on_is_refused():
-    with pytest.raises(ParameterError, match="'fit_on: detections' goes with 'pass'; or name an ID split"):
+    with pytest.raises(
+        ParameterError, match="'fit_on: detections' goes with 'pass'; or name an ID split"
+    ):
         read_entry("msp", {"fit_on": "detections"})
 
 

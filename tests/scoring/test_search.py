@@ -15,7 +15,9 @@ from farther.tables import Regions
 @pytest.fixture
 def run(make, tmp_path):
     for seed, split in enumerate(["train", "val", "test", "ood_val", "coco_far"]):
-        make(80, seed=seed, shift=3.0 if split in ("ood_val", "coco_far") else 0.0).write(tmp_path / split)
+        make(80, seed=seed, shift=3.0 if split in ("ood_val", "coco_far") else 0.0).write(
+            tmp_path / split
+        )
     return RunRegions(tmp_path, test_splits=("coco_far",))
 
 
@@ -28,7 +30,9 @@ def test_the_best_parameters_have_the_largest_value(run):
     assert [trial.params["temperature"] for trial in found.trials] == [0.5, 1.0, 100.0]
     assert found.best.value == max(trial.value for trial in found.trials)
     method = methods.create("energy", **found.best.params)
-    id_scores, ood_scores = (method.score(Regions.read(run.folder / split)) for split in ("val", "ood_val"))
+    id_scores, ood_scores = (
+        method.score(Regions.read(run.folder / split)) for split in ("val", "ood_val")
+    )
     assert (id_scores[:, None] > ood_scores).mean() == pytest.approx(found.best.value)
 
 
@@ -50,10 +54,19 @@ def test_an_in_distribution_split_is_refused(run, split):
 
 
 def test_the_best_on_test_data_is_labelled_an_oracle(run):
-    grids = {"lard_knn": {"components": [1, 4], "k": [3]}, "lard_mahalanobis": {"components": [4]}, "lard_gmm": {}}
+    grids = {
+        "lard_knn": {"components": [1, 4], "k": [3]},
+        "lard_mahalanobis": {"components": [4]},
+        "lard_gmm": {},
+    }
     found = search(grids, run, "coco_far", oracle=True)
     assert found.oracle
-    assert [trial.name for trial in found.trials] == ["lard_knn", "lard_knn", "lard_mahalanobis", "lard_gmm"]
+    assert [trial.name for trial in found.trials] == [
+        "lard_knn",
+        "lard_knn",
+        "lard_mahalanobis",
+        "lard_gmm",
+    ]
     assert json.loads(json.dumps(asdict(found)))["oracle"] is True
 
 
@@ -98,18 +111,29 @@ def test_the_layer_of_a_method_is_chosen_on_the_validation_split(run, make):
         assert "latent.absent" in found.trials[2].reason
 
 
-def test_oodl_takes_the_features_where_they_are_better_than_every_layer_and_the_best_nu_of_them(run):
+def test_oodl_takes_the_features_where_they_are_better_than_every_layer_and_the_best_nu_of_them(
+    run,
+):
     for split in ("train", "val", "ood_val"):
         regions = Regions.read(run.folder / split)
         noise = np.random.default_rng(0).normal(size=(len(regions), 6))
-        Regions(header=regions.header, **regions.columns(), **{"latent.blurred": noise}).write(run.folder / split)
-    grid = {"layer": ["blurred", None], "nu": [0.01, 0.5], "kernel": ["rbf", "nystroem"], "gamma": [0.05]}
+        Regions(header=regions.header, **regions.columns(), **{"latent.blurred": noise}).write(
+            run.folder / split
+        )
+    grid = {
+        "layer": ["blurred", None],
+        "nu": [0.01, 0.5],
+        "kernel": ["rbf", "nystroem"],
+        "gamma": [0.05],
+    }
     found = search({"oodl": grid}, run, "ood_val")
     assert [trial.params["nu"] for trial in found.trials] == [0.01, 0.01, 0.5, 0.5] * 2
     assert found.best.params["layer"] is None
     for trial in found.trials:
         method = methods.create("oodl", **trial.params).fit(Regions.read(run.folder / "train"))
-        id_scores, ood_scores = (method.score(Regions.read(run.folder / split)) for split in ("val", "ood_val"))
+        id_scores, ood_scores = (
+            method.score(Regions.read(run.folder / split)) for split in ("val", "ood_val")
+        )
         wins = (id_scores[:, None] > ood_scores) + (id_scores[:, None] == ood_scores) / 2
         assert trial.value == pytest.approx(wins.mean())
     assert found.best.value == max(trial.value for trial in found.trials)

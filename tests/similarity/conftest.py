@@ -13,7 +13,12 @@ from farther.images.clip import Encoder, EncoderParams
 from farther.tables import Images
 from farther.tables.files import digest
 
-COLOURS = {"red": (220, 40, 40), "green": (40, 200, 60), "blue": (40, 60, 220), "grey": (128, 128, 128)}
+COLOURS = {
+    "red": (220, 40, 40),
+    "green": (40, 200, 60),
+    "blue": (40, 60, 220),
+    "grey": (128, 128, 128),
+}
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,14 @@ def run(encoder, dataset, tmp_path, **params):
     lines = []
     given = EmbedParams(**{"workers": 0, **params})
     folders = embed_dataset(
-        encoder, tables, root, tmp_path / "out", tmp_path / "work", given, progress=False, log=lines.append
+        encoder,
+        tables,
+        root,
+        tmp_path / "out",
+        tmp_path / "work",
+        given,
+        progress=False,
+        log=lines.append,
     )
     return folders, lines
 
@@ -74,7 +81,9 @@ def test_they_are_those_that_open_clip_gives(encoder, clip_folder, dataset, tmp_
 def test_half_precision_moves_a_cosine_by_less_than_a_thousandth(encoder, dataset, tmp_path):
     half = run(encoder, dataset, tmp_path / "half")[0]["train"].read().embedding
     assert half.dtype == np.float16
-    single = run(encoder, dataset, tmp_path / "single", stored="float32")[0]["train"].read().embedding
+    single = (
+        run(encoder, dataset, tmp_path / "single", stored="float32")[0]["train"].read().embedding
+    )
     half = half.astype(np.float32)
     assert np.abs(half @ half.T - single @ single.T).max() < 0.001
 
@@ -122,7 +131,9 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(encoder, dataset, tmp_p
         run(encoder, dataset, tmp_path, shard_images=4)
     assert not (tmp_path / "out" / "train").exists()
     seen = []
-    monkeypatch.setattr(encoder, "images", lambda prepared: seen.append(len(prepared)) or original(prepared))
+    monkeypatch.setattr(
+        encoder, "images", lambda prepared: seen.append(len(prepared)) or original(prepared)
+    )
     resumed, _ = run(encoder, dataset, tmp_path, shard_images=4)
     assert sum(seen) == 2 + 10
     for one, other in zip(whole["train"].shards, resumed["train"].shards, strict=True):
@@ -133,7 +144,11 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(encoder, dataset, tmp_p
 
 def test_worker_processes_change_nothing(encoder, dataset, tmp_path):
     alone = run(encoder, dataset, tmp_path / "alone")[0]["train"].read().embedding
-    helped = run(encoder, dataset, tmp_path / "helped", workers=2, batch_size=3)[0]["train"].read().embedding
+    helped = (
+        run(encoder, dataset, tmp_path / "helped", workers=2, batch_size=3)[0]["train"]
+        .read()
+        .embedding
+    )
     np.testing.assert_allclose(alone.astype(np.float32), helped.astype(np.float32), atol=2e-3)
 
 
@@ -141,14 +156,20 @@ def test_a_ray_cluster_gives_the_same_bytes(encoder, dataset, tmp_path, ray_clus
     local, _ = run(encoder, dataset, tmp_path / "local", shard_images=4, batch_size=2)
     on_ray, _ = run(encoder, dataset, tmp_path / "ray", shard_images=4, batch_size=2, engine="ray")
     for subset in ("train", "val"):
-        shards = [[shard.read_bytes() for shard in folders[subset].shards] for folders in (local, on_ray)]
+        shards = [
+            [shard.read_bytes() for shard in folders[subset].shards] for folders in (local, on_ray)
+        ]
         assert len(shards[0]) == 3
         assert shards[0] == shards[1]
 
 
-def test_a_broken_image_is_listed_and_left_out_and_too_many_are_an_error(encoder, dataset, tmp_path):
+def test_a_broken_image_is_listed_and_left_out_and_too_many_are_an_error(
+    encoder, dataset, tmp_path
+):
     (dataset[0] / "3.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"1 of 10 images cannot be used, more than max_failures = 0\.05"):
+    with pytest.raises(
+        DataError, match=r"1 of 10 images cannot be used, more than max_failures = 0\.05"
+    ):
         run(encoder, dataset, tmp_path, max_failures=0.05)
     folders, said = run(encoder, dataset, tmp_path, max_failures=0.2)
     assert said[0] == "tables train: 10 images, 1 failures"
@@ -160,7 +181,15 @@ def test_a_file_name_that_leaves_the_root_is_refused(encoder, dataset, tmp_path,
     images = paint(dataset[0], 2)
     images = images.with_columns(file=[images.file[0], "../secret.png"])
     with pytest.raises(DataError, match="leaves its folder"):
-        embed(encoder, images, dataset[0], tmp_path / "out", tmp_path / "work", EmbedParams(workers=0), progress=False)
+        embed(
+            encoder,
+            images,
+            dataset[0],
+            tmp_path / "out",
+            tmp_path / "work",
+            EmbedParams(workers=0),
+            progress=False,
+        )
 
 
 def test_other_weights_are_another_key(other_clip, encoder, dataset, tmp_path):
@@ -176,7 +205,9 @@ def test_other_weights_are_another_key(other_clip, encoder, dataset, tmp_path):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     write_json(tmp_path / "embeddings.json", {"format": "holiday"})
-    with pytest.raises(DataError, match=r"field 'format': Input should be 'farther\.embeddings', found 'holiday'"):
+    with pytest.raises(
+        DataError, match=r"field 'format': Input should be 'farther\.embeddings', found 'holiday'"
+    ):
         EmbeddingsFolder(tmp_path)
 
 
@@ -232,7 +263,10 @@ class Tokenizer(PreTrainedTokenizerFast):
 def test_code_in_a_folder_is_never_run(other_clip, tmp_path, kwargs, field):
     folder = other_clip(hf_tokenizer_name="x", tokenizer_kwargs=kwargs)
     (folder / "tokenization.py").write_text(TOKENIZER.format(touched=str(tmp_path / "touched")))
-    described = {"tokenizer_class": "Tokenizer", "auto_map": {"AutoTokenizer": [None, "tokenization.Tokenizer"]}}
+    described = {
+        "tokenizer_class": "Tokenizer",
+        "auto_map": {"AutoTokenizer": [None, "tokenization.Tokenizer"]},
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(described))
     with pytest.raises(DataError) as error:
         Encoder(EncoderParams(model=f"local-dir:{folder}", device="cpu"))
@@ -246,7 +280,10 @@ def test_code_in_a_folder_is_never_run(other_clip, tmp_path, kwargs, field):
         ({"layers": 1_000_000}, "layers"),
         ({"width": "wide"}, "width"),
         ({"hf_model_name": "../../etc"}, "hf_model_name"),
-        ({"hf_tokenizer_name": "x", "tokenizer_kwargs": {"cache_dir": "/"}}, "tokenizer_kwargs.cache_dir"),
+        (
+            {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"cache_dir": "/"}},
+            "tokenizer_kwargs.cache_dir",
+        ),
         ({"made_up": 1}, "made_up"),
     ],
 )

@@ -16,9 +16,13 @@ from farther.similarity import Lookalikes, not_embedded
 ROOT = Path(__file__).parents[2]
 
 
-def embed(folder: Path, dataset: str, subset: str, degrees: dict[str, float], model: str = "m") -> None:
+def embed(
+    folder: Path, dataset: str, subset: str, degrees: dict[str, float], model: str = "m"
+) -> None:
     """Embeddings that point in the given directions."""
-    write_embeddings(folder / dataset / subset, list(degrees), on_circle(list(degrees.values())), model)
+    write_embeddings(
+        folder / dataset / subset, list(degrees), on_circle(list(degrees.values())), model
+    )
 
 
 @pytest.fixture
@@ -36,7 +40,9 @@ def lookalikes(folder: Path, degrees: float) -> Lookalikes:
 
 def test_an_image_repeats_what_lies_within_the_threshold_and_its_neighbour_is_an_id_image(folder):
     looks = lookalikes(folder, 3)
-    near_split, near_id, alone = (looks.compare("pool", "train", name) for name in ("a 44", "b 1", "c 20"))
+    near_split, near_id, alone = (
+        looks.compare("pool", "train", name) for name in ("a 44", "b 1", "c 20")
+    )
     assert (near_split.neighbour, near_split.repeats) == ("id 0", "photos val old 45")
     assert near_split.cosine == pytest.approx(np.cos(np.deg2rad(44)), abs=1e-6)
     assert near_id.repeats == "id train id 0"
@@ -79,16 +85,22 @@ def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(fo
     embed(artifacts / "embeddings", "photos", "val", {"twin 45": 46, "copy 45": 45, "other 9": 80})
     write_subset(artifacts / "tables" / "id" / "train", "id", ["used 0", "unused 45"])
     write_subset(artifacts / "splits" / "b" / "train", "id", ["used 0"])
-    write_subset(artifacts / "splits" / "b" / "photos_far", "photos", ["twin 45", "copy 45", "other 9"])
+    write_subset(
+        artifacts / "splits" / "b" / "photos_far", "photos", ["twin 45", "copy 45", "other 9"]
+    )
     splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
     benchmark = {"id": "id", "rules": "r.yaml", "subsets": {"train": "train"}, "splits": splits}
     params = {"benchmarks": {"b": benchmark}, "stratify": {"duplicate": 0.9999, "wordnet": None}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     command = [commands / "farther", "benchmark", "duplicates", "b", "--cosine", "0.99"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
     rows = list(csv.DictReader(done.stdout.splitlines()))
-    pairs = [(row["split"], row["image_id"], row["other_image_id"], row["same_file"]) for row in rows]
+    pairs = [
+        (row["split"], row["image_id"], row["other_image_id"], row["same_file"]) for row in rows
+    ]
     assert pairs[0] == ("train", "unused 45", "copy 45", "yes")
     assert sorted(pairs[1:]) == [
         ("photos_far", "twin 45", "copy 45", "yes"),

@@ -42,7 +42,9 @@ def test_a_cosine_is_never_above_one_however_it_rounds():
     assert nearest(vectors, vectors, "numpy").cosine.max() <= 1
 
 
-@pytest.mark.parametrize(("reference", "found"), [(np.zeros((0, 2)), "no reference image"), (np.eye(3), "two models")])
+@pytest.mark.parametrize(
+    ("reference", "found"), [(np.zeros((0, 2)), "no reference image"), (np.eye(3), "two models")]
+)
 def test_no_reference_and_embeddings_of_two_models_are_refused(reference, found):
     with pytest.raises(DataError, match=found):
         nearest(np.eye(2), reference)
@@ -50,13 +52,20 @@ def test_no_reference_and_embeddings_of_two_models_are_refused(reference, found)
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_of_no_query_nothing_is_found(engine):
-    assert [of.shape for of in vars(nearest(np.zeros((0, 2)), np.eye(2), engine)).values()] == [(0,), (0,)]
+    assert [of.shape for of in vars(nearest(np.zeros((0, 2)), np.eye(2), engine)).values()] == [
+        (0,),
+        (0,),
+    ]
 
 
 def test_every_pair_of_one_set_comes_once_and_none_with_itself():
     rng = np.random.default_rng(2)
     vectors = unit(rng, BLOCK + 30, 3)
-    found = [pair for i, j, _ in pairs_above(vectors, vectors, 0.9995, first_row=0) for pair in zip(i, j, strict=True)]
+    found = [
+        pair
+        for i, j, _ in pairs_above(vectors, vectors, 0.9995, first_row=0)
+        for pair in zip(i, j, strict=True)
+    ]
     i, j = np.nonzero(np.triu(vectors @ vectors.T >= 0.9995, k=1))
     assert len(found) == len(set(found)) > 0
     assert set(found) == set(zip(i.tolist(), j.tolist(), strict=True))

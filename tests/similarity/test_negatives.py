@@ -40,7 +40,9 @@ def kinds(tmp_path):
 
 
 def mine(kinds, categories=(), leave_out=False, **params):
-    return mine_negatives(Encoder(), kinds, ["DOG", "Bus"], categories, MiningParams(**params), leave_out=leave_out)
+    return mine_negatives(
+        Encoder(), kinds, ["DOG", "Bus"], categories, MiningParams(**params), leave_out=leave_out
+    )
 
 
 def test_the_nouns_that_are_farthest_from_their_nearest_class_come_first(kinds):
@@ -79,7 +81,12 @@ def test_words_of_one_synset_are_one_name(tmp_path, write_wordnet, encoder):
 def test_nouns_for_groups_people_and_quantities_are_left_out(tmp_path, write_wordnet):
     folder = write_wordnet(tmp_path / "dict")
     assert "dog" in WordNet(folder).nouns()
-    (folder / "data.noun").write_text((folder / "data.noun").read_text().replace(" 03 n ", " 18 n "))
-    lines = [f"{number:02d}\t{name}\t1\n" for number, name in enumerate(["noun.some"] * 18 + ["noun.person"])]
+    (folder / "data.noun").write_text(
+        (folder / "data.noun").read_text().replace(" 03 n ", " 18 n ")
+    )
+    lines = [
+        f"{number:02d}\t{name}\t1\n"
+        for number, name in enumerate(["noun.some"] * 18 + ["noun.person"])
+    ]
     (folder / "lexnames").write_text("".join(lines))
     assert WordNet(folder).nouns() == []

@@ -29,15 +29,24 @@ NOUNS = [
 
 @pytest.fixture(scope="module")
 def wordnet(tmp_path_factory, write_wordnet) -> WordNet:
-    return WordNet(write_wordnet(tmp_path_factory.mktemp("wordnet") / "dict", NOUNS), senses="physical")
+    return WordNet(
+        write_wordnet(tmp_path_factory.mktemp("wordnet") / "dict", NOUNS), senses="physical"
+    )
 
 
 def related(categories, id_classes, lookup):
-    return {one.category: (one.relation, one.id_class, one.reason) for one in propose(categories, id_classes, lookup)}
+    return {
+        one.category: (one.relation, one.id_class, one.reason)
+        for one in propose(categories, id_classes, lookup)
+    }
 
 
 def test_wordnet_tells_synonyms_kinds_near_and_other_categories_apart(wordnet):
-    found = related(["auto", "taxi", "yellow taxi", "van", "vehicle", "mug", "fruit"], ["car"], Lookup(wordnet=wordnet))
+    found = related(
+        ["auto", "taxi", "yellow taxi", "van", "vehicle", "mug", "fruit"],
+        ["car"],
+        Lookup(wordnet=wordnet),
+    )
     assert found == {
         "auto": ("same", "car", "a synonym in WordNet"),
         "taxi": ("overlap", "car", "a kind of car in WordNet"),
@@ -64,17 +73,26 @@ def test_a_compound_is_never_a_synonym_of_its_last_word(wordnet):
 def angles(**degrees):
     """A CLIP whose names lie at these angles."""
     radians = {name.replace("_", " "): np.radians(angle) for name, angle in degrees.items()}
-    return SimpleNamespace(names=lambda names: np.array([[np.cos(radians[n]), np.sin(radians[n])] for n in names]))
+    return SimpleNamespace(
+        names=lambda names: np.array([[np.cos(radians[n]), np.sin(radians[n])] for n in names])
+    )
 
 
 def test_clip_compares_with_the_similarity_of_the_names_to_each_other():
-    # Angles to the nearest other name: cat and puma 10°, dog and wolf 20°, cow 40°, kite 60°: the median is 20°.
+    # Angles to the nearest other name: cat and puma 10°, dog and wolf 20°, cow 40°, kite 60°: the
+    # median is 20°.
     clip = angles(cat=0, dog=50, cow=110, puma=-10, big_wolf=70, kite=170)
     found = related(["puma", "big_wolf", "kite"], ["cat", "dog", "cow"], Lookup(clip=clip))
-    assert found["puma"] == ("overlap", "cat", f"CLIP {np.cos(np.radians(10)):.2f}")  # no two ID classes are as close
+    assert found["puma"] == (
+        "overlap",
+        "cat",
+        f"CLIP {np.cos(np.radians(10)):.2f}",
+    )  # no two ID classes are as close
     assert found["big_wolf"][:2] == ("overlap", "dog")
     assert found["kite"] == ("unknown", "cow", "CLIP 0.50")
-    close = related(["wolf", "kite"], ["cat", "dog"], Lookup(clip=angles(cat=0, dog=10, wolf=20, kite=90)))
+    close = related(
+        ["wolf", "kite"], ["cat", "dog"], Lookup(clip=angles(cat=0, dog=10, wolf=20, kite=90))
+    )
     assert close["wolf"] == ("near", "dog", "CLIP 0.98")
     assert close["kite"][0] == "unknown"
 

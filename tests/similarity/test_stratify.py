@@ -47,7 +47,9 @@ def test_similarity_is_the_cosine_to_the_nearest_id_image():
 
 
 def test_the_cut_between_near_and_far_is_half_way_between_the_groups():
-    images, cuts = stratify(REFERENCE, [split("n", "near", [10, 100]), split("f", "far", [-40, -60])])
+    images, cuts = stratify(
+        REFERENCE, [split("n", "near", [10, 100]), split("f", "far", [-40, -60])]
+    )
     assert cuts.near == pytest.approx((np.cos(np.deg2rad(10)) + np.cos(np.deg2rad(40))) / 2)
     assert cuts.farther is None
     assert images.suggested.tolist() == ["near", "near", "far", "far"]
@@ -65,7 +67,8 @@ def test_an_image_on_the_wrong_side_is_more_doubtful_than_one_close_to_the_cut()
 
 def test_id_images_are_never_suggested_for_an_ood_split():
     images, _ = stratify(
-        REFERENCE, [split("test", "ID", [-80], "voc"), split("n", "near", [0]), split("f", "far", [-9])]
+        REFERENCE,
+        [split("test", "ID", [-80], "voc"), split("n", "near", [0]), split("f", "far", [-9])],
     )
     assert images.suggested.tolist()[0] == ""
     assert set(images.borderline(9).split) == {"n", "f"}
@@ -111,12 +114,22 @@ def test_one_distance_alone_suggests_nothing():
 
 def test_an_even_part_of_the_reference_can_be_taken():
     reference = split("train", "ID", [0, 20, 40, 60], "voc")
-    images, _ = stratify(reference, [split("n", "near", [60])], params=StratifyParams(reference_images=2))
+    images, _ = stratify(
+        reference, [split("n", "near", [60])], params=StratifyParams(reference_images=2)
+    )
     assert images.neighbour.tolist() == ["train 2"]
 
 
 def test_prototypes_are_mean_directions_and_name_the_nearest_class():
-    shown = objects([("train 0", "cat"), ("train 0", "cat"), ("train 1", "dog"), ("train 1", "cat"), ("gone", "dog")])
+    shown = objects(
+        [
+            ("train 0", "cat"),
+            ("train 0", "cat"),
+            ("train 1", "dog"),
+            ("train 1", "cat"),
+            ("gone", "dog"),
+        ]
+    )
     known = prototypes([(REFERENCE, shown)], ["dog", "cat", "cow"])
     assert known.classes == ("dog", "cat")
     assert known.images.tolist() == [1, 2]
@@ -129,7 +142,9 @@ def test_prototypes_are_mean_directions_and_name_the_nearest_class():
 def test_categories_are_compared_with_id_classes_by_name_and_by_image():
     names = {"dog": np.array([1, 0], np.float32), "cat": np.array([0, 1], np.float32)}
     known = prototypes([(REFERENCE, objects([("train 0", "dog"), ("train 1", "cat")]))], names)
-    shown = prototypes([(split("n", "near", [80, 70]), objects([("n 0", "wolf"), ("n 1", "wolf")]))])
+    shown = prototypes(
+        [(split("n", "near", [80, 70]), objects([("n 0", "wolf"), ("n 1", "wolf")]))]
+    )
     categories = {"wolf": np.array([0.8, 0.6], np.float32), "yak": np.array([0.6, 0.8], np.float32)}
     found = category_similarities("coco", categories, shown, IdClasses(names, known)).frame
     assert found.select("category", "images", "name_class", "image_class").rows() == [
@@ -144,7 +159,9 @@ def test_categories_are_compared_with_id_classes_by_name_and_by_image():
 
 
 def test_figures_say_how_near_each_split_is():
-    images, _ = stratify(REFERENCE, [split("n", "near", [0, 0, 0, 60]), split("f", "far", [-60, -60, -60, -60])])
+    images, _ = stratify(
+        REFERENCE, [split("n", "near", [0, 0, 0, 60]), split("f", "far", [-60, -60, -60, -60])]
+    )
     near = split_similarities(images).row(0, named=True)
     assert near["split"] == "n"
     assert near["similarity"] == pytest.approx((3 + np.cos(np.deg2rad(30))) / 4, abs=1e-6)
@@ -156,15 +173,22 @@ def test_figures_say_how_near_each_split_is():
 def test_histograms_are_those_of_numpy_over_the_bins_that_any_split_has(width):
     random = np.random.default_rng(6)
     angles = {"n": random.uniform(-180, 180, 15), "f": [-45] * 3}
-    images, _ = stratify(REFERENCE, [split(name, "far", of_split) for name, of_split in angles.items()])
+    images, _ = stratify(
+        REFERENCE, [split(name, "far", of_split) for name, of_split in angles.items()]
+    )
     edges = np.arange(-1, 1 + 2 * width, width)
-    counts = {name: np.histogram(images.similarity[images.frame["split"] == name], edges)[0] for name in angles}
+    counts = {
+        name: np.histogram(images.similarity[images.frame["split"] == name], edges)[0]
+        for name in angles
+    }
     seen = np.flatnonzero(sum(counts.values()))
     between = np.arange(seen[0], seen[-1] + 1)
     rows = histogram(images, width)
     for name, count in counts.items():
         of_split = rows.filter(split=name)
-        np.testing.assert_allclose(of_split["similarity"], (edges[:-1] + width / 2)[between], atol=1e-6)
+        np.testing.assert_allclose(
+            of_split["similarity"], (edges[:-1] + width / 2)[between], atol=1e-6
+        )
         np.testing.assert_allclose(of_split["fraction"], (count / count.sum())[between], atol=1e-6)
     assert len(rows) == 2 * len(between)
     assert 0 in counts["n"][between]
@@ -172,7 +196,12 @@ def test_histograms_are_those_of_numpy_over_the_bins_that_any_split_has(width):
 
 def test_splits_are_told_apart_by_similarity_alone_as_often_as_it_ranks_their_images():
     ids = split("test", "ID", [5, -5], "voc")
-    splits = [ids, split("n", "near", [0, 50]), split("m", "near", [0, 2]), split("f", "far", [-50, 60])]
+    splits = [
+        ids,
+        split("n", "near", [0, 50]),
+        split("m", "near", [0, 2]),
+        split("f", "far", [-50, 60]),
+    ]
     found = separations(stratify(REFERENCE, splits)[0])
     # Degrees to the nearest reference image: ID 5 and 5, n 0 and 40, m 0 and 2, f 50 and 30.
     assert found == {"auroc_from_id": {"n": 0.5, "m": 0.0, "f": 1.0}, "auroc_of_near": 0.875}
@@ -182,7 +211,11 @@ def test_splits_are_told_apart_by_similarity_alone_as_often_as_it_ranks_their_im
 def test_without_images_there_are_columns_and_no_rows():
     nothing = ImageSimilarity.empty()
     assert histogram(nothing, 0.1).columns == ["split", "similarity", "fraction"]
-    assert (len(histogram(nothing, 0.1)), len(split_similarities(nothing)), mean_similarities(nothing)) == (0, 0, {})
+    assert (
+        len(histogram(nothing, 0.1)),
+        len(split_similarities(nothing)),
+        mean_similarities(nothing),
+    ) == (0, 0, {})
 
 
 def test_a_reference_without_images_is_an_error():
@@ -198,9 +231,14 @@ def test_a_farther_cut_above_the_near_cut_is_refused():
 def test_near_duplicates_are_found_within_and_across_splits():
     train, test = split("train", "ID", [0, 90, 180], "voc"), split("near", "near", [91, 1, 45, 1.5])
     pairs, count = near_duplicates([train, test], threshold=np.cos(np.deg2rad(1.2)))
-    found = list(zip(pairs.split, pairs.image_id, pairs.other_split, pairs.other_image_id, strict=True))
+    found = list(
+        zip(pairs.split, pairs.image_id, pairs.other_split, pairs.other_image_id, strict=True)
+    )
     assert found[0] == ("near", "near 1", "near", "near 3")
-    assert set(found[1:]) == {("train", "train 0", "near", "near 1"), ("train", "train 1", "near", "near 0")}
+    assert set(found[1:]) == {
+        ("train", "train 0", "near", "near 1"),
+        ("train", "train 1", "near", "near 0"),
+    }
     assert count == 3
 
 

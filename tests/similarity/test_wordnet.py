@@ -18,11 +18,14 @@ def folder(tmp_path_factory, write_wordnet):
 
 @pytest.fixture(scope="module")
 def wordnet(folder):
-    return WordNet(folder, {"tvmonitor": ["television set"], "hot dog": ["dog.n.02"], "pet": ["dog", "horse"]})
+    return WordNet(
+        folder, {"tvmonitor": ["television set"], "hot dog": ["dog.n.02"], "pet": ["dog", "horse"]}
+    )
 
 
 def test_similarities_are_those_worked_out_by_hand(wordnet):
-    # dog and fox are two edges apart, by carnivore, the fourth node from the root; the longest path has four edges
+    # dog and fox are two edges apart, by carnivore, the fourth node from the root; the longest path
+    # has four edges
     found = wordnet.similarity("dog", "fox")
     assert found.path == pytest.approx(1 / 3)
     assert found.wu_palmer == pytest.approx(2 * 4 / (5 + 5))
@@ -32,7 +35,10 @@ def test_similarities_are_those_worked_out_by_hand(wordnet):
 
 def test_similarities_of_all_pairs_are_those_of_nltk(folder, wordnet):
     reader = wordnet._reader
-    synsets = [reader.synset(f"{name}.n.01") for name in ("entity", "animal", "dog", "fox", "zebra", "couch", "light")]
+    synsets = [
+        reader.synset(f"{name}.n.01")
+        for name in ("entity", "animal", "dog", "fox", "zebra", "couch", "light")
+    ]
     synsets = [*synsets, reader.synset("frank.n.01")]
     raw = WordNet(folder, scale="raw")
     for one in synsets:
@@ -72,7 +78,13 @@ def test_a_hierarchy_in_yaml_has_the_similarities_of_a_wordnet_of_the_same_shape
     (tmp_path / "kinds.yaml").write_text(TREE)
     kinds = open_hierarchy(tmp_path / "kinds.yaml")
     assert isinstance(kinds, HierarchyFile)
-    for one, other in (("dog", "fox"), ("Dog", "zebra"), ("bed", "light"), ("horse", "animal"), ("entity", "sofa")):
+    for one, other in (
+        ("dog", "fox"),
+        ("Dog", "zebra"),
+        ("bed", "light"),
+        ("horse", "animal"),
+        ("entity", "sofa"),
+    ):
         assert kinds.similarity(one, other) == wordnet.similarity(one, other)
     assert kinds.synsets("fox and Zebra") == ("fox", "zebra")
     assert kinds.nearest("fox", ["sofa", "horse", "dog"], "path").other == "dog"
@@ -94,7 +106,9 @@ def test_a_hierarchy_of_another_form_is_refused(tmp_path, text, message):
 
 
 def test_leacock_chodorow_is_as_published_when_it_is_raw(folder):
-    assert WordNet(folder, scale="raw").similarity("dog", "fox").leacock_chodorow == pytest.approx(-math.log(3 / 8))
+    assert WordNet(folder, scale="raw").similarity("dog", "fox").leacock_chodorow == pytest.approx(
+        -math.log(3 / 8)
+    )
 
 
 def test_a_name_is_fully_similar_to_itself_and_to_its_synonyms(wordnet):
@@ -105,7 +119,9 @@ def test_a_name_is_fully_similar_to_itself_and_to_its_synonyms(wordnet):
 
 def test_similarity_does_not_depend_on_the_order_of_names(wordnet):
     for one, other in (("dog", "zebra"), ("bed", "tvmonitor"), ("horse", "sofa")):
-        assert wordnet.similarity(one, other).mean == pytest.approx(wordnet.similarity(other, one).mean)
+        assert wordnet.similarity(one, other).mean == pytest.approx(
+            wordnet.similarity(other, one).mean
+        )
 
 
 def test_a_name_is_looked_up_whole_before_its_words(wordnet):
@@ -151,7 +167,9 @@ def test_what_is_not_id_is_near_up_to_its_own_threshold(wordnet, folder):
 
 def test_a_near_threshold_below_that_of_id_is_refused(folder):
     with pytest.raises(ParameterError, match="below the threshold of ID"):
-        build(WordNetParams, "stratify.wordnet", {"folder": folder, "threshold": "T50", "near": 0.45})
+        build(
+            WordNetParams, "stratify.wordnet", {"folder": folder, "threshold": "T50", "near": 0.45}
+        )
 
 
 def test_a_folder_without_wordnet_says_what_to_do(tmp_path):
@@ -183,7 +201,9 @@ def test_a_file_that_is_too_large_for_wordnet_is_not_read(tmp_path, write_wordne
     WordNet(folder)
     with (folder / "index.verb").open("ab") as file:
         file.truncate(2**40)
-    with pytest.raises(DataError, match=r"index\.verb: 1,099,511,627,776 bytes; a file of WordNet has fewer than"):
+    with pytest.raises(
+        DataError, match=r"index\.verb: 1,099,511,627,776 bytes; a file of WordNet has fewer than"
+    ):
         WordNet(folder)
 
 

@@ -46,7 +46,9 @@ def write(folder: Path, nouns=NOUNS) -> Path:
         (folder / f"index.{part}").write_text(head)
         (folder / f"{part}.exc").write_text("")
     (folder / "noun.exc").write_text("oxen ox\n")
-    (folder / "lexnames").write_text("".join(f"{n:02d}\t{name}\t{kind}\n" for n, name, kind in _LEXNAMES))
+    (folder / "lexnames").write_text(
+        "".join(f"{n:02d}\t{name}\t{kind}\n" for n, name, kind in _LEXNAMES)
+    )
     return folder
 
 
@@ -55,7 +57,9 @@ _LEXNAMES = [(0, "adj.all", 3), (1, "adj.pert", 3), (2, "adv.all", 4), (3, "noun
 
 def _data_line(words, offset, above, below) -> str:
     """`offset lex_filenum ss_type w_cnt word lex_id … p_cnt pointer … | gloss`: a line's length knows no offset."""
-    pointers = ([f"@ {above:08d} n 0000"] if above is not None else []) + [f"~ {child:08d} n 0000" for child in below]
+    pointers = ([f"@ {above:08d} n 0000"] if above is not None else []) + [
+        f"~ {child:08d} n 0000" for child in below
+    ]
     spelled = " ".join(f"{word} 0" for word in words)
     fields = [f"{offset:08d} 03 n {len(words):02x} {spelled} {len(pointers):03d}", *pointers]
     return " ".join(fields) + f' | what is called {words[0]}; "an example"  \n'

@@ -1,8 +1,8 @@
 """Edits parts of a copy of the project and prints which digests of artifacts/code.json stay as they are.
 
-Usage: PYTHONPATH=COPY/lib edited.py COPY UNITS; UNITS is a JSON file: [[file, kind, name, line, [digest, …]], …], a
-digest is "infer.yolo". Prints one JSON line per unit: the digests that did not change, and whether the module is one of
-those that count nowhere.
+Usage: PYTHONPATH=COPY/lib edited.py COPY UNITS; UNITS is a JSON file: [[file, kind, name, line,
+[digest, …]], …], a digest is "infer.yolo". Prints one JSON line per unit: the digests that did not
+change, and whether the module is one of those that count nowhere.
 """
 
 import json
@@ -38,7 +38,9 @@ def main(copy: Path, units: Path) -> None:
             after = code_digests({stage: starts[stage] for stage in stages})
         finally:
             file.write_bytes(content)
-        unchanged = [digest for digest in digests if digest_at(after, digest) == digest_at(before, digest)]
+        unchanged = [
+            digest for digest in digests if digest_at(after, digest) == digest_at(before, digest)
+        ]
         module = unit.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         excused = module in code.WITHOUT_EFFECT and unit.kind != "data"
         print(json.dumps({"unit": place, "unchanged": unchanged, "excused": excused}), flush=True)

@@ -2,8 +2,9 @@
 
 Usage: kills.py FOLDER KILLS SEED; prints a line of JSON for each stage.
 
-A process that has imported the packages is forked for each run, which saves seconds each time. The place of a kill is
-the number of a change of files (a file opened for writing, renamed, deleted, …), not a time.
+A process that has imported the packages is forked for each run, which saves seconds each time. The
+place of a kill is the number of a change of files (a file opened for writing, renamed, deleted, …),
+not a time.
 """
 
 import gc
@@ -29,7 +30,8 @@ from farther.pipeline.stages import Stage
 from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]
-#: Arguments of the commands of stages that are repeated, by the section that they are repeated over.
+#: Arguments of the commands of stages that are repeated, by the section that they are repeated
+#: over.
 ARGUMENTS = {
     "datasets": ("voc", "coco", "openimages"),
     "enrich": ("voc",),
@@ -47,7 +49,8 @@ def commands(stage: Stage) -> list[str]:
 
 #: All stages but `code`, which runs first.
 STAGES = tuple(command for stage in TABLE[1:] for command in commands(stage))
-#: Stages that do all of their work again, in seconds: they are run twice only where they are killed.
+#: Stages that do all of their work again, in seconds: they are run twice only where they are
+#: killed.
 SLOW = ("demo", "derive corrupt voc_shifted")
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
@@ -57,14 +60,29 @@ PACKAGES = (
     "torch", "torchvision", "tqdm",
 )  # fmt: skip
 #: Events of Python that change files.
-CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
+CHANGES = {
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.mkdir",
+    "os.truncate",
+    "os.link",
+    "os.symlink",
+    "shutil.rmtree",
+}
 
 
 def params() -> dict:
     """The demo's parameters with one small benchmark."""
     made = yaml.safe_load((ROOT / "params.yaml").read_text())
     others = {name: {"train": 2, "val": 2, "test": 2} for name in ("bdd", "drawings")}
-    few = {"voc": {"train": 8, "val": 6, "test": 6}, "coco": 16, **others, "openimages": 8, "drawings_unknown": 2}
+    few = {
+        "voc": {"train": 8, "val": 6, "test": 6},
+        "coco": 16,
+        **others,
+        "openimages": 8,
+        "drawings_unknown": 2,
+    }
     made["demo"].update(few)
     made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco", "openimages")}
     made["enrich"] = {"voc": {"pools": [{"dataset": "openimages", "subset": "validation"}]}}
@@ -72,10 +90,14 @@ def params() -> dict:
     made["derived"] = {kind: {name: made["derived"][kind][name]} for kind, name in names.items()}
     for kind, name in names.items():
         made["derived"][kind][name]["images"]["most"] = 6
-    made["derived"]["corrupt"]["voc_shifted"].update(severities=[1], corruptions=["gaussian_noise", "contrast"])
+    made["derived"]["corrupt"]["voc_shifted"].update(
+        severities=[1], corruptions=["gaussian_noise", "contrast"]
+    )
     voc = made["benchmarks"]["voc"]
     del voc["shifted"]
-    voc["splits"] = {name: entry for name, entry in voc["splits"].items() if entry["dataset"] == "coco"}
+    voc["splits"] = {
+        name: entry for name, entry in voc["splits"].items() if entry["dataset"] == "coco"
+    }
     made["benchmarks"] = {"voc": voc}
     run = made["detectors"]["voc-faster_rcnn"]
     run.pop("passes", None)
@@ -191,8 +213,13 @@ def content(artifacts: Path) -> dict[str, str]:
 
 def identities(artifacts: Path) -> dict[str, tuple[int, int]]:
     """Number and time of change of each file but the one with measured times; one that is written anew has others."""
-    files = (file for file in artifacts.rglob("*") if file.is_file() and file != artifacts / "times.json")
-    return {str(file.relative_to(artifacts)): (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
+    files = (
+        file for file in artifacts.rglob("*") if file.is_file() and file != artifacts / "times.json"
+    )
+    return {
+        str(file.relative_to(artifacts)): (file.stat().st_ino, file.stat().st_mtime_ns)
+        for file in files
+    }
 
 
 def rewritten(folder: Path, again: Callable[[], object]) -> list[str]:
@@ -203,7 +230,9 @@ def rewritten(folder: Path, again: Callable[[], object]) -> list[str]:
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def killed(attempt: Callable[[int], int], reset: Callable[[], None], changes: int, drawn: random.Random) -> int:
+def killed(
+    attempt: Callable[[int], int], reset: Callable[[], None], changes: int, drawn: random.Random
+) -> int:
     """Kills an attempt at a change that is drawn; one that resumes makes fewer, and what ends before is begun anew."""
     while True:
         place = drawn.randint(1, changes)
@@ -218,7 +247,9 @@ def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
     """Files of the disturbed project that differ from those of the calm one, and hidden ones but the known record."""
     expected, found = content(calm / "artifacts"), content(disturbed / "artifacts")
     differ = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-    hidden = sorted(name for name in found if "/." in f"/{name}" and Path(name).name != NETWORK_RECORD)
+    hidden = sorted(
+        name for name in found if "/." in f"/{name}" and Path(name).name != NETWORK_RECORD
+    )
     return {"differ": differ, "hidden": hidden}
 
 
@@ -261,7 +292,9 @@ def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -
         places = [killed(attempt, partial(_delete, output), changes, drawn) for _ in range(number)]
         assert run(disturbed, stage)[0] == 0, stage
         if stage == "cost":
-            shutil.copy(calm / "artifacts/times.json", disturbed / "artifacts")  # the report shows them
+            shutil.copy(
+                calm / "artifacts/times.json", disturbed / "artifacts"
+            )  # the report shows them
         done = {"stage": stage, "changes": changes, "kills": places, "cpu": cpu()}
         if stage not in SLOW:
             done["rewritten"] = rewritten(calm, partial(run, calm, stage))
@@ -284,7 +317,9 @@ def under_dvc(folder: Path, stages: dict[str, object]) -> Path:
     from dvc.repo import Repo
 
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-    pipeline["stages"] = {name: pipeline["stages"][name] | {"foreach": each} for name, each in stages.items()}
+    pipeline["stages"] = {
+        name: pipeline["stages"][name] | {"foreach": each} for name, each in stages.items()
+    }
     (folder / "dvc.yaml").unlink(missing_ok=True)
     (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
     with Repo.init(folder, no_scm=True) as repo, repo.config.edit() as config:
@@ -320,7 +355,9 @@ def repro(folder: Path, kill_at: int = 0, command: tuple[str, ...] = ()) -> tupl
         os.chdir(folder)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         python = os.pathsep.join([str(folder / "hook"), str(ROOT / "lib")])
-        os.environ.update(PATH=path, PYTHONPATH=python, KILLS_FOLDER=str(folder), KILLS_AT=str(kill_at))
+        os.environ.update(
+            PATH=path, PYTHONPATH=python, KILLS_FOLDER=str(folder), KILLS_AT=str(kill_at)
+        )
         with folder.with_suffix(".log").open("a") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
@@ -369,10 +406,19 @@ def kill_repro(
     assert attempt() == 0
     found = compared(calm, disturbed)
     locks = [yaml.safe_load((folder / "dvc.lock").read_text()) for folder in (calm, disturbed)]
-    if locks[0] != locks[1]:  # as runs that are evaluated side by side may be written in another order
+    if (
+        locks[0] != locks[1]
+    ):  # as runs that are evaluated side by side may be written in another order
         found["differ"].append("dvc.lock")
     name = " ".join(command) or "dvc repro"
-    return {"stage": name, "changes": changes, "kills": places, "cpu": cpu(), "deleted": deleted, **found}
+    return {
+        "stage": name,
+        "changes": changes,
+        "kills": places,
+        "cpu": cpu(),
+        "deleted": deleted,
+        **found,
+    }
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
@@ -381,7 +427,9 @@ def main(folder: Path, kills: int, seed: int) -> None:
     calm, disturbed = (prepare(folder / name) for name in ("calm", "disturbed"))
     for done in kill_stages(calm, disturbed, kills - kills // 7, drawn):
         print(json.dumps(done), flush=True)
-    calm, disturbed = (prepare_repro(folder / f"repro-{name}", calm) for name in ("calm", "disturbed"))
+    calm, disturbed = (
+        prepare_repro(folder / f"repro-{name}", calm) for name in ("calm", "disturbed")
+    )
     print(json.dumps(kill_repro(calm, disturbed, kills // 7, drawn)))
 
 

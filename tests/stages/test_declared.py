@@ -35,9 +35,15 @@ def script(stage: dict) -> Path:
 
 def constants(tree: ast.Module) -> dict[str, list[str]]:
     """Tuples of texts that the script assigns at its top level."""
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)]
+    assigned = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+    ]
     return {
-        node.targets[0].id: [part.value for part in node.value.elts if isinstance(part, ast.Constant)]
+        node.targets[0].id: [
+            part.value for part in node.value.elts if isinstance(part, ast.Constant)
+        ]
         for node in assigned
     }
 
@@ -86,7 +92,9 @@ def outputs(stage: dict) -> list[str]:
 
 def covers(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
     """True if a declared key is the key that is read, or one above it."""
-    return len(wide) <= len(narrow) and all("*" in (a, b) or a == b for a, b in zip(wide, narrow, strict=False))
+    return len(wide) <= len(narrow) and all(
+        "*" in (a, b) or a == b for a, b in zip(wide, narrow, strict=False)
+    )
 
 
 ALL = [(pipeline, name) for pipeline in PIPELINES for name in stages(pipeline)]
@@ -97,12 +105,18 @@ def test_a_stage_declares_every_section_that_its_script_reads(pipeline, name):
     stage = stages(pipeline)[name]
     known = declared(stage, PIPELINES[pipeline])
     read = sections_read(script(stage))
-    missing = {key for key in read if not any(key[0] == file and covers(keys, key[1]) for file, keys in known)}
+    missing = {
+        key
+        for key in read
+        if not any(key[0] == file and covers(keys, key[1]) for file, keys in known)
+    }
     assert not missing
 
 
 @pytest.mark.parametrize(("pipeline", "name"), ALL)
-def test_a_stage_depends_on_the_digest_of_its_own_code_and_lists_no_file_of_the_library(pipeline, name):
+def test_a_stage_depends_on_the_digest_of_its_own_code_and_lists_no_file_of_the_library(
+    pipeline, name
+):
     stage = stages(pipeline)[name]
     if name == "code":
         assert {"lib", "stages", "params.yaml"} <= set(stage["deps"])
@@ -124,10 +138,16 @@ def test_a_stage_declares_every_folder_of_artifacts_that_its_script_names(name):
         for kind in ("outs", "metrics", "plots")
         for out in stage.get(kind, [])
     ]
-    known = {path.split("/")[1] for path in (*stage.get("deps", []), *outs) if path.startswith("artifacts/")}
+    known = {
+        path.split("/")[1]
+        for path in (*stage.get("deps", []), *outs)
+        if path.startswith("artifacts/")
+    }
     text = script(stage).read_text()
     named = set(FOLDER.findall(text)) | set(re.findall(r"f?\"artifacts/([a-z]+)/", text))
-    images = {"tables"} if "image_roots" in text else set()  # the folder is looked at for where images are, not read
+    images = (
+        {"tables"} if "image_roots" in text else set()
+    )  # the folder is looked at for where images are, not read
     assert named - images <= known
 
 
@@ -155,7 +175,9 @@ def test_no_two_stages_write_one_path():
 
 
 def test_no_stage_depends_on_a_record_of_kept_outputs():
-    dependencies = [str(dependency) for stage in Repo(str(ROOT)).index.stages for dependency in stage.deps]
+    dependencies = [
+        str(dependency) for stage in Repo(str(ROOT)).index.stages for dependency in stage.deps
+    ]
     assert not [path for path in dependencies if path.startswith("artifacts/records")]
 
 
@@ -169,7 +191,9 @@ def test_the_code_of_a_stage_that_reads_regions_has_the_module_of_regions(name):
 def test_a_changed_line_of_a_module_changes_the_stages_that_use_it_and_a_comment_changes_none(
     monkeypatch, tmp_path, change, changed
 ):
-    shutil.copytree(ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__")
+    )
     monkeypatch.setattr(code, "__file__", str(tmp_path / "farther/code.py"))
     scripts = {name: script(stage) for name, stage in stages("dvc.yaml").items()}
     before = {name: digest_of(file) for name, file in scripts.items()}
@@ -182,8 +206,12 @@ def test_a_changed_line_of_a_module_changes_the_stages_that_use_it_and_a_comment
     assert not different & {"demo", "ingest", "curate", "derive"}
 
 
-def test_a_changed_method_changes_its_own_digest_and_that_of_the_stage_that_runs_it(monkeypatch, tmp_path):
-    shutil.copytree(ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__"))
+def test_a_changed_method_changes_its_own_digest_and_that_of_the_stage_that_runs_it(
+    monkeypatch, tmp_path
+):
+    shutil.copytree(
+        ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__")
+    )
     monkeypatch.setattr(code, "__file__", str(tmp_path / "farther/code.py"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["code_digests.py"])

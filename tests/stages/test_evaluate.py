@@ -27,7 +27,10 @@ PARAMS = {
         "voc": {
             "id": "voc",
             "rules": "-",
-            "splits": {"coco_far": OOD, "coco_choose": {**OOD, "subset": "train2017", "use": "validation"}},
+            "splits": {
+                "coco_far": OOD,
+                "coco_choose": {**OOD, "subset": "train2017", "use": "validation"},
+            },
         }
     },
     "detectors": {"demo": {"adapter": "regions", "benchmark": "voc"}},
@@ -55,12 +58,21 @@ def made(tmp_path_factory, stage):
         names, box = [f"{split}{i}" for i in range(50)], np.tile([0.0, 0.0, 9.0, 9.0], (50, 1))
         logits = rng.normal(scale=0.3 if "coco" in split else 1.0, size=(50, 4)).astype(np.float32)
         category = ["fox"] * 50 if "coco" in split else [CLASSES[k] for k in logits.argmax(axis=1)]
-        Images(image_id=names, dataset=["d"] * 50, file=names, width=[9] * 50, height=[9] * 50, digest=names).write(
-            splits / split / "images.parquet"
-        )
-        Objects(image_id=names, object_id=np.arange(50), box=box, category=category, is_crowd=np.zeros(50, bool)).write(
-            splits / split / "objects.parquet"
-        )
+        Images(
+            image_id=names,
+            dataset=["d"] * 50,
+            file=names,
+            width=[9] * 50,
+            height=[9] * 50,
+            digest=names,
+        ).write(splits / split / "images.parquet")
+        Objects(
+            image_id=names,
+            object_id=np.arange(50),
+            box=box,
+            category=category,
+            is_crowd=np.zeros(50, bool),
+        ).write(splits / split / "objects.parquet")
         Regions(
             image_id=names,
             region_id=np.arange(50),
@@ -122,7 +134,9 @@ def read(project: Path, name: str):
     return json.loads((project / "artifacts" / name).read_text())
 
 
-def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_are_tested(project, evaluate):
+def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_are_tested(
+    project, evaluate
+):
     printed = evaluate(project)
     assert printed["fit"] == "fitted msp, knn; not applicable: vim"
     assert printed["score"] == "scored coco_choose, coco_far, test, val by msp, knn"
@@ -147,7 +161,9 @@ def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_ar
     assert printed["evaluate"] == "evaluated knn; 1 method unchanged"
 
 
-def test_a_parameter_of_a_method_that_does_not_apply_changes_nothing_that_later_stages_read(project, evaluate):
+def test_a_parameter_of_a_method_that_does_not_apply_changes_nothing_that_later_stages_read(
+    project, evaluate
+):
     evaluate(project)
     before = content_digest(project / "artifacts/fitted/demo")
     change(project, methods={"vim": {"dim": 2}})
@@ -157,14 +173,20 @@ def test_a_parameter_of_a_method_that_does_not_apply_changes_nothing_that_later_
 
 def test_the_share_of_id_that_tau_keeps_fits_and_scores_nothing_again(project, evaluate):
     evaluate(project)
-    taus = {name: read(project, f"evaluation/demo/methods/{name}/threshold.json") for name in ("msp", "knn")}
+    taus = {
+        name: read(project, f"evaluation/demo/methods/{name}/threshold.json")
+        for name in ("msp", "knn")
+    }
     change(project, fit={"keep": 0.5})
     printed = evaluate(project)
     assert printed["fit"].startswith("3 methods unchanged")
     assert printed["score"] == "2 methods unchanged"
     assert printed["evaluate"] == "evaluated msp, knn"
     for name, tau in taus.items():
-        assert read(project, f"evaluation/demo/methods/{name}/threshold.json")["threshold"] > tau["threshold"]
+        assert (
+            read(project, f"evaluation/demo/methods/{name}/threshold.json")["threshold"]
+            > tau["threshold"]
+        )
 
 
 def test_a_method_that_is_deleted_from_params_yaml_leaves_no_file(project, evaluate):
@@ -179,15 +201,21 @@ def test_a_method_that_is_deleted_from_params_yaml_leaves_no_file(project, evalu
     assert names == []
 
 
-def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_own(project, evaluate):
+def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_own(
+    project, evaluate
+):
     evaluate(project)
     assert (
-        read(project, "thresholds/demo.json")["threshold"] == read(project, "evaluation/demo.json")["threshold"] == 0.5
+        read(project, "thresholds/demo.json")["threshold"]
+        == read(project, "evaluation/demo.json")["threshold"]
+        == 0.5
     )
     change(project, threshold={"rule": "best_f1"})
     evaluate(project)
     assert read(project, "thresholds/demo.json")["rule"] == "best_f1"
-    change(project, detectors={"demo": {**PARAMS["detectors"]["demo"], "threshold": {"rule": 0.39}}})
+    change(
+        project, detectors={"demo": {**PARAMS["detectors"]["demo"], "threshold": {"rule": 0.39}}}
+    )
     evaluate(project)
     assert read(project, "thresholds/demo.json")["threshold"] == 0.39
 
@@ -222,7 +250,9 @@ def test_parameters_may_be_chosen_on_a_split_marked_as_validation(project, evalu
     )
 
 
-def test_parameters_must_not_be_chosen_on_a_split_that_results_are_reported_on_except_by_an_oracle(project, evaluate):
+def test_parameters_must_not_be_chosen_on_a_split_that_results_are_reported_on_except_by_an_oracle(
+    project, evaluate
+):
     change(project, methods={"best": {"method": "energy", "search": ON_TEST}})
     with pytest.raises(FartherError, match="results are reported on 'coco_far'"):
         evaluate(project)
@@ -230,7 +260,9 @@ def test_parameters_must_not_be_chosen_on_a_split_that_results_are_reported_on_e
     evaluate(project)
     fitted = read(project, "fitted/demo/best/method.json")
     assert fitted["choice"]["oracle"] is True
-    assert how_chosen(FittedMethod(**fitted)).startswith("ORACLE, chosen on test data: the best of 2")
+    assert how_chosen(FittedMethod(**fitted)).startswith(
+        "ORACLE, chosen on test data: the best of 2"
+    )
 
 
 SHARPNESS = '''
@@ -259,7 +291,9 @@ class Sharpness(Method):
 '''
 
 
-def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_again(project, stage):
+def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_again(
+    project, stage
+):
     file = project / "extensions/sharpness.py"
     file.parent.mkdir(parents=True)
     file.write_text(SHARPNESS)
@@ -278,17 +312,26 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     assert "4 methods unchanged" in said_by(stage(project, "fit", "demo"))
     file.write_text(SHARPNESS.replace("self.scale *", "2 * self.scale *"))
     stage(project, "code_digests")
-    assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted sharpness; 3 methods unchanged")
+    assert said_by(stage(project, "fit", "demo")).startswith(
+        "demo: fitted sharpness; 3 methods unchanged"
+    )
     scored = said_by(stage(project, "score", "demo"))
-    assert scored == "demo: scored coco_choose, coco_far, test, val by sharpness; 2 methods unchanged\n"
+    assert (
+        scored
+        == "demo: scored coco_choose, coco_far, test, val by sharpness; 2 methods unchanged\n"
+    )
 
 
 def test_a_second_evaluation_and_other_memory_for_it_write_and_delete_nothing(project, evaluate):
     evaluate(project)
-    before = {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()}
+    before = {
+        file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()
+    }
     change(project, evaluate={"memory": 9})
     assert evaluate(project)["evaluate"] == "2 methods unchanged"
-    assert {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()} == before
+    assert {
+        file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()
+    } == before
 
 
 def test_a_method_that_fails_ends_the_stage_with_the_others_done(project, stage):
@@ -304,7 +347,9 @@ def test_a_method_that_fails_ends_the_stage_with_the_others_done(project, stage)
     scored = {file.parent.name for file in (project / "artifacts/scores/demo").glob("*/*.parquet")}
     assert scored == {"msp", "knn"}
     change(project, methods={"sharpness": {"method": "msp"}})
-    assert said_by(stage(project, "fit", "demo")).startswith("demo: fitted sharpness; 3 methods unchanged")
+    assert said_by(stage(project, "fit", "demo")).startswith(
+        "demo: fitted sharpness; 3 methods unchanged"
+    )
     assert said_by(stage(project, "score", "demo")).endswith("by sharpness; 2 methods unchanged\n")
 
 
@@ -312,11 +357,15 @@ def test_a_method_that_cannot_be_fitted_for_an_error_in_its_extension_ends_the_s
     project, stage
 ):
     (project / "extensions").mkdir()
-    (project / "extensions/mine.py").write_text(SHARPNESS.replace("self.spread_ =", "self.spread_ = no_such_name +"))
+    (project / "extensions/mine.py").write_text(
+        SHARPNESS.replace("self.spread_ =", "self.spread_ = no_such_name +")
+    )
     change(project, methods={"sharpness": {}})
     stage(project, "code_digests")
     done = stage(project, "fit", "demo")
     assert done.returncode == 1
     assert "methods.sharpness: extensions/mine.py, line 20: NameError: " in done.stderr
-    fitted = {file.parent.name for file in (project / "artifacts/fitted/demo").glob("*/method.json")}
+    fitted = {
+        file.parent.name for file in (project / "artifacts/fitted/demo").glob("*/method.json")
+    }
     assert fitted == {"msp", "knn", "vim"}

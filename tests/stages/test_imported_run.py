@@ -33,7 +33,9 @@ def draw(split, seed, images=8):
     logits = rng.normal(size=(len(names), 3)) + 3 * np.eye(3)[kind + 1]
     logits = logits.astype(np.float32)
     label = logits[:, 1:].argmax(axis=1) + 1
-    score = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[np.arange(len(names)), label]
+    score = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[
+        np.arange(len(names)), label
+    ]
     objects = Objects(image_id=names, object_id=np.arange(len(names)), box=box, category=known)
     regions = Regions(
         image_id=names,
@@ -77,9 +79,14 @@ def project(tmp_path_factory):
         size = [100] * len(names)
         files = [f"{name}.jpg" for name in names]
         folder = root / "artifacts/splits/pets" / split
-        Images(image_id=names, dataset=["d"] * len(names), file=files, width=size, height=size, digest=names).write(
-            folder / "images.parquet"
-        )
+        Images(
+            image_id=names,
+            dataset=["d"] * len(names),
+            file=files,
+            width=size,
+            height=size,
+            digest=names,
+        ).write(folder / "images.parquet")
         objects.write(folder / "objects.parquet")
         regions.write(root / "artifacts/regions/native" / split)
         whole += as_results(regions, "logits", "features", "uncertainty")
@@ -120,7 +127,9 @@ FAR = {"dataset": "d", "subset": "val", "distance": "far"}
 
 def test_results_exported_from_a_run_give_its_metrics(project):
     metrics = project / "artifacts/metrics"
-    files = sorted(file.relative_to(metrics / "native") for file in (metrics / "native").rglob("*.json"))
+    files = sorted(
+        file.relative_to(metrics / "native") for file in (metrics / "native").rglob("*.json")
+    )
     assert {f"far/{method}.json" for method in METHODS} < {file.as_posix() for file in files}
     for file in files:
         assert (metrics / "whole" / file).read_text() == (metrics / "native" / file).read_text()
@@ -128,7 +137,10 @@ def test_results_exported_from_a_run_give_its_metrics(project):
 
 def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_with_reasons(project):
     bare = project / "artifacts/metrics/bare"
-    assert sorted(file.name for file in (bare / "far").iterdir()) == ["confidence.json", "detector.json"]
+    assert sorted(file.name for file in (bare / "far").iterdir()) == [
+        "confidence.json",
+        "detector.json",
+    ]
     of_native = (project / "artifacts/metrics/native/far/confidence.json").read_text()
     assert (bare / "far/confidence.json").read_text() == of_native
     assert json.loads(of_native)["auroc"] is not None
@@ -145,7 +157,9 @@ def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_wit
 def test_report_and_summary_name_what_is_left_out(project, monkeypatch):
     monkeypatch.chdir(project)
     page = (project / "artifacts/report/detectors.html").read_text()
-    assert re.search(r"<b>kNN</b> to bare \(\w+\): knn needs features, which these regions do not have", page)
+    assert re.search(
+        r"<b>kNN</b> to bare \(\w+\): knn needs features, which these regions do not have", page
+    )
     shown = " ".join(summary(parse((project / "params.yaml").read_text())).split())
     assert "kNN (knn needs features, which these regions do not have)" in shown
     assert "bare: not evaluated yet" not in shown
@@ -165,4 +179,7 @@ def test_one_split_to_fit_calibrate_and_evaluate_on_is_enough(project, tmp_path)
     run(root, "code_digests", *NATIVE)
     scores = root / "artifacts/scores/native"
     assert {file.stem for file in scores.glob("mahalanobis/*.parquet")} == {"val", "test", "far"}
-    assert json.loads((root / "artifacts/choices/native.json").read_text())["choice"]["method"] in METHODS
+    assert (
+        json.loads((root / "artifacts/choices/native.json").read_text())["choice"]["method"]
+        in METHODS
+    )

@@ -10,7 +10,11 @@ import torch
 import yaml
 from PIL import Image
 
-from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network, save_checkpoint
+from farther.detectors.networks.architectures import (
+    FasterRCNNBlueprint,
+    build_network,
+    save_checkpoint,
+)
 from farther.errors import ParameterError
 from farther.params import parse
 from farther.pipeline.infer import main as run
@@ -37,7 +41,9 @@ def project(tmp_path, monkeypatch):
     write_json(tmp_path / "artifacts/splits/voc/id_classes.json", ["cat", "dog"])
     torch.manual_seed(0)
     blueprint = FasterRCNNBlueprint("small", ("dog", "cat"), 48, 64)
-    save_checkpoint(tmp_path / "weights.safetensors", build_network(blueprint).state_dict(), blueprint)
+    save_checkpoint(
+        tmp_path / "weights.safetensors", build_network(blueprint).state_dict(), blueprint
+    )
     params = {
         "datasets": {"drawn": {"format": "voc", "root": "pictures"}},
         "detectors": {
@@ -70,7 +76,9 @@ def test_each_split_of_the_benchmark_gets_its_regions_and_only_once(project, cap
     ]
     regions = Regions.read(project / "artifacts/regions/demo/test")
     assert list(regions.image_id) == [f"test {n}" for n in range(3) for _ in range(5)]
-    np.testing.assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, atol=1e-4)
+    np.testing.assert_allclose(
+        regions.features @ regions.weight.T + regions.bias, regions.logits, atol=1e-4
+    )
     run("demo")
     assert capsys.readouterr().out.splitlines() == ["coco_far: unchanged", "test: unchanged"]
 
@@ -84,7 +92,10 @@ def test_other_names_of_the_classes_do_not_run_the_detector_again(project, capsy
     run("demo")
     assert capsys.readouterr().out.splitlines() == ["coco_far: unchanged", "test: unchanged"]
     after = Regions.read(project / "artifacts/regions/demo/test")
-    assert (before.header.known_classes, after.header.known_classes) == (("dog", "cat"), ("hound", "cat"))
+    assert (before.header.known_classes, after.header.known_classes) == (
+        ("dog", "cat"),
+        ("hound", "cat"),
+    )
     assert after.frame.equals(before.frame)
     np.testing.assert_array_equal(after.weight, before.weight)
 
@@ -92,14 +103,17 @@ def test_other_names_of_the_classes_do_not_run_the_detector_again(project, capsy
 def test_a_misspelt_setting_ends_the_stage_with_the_known_ones(project):
     change(project, ("inference",), batchsize=2)
     with pytest.raises(
-        ParameterError, match=r"params\.yaml: inference: unknown parameter 'batchsize'\. Known: batch_size"
+        ParameterError,
+        match=r"params\.yaml: inference: unknown parameter 'batchsize'\. Known: batch_size",
     ):
         run("demo")
 
 
 def test_a_detector_of_other_classes_is_refused_before_it_sees_an_image(project):
     write_json(project / "artifacts/splits/voc/id_classes.json", ["cat", "hound"])
-    with pytest.raises(ParameterError, match=r"1 of the detector's 2 classes are not ID classes .*: dog\."):
+    with pytest.raises(
+        ParameterError, match=r"1 of the detector's 2 classes are not ID classes .*: dog\."
+    ):
         run("demo")
     assert not (project / "artifacts/regions/demo").exists()
 
@@ -108,6 +122,8 @@ def test_a_mapping_gives_the_detectors_classes_the_names_of_the_benchmark(projec
     write_json(project / "artifacts/splits/voc/id_classes.json", ["cat", "hound", "cow"])
     change(project, ("detectors", "demo"), classes={"dog": "hound"})
     run("demo")
-    assert capsys.readouterr().out.startswith("demo does not have the ID classes cow: it finds none of their objects\n")
+    assert capsys.readouterr().out.startswith(
+        "demo does not have the ID classes cow: it finds none of their objects\n"
+    )
     regions = Regions.read(project / "artifacts/regions/demo/test")
     assert regions.header.known_classes == ("hound", "cat")

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 #: Number of kills, and the seed of their places.
-KILLS, SEED = (int(os.environ.get(f"FARTHER_TEST_{name}", usual)) for name, usual in (("KILLS", 8), ("SEED", 0)))
+KILLS, SEED = (
+    int(os.environ.get(f"FARTHER_TEST_{name}", usual))
+    for name, usual in (("KILLS", 8), ("SEED", 0))
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,5 +48,7 @@ def test_a_stage_whose_output_another_process_writes_is_refused_and_names_both(s
     assert len(ran) >= 13
     for stage in ran:
         name, output, owner = stage["stage"], stage["output"], stage["owner"]
-        assert stage["refused"].startswith(f"{name}: {output}: process {owner} on "), stage["refused"]
+        assert stage["refused"].startswith(f"{name}: {output}: process {owner} on "), stage[
+            "refused"
+        ]
         assert stage["refused"].endswith("is writing it: wait until it has ended, or end it")

@@ -1,7 +1,7 @@
 """Every part of the library that a stage reaches changes the stage's digest when it is edited.
 
-What a stage reaches is found by tracing it, by code that knows nothing of how digests are computed (`traced.py`,
-`units.py`). In `make test` edits are sampled; with FARTHER_TEST_ALL=1 all are made.
+What a stage reaches is found by tracing it, by code that knows nothing of how digests are computed
+(`traced.py`, `units.py`). In `make test` edits are sampled; with FARTHER_TEST_ALL=1 all are made.
 """
 
 import json
@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("FARTHER_TEST_SEED", random.SystemRandom().randrange(10**6)))
 #: Number of edits; None for all.
 EDITS = None if os.environ.get("FARTHER_TEST_ALL") else 60
-#: The run of kills.py, which is left out where edits are sampled; one with extra inference, and methods that need it.
+#: The run of kills.py, which is left out where edits are sampled; one with extra inference, and
+#: methods that need it.
 SIMPLE_RUN, RUN = "voc-faster_rcnn", "voc-yolov8"
 METHODS = ("confidence", "energy", "mahalanobis", "vim", "mutual_information", "mcm_on_crops")
 
@@ -100,15 +101,24 @@ def test_an_edit_of_what_a_stage_reaches_changes_its_digest(reached, tmp_path):
     if EDITS:
         units = random.Random(SEED).sample(units, EDITS)
     for name in ("lib", "stages"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     listed = []
     for unit in units:
         digests = sorted({digest for digests in reached[unit] for digest in digests})
         listed.append([unit.file, unit.kind, unit.name, unit.line, digests])
     (tmp_path / "units.json").write_text(json.dumps(listed))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "lib"), str(ROOT)])}
-    command = [sys.executable, Path(__file__).with_name("edited.py"), tmp_path, tmp_path / "units.json"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        Path(__file__).with_name("edited.py"),
+        tmp_path,
+        tmp_path / "units.json",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(results) == len(units)
@@ -117,7 +127,9 @@ def test_an_edit_of_what_a_stage_reaches_changes_its_digest(reached, tmp_path):
         unchanged = set(result["unchanged"])
         missed = [digests for digests in reached[unit] if unchanged.issuperset(digests)]
         if missed and not result["excused"]:
-            stale.append(f"{unit.file}, line {unit.line}, {unit.kind} {unit.name}: {sorted(map(str, missed))}")
+            stale.append(
+                f"{unit.file}, line {unit.line}, {unit.kind} {unit.name}: {sorted(map(str, missed))}"
+            )
     assert not stale, f"edits that rerun nothing (FARTHER_TEST_SEED={SEED}):\n" + "\n".join(stale)
 
 

@@ -28,7 +28,13 @@ ROOT = Path(__file__).parents[2]
 COUNTS = {"train": 52, "val": 8, "test": 8}
 OTHERS = 3
 CIFAR = {"tin": "near", "mnist": "far", "svhn": "far", "textures": "far", "places365": "far"}
-IMAGENET = {"ssb_hard": "near", "ninco": "near", "inaturalist": "far", "textures": "far", "openimage_o": "far"}
+IMAGENET = {
+    "ssb_hard": "near",
+    "ninco": "near",
+    "inaturalist": "far",
+    "textures": "far",
+    "openimage_o": "far",
+}
 #: Per profile: name of its ID dataset, number of classes, distance of each OOD test split.
 BENCHMARKS = {
     "openood-cifar10": ("cifar10", 10, {"cifar100": "near", **CIFAR}),
@@ -42,7 +48,11 @@ def source(list_name: str) -> str:
     """Folder of a list's images, as OpenOOD names it."""
     name = list_name.partition("_")[2]
     if name.startswith("imagenet"):
-        return f"imagenet_{name.rpartition('_')[2]}" if name[-2:] in ("v2", "_c", "_r") else "imagenet_1k"
+        return (
+            f"imagenet_{name.rpartition('_')[2]}"
+            if name[-2:] in ("v2", "_c", "_r")
+            else "imagenet_1k"
+        )
     return {"textures": "texture"}.get(name, name)
 
 
@@ -84,7 +94,13 @@ def write_checkpoint(entry: dict, path: Path, names: list[str], *, seed: int) ->
         params |= {"mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2]}
         params.pop("preset", None)
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({key.replace("downsample", "shortcut"): value for key, value in network.state_dict().items()}, path)
+    torch.save(
+        {
+            key.replace("downsample", "shortcut"): value
+            for key, value in network.state_dict().items()
+        },
+        path,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +121,16 @@ def project(request, tmp_path_factory, digests):
     id_name, classes, _ = BENCHMARKS[request.param]
     detector = next(iter(params["detectors"]))
     params["detectors"] = {detector: params["detectors"][detector]}
-    seeds = {title: [detector] for title, of in params["report"].get("seeds", {}).items() if detector in of}
+    seeds = {
+        title: [detector]
+        for title, of in params["report"].get("seeds", {}).items()
+        if detector in of
+    }
     compared = next(iter(seeds), detector)
-    params["report"] |= {"seeds": seeds, "published": {compared: params["report"]["published"][compared]}}
+    params["report"] |= {
+        "seeds": seeds,
+        "published": {compared: params["report"]["published"][compared]},
+    }
     params["evaluate"] |= {"replicates": 0, "kept": [0.95], "confidences": [0.5]}
     params["report"] |= {"examples": 0}
     write_data(params, classes)
@@ -145,7 +168,9 @@ def test_no_image_of_an_ood_list_is_left_out_whatever_its_label(project):
 def test_each_image_has_one_region_of_its_size(project):
     root, name, run = project
     for split in (*COUNTS, *BENCHMARKS[name][2], "validation"):
-        images = Images.read(root / "artifacts/splits" / BENCHMARKS[name][0] / split / "images.parquet")
+        images = Images.read(
+            root / "artifacts/splits" / BENCHMARKS[name][0] / split / "images.parquet"
+        )
         regions = Regions.read(root / "artifacts/regions" / run / split)
         assert sorted(regions.image_id) == sorted(images.image_id)
         assert regions.logits.shape == (len(images), BENCHMARKS[name][1])
@@ -164,7 +189,13 @@ def test_temperature_scaling_is_fitted_and_searched_by_name(project):
     fitted = root / "artifacts/fitted" / run
     assert "choice" not in read_json(fitted / "temperature_scaling/method.json")
     search = read_json(fitted / "temperature_searched/method.json")["choice"]
-    assert [trial["params"]["temperature"] for trial in search["trials"]] == [0.1, 1.0, 10.0, 100.0, 1000.0]
+    assert [trial["params"]["temperature"] for trial in search["trials"]] == [
+        0.1,
+        1.0,
+        10.0,
+        100.0,
+        1000.0,
+    ]
     assert search["ood_split"] == "validation"
 
 
@@ -213,9 +244,13 @@ def test_near_and_far_means_are_those_of_an_independent_computation(project):
         for split, distance in BENCHMARKS[name][2].items():
             unknown = Regions.read(regions / split)
             positive = np.repeat([1, 0], [len(known), len(unknown)])
-            by_distance[distance].append(roc_auc_score(positive, np.append(score(known), score(unknown))))
+            by_distance[distance].append(
+                roc_auc_score(positive, np.append(score(known), score(unknown)))
+            )
         for distance, values in by_distance.items():
-            np.testing.assert_allclose(found[method][f"{distance}_auroc"], np.mean(values), rtol=1e-9)
+            np.testing.assert_allclose(
+                found[method][f"{distance}_auroc"], np.mean(values), rtol=1e-9
+            )
 
 
 def test_the_report_shows_the_published_means(project):
@@ -231,7 +266,11 @@ def test_doctor_names_a_missing_list_and_its_archive(project, capsys):
     moved = file.rename(file.with_suffix(".moved"))
     main(["doctor", "--quick", "--json"])
     moved.rename(file)
-    (missing,) = [one for one in json.loads(capsys.readouterr().out)["findings"] if "list of images" in one["text"]]
+    (missing,) = [
+        one
+        for one in json.loads(capsys.readouterr().out)["findings"]
+        if "list of images" in one["text"]
+    ]
     assert missing["belongs at"] == str(file)
     assert missing["comes from"].endswith("benchmark_imglist.zip")
 
@@ -242,4 +281,7 @@ def test_shifted_images_are_labelled_with_the_id_classes(project):
     classes = set(Objects.read(folder / "test/objects.parquet").category)
     shifted = sorted(path.name for path in folder.glob("imagenet_*"))
     assert shifted == (["imagenet_c", "imagenet_r", "imagenet_v2"] if "imagenet" in name else [])
-    assert all(set(Objects.read(folder / split / "objects.parquet").category) <= classes for split in shifted)
+    assert all(
+        set(Objects.read(folder / split / "objects.parquet").category) <= classes
+        for split in shifted
+    )

@@ -22,7 +22,12 @@ from farther.command.doctor import examine
 from farther.command.profile import placed
 from farther.command.project import Project
 from farther.curation import benchmark, read_rules
-from farther.detectors.classifier import ClassifierBlueprint, OpenOODLeNet, describe, save_checkpoint
+from farther.detectors.classifier import (
+    ClassifierBlueprint,
+    OpenOODLeNet,
+    describe,
+    save_checkpoint,
+)
 from farther.errors import ParameterError
 from farther.params import parse
 from farther.tables import Objects, Regions
@@ -92,11 +97,15 @@ def test_the_splits_are_those_of_section_2_3_and_the_methods_those_of_table_1(na
 def test_open_set_recognition_has_four_datasets_and_five_divisions_of_each():
     params = read("openood-v1-osr")
     sizes = {"mnist6": (6, 4), "cifar6": (6, 4), "cifar50": (50, 50), "tin20": (20, 180)}
-    assert params["report"]["seeds"] == {name: [f"{name}-{seed}" for seed in range(1, 6)] for name in sizes}
+    assert params["report"]["seeds"] == {
+        name: [f"{name}-{seed}" for seed in range(1, 6)] for name in sizes
+    }
     for name, (known, unknown) in sizes.items():
         divisions = set()
         for run_name in params["report"]["seeds"][name]:
-            made = benchmark(run_name, params["benchmarks"][params["detectors"][run_name]["benchmark"]])
+            made = benchmark(
+                run_name, params["benchmarks"][params["detectors"][run_name]["benchmark"]]
+            )
             rules = read_rules(made, ROOT)
             assert (len(rules.id_classes), len(rules.unknown_classes)) == (known, unknown)
             assert made.task == "osr"
@@ -138,7 +147,8 @@ def write_lenet(path: Path, network: OpenOODLeNet, classes: tuple[str, ...]) -> 
     save_checkpoint(path, network.state_dict(), blueprint)
 
 
-# --------------------------------------------------------------------------------------------------------------- MNIST
+# ---------------------------------------------------------------------------------------------------------------
+# MNIST
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +171,9 @@ def test_every_method_of_the_profile_is_measured_on_each_test_split(mnist):
     assert evaluation["not_applicable"] == {}
     for split in DISTANCES["openood-v1-mnist"]:
         for method in POST_HOC | {"mc_dropout", "deep_ensemble"}:
-            value = read_json(mnist / "artifacts/metrics/mnist-lenet" / split / f"{method}.json")["auroc"]
+            value = read_json(mnist / "artifacts/metrics/mnist-lenet" / split / f"{method}.json")[
+                "auroc"
+            ]
             assert 0 <= value <= 1
 
 
@@ -180,7 +192,9 @@ def test_a_deep_ensemble_is_the_largest_probability_of_the_mean_logits(mnist):
         return softmax(np.mean(logits, axis=0), axis=1).max(axis=1)
 
     known, unknown = scores("test"), scores("notmnist")
-    expected = roc_auc_score(np.repeat([1, 0], [len(known), len(unknown)]), np.append(known, unknown))
+    expected = roc_auc_score(
+        np.repeat([1, 0], [len(known), len(unknown)]), np.append(known, unknown)
+    )
     found = read_json(mnist / "artifacts/metrics/mnist-lenet/notmnist/deep_ensemble.json")["auroc"]
     # Half precision of the stored members may change the order of one pair.
     assert found == pytest.approx(expected, abs=1.5 / (len(known) * len(unknown)))
@@ -190,17 +204,22 @@ def test_the_searched_temperature_is_the_best_of_the_papers_grid_by_auroc(mnist)
     def auroc(temperature):
         values = []
         for split in ("val", "validation"):
-            logits = Regions.read(mnist / "artifacts/regions/mnist-lenet" / split).logits.astype(np.float64)
+            logits = Regions.read(mnist / "artifacts/regions/mnist-lenet" / split).logits.astype(
+                np.float64
+            )
             values.append(softmax(logits / temperature, axis=1).max(axis=1))
         known, unknown = values
-        return roc_auc_score(np.repeat([1, 0], [len(known), len(unknown)]), np.append(known, unknown))
+        return roc_auc_score(
+            np.repeat([1, 0], [len(known), len(unknown)]), np.append(known, unknown)
+        )
 
     best = max(auroc(temperature) for temperature in (0.1, 1, 10, 100, 1000))
     chosen = read_json(mnist / "artifacts/fitted/mnist-lenet/temperature_searched/method.json")
     assert auroc(chosen["params"]["temperature"]) == pytest.approx(best)
 
 
-# ------------------------------------------------------------------------------------------------ open-set recognition
+# ------------------------------------------------------------------------------------------------
+# open-set recognition
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +251,9 @@ def test_images_of_unknown_classes_are_tested_and_not_trained_on(divisions):
     for split in ("train", "val", "test"):
         assert set(Objects.read(folder / split / "objects.parquet").category) <= known
     assert set(Objects.read(folder / "unknown/objects.parquet").category) <= unknown
-    tested = [len(Objects.read(folder / split / "objects.parquet")) for split in ("test", "unknown")]
+    tested = [
+        len(Objects.read(folder / split / "objects.parquet")) for split in ("test", "unknown")
+    ]
     assert sum(tested) == 8  # all test images
 
 
@@ -247,11 +268,21 @@ def test_the_mean_of_the_divisions_is_in_the_file_of_seeds(divisions):
     assert means["unknown"]["msp"]["auroc"]["sd"] == pytest.approx(np.std(values, ddof=1))
 
 
-def test_doctor_opens_the_checkpoints_of_the_divisions_and_finds_nothing_wrong(divisions, monkeypatch):
+def test_doctor_opens_the_checkpoints_of_the_divisions_and_finds_nothing_wrong(
+    divisions, monkeypatch
+):
     monkeypatch.chdir(divisions)
     found = examine(Project(divisions / "params.yaml"))
-    assert not [finding.text for finding in found if finding.state == "wrong" and finding.topic != "pipeline"]
-    (checkpoint,) = [finding for finding in found if finding.name == "mnist6-2" and finding.topic == "checkpoints"]
+    assert not [
+        finding.text
+        for finding in found
+        if finding.state == "wrong" and finding.topic != "pipeline"
+    ]
+    (checkpoint,) = [
+        finding
+        for finding in found
+        if finding.name == "mnist6-2" and finding.topic == "checkpoints"
+    ]
     assert "6 classes" in checkpoint.text
 
 
@@ -263,12 +294,14 @@ def test_a_classifier_of_all_classes_is_refused(divisions, tmp_path):
     params["detectors"]["mnist6-1"]["weights"] = str(tmp_path / "all.safetensors")
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     with pytest.raises(
-        ParameterError, match="4 of the detector's 10 classes are unknown by the benchmark's `division`"
+        ParameterError,
+        match="4 of the detector's 10 classes are unknown by the benchmark's `division`",
     ):
         run(tmp_path, "infer mnist6-1")
 
 
-# --------------------------------------------------------------------------------------------------- anomaly detection
+# ---------------------------------------------------------------------------------------------------
+# anomaly detection
 
 
 def test_scores_made_elsewhere_are_measured_on_a_category(tmp_path, digests, monkeypatch):
@@ -276,7 +309,13 @@ def test_scores_made_elsewhere_are_measured_on_a_category(tmp_path, digests, mon
     for section in ("datasets", "benchmarks", "detectors"):
         params[section] = {"bottle": params[section]["bottle"]}
     names = [f"train/good/{number:03}" for number in range(60)]
-    names += ["test/good/000", "test/good/001", "test/crack/000", "test/crack/001", "test/crack/002"]
+    names += [
+        "test/good/000",
+        "test/good/001",
+        "test/crack/000",
+        "test/crack/001",
+        "test/crack/002",
+    ]
     rng = np.random.default_rng(0)
     for name in names:
         path = tmp_path / "mvtec_anomaly_detection/bottle" / f"{name}.png"
@@ -291,6 +330,10 @@ def test_scores_made_elsewhere_are_measured_on_a_category(tmp_path, digests, mon
     found = read_json(tmp_path / "artifacts/metrics/bottle/defect/patchcore.json")
     monkeypatch.chdir(tmp_path)
     doctor = examine(Project(tmp_path / "params.yaml"))
-    assert not [finding.text for finding in doctor if finding.state == "wrong" and finding.topic != "pipeline"]
+    assert not [
+        finding.text
+        for finding in doctor
+        if finding.state == "wrong" and finding.topic != "pipeline"
+    ]
     # Of 2 · 3 pairs of an image without and one with a defect, (0.6, 0.5) is in the wrong order.
     assert found["auroc"] == pytest.approx(5 / 6)

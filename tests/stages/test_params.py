@@ -15,7 +15,11 @@ from farther.errors import DataError, ParameterError
 from farther.params import code_digest, parse, section
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("params.yaml", "training/params.yaml", *sorted(f"profiles/{f.name}" for f in (ROOT / "profiles").iterdir()))
+SHIPPED = (
+    "params.yaml",
+    "training/params.yaml",
+    *sorted(f"profiles/{f.name}" for f in (ROOT / "profiles").iterdir()),
+)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -38,19 +42,37 @@ def test_a_section_that_is_absent_is_named_with_those_that_are_there(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("datasets: {'x; touch PWNED': {}}", "section 'datasets': the name 'x; touch PWNED' is not allowed: write"),
+        (
+            "datasets: {'x; touch PWNED': {}}",
+            "section 'datasets': the name 'x; touch PWNED' is not allowed: write",
+        ),
         ("datasets: {../x: {}}", "section 'datasets': the name '../x' is not allowed"),
         ("datasets: {2017: {}}", "section 'datasets': expected a name, found 2017.*in quotes"),
         ("derived: {paste: {-x: {}}}", r"section 'derived\.paste': the name '-x'"),
-        ("benchmarks: {voc: {splits: {$(x): {}}}}", r"section 'benchmarks\.voc\.splits': the name '\$\(x\)'"),
-        ("benchmarks: {voc: {shifted: {a b: {}}}}", r"section 'benchmarks\.voc\.shifted': the name 'a b'"),
-        ("detectors: {yolo: {passes: {.x: {}}}}", r"section 'detectors\.yolo\.passes': the name '\.x'"),
+        (
+            "benchmarks: {voc: {splits: {$(x): {}}}}",
+            r"section 'benchmarks\.voc\.splits': the name '\$\(x\)'",
+        ),
+        (
+            "benchmarks: {voc: {shifted: {a b: {}}}}",
+            r"section 'benchmarks\.voc\.shifted': the name 'a b'",
+        ),
+        (
+            "detectors: {yolo: {passes: {.x: {}}}}",
+            r"section 'detectors\.yolo\.passes': the name '\.x'",
+        ),
         ("methods: {é: {}}", "section 'methods': the name 'é'"),
         ("methods: {knn: [1]}", r"section 'methods\.knn': expected names with values, found \[1\]"),
-        ("datasets: {pets: photos}", r"section 'datasets\.pets': expected names with values, found 'photos'"),
+        (
+            "datasets: {pets: photos}",
+            r"section 'datasets\.pets': expected names with values, found 'photos'",
+        ),
         ("evaluate: 1.5", "section 'evaluate': expected names with values, found 1.5"),
         ("[1, 2]", "expected sections, found"),
-        ("fit: {a: 2020-13-45}", r"not YAML: not a value of the type 'timestamp'.*\(line 1, column 10\)"),
+        (
+            "fit: {a: 2020-13-45}",
+            r"not YAML: not a value of the type 'timestamp'.*\(line 1, column 10\)",
+        ),
     ],
 )
 def test_names_and_sections_of_other_kinds_are_refused_with_their_place(tmp_path, text, message):
@@ -63,16 +85,23 @@ def test_names_and_sections_of_other_kinds_are_refused_with_their_place(tmp_path
 def test_a_name_with_shell_syntax_stops_a_repro_before_any_command(tmp_path, monkeypatch):
     project = tmp_path / "project"
     for name in ("stages", "data", "extensions"):
-        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__", "demo"))
+        shutil.copytree(
+            ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__", "demo")
+        )
     (project / "lib").mkdir()
     (project / "lib" / "farther").symlink_to(ROOT / "lib" / "farther")
     shutil.copy(ROOT / "dvc.yaml", project)
     params = parse((ROOT / "params.yaml").read_text())
-    evil = {name: {"format": "coco", "root": "data"} for name in ("x; touch PWNED", "x'; touch PWNED; '")}
+    evil = {
+        name: {"format": "coco", "root": "data"}
+        for name in ("x; touch PWNED", "x'; touch PWNED; '")
+    }
     (project / "params.yaml").write_text(yaml.safe_dump({**params, "datasets": evil}))
     monkeypatch.chdir(project)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "lib"))
-    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    monkeypatch.setenv(
+        "PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
     Repo.init(no_scm=True).close()
     with Repo() as repo, pytest.raises(ReproductionError, match="code"):
         repo.reproduce()
@@ -80,7 +109,9 @@ def test_a_name_with_shell_syntax_stops_a_repro_before_any_command(tmp_path, mon
     assert not (project / "artifacts" / "tables").exists()
 
 
-def test_the_code_of_a_name_that_the_stage_code_has_not_seen_is_an_error_that_says_what_to_run(tmp_path):
+def test_the_code_of_a_name_that_the_stage_code_has_not_seen_is_an_error_that_says_what_to_run(
+    tmp_path,
+):
     file = tmp_path / "code.json"
     file.write_text('{"infer": {"yolo": "12ab"}, "curate": "34cd"}')
     assert code_digest("infer", "yolo", file=file) == "12ab"

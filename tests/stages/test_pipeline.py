@@ -50,7 +50,9 @@ class Project:
 
     def __init__(self, folder: Path, commands: Path) -> None:
         self.folder, self.kept = folder, folder.with_name(f"{folder.name}-kept")
-        self._path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
+        self._path = os.pathsep.join(
+            [str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]
+        )
         for name in ("stages", "lib", "data", "extensions"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.egg-info"))
         for name in ("dvc.yaml", ".dvcignore", ".gitignore", "params.yaml"):
@@ -71,8 +73,12 @@ class Project:
             **os.environ,
             **{"PATH": self._path, "PYTHONPATH": str(self.folder / "lib"), "DVC_NO_ANALYTICS": "1"},
         }
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        done = subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (
+            f"{' '.join(command)} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
         return done.stdout
 
     def repro(self) -> list[str]:
@@ -81,7 +87,17 @@ class Project:
 
     def commit(self) -> None:
         self.run("git", "add", "--all")
-        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "state")
+        self.run(
+            "git",
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.org",
+            "commit",
+            "--quiet",
+            "-m",
+            "state",
+        )
 
     def keep(self) -> None:
         """Copies everything, for `restore`."""
@@ -100,13 +116,20 @@ def make_tiny(params) -> None:
     params["demo"].update(TINY)
     params["datasets"] = {name: params["datasets"][name] for name in DATASETS}
     for kind, entries in params["derived"].items():
-        params["derived"][kind] = {name: entry for name, entry in entries.items() if name in DERIVED}
+        params["derived"][kind] = {
+            name: entry for name, entry in entries.items() if name in DERIVED
+        }
         for entry in params["derived"][kind].values():
             entry["images"]["most"] = 6
     params["derived"]["corrupt"]["voc_shifted"]["corruptions"] = ["gaussian_noise", "contrast"]
     params["benchmarks"] = {name: params["benchmarks"][name] for name in ("voc", "bdd")}
-    del params["benchmarks"]["bdd"]["shifted"], params["benchmarks"]["bdd"]["pseudo_ood"]  # VOC's are enough
-    params["detectors"] = {run: {**params["detectors"][run], "proposals": {"rpn": {}}} for run in RUNS}
+    del (
+        params["benchmarks"]["bdd"]["shifted"],
+        params["benchmarks"]["bdd"]["pseudo_ood"],
+    )  # VOC's are enough
+    params["detectors"] = {
+        run: {**params["detectors"][run], "proposals": {"rpn": {}}} for run in RUNS
+    }
     params["methods"] = {name: params["methods"][name] for name in METHODS}
     params["cost"] = {"images": 2}
     params["evaluate"]["replicates"] = 10
@@ -181,7 +204,9 @@ def test_times_are_in_no_file_that_git_or_dvc_tracks(project: Project):
     assert project.repro() == []
 
 
-def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_aggregates(project: Project):
+def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_aggregates(
+    project: Project,
+):
     project.change(lambda params: params["methods"]["knn"].update(k=5))
     project.change(lambda params: params["methods"].update(mls={}))
     before = scores_of_others(project, "knn", "mls")
@@ -189,7 +214,11 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
     assert set(stages_in(printed)) == {"code", *OF_METHODS}
     for run in RUNS:
         assert f"{run}: fitted knn, mls; 3 methods unchanged; not applicable: odin\n" in printed
-        assert re.search(rf"^{run}: scored [a-z0-9_, ]+ by knn, mls; 2 methods unchanged$", printed, flags=re.MULTILINE)
+        assert re.search(
+            rf"^{run}: scored [a-z0-9_, ]+ by knn, mls; 2 methods unchanged$",
+            printed,
+            flags=re.MULTILINE,
+        )
         assert f"{run}: evaluated knn, mls; 2 methods unchanged\n" in printed
     assert scores_of_others(project, "knn", "mls") == before
     table = project.run("dvc", "metrics", "diff", "HEAD")
@@ -229,7 +258,9 @@ def delete_energy(params) -> None:
     ],
     ids=["a method that does not apply", "keep", "budget", "iou", "a method deleted"],
 )
-def test_a_changed_parameter_runs_the_stages_that_it_concerns_and_no_work_of_others(project: Project, change, runs):
+def test_a_changed_parameter_runs_the_stages_that_it_concerns_and_no_work_of_others(
+    project: Project, change, runs
+):
     scores = scores_of_others(project, "energy")
     project.change(change)
     printed = project.run("dvc", "repro")
@@ -264,7 +295,9 @@ def change_code(project: Project, changes: dict[str, tuple[str, str]]) -> None:
         file.write_text(file.read_text().replace('"""', f'"""{words}', 1) + addition)
 
 
-def test_a_change_of_code_reruns_what_uses_it_and_a_docstring_or_a_comment_in_a_rules_file_nothing(project: Project):
+def test_a_change_of_code_reruns_what_uses_it_and_a_docstring_or_a_comment_in_a_rules_file_nothing(
+    project: Project,
+):
     before = scores_of_others(project)
     change_code(project, CODE)
     with (project.folder / "data/benchmarks/voc.yaml").open("a") as file:
@@ -281,15 +314,25 @@ def test_a_change_of_what_one_method_imports_scores_that_method_again(project: P
         assert f"{run}: fitted knn; " in printed
         assert re.search(rf"^{run}: scored [a-z0-9_, ]+ by knn; ", printed, flags=re.MULTILINE)
     # The scores are the same, which ends the chain.
-    assert set(stages_in(printed)) == {"code", "stratify", *of_runs("fit", "score"), "cost", "report"}
+    assert set(stages_in(printed)) == {
+        "code",
+        "stratify",
+        *of_runs("fit", "score"),
+        "cost",
+        "report",
+    }
     assert scores_of_others(project, "knn") == before
 
 
-def test_other_bytes_of_an_image_are_ingested_and_rerun_only_benchmarks_that_show_it(project: Project):
+def test_other_bytes_of_an_image_are_ingested_and_rerun_only_benchmarks_that_show_it(
+    project: Project,
+):
     coco = Images.read(project.folder / "artifacts/tables/coco/val2017/images.parquet")
     tables = (project.folder / "artifacts/splits/bdd").glob("*/images.parquet")
     shown = {image for table in tables for image in Images.read(table).image_id}
-    file = next(file for image, file in zip(coco.image_id, coco.file, strict=True) if image not in shown)
+    file = next(
+        file for image, file in zip(coco.image_id, coco.file, strict=True) if image not in shown
+    )
     with (project.folder / "artifacts/demo/coco" / file).open("ab") as image:
         image.write(b"after the end of the picture")
     project.run("dvc", "commit", "--force", "demo")
@@ -308,19 +351,42 @@ def test_a_checkpoint_reruns_its_run_alone(project: Project):
     save_file(weights, file, metadata)
     ran = project.repro()
     assert [stage for stage in but_proposals(ran) if "voc" in stage] == []
-    later = {"infer", "fit", "score", "proposals", "evaluate", "with_proposals", "choose", "cost", "report"}
+    later = {
+        "infer",
+        "fit",
+        "score",
+        "proposals",
+        "evaluate",
+        "with_proposals",
+        "choose",
+        "cost",
+        "report",
+    }
     assert families(ran) == later
 
 
-def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_not_tested_any_more_has_no_metrics(project: Project):
+def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_not_tested_any_more_has_no_metrics(
+    project: Project,
+):
     regions = project.folder / "artifacts/regions/bdd-faster_rcnn"
     scores = project.folder / "artifacts/scores/bdd-faster_rcnn/knn"
-    before = {file: file.stat().st_mtime_ns for folder in (regions, scores) for file in folder.rglob("*.parquet")}
+    before = {
+        file: file.stat().st_mtime_ns
+        for folder in (regions, scores)
+        for file in folder.rglob("*.parquet")
+    }
     line = {"dataset": "voc", "subset": "test", "distance": "farther", "vocabulary": "coco"}
     project.change(lambda params: params["benchmarks"]["bdd"]["splits"].update(voc_farther=line))
-    project.change(lambda params: params["benchmarks"]["bdd"]["splits"]["coco_farther"].update(use="validation"))
+    project.change(
+        lambda params: params["benchmarks"]["bdd"]["splits"]["coco_farther"].update(
+            use="validation"
+        )
+    )
     ran = project.repro()
-    assert not any("voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest")) for stage in but_proposals(ran))
+    assert not any(
+        "voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest"))
+        for stage in but_proposals(ran)
+    )
     assert "infer@bdd-faster_rcnn" in ran
     assert {file: file.stat().st_mtime_ns for file in before} == before
     assert (scores / "voc_farther.parquet").exists()
@@ -331,8 +397,20 @@ def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_not_tested_an
 def review_page(project: Project) -> Iterator[str]:
     """The address of the review page of benchmark bdd."""
     environment = {**os.environ, "PYTHONPATH": str(project.folder / "lib"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "farther", "benchmark", "review", "bdd", "--reviewer", "ann", "--no-browser"]
-    with subprocess.Popen(command, cwd=project.folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "farther",
+        "benchmark",
+        "review",
+        "bdd",
+        "--reviewer",
+        "ann",
+        "--no-browser",
+    ]
+    with subprocess.Popen(
+        command, cwd=project.folder, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield process.stdout.readline().strip()
         process.kill()
 
@@ -366,6 +444,10 @@ def test_a_new_detector_runs_alone(project: Project):
     }
     project.change(lambda params: params["detectors"].update({"voc-strict": line}))
     ran = project.repro()
-    assert all("voc-strict" in stage for stage in but_proposals(ran) if stage not in ("code", "cost", "report"))
+    assert all(
+        "voc-strict" in stage
+        for stage in but_proposals(ran)
+        if stage not in ("code", "cost", "report")
+    )
     run_stages = {"infer", "fit", "score", "proposals", "evaluate", "with_proposals", "choose"}
     assert families(ran) == {"code", *run_stages, "cost", "report"}

@@ -36,7 +36,12 @@ def test_a_stage_of_a_project_with_clip_is_that_of_this_repository_but_for_its_c
     own_command = body(expected).pop("cmd")
     assert stage == expected
     script, *arguments = own_command.removeprefix("python stages/").split()
-    assert command.split() == ["python", "-m", f"farther.pipeline.{script.removesuffix('.py')}", *arguments]
+    assert command.split() == [
+        "python",
+        "-m",
+        f"farther.pipeline.{script.removesuffix('.py')}",
+        *arguments,
+    ]
     assert importlib.util.find_spec(command.split()[2])
 
 

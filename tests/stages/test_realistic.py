@@ -15,11 +15,14 @@ from farther.tables import Images, Objects, SortedClasses
 
 ROOT = Path(__file__).parents[2]
 
-_SPEC = importlib.util.spec_from_file_location("wordnet_files", ROOT / "tests/similarity/tiny_wordnet.py")
+_SPEC = importlib.util.spec_from_file_location(
+    "wordnet_files", ROOT / "tests/similarity/tiny_wordnet.py"
+)
 _wordnet_files = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_wordnet_files)
 
-#: Hypernym of each noun. The distances (1 - mean similarity) from house: mansion 0.31, barracks 0.48, dog 0.80.
+#: Hypernym of each noun. The distances (1 - mean similarity) from house: mansion 0.31, barracks
+#: 0.48, dog 0.80.
 NOUNS = [
     (["entity"], None),
     (["structure"], "entity"),
@@ -59,7 +62,9 @@ def curated(profile, folder, **changed):
         # Two images have no halves.
         benchmark["subsets"] |= {"val": "val", "test": "val"}
         benchmark |= changed
-    datasets = [name for name in params["datasets"] if name != "svhn"]  # its miniature is in test_saod.py
+    datasets = [
+        name for name in params["datasets"] if name != "svhn"
+    ]  # its miniature is in test_saod.py
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     run(folder, *(f"ingest {name}" for name in datasets), "curate")
     return folder / "artifacts/splits"
@@ -73,7 +78,9 @@ def data(tmp_path_factory):
         (folder / "data").mkdir(exist_ok=True)
         (folder / "data" / name).symlink_to(ROOT / "data" / name)
     wordnet = WordNet(_wordnet_files.write(folder / "data/similarity/wordnet", NOUNS))
-    (folder / "data/similarity/places365.yaml").write_text("house: house.n.01\nmansion: mansion.n.01\n")
+    (folder / "data/similarity/places365.yaml").write_text(
+        "house: house.n.01\nmansion: mansion.n.01\n"
+    )
     places(folder / "places365")
     for noun in ("house", "mansion", "barracks", "dog"):
         place = wordnet._reader.synset(f"{noun}.n.01").offset()
@@ -90,12 +97,20 @@ def splits(data):
 
 
 def files(splits, benchmark, split):
-    return [Path(file).stem for file in Images.read(splits / benchmark / split / "images.parquet").file]
+    return [
+        Path(file).stem for file in Images.read(splits / benchmark / split / "images.parquet").file
+    ]
 
 
 def test_the_id_splits_are_the_lists_of_places365(splits):
-    assert Objects.read(splits / "t40/train/objects.parquet").category.tolist() == ["house", "mansion"]
-    assert Images.read(splits / "t40/val/images.parquet").file[0] == "val_256/Places365_val_00000001.jpg"
+    assert Objects.read(splits / "t40/train/objects.parquet").category.tolist() == [
+        "house",
+        "mansion",
+    ]
+    assert (
+        Images.read(splits / "t40/val/images.parquet").file[0]
+        == "val_256/Places365_val_00000001.jpg"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +127,11 @@ def test_a_larger_threshold_counts_more_classes_of_imagenet_as_id(splits, benchm
 def test_images_that_count_as_id_are_labelled_by_the_scene_they_are_like(splits):
     images = files(splits, "t50", "imagenet_id")
     labels = Objects.read(splits / "t50/imagenet_id/objects.parquet").category.tolist()
-    assert dict(zip(images, labels, strict=True)) == {"house": "house", "mansion": "mansion", "barracks": "house"}
+    assert dict(zip(images, labels, strict=True)) == {
+        "house": "house",
+        "mansion": "mansion",
+        "barracks": "house",
+    }
 
 
 def test_the_interdataset_benchmark_leaves_out_shared_classes_only(splits):
@@ -134,7 +153,11 @@ def test_the_layers_that_oodl_chooses_from_are_stored(profile):
     choice = params["methods"]["oodl"]["search"]
     layers = choice["grids"]["oodl"]["layer"]
     for name, detector in params["detectors"].items():
-        stored = [*detector["params"]["latents"], "latent", None]  # the default latent, and the features
+        stored = [
+            *detector["params"]["latents"],
+            "latent",
+            None,
+        ]  # the default latent, and the features
         assert layers == stored, name
         split = params["benchmarks"][detector["benchmark"]]["splits"][choice["ood_split"]]
         assert split["use"] == "validation"
@@ -151,13 +174,22 @@ def test_without_labels_of_people_there_is_no_t1(data):
 
 
 def test_classes_have_the_oodness_that_people_gave_them(data):
-    folder_of = {next(folder.iterdir()).stem: folder.name for folder in (data / "imagenet/val").iterdir()}
+    folder_of = {
+        next(folder.iterdir()).stem: folder.name for folder in (data / "imagenet/val").iterdir()
+    }
     rules = yaml.safe_load((ROOT / "data/benchmarks/places365.yaml").read_text())
-    similarity = {"hierarchy": "similarity/wordnet", "synsets": "similarity/places365.yaml", "near_above": 0.45}
+    similarity = {
+        "hierarchy": "similarity/wordnet",
+        "synsets": "similarity/places365.yaml",
+        "near_above": 0.45,
+    }
     rules["protocols"]["people"] = {
         "every_class_listed": True,
         "classes_by": similarity,
-        "overlap": {"sun397": {"house": ["barracks/outdoor"]}, "imagenet": {"house": [folder_of["house"]]}},
+        "overlap": {
+            "sun397": {"house": ["barracks/outdoor"]},
+            "imagenet": {"house": [folder_of["house"]]},
+        },
         "near": {"imagenet": {"house": [folder_of["barracks"], folder_of["mansion"]]}},
         "far": {"imagenet": [folder_of["dog"]]},
     }

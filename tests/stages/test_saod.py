@@ -35,7 +35,13 @@ OBJECTS365 = {
 }
 #: Labels of each image of BDD100K: class and box x1, y1, x2, y2.
 BDD = {
-    "train": {"ridden": [("rider", 12, 5, 27, 34), ("bicycle", 10, 20, 29, 39), ("traffic light", 1, 1, 4, 9)]},
+    "train": {
+        "ridden": [
+            ("rider", 12, 5, 27, 34),
+            ("bicycle", 10, 20, 29, 39),
+            ("traffic light", 1, 1, 4, 9),
+        ]
+    },
     "val": {
         "others": [("other person", 1, 2, 9, 19), ("trailer", 20, 10, 39, 29)],
         "sign": [("traffic sign", 1, 1, 5, 5)],
@@ -51,7 +57,9 @@ def write_json(path, content):
 
 def picture(path, seed=0):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.random.default_rng(seed).integers(0, 255, (*SIZE[::-1], 3), np.uint8)).save(path)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 255, (*SIZE[::-1], 3), np.uint8)).save(
+        path
+    )
 
 
 def coco(file, folder, images, supercategory=None):
@@ -62,12 +70,21 @@ def coco(file, folder, images, supercategory=None):
     write_json(
         file,
         {
-            "images": [{"id": i, "file_name": name, "width": SIZE[0], "height": SIZE[1]} for i, name, _ in images],
+            "images": [
+                {"id": i, "file_name": name, "width": SIZE[0], "height": SIZE[1]}
+                for i, name, _ in images
+            ],
             "categories": [
-                {"id": i, "name": name, "supercategory": groups.get(name, "")} for i, name in enumerate(names, 1)
+                {"id": i, "name": name, "supercategory": groups.get(name, "")}
+                for i, name in enumerate(names, 1)
             ],
             "annotations": [
-                {"id": n, "image_id": image, "category_id": names.index(name) + 1, "bbox": [3 + n % 7, 4, 20, 10]}
+                {
+                    "id": n,
+                    "image_id": image,
+                    "category_id": names.index(name) + 1,
+                    "bbox": [3 + n % 7, 4, 20, 10],
+                }
                 for n, (image, name) in enumerate(objects, 1)
             ],
         },
@@ -88,14 +105,25 @@ def objects365(root):
 def nuimages(root):
     for subset in ("train", "val"):
         folder, file = root / f"v1.0-{subset}", f"samples/CAM_FRONT/{subset}.jpg"
-        frame = {"token": subset, "filename": file, "is_key_frame": True, "width": SIZE[0], "height": SIZE[1]}
+        frame = {
+            "token": subset,
+            "filename": file,
+            "is_key_frame": True,
+            "width": SIZE[0],
+            "height": SIZE[1],
+        }
         names = ("human.pedestrian.child", "vehicle.emergency.police", "movable_object.barrier")
         write_json(folder / "sample_data.json", [frame])
         write_json(folder / "category.json", [{"token": name, "name": name} for name in names])
         write_json(
             folder / "object_ann.json",
             [
-                {"token": f"o{n}", "category_token": name, "bbox": [n, 2, n + 9, 19], "sample_data_token": subset}
+                {
+                    "token": f"o{n}",
+                    "category_token": name,
+                    "bbox": [n, 2, n + 9, 19],
+                    "sample_data_token": subset,
+                }
                 for n, name in enumerate(names)
             ],
         )
@@ -108,7 +136,10 @@ def bdd(root):
             {
                 "name": f"{name}.jpg",
                 "labels": [
-                    {"category": one, "box2d": dict(zip(("x1", "y1", "x2", "y2"), box, strict=True))}
+                    {
+                        "category": one,
+                        "box2d": dict(zip(("x1", "y1", "x2", "y2"), box, strict=True)),
+                    }
                     for one, *box in labels
                 ],
             }
@@ -123,12 +154,16 @@ def svhn(root):
     for subset in ("train", "test"):
         picture(root / subset / "1.png")
         with h5py.File(root / subset / "digitStruct.mat", "w") as file:
-            name = file.create_dataset("#refs#/name", data=np.array([[ord(letter)] for letter in "1.png"], np.uint16))
+            name = file.create_dataset(
+                "#refs#/name", data=np.array([[ord(letter)] for letter in "1.png"], np.uint16)
+            )
             box = file.create_group("#refs#/box")
             for part, value in {"left": 3, "top": 4, "width": 9, "height": 20, "label": 7}.items():
                 box.create_dataset(part, data=np.array([[float(value)]]))
             for part, held in {"name": name, "bbox": box}.items():
-                file.create_dataset(f"digitStruct/{part}", (1, 1), dtype=h5py.ref_dtype)[0, 0] = held.ref
+                file.create_dataset(f"digitStruct/{part}", (1, 1), dtype=h5py.ref_dtype)[0, 0] = (
+                    held.ref
+                )
 
 
 def inaturalist(root):
@@ -159,7 +194,12 @@ def splits(tmp_path_factory):
     params = parse(text)
     derived = [(kind, name) for kind, entries in params["derived"].items() for name in entries]
     given = [name for name in params["datasets"] if name not in {name for _, name in derived}]
-    run(folder, *(f"ingest {name}" for name in given), *(f"derive {kind} {name}" for kind, name in derived), "curate")
+    run(
+        folder,
+        *(f"ingest {name}" for name in given),
+        *(f"derive {kind} {name}" for kind, name in derived),
+        "curate",
+    )
     return folder / "artifacts/splits"
 
 
@@ -169,7 +209,9 @@ def categories(splits, benchmark, split):
 
 def test_obj45k_has_coco_s_names_and_no_image_with_an_ambiguous_class(splits):
     images = Images.read(splits / "gen/test/images.parquet")
-    assert images.file.tolist() == [f"val/images/v1/patch{n}/objects365_v1_{n:08d}.jpg" for n in (100, 101)]
+    assert images.file.tolist() == [
+        f"val/images/v1/patch{n}/objects365_v1_{n:08d}.jpg" for n in (100, 101)
+    ]
     assert set(images.dataset) == {"objects365"}
     assert categories(splits, "gen", "test") == ["car", "car", "toilet"]
     assert categories(splits, "gen", "train") == ["person", "teddy bear"]
@@ -185,7 +227,11 @@ def test_bdd45k_has_three_classes_and_joined_riders(splits):
 
 
 def test_nuimages_is_labelled_with_the_three_classes(splits):
-    assert categories(splits, "av", "train") == categories(splits, "av", "val") == ["pedestrian", "vehicle"]
+    assert (
+        categories(splits, "av", "train")
+        == categories(splits, "av", "val")
+        == ["pedestrian", "vehicle"]
+    )
 
 
 @pytest.mark.parametrize("severity", ["c1", "c3", "c5"])
@@ -211,7 +257,10 @@ def test_corrupted_validation_images_are_those_of_the_id_validation_split(splits
 def test_pseudo_ood_images_are_those_of_the_validation_split(splits):
     for benchmark in ("gen", "av"):
         blank = Images.read(splits / benchmark / "pseudo_ood/images.parquet")
-        assert blank.image_id.tolist() == Images.read(splits / benchmark / "val/images.parquet").image_id.tolist()
+        assert (
+            blank.image_id.tolist()
+            == Images.read(splits / benchmark / "val/images.parquet").image_id.tolist()
+        )
 
 
 def test_ood_images_are_the_same_for_both_detectors_and_show_no_class_of_coco(splits):
@@ -224,15 +273,24 @@ def test_ood_images_are_the_same_for_both_detectors_and_show_no_class_of_coco(sp
     }
     for benchmark in ("gen", "av"):
         assert {name: categories(splits, benchmark, name) for name in shown} == shown
-    reasons = Fates.read(splits / "gen/fates.parquet").frame.filter(dataset="inaturalist")["rule"].to_list()
+    reasons = (
+        Fates.read(splits / "gen/fates.parquet")
+        .frame.filter(dataset="inaturalist")["rule"]
+        .to_list()
+    )
     assert reasons[1:] == ["overlap: Aves → bird", "overlap: Mammalia → various"]
 
 
 def test_both_benchmarks_remove_the_same_classes_of_objects365():
     gen, av = (Rules(ROOT / f"data/benchmarks/saod-{name}.yaml") for name in ("gen", "av"))
     assert len(gen.id_classes) == 80 and av.id_classes == ("pedestrian", "vehicle", "bicycle")
-    removed = {name: {rule.category for rule in rules.of("objects365")} for name, rules in (("gen", gen), ("av", av))}
-    assert removed["gen"] == removed["av"] and len(removed["gen"]) == 104 + 24  # SAOD, Appendix A.1.1: of 365 classes
+    removed = {
+        name: {rule.category for rule in rules.of("objects365")}
+        for name, rules in (("gen", gen), ("av", av))
+    }
+    assert (
+        removed["gen"] == removed["av"] and len(removed["gen"]) == 104 + 24
+    )  # SAOD, Appendix A.1.1: of 365 classes
     kept = Categories(("Lamp", "Swan", "Table Tennis"))
     assert set(gen.by_category("objects365", kept)) == {"Table Tennis"}
 
@@ -244,7 +302,12 @@ def test_the_91_outputs_of_deformable_detr_are_the_80_classes_and_numbers_withou
     for number, name in enumerate(outputs):
         assert name in names if name == f"N/A {number}" else name not in names
     # Numbers of COCO's categories: https://cocodataset.org, instances_val2017.json.
-    assert [outputs[number] for number in (1, 13, 44, 90)] == ["person", "stop sign", "bottle", "toothbrush"]
+    assert [outputs[number] for number in (1, 13, 44, 90)] == [
+        "person",
+        "stop sign",
+        "bottle",
+        "toothbrush",
+    ]
     header = Header(classes=tuple(outputs), activation="sigmoid")
     rules = Rules(ROOT / "data/benchmarks/saod-gen.yaml")
     assert check_classes(header, names, rules.id_classes) == []
@@ -266,4 +329,6 @@ def test_the_detectors_of_the_profile_run_here_but_two_and_have_printed_counterp
     printed = Published.read(ROOT / PRINTED).detectors
     published = params["report"]["published"]
     assert set(published) == set(adapters)
-    assert {(counterpart["detector"], counterpart["id"]) for counterpart in published.values()} <= printed
+    assert {
+        (counterpart["detector"], counterpart["id"]) for counterpart in published.values()
+    } <= printed

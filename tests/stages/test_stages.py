@@ -60,19 +60,25 @@ def test_each_stage_comes_after_those_whose_outputs_it_depends_on():
                     assert position[before] < position[name], (before, name)
 
 
-@pytest.mark.parametrize("module", sorted(Path(pipeline.__file__).parent.glob("*.py")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "module", sorted(Path(pipeline.__file__).parent.glob("*.py")), ids=lambda file: file.stem
+)
 def test_a_module_that_starts_a_stage_has_a_row(module):
     known = {stage.module for stage in STAGES}
     assert (START in module.read_text()) is (f"farther.pipeline.{module.stem}" in known)
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.module], ids=lambda stage: stage.name)
+@pytest.mark.parametrize(
+    "stage", [stage for stage in STAGES if stage.module], ids=lambda stage: stage.name
+)
 def test_a_row_names_a_module_that_there_is(stage):
     assert importlib.util.find_spec(stage.module)
 
 
 def test_each_script_has_a_row_and_each_row_a_script():
-    assert {stage.script for stage in STAGES} == {script.name for script in (ROOT / "stages").glob("*.py")}
+    assert {stage.script for stage in STAGES} == {
+        script.name for script in (ROOT / "stages").glob("*.py")
+    }
 
 
 def test_each_command_in_dvc_yaml_is_the_script_of_its_row():

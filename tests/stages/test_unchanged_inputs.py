@@ -1,7 +1,8 @@
 """A changed copy of a project gives what a fresh project gives: no result that is kept is stale.
 
-One change at a time of a key of params.yaml or of an input file. Stages run in this process, all of them, so that keys
-alone decide what is kept; which stages DVC starts is compared in `test_declared` and `test_pipeline`.
+One change at a time of a key of params.yaml or of an input file. Stages run in this process, all of
+them, so that keys alone decide what is kept; which stages DVC starts is compared in `test_declared`
+and `test_pipeline`.
 """
 
 import importlib
@@ -25,7 +26,12 @@ from farther.tables import Images, Objects
 
 RUNS = ("first", "second")
 INFER = tuple(f"infer {name}" for name in RUNS)
-STAGES = ("code_digests", *INFER, *(f"{stage} {name}" for name in RUNS for stage in OF_RUN), "report")
+STAGES = (
+    "code_digests",
+    *INFER,
+    *(f"{stage} {name}" for name in RUNS for stage in OF_RUN),
+    "report",
+)
 
 #: Another valid value of each key.
 PARAMS = {
@@ -77,7 +83,10 @@ def rewrite_json(file: Path, edit: Callable[[list], object]) -> None:
 
 def other_logits(project: Path) -> None:
     """Logits alone change: no box, no score, no label."""
-    rewrite_json(project / "first.json", lambda rows: rows[0].update(logits=[z + 3 for z in rows[0]["logits"]]))
+    rewrite_json(
+        project / "first.json",
+        lambda rows: rows[0].update(logits=[z + 3 for z in rows[0]["logits"]]),
+    )
 
 
 def other_features(project: Path) -> None:
@@ -89,7 +98,10 @@ def other_box(project: Path) -> None:
 
 
 def other_proposals(project: Path) -> None:
-    rewrite_json(project / "boxes.json", lambda rows: rows[-1].update(bbox=[70.0, 5.0, 20.0, 20.0], score=0.99))
+    rewrite_json(
+        project / "boxes.json",
+        lambda rows: rows[-1].update(bbox=[70.0, 5.0, 20.0, 20.0], score=0.99),
+    )
 
 
 def other_objects(project: Path) -> None:
@@ -121,7 +133,9 @@ def replaced_scores(project: Path) -> None:
 
 def replaced_state(project: Path) -> None:
     shutil.rmtree(project / "artifacts/fitted/first/energy")
-    shutil.copytree(project / "artifacts/fitted/first/msp", project / "artifacts/fitted/first/energy")
+    shutil.copytree(
+        project / "artifacts/fitted/first/msp", project / "artifacts/fitted/first/energy"
+    )
 
 
 def deleted_state(project: Path) -> None:
@@ -133,7 +147,15 @@ def deleted_outcomes(project: Path) -> None:
 
 
 FILES = (
-    *(other_logits, other_features, other_box, other_proposals, other_objects, other_metric, other_metric_data),
+    *(
+        other_logits,
+        other_features,
+        other_box,
+        other_proposals,
+        other_objects,
+        other_metric,
+        other_metric_data,
+    ),
     *(other_helper, replaced_scores, replaced_state, deleted_state, deleted_outcomes),
 )
 
@@ -194,14 +216,23 @@ def inputs(tmp_path_factory) -> Path:
         size = [100] * len(names)
         files = [f"{name}.jpg" for name in names]
         folder = root / "artifacts/splits/pets" / split
-        images = Images(image_id=names, dataset=["d"] * len(names), file=files, width=size, height=size, digest=names)
+        images = Images(
+            image_id=names,
+            dataset=["d"] * len(names),
+            file=files,
+            width=size,
+            height=size,
+            digest=names,
+        )
         images.write(folder / "images.parquet")
         objects.write(folder / "objects.parquet")
         first += as_results(regions, "logits", "features")
         second += as_results(regions[::2], "logits", "features")
         boxes += as_results(regions)
     (root / "artifacts/splits/pets/id_classes.json").write_text(json.dumps(KNOWN))
-    (root / "artifacts/splits/pets/roles.json").write_text(json.dumps({"test": ["far"], "distance": {"far": "far"}}))
+    (root / "artifacts/splits/pets/roles.json").write_text(
+        json.dumps({"test": ["far"], "distance": {"far": "far"}})
+    )
     for name, rows in (("first", first), ("second", second), ("boxes", boxes)):
         (root / f"{name}.json").write_text(json.dumps(rows))
     (root / "extensions").mkdir()
@@ -213,7 +244,12 @@ def inputs(tmp_path_factory) -> Path:
     entry = {"adapter": "coco_results", "benchmark": "pets", "params": reading}
     proposals = {
         "second": {"kind": "second_detector", "run": "second"},
-        "boxes": {"kind": "imported", "file": "boxes.json", "adapter": "coco_results", "params": reading},
+        "boxes": {
+            "kind": "imported",
+            "file": "boxes.json",
+            "adapter": "coco_results",
+            "params": reading,
+        },
     }
     params = {
         "datasets": {"d": {"format": "coco", "root": "d"}},
@@ -225,9 +261,21 @@ def inputs(tmp_path_factory) -> Path:
         "inference": {},
         "threshold": {"rule": 0.4},
         "fit": {},
-        "methods": {"confidence": {}, "msp": {}, "energy": {}, "knn": {"k": 1}, "react": {}, "double_width": {}},
+        "methods": {
+            "confidence": {},
+            "msp": {},
+            "energy": {},
+            "knn": {"k": 1},
+            "react": {},
+            "double_width": {},
+        },
         "evaluate": {
-            **{"replicates": 3, "kept": [0.95], "confidences": [0.5], "user_defined": {"mean_score": {}}},
+            **{
+                "replicates": 3,
+                "kept": [0.95],
+                "confidences": [0.5],
+                "user_defined": {"mean_score": {}},
+            },
             **{"proposals": {}, "self_awareness": {}},
         },
         "deploy": {"max_false_alarms": 2},
@@ -259,7 +307,11 @@ def forget_extensions() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "extensions"]:
         del sys.modules[name]
     for registry in (METHODS, METRICS):
-        for name in [name for name, cls in registry._classes.items() if cls.__module__.startswith("extensions")]:
+        for name in [
+            name
+            for name, cls in registry._classes.items()
+            if cls.__module__.startswith("extensions")
+        ]:
             del registry._classes[name]
 
 
@@ -296,7 +348,9 @@ def sampled() -> list:
     return random.Random(seed).sample(changes, 5)
 
 
-def test_what_is_kept_after_a_change_is_what_a_fresh_project_makes(inputs: Path, finished: Path, tmp_path: Path):
+def test_what_is_kept_after_a_change_is_what_a_fresh_project_makes(
+    inputs: Path, finished: Path, tmp_path: Path
+):
     before = results(finished)
     for number, change in enumerate(sampled()):
         print(number, change)

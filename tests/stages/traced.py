@@ -1,9 +1,11 @@
 """Runs stages and notes which functions of farther they call, and which of its data files they read.
 
-Usage: traced.py FOLDER STAGE …; a stage is "infer voc-yolov8". Appends JSON lines to FOLDER/traced.jsonl.
+Usage: traced.py FOLDER STAGE …; a stage is "infer voc-yolov8". Appends JSON lines to
+FOLDER/traced.jsonl.
 
-Each stage runs in a process of its own, forked from one that has imported other people's packages only, so that
-farther's own modules are imported while the stage is traced. This file knows nothing of how digests are computed.
+Each stage runs in a process of its own, forked from one that has imported other people's packages
+only, so that farther's own modules are imported while the stage is traced. This file knows nothing
+of how digests are computed.
 """
 
 import importlib
@@ -69,7 +71,9 @@ class Tracer:
 
     def _add_call(self, code: CodeType, frame: FrameType) -> str | None:
         importing = imported_by(frame)
-        if code.co_name != "<module>" and code.co_filename.endswith(".py"):  # Jinja's templates are code, too
+        if code.co_name != "<module>" and code.co_filename.endswith(
+            ".py"
+        ):  # Jinja's templates are code, too
             self._add(code.co_filename, code.co_firstlineno, importing, names=code.co_names)
         return importing
 
@@ -80,11 +84,19 @@ class Tracer:
         if file.startswith(LIB) and not file.endswith((".py", ".pyc")) and os.path.isfile(file):  # noqa: PTH113
             self._add(file, None, imported_by(sys._getframe(1)))
 
-    def _add(self, file: str, line: int | None, importing: str | None, names: tuple[str, ...] = ()) -> None:
+    def _add(
+        self, file: str, line: int | None, importing: str | None, names: tuple[str, ...] = ()
+    ) -> None:
         key = (file, line, importing)
         if key not in self.seen:
             self.seen.add(key)
-            record = {"stage": self.stage, "file": file, "line": line, "importing": importing, "names": names}
+            record = {
+                "stage": self.stage,
+                "file": file,
+                "line": line,
+                "importing": importing,
+                "names": names,
+            }
             os.write(self.descriptor, (json.dumps(record) + "\n").encode())
 
 

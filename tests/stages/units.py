@@ -54,7 +54,8 @@ class Module:
     Attributes:
         constants: Assignments at the top level, by name.
         classes: Classes at the top level, by name.
-        imported: (dotted module, name there) of each name that it imports; the name is None for a module.
+        imported: (dotted module, name there) of each name that it imports; the name is None for a
+            module.
     """
 
     def __init__(self, lib: Path, file: str):
@@ -111,9 +112,9 @@ class Library:
     def reached(self, calls: Iterable[Call]) -> set[Unit]:
         """The parts that a stage reaches.
 
-        They are the functions that were called and the data files that were read, while the stage worked or while a
-        module was imported of which something else is reached; constants that these functions name, here or imported;
-        and the attributes of classes that they name.
+        They are the functions that were called and the data files that were read, while the stage
+        worked or while a module was imported of which something else is reached; constants that
+        these functions name, here or imported; and the attributes of classes that they name.
         """
         waiting = list(calls)
         units: set[Unit] = set()
@@ -157,7 +158,10 @@ class Library:
                 yield from self._units_of_name(self.module(file), imported, others)
                 return
             for attribute in others:  # `module.NAME`
-                if attribute in self.module(file).constants or attribute in self.module(file).classes:
+                if (
+                    attribute in self.module(file).constants
+                    or attribute in self.module(file).classes
+                ):
                     yield from self._units_of_name(self.module(file), attribute, others)
 
     def edited(self, unit: Unit) -> bytes:
@@ -167,10 +171,14 @@ class Library:
             return content + b" "
         module = self.module(unit.file)
         if unit.kind == "function":
-            return with_statement(content, next(node for node in module.functions if first_line(node) == unit.line))
+            return with_statement(
+                content, next(node for node in module.functions if first_line(node) == unit.line)
+            )
         owner, _, attribute = unit.name.rpartition(".")
         body = module.classes[owner].body if owner else module.constants.values()
-        node = next(node for node in body if node.lineno == unit.line and attribute in assigned_names(node))
+        node = next(
+            node for node in body if node.lineno == unit.line and attribute in assigned_names(node)
+        )
         start, end = (
             offset(content, node.value.lineno, node.value.col_offset),
             offset(content, node.value.end_lineno, node.value.end_col_offset),
@@ -208,10 +216,15 @@ def with_statement(content: bytes, node: Function) -> bytes:
     has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     if has_docstring:
         place = offset(content, first.end_lineno, first.end_col_offset)
-        if content[offset(content, first.lineno, 0) : offset(content, first.lineno, first.col_offset)].strip():
+        if content[
+            offset(content, first.lineno, 0) : offset(content, first.lineno, first.col_offset)
+        ].strip():
             return content[:place] + b"; 0" + content[place:]
         return content[:place] + b"\n" + b" " * first.col_offset + b"0" + content[place:]
-    lines = [first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))]
+    lines = [
+        first.lineno,
+        *(decorator.lineno for decorator in getattr(first, "decorator_list", ())),
+    ]
     place = offset(content, min(lines), 0)
     before = content[place : place + first.col_offset]
     if before.strip():  # `def f(): ...`

@@ -43,7 +43,9 @@ def fit_and_score(
     fitted = folder / "fitted"
     passes = run.passes or folder / "no passes"
     of_fit = fit_run(read, run, fitted, code_of_entries, scored, search)
-    of_score = score_run(run.folder, passes, fitted, folder / "scores", lambda method: code.get(method, "1"))
+    of_score = score_run(
+        run.folder, passes, fitted, folder / "scores", lambda method: code.get(method, "1")
+    )
     return FittedAndScored(of_fit, of_score)
 
 

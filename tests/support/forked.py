@@ -1,7 +1,8 @@
 """Python processes that begin as copies of one that has imported the packages; imports take most of a stage's time.
 
-`python forked.py FOLDER PID` serves until process PID has ended. Of farther it imports nothing: a copy reads the code
-that its PYTHONPATH names. The commands in FOLDER have it run a script or a module (`python`), or themselves.
+`python forked.py FOLDER PID` serves until process PID has ended. Of farther it imports nothing: a
+copy reads the code that its PYTHONPATH names. The commands in FOLDER have it run a script or a
+module (`python`), or themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import time
 import traceback
 from pathlib import Path
 
-#: What the stages and DVC import, without Polars and Arrow: these start threads, which a copy has not.
+#: What the stages and DVC import, without Polars and Arrow: these start threads, which a copy has
+#: not.
 PACKAGES = (
     "altair", "dvc.cli", "dvc.commands.repro", "dvc.repo", "jinja2", "open_clip", "pydantic.dataclasses",
     "safetensors.torch", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm", "typer", "vl_convert",
@@ -28,7 +30,8 @@ PACKAGES = (
 #: Commands that are modules; `python` is none.
 MODULES = ("dvc", "farther")
 
-#: A command: it hands its arguments, folder, environment and streams over, and ends as the copy does.
+#: A command: it hands its arguments, folder, environment and streams over, and ends as the copy
+#: does.
 COMMAND = """#!{python} -IS
 import marshal, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
@@ -52,9 +55,14 @@ def start(folder: Path, owner: int) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "python").exists():
             environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            command, log = [sys.executable, __file__, str(folder), str(owner)], (folder / "log").open("w")
+            command, log = (
+                [sys.executable, __file__, str(folder), str(owner)],
+                (folder / "log").open("w"),
+            )
             with log:
-                server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+                server = subprocess.Popen(
+                    command, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
             while not (folder / "python").exists():
                 assert server.poll() is None, (folder / "log").read_text()
                 time.sleep(0.05)
@@ -101,14 +109,18 @@ def _become(client: socket.socket) -> None:
         client.settimeout(None)
         size, streams, *_ = socket.recv_fds(client, 8, 3)
         with client.makefile("rb") as reading:
-            (name, *arguments), place, variables = marshal.loads(reading.read(int.from_bytes(size, "big")))
+            (name, *arguments), place, variables = marshal.loads(
+                reading.read(int.from_bytes(size, "big"))
+            )
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
         os.chdir(place)
         os.environ.clear()
         os.environ.update(variables)
-        status = _run(["-m", command, *arguments] if (command := Path(name).name) in MODULES else arguments)
+        status = _run(
+            ["-m", command, *arguments] if (command := Path(name).name) in MODULES else arguments
+        )
     except BaseException:
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):

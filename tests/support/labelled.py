@@ -21,7 +21,14 @@ def labelled(dataset: str, shown: Mapping[str, Sequence[str]], **columns: list) 
     """
     pairs = [(image, category) for image, categories in shown.items() for category in categories]
     ids, n = list(shown), len(shown)
-    images = {"dataset": [dataset] * n, "file": ids, "width": [9] * n, "height": [9] * n, "digest": ids, **columns}
+    images = {
+        "dataset": [dataset] * n,
+        "file": ids,
+        "width": [9] * n,
+        "height": [9] * n,
+        "digest": ids,
+        **columns,
+    }
     objects = Objects(
         image_id=[image for image, _ in pairs],
         object_id=np.arange(len(pairs)),
@@ -44,7 +51,9 @@ def on_circle(degrees: Sequence[float]) -> np.ndarray:
     return np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
 
 
-def write_embeddings(folder: Path, ids: Sequence[str], vectors: np.ndarray, model: str = "m") -> None:
+def write_embeddings(
+    folder: Path, ids: Sequence[str], vectors: np.ndarray, model: str = "m"
+) -> None:
     """Writes the embeddings of a subset, one shard."""
     Embeddings(image_id=list(ids), embedding=vectors).write(folder / "part-00000.parquet")
     header = {"format": "farther.embeddings", "version": 1, "key": "k", "encoder": {"model": model}}

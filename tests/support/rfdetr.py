@@ -66,10 +66,16 @@ def shapes_of_rfdetr():
         shapes |= mlp(f"transformer.enc_out_bbox_embed.{group}", 4)
         shapes |= linear(f"transformer.enc_out_class_embed.{group}", ROWS, HIDDEN)
     shapes |= linear("class_embed", ROWS, HIDDEN) | mlp("bbox_embed", 4)
-    shapes |= {"refpoint_embed.weight": (GROUPS * QUERIES, 4), "query_feat.weight": (GROUPS * QUERIES, HIDDEN)}
+    shapes |= {
+        "refpoint_embed.weight": (GROUPS * QUERIES, 4),
+        "query_feat.weight": (GROUPS * QUERIES, HIDDEN),
+    }
 
     stem = "backbone.0.encoder.encoder"
-    shapes |= {f"{stem}.embeddings.cls_token": (1, 1, WIDTH), f"{stem}.embeddings.mask_token": (1, WIDTH)}
+    shapes |= {
+        f"{stem}.embeddings.cls_token": (1, 1, WIDTH),
+        f"{stem}.embeddings.mask_token": (1, WIDTH),
+    }
     shapes |= {f"{stem}.embeddings.position_embeddings": (1, 65, WIDTH)}
     shapes |= {f"{stem}.embeddings.patch_embeddings.projection.weight": (WIDTH, 3, 8, 8)}
     shapes |= {f"{stem}.embeddings.patch_embeddings.projection.bias": (WIDTH,)}
@@ -78,13 +84,20 @@ def shapes_of_rfdetr():
         for part in ("query", "key", "value"):
             shapes |= linear(f"{block}.attention.attention.{part}", WIDTH, WIDTH)
         shapes |= linear(f"{block}.attention.output.dense", WIDTH, WIDTH)
-        shapes |= linear(f"{block}.mlp.fc1", 2 * WIDTH, WIDTH) | linear(f"{block}.mlp.fc2", WIDTH, 2 * WIDTH)
+        shapes |= linear(f"{block}.mlp.fc1", 2 * WIDTH, WIDTH) | linear(
+            f"{block}.mlp.fc2", WIDTH, 2 * WIDTH
+        )
         shapes |= norm(f"{block}.norm1", WIDTH) | norm(f"{block}.norm2", WIDTH)
-        shapes |= {f"{block}.layer_scale1.lambda1": (WIDTH,), f"{block}.layer_scale2.lambda1": (WIDTH,)}
+        shapes |= {
+            f"{block}.layer_scale1.lambda1": (WIDTH,),
+            f"{block}.layer_scale2.lambda1": (WIDTH,),
+        }
     shapes |= norm(f"{stem}.layernorm", WIDTH)
 
     stem = "backbone.0.projector.stages.0"
-    shapes |= convolution(f"{stem}.0.cv1", HIDDEN, 2 * WIDTH, 1) | convolution(f"{stem}.0.cv2", HIDDEN, 80, 1)
+    shapes |= convolution(f"{stem}.0.cv1", HIDDEN, 2 * WIDTH, 1) | convolution(
+        f"{stem}.0.cv2", HIDDEN, 80, 1
+    )
     for block in range(3):
         shapes |= convolution(f"{stem}.0.m.{block}.cv1", 16, 16, 3)
         shapes |= convolution(f"{stem}.0.m.{block}.cv2", 16, 16, 3)
@@ -99,13 +112,18 @@ def weight(name, shape):
     values = np.sin(np.arange(count, dtype=np.float64) * 1.7 * (1 + phase / 997) + phase)
     if len(shape) > 1:
         return (values * np.sqrt(2.0 / np.prod(shape[1:]))).reshape(shape)
-    is_scale = name.endswith(("bn.weight", "0.1.weight", "lambda1")) or ("norm" in name and name.endswith("weight"))
+    is_scale = name.endswith(("bn.weight", "0.1.weight", "lambda1")) or (
+        "norm" in name and name.endswith("weight")
+    )
     return (is_scale + 0.1 * values).reshape(shape)
 
 
 def state_of_rfdetr():
     """Weights by rfdetr's names."""
-    named = {name: torch.from_numpy(weight(name, shape)).float() for name, shape in shapes_of_rfdetr().items()}
+    named = {
+        name: torch.from_numpy(weight(name, shape)).float()
+        for name, shape in shapes_of_rfdetr().items()
+    }
     return {"_kp_active_mask": torch.zeros(0, 0, dtype=torch.bool), **named}
 
 

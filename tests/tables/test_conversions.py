@@ -33,7 +33,9 @@ def check(regions, image_ids):
 def test_results_of_ultralytics():
     names, picture = {0: "cat", 1: "dog"}, np.zeros((30, 40, 3), np.uint8)
     rows = torch.tensor([[*BOXES[0], 0.9, 1], [*BOXES[1], 0.4, 0]])
-    check(Regions.from_ultralytics(Results(picture, "a.jpg", names, boxes=rows)), ["a.jpg", "a.jpg"])
+    check(
+        Regions.from_ultralytics(Results(picture, "a.jpg", names, boxes=rows)), ["a.jpg", "a.jpg"]
+    )
     many = [Results(picture, f"{k}.jpg", names, boxes=rows[k : k + 1]) for k in range(2)]
     check(Regions.from_ultralytics(many, ["x", "y"]), ["x", "y"])
 
@@ -50,26 +52,39 @@ def test_outputs_of_torchvision_have_a_background():
 
 
 def test_outputs_of_transformers_have_named_labels():
-    output = {"boxes": torch.tensor(BOXES), "scores": torch.tensor([0.9, 0.4]), "labels": torch.tensor([3, 1])}
+    output = {
+        "boxes": torch.tensor(BOXES),
+        "scores": torch.tensor([0.9, 0.4]),
+        "labels": torch.tensor([3, 1]),
+    }
     regions = Regions.from_transformers([output], ["a"], {1: "cat", 3: "dog"})
     check(regions, ["a", "a"])
     assert regions.classes == ("0", "cat", "2", "dog")
 
 
 def test_detections_of_supervision_there_and_back():
-    made = supervision.Detections(xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([1, 0]))
+    made = supervision.Detections(
+        xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([1, 0])
+    )
     regions = Regions.from_supervision(made, ["a"], ["cat", "dog"])
     check(regions, ["a", "a"])
     back = regions.to_supervision()["a"]
     assert isinstance(back, supervision.Detections)
-    check(Regions.from_supervision([back, supervision.Detections.empty()], ["a", "b"], ["cat", "dog"]), ["a", "a"])
+    check(
+        Regions.from_supervision(
+            [back, supervision.Detections.empty()], ["a", "b"], ["cat", "dog"]
+        ),
+        ["a", "a"],
+    )
     assert back.data["class_name"].tolist() == ["dog", "cat"]
     assert back[back.confidence > 0.5].data["region_id"].tolist() == [0]
 
 
 def test_detections_of_supervision_without_confidence_are_refused():
     tracked = supervision.Detections(xyxy=np.array(BOXES), class_id=np.array([1, 0]))
-    with pytest.raises(DataError, match="field 'confidence': these detections of supervision do not have it"):
+    with pytest.raises(
+        DataError, match="field 'confidence': these detections of supervision do not have it"
+    ):
         Regions.from_supervision(tracked, ["a"], ["cat", "dog"])
 
 
@@ -77,7 +92,14 @@ def test_boxes_for_fiftyone_are_fractions(monkeypatch):
     package = ModuleType("fiftyone")
     package.Detections = package.Detection = SimpleNamespace
     monkeypatch.setitem(sys.modules, "fiftyone", package)
-    regions = Regions(image_id=["a"], region_id=[0], box=[[10, 40, 30, 60]], score=[0.5], label=[0], classes=["cat"])
+    regions = Regions(
+        image_id=["a"],
+        region_id=[0],
+        box=[[10, 40, 30, 60]],
+        score=[0.5],
+        label=[0],
+        classes=["cat"],
+    )
     (found,) = regions.to_fiftyone({"a": (100, 200)})["a"].detections
     assert found.label == "cat"
     np.testing.assert_allclose(found.bounding_box, [0.1, 0.2, 0.2, 0.1])
@@ -95,7 +117,9 @@ def test_results_of_two_images_or_two_models_under_one_name_are_refused():
     rows = torch.tensor([[*BOXES[0], 0.9, 1]])
     # Ultralytics calls the first array of each call image0.jpg.
     results = [Results(picture, "image0.jpg", names, boxes=rows) for _ in range(2)]
-    with pytest.raises(DataError, match=r"2 results are of an image called 'image0\.jpg': give each image a name"):
+    with pytest.raises(
+        DataError, match=r"2 results are of an image called 'image0\.jpg': give each image a name"
+    ):
         Regions.from_ultralytics(results)
     assert Regions.from_ultralytics(results, ["a", "b"]).image_id.tolist() == ["a", "b"]
     other = Results(picture, "b.jpg", {0: "dog", 1: "cat"}, boxes=rows)
@@ -105,7 +129,12 @@ def test_results_of_two_images_or_two_models_under_one_name_are_refused():
 
 def test_dicts_of_arrays_name_or_number_their_labels():
     rows = [
-        {"boxes": torch.tensor(BOXES[:1]), "scores": torch.tensor([0.9]), "labels": ["dog"], "logits": [[0.0, 1.0]]},
+        {
+            "boxes": torch.tensor(BOXES[:1]),
+            "scores": torch.tensor([0.9]),
+            "labels": ["dog"],
+            "logits": [[0.0, 1.0]],
+        },
         {"boxes": [], "scores": [], "labels": [], "masks": None},
         {"boxes": BOXES[1:], "scores": [0.4], "labels": ["cat"], "logits": [[1.0, 0.0]]},
     ]
@@ -113,7 +142,9 @@ def test_dicts_of_arrays_name_or_number_their_labels():
     assert regions.classes == ("cat", "dog")
     assert regions.logits.tolist() == [[0, 1], [1, 0]]
     assert regions.image_id.tolist() == ["0", "2"]
-    numbers = [{**row, "labels": [("cat", "dog").index(name) for name in row["labels"]]} for row in rows]
+    numbers = [
+        {**row, "labels": [("cat", "dog").index(name) for name in row["labels"]]} for row in rows
+    ]
     assert Regions.from_dicts(numbers, ["cat", "dog"]).frame.equals(regions.frame)
     assert Regions.from_dicts(numbers, image_ids=["a", "b", "c"]).classes == ("0", "1")
     with pytest.raises(DataError, match="label 'dog' is not among the classes: cat, cow"):
@@ -126,7 +157,9 @@ def test_images_without_detections_name_no_classes():
     nothing = {"boxes": [], "scores": [], "labels": []}
     assert Regions.from_dicts([nothing]).classes == ()
     assert Regions.from_dicts([nothing], ["cat", "dog"]).classes == ("cat", "dog")
-    assert Regions.from_dicts([nothing, {"boxes": BOXES, "scores": [0.9, 0.4], "labels": [2, 0]}]).classes == (*"012",)
+    assert Regions.from_dicts(
+        [nothing, {"boxes": BOXES, "scores": [0.9, 0.4], "labels": [2, 0]}]
+    ).classes == (*"012",)
 
 
 def test_objects_are_made_of_the_same_dicts():
@@ -147,7 +180,11 @@ def test_objects_are_made_of_the_same_dicts():
 
 def test_the_example_of_the_docs_has_the_values_in_its_comments():
     page = (Path(__file__).parents[2] / "docs/python.md").read_text()
-    (example,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "from_dicts" in block)
+    (example,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "from_dicts" in block
+    )
     made: dict = {}
     exec(example, made)
     commented = re.findall(r"^(\w+\.evaluate.*?)\s+# ([\d.]+)", example, re.MULTILINE)
@@ -160,22 +197,34 @@ def test_plain_arrays_and_tensors_become_regions_with_all_that_scores_read():
     rng = np.random.default_rng(0)
     features, weight, bias = rng.normal(size=(6, 4)), rng.normal(size=(3, 4)), rng.normal(size=3)
     logits = features @ weight.T + bias
-    made = Regions.from_arrays(torch.tensor(logits), torch.tensor(features), last_layer=(torch.tensor(weight), bias))
+    made = Regions.from_arrays(
+        torch.tensor(logits), torch.tensor(features), last_layer=(torch.tensor(weight), bias)
+    )
     np.testing.assert_array_equal(made.label, logits.argmax(axis=1))
     softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(made.score, softmax.max(axis=1), rtol=1e-5)
     np.testing.assert_allclose(made.features @ made.weight.T + made.bias, made.logits, atol=1e-5)
     assert len(set(made.image_id)) == 6
     np.testing.assert_array_equal(made.box, [[0, 0, 1, 1]] * 6)
-    named = Regions.from_arrays(labels=[1, 0], scores=[0.5, 0.6], images=["a", "a"], boxes=[[0, 0, 2, 2]] * 2)
-    assert (named.image_id.tolist(), named.classes, named.has("logits")) == (["a", "a"], ("0", "1"), False)
+    named = Regions.from_arrays(
+        labels=[1, 0], scores=[0.5, 0.6], images=["a", "a"], boxes=[[0, 0, 2, 2]] * 2
+    )
+    assert (named.image_id.tolist(), named.classes, named.has("logits")) == (
+        ["a", "a"],
+        ("0", "1"),
+        False,
+    )
     with pytest.raises(DataError, match="expected logits, labels, or both"):
         Regions.from_arrays(features=features)
 
 
 def test_names_that_occur_twice_get_their_number_as_in_the_adapter_detr():
     categories = FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"]
-    output = {"boxes": torch.tensor(BOXES), "scores": torch.tensor([0.9, 0.4]), "labels": torch.tensor([18, 17])}
+    output = {
+        "boxes": torch.tensor(BOXES),
+        "scores": torch.tensor([0.9, 0.4]),
+        "labels": torch.tensor([18, 17]),
+    }
     regions = Regions.from_torchvision([output], ["a"], categories)
     check(regions, ["a", "a"])
     assert len(regions.classes) == len(set(regions.classes)) == 91
@@ -185,10 +234,14 @@ def test_names_that_occur_twice_get_their_number_as_in_the_adapter_detr():
     regions = Regions.from_transformers([output], ["a"], id2label)
     check(regions, ["a", "a"])
     assert regions.classes == ("N/A 0", "cat", "dog", "N/A 3")
-    made = supervision.Detections(xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([2, 1]))
+    made = supervision.Detections(
+        xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([2, 1])
+    )
     assert Regions.from_supervision(made, ["a"], list(id2label.values())).classes == regions.classes
     assert Regions.from_dicts([output], list(id2label.values())).classes == regions.classes
-    assert Regions.from_arrays(np.eye(4), classes=list(id2label.values())).classes == regions.classes
+    assert (
+        Regions.from_arrays(np.eye(4), classes=list(id2label.values())).classes == regions.classes
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
@@ -207,12 +260,21 @@ def test_tensors_in_short_types_become_float32(dtype):
     }
     of_dicts = Regions.from_dicts([output], ["cat", "dog"])
     assert (of_dicts.box.tolist(), of_dicts.logits.tolist()) == ([[0, 0, 16, 8]], [[0.5, 2]])
-    columns = {"box": output["boxes"], "score": output["scores"], "label": output["labels"], "logits": logits[:1]}
+    columns = {
+        "box": output["boxes"],
+        "score": output["scores"],
+        "label": output["labels"],
+        "logits": logits[:1],
+    }
     for made in (
         Regions.from_transformers([output], ["a"], {0: "cat"}),
         Regions(image_id=["a"], region_id=[0], **columns),
     ):
-        assert (made.box.dtype, made.box.tolist(), made.score.tolist()) == (np.float32, [[0, 0, 16, 8]], [0.5])
+        assert (made.box.dtype, made.box.tolist(), made.score.tolist()) == (
+            np.float32,
+            [[0, 0, 16, 8]],
+            [0.5],
+        )
 
 
 def test_arrays_of_jax_in_bfloat16_become_float32():
@@ -223,7 +285,9 @@ def test_arrays_of_jax_in_bfloat16_become_float32():
 def test_a_file_of_weights_in_bfloat16_is_read(tmp_path):
     weight = torch.tensor([[1.5, -2.0, 3.25]])
     file = tmp_path / "layer.safetensors"
-    save_file({"weight": weight.bfloat16(), "bias": weight[0].half(), "step": torch.tensor(7)}, file)
+    save_file(
+        {"weight": weight.bfloat16(), "bias": weight[0].half(), "step": torch.tensor(7)}, file
+    )
     arrays = read_arrays(file)
     assert arrays["weight"].tolist() == weight.tolist()
     assert (arrays["weight"].dtype, arrays["bias"].dtype) == (np.float32, np.float16)

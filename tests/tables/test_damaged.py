@@ -24,7 +24,13 @@ def folder(tmp_path):
     texts = [f"image {n}" for n in rows]
     logits, features = np.ones((40, 2)), np.ones((40, 3))
     header = {"classes": ("a", "b"), "weight": np.ones((2, 3)), "bias": np.ones(2)}
-    columns = {"image_id": texts, "region_id": rows, "box": boxes, "score": rows / 40, "label": rows % 2}
+    columns = {
+        "image_id": texts,
+        "region_id": rows,
+        "box": boxes,
+        "score": rows / 40,
+        "label": rows % 2,
+    }
     Regions(**columns, logits=logits, features=features, **header).write(tmp_path / "r")
     return tmp_path / "r"
 
@@ -61,20 +67,29 @@ def test_a_header_field_of_another_type_is_named(folder, field, value, named):
             "field 'unknown_columns': expected different columns from 0 to 1",
         ),
         ({"classes": ["a", "a"]}, "field 'classes': the class 'a' is listed twice"),
-        ({"classes": ["a", "b", "c"]}, r"field 'weight': expected 3, one per class, found shape \(2, 3\)"),
+        (
+            {"classes": ["a", "b", "c"]},
+            r"field 'weight': expected 3, one per class, found shape \(2, 3\)",
+        ),
     ],
 )
-def test_fields_of_a_header_that_contradict_each_other_are_named_with_the_file(folder, changes, problem):
+def test_fields_of_a_header_that_contradict_each_other_are_named_with_the_file(
+    folder, changes, problem
+):
     info = json.loads((folder / "regions.json").read_text())
     (folder / "regions.json").write_text(json.dumps({**info, **changes}))
     with pytest.raises(DataError, match=rf"regions\.json: {problem}"):
         RegionsFolder(folder)
 
 
-@pytest.mark.parametrize("weight", [np.ones((2, 3), np.int32), np.float32([[1, 2, 3], [4, np.nan, 6]])])
+@pytest.mark.parametrize(
+    "weight", [np.ones((2, 3), np.int32), np.float32([[1, 2, 3], [4, np.nan, 6]])]
+)
 def test_a_last_layer_of_other_than_finite_numbers_is_refused_by_file_and_field(folder, weight):
     save_file({"weight": weight, "bias": np.ones(2, np.float32)}, folder / "last_layer.safetensors")
-    with pytest.raises(DataError, match=r"last_layer\.safetensors: field 'weight': expected finite numbers"):
+    with pytest.raises(
+        DataError, match=r"last_layer\.safetensors: field 'weight': expected finite numbers"
+    ):
         RegionsFolder(folder)
 
 
@@ -102,20 +117,27 @@ def test_what_is_not_a_table_is_refused_by_name(tmp_path, make, problem):
 def arrow(make, compression="zstd", **columns):
     sink = io.BytesIO()
     table = pa.table(columns)
-    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with make(
+        sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         writer.write_table(table)
     return sink.getvalue()
 
 
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_a_compressed_arrow_file_that_would_fill_the_memory_is_refused_before_it_is_decompressed(tmp_path, make):
+def test_a_compressed_arrow_file_that_would_fill_the_memory_is_refused_before_it_is_decompressed(
+    tmp_path, make
+):
     file, numbers = tmp_path / "a.arrow", np.arange(1000)
     whole = arrow(make, x=numbers, y=pa.array(["a", "b"] * 500).dictionary_encode())
     file.write_bytes(whole)
     assert [row["x"] for row in arrow_rows(file, 64)] == numbers.tolist()
     size = numbers.nbytes.to_bytes(8, "little")
     assert whole.count(size) == 1
-    for wrong, named in ((2**33, r"8,589,9\d\d,\d+ bytes when decompressed"), (-7, "a buffer of -7 bytes")):
+    for wrong, named in (
+        (2**33, r"8,589,9\d\d,\d+ bytes when decompressed"),
+        (-7, "a buffer of -7 bytes"),
+    ):
         file.write_bytes(whole.replace(size, wrong.to_bytes(8, "little", signed=True)))
         with pytest.raises(DataError, match=rf"a\.arrow: not a readable Arrow file: '{named}"):
             list(arrow_rows(file, 64))
@@ -131,7 +153,10 @@ def test_texts_that_are_stored_once_and_would_fill_the_memory_are_refused_before
         assert read_parquet(file)["long"].len() == 10
         monkeypatch.setattr("farther.tables.parquet.TEXT_BYTES", 5004)
         for read in (read_parquet, lambda path: list(read_batches(path, ["x"], 2))):
-            with pytest.raises(DataError, match=r"a\.parquet: field 'long': texts of 5,005 bytes; at most 5,004 are"):
+            with pytest.raises(
+                DataError,
+                match=r"a\.parquet: field 'long': texts of 5,005 bytes; at most 5,004 are",
+            ):
                 read(file)
 
 

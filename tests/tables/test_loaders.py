@@ -34,7 +34,10 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" fo
         ("a: " + "9" * 5000, "a number of 5,000 characters"),
         ("a: " + ":".join("1" * 300_000), "a number of 599,999 characters"),
         ("a: !!int '" + "9" * 5000 + "'", "a number of 5,000 characters"),
-        ("a: 1\nb: 2020-13-45", r"not a value of the type 'timestamp'.*: month must be in 1..12.*\(line 2, column 4\)"),
+        (
+            "a: 1\nb: 2020-13-45",
+            r"not a value of the type 'timestamp'.*: month must be in 1..12.*\(line 2, column 4\)",
+        ),
         ("a: !!int x", r"not a value of the type 'int'.*\(line 1, column 4\)"),
         ("a: !!bool x", "not a value of the type 'bool'"),
         ("a: !!float x", "not a value of the type 'float'"),
@@ -60,9 +63,15 @@ def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path,
         ("[" * (DEPTH + 1) + "1" + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
         ("[" * (DEPTH + 1) + " " * 2**25 + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
         ("9" * 5000, "not readable JSON: Exceeds the limit"),
-        ('{"threshold": ' + "9" * 400 + "}", "not readable JSON: int too large to convert to float"),
+        (
+            '{"threshold": ' + "9" * 400 + "}",
+            "not readable JSON: int too large to convert to float",
+        ),
         ('{"a": "\\ud800"}', "occur in pairs only"),
-        ('{"a": [0, {"b": NaN}]}', r"field 'a\.1\.b': not readable JSON: the number NaN is not finite"),
+        (
+            '{"a": [0, {"b": NaN}]}',
+            r"field 'a\.1\.b': not readable JSON: the number NaN is not finite",
+        ),
         ('{"a": NaN}}', "the number NaN is not finite"),
         ('{"a": "1e999", "b": 1e999}', r"field 'b': .* the number 1e999 is not finite"),
         ("[" + "9" * 5000 + ", -Infinity]", "Exceeds the limit"),
@@ -80,7 +89,9 @@ def test_json_that_is_damaged_or_hostile_is_refused_with_its_file(tmp_path, text
 
 def test_ordinary_texts_are_read_as_ever():
     assert parse_json('["' + "9" * 400 + '", ' + "9" * 300 + "]") == ["9" * 400, int("9" * 300)]
-    assert parse_yaml("a: &x {b: 0x1F, c: 1:30}\nd: {<<: *x, b: 2001-02-03}\ne: [*x, *x]")["e"][1] == {"b": 31, "c": 90}
+    assert parse_yaml("a: &x {b: 0x1F, c: 1:30}\nd: {<<: *x, b: 2001-02-03}\ne: [*x, *x]")["e"][
+        1
+    ] == {"b": 31, "c": 90}
     assert parse_json('["1e999, NaN", 1e300, 1.5]') == ["1e999, NaN", 1e300, 1.5]
     assert parse_yaml("") is None
     assert parse_yaml("a: '" + "7" * 5000 + "'") == {"a": "7" * 5000}
@@ -91,7 +102,12 @@ def test_ordinary_texts_are_read_as_ever():
 
 @pytest.mark.parametrize(
     ("limit", "text"),
-    [("YAML_SIZE", "abcde"), ("YAML_VALUES", "[1, 2, 3, 4]"), ("DEPTH", "[[[[[]]]]]"), ("DIGITS", "a: 12345")],
+    [
+        ("YAML_SIZE", "abcde"),
+        ("YAML_VALUES", "[1, 2, 3, 4]"),
+        ("DEPTH", "[[[[[]]]]]"),
+        ("DIGITS", "a: 12345"),
+    ],
 )
 def test_a_yaml_text_may_reach_a_limit_but_not_exceed_it(monkeypatch, limit, text):
     monkeypatch.setattr(documents, limit, 5)
@@ -104,7 +120,10 @@ def test_a_yaml_text_may_reach_a_limit_but_not_exceed_it(monkeypatch, limit, tex
 def test_fields_that_are_not_wanted_are_dropped_wherever_they_are(tmp_path):
     value = {"a": 1, "mask": [1], "objects": [{"mask": {"b": 2}, "c": {"poly2d": 3, "d": "mask"}}]}
     write_json(tmp_path / "a.json", value)
-    assert read_json(tmp_path / "a.json", without=("poly2d", "mask")) == {"a": 1, "objects": [{"c": {"d": "mask"}}]}
+    assert read_json(tmp_path / "a.json", without=("poly2d", "mask")) == {
+        "a": 1,
+        "objects": [{"c": {"d": "mask"}}],
+    }
     assert read_json(tmp_path / "a.json") == value
 
 
@@ -145,7 +164,9 @@ def test_a_field_of_a_csv_file_that_is_too_long_is_named_with_its_row(tmp_path):
         if length == 131_072:
             assert list(csv_rows(file))[2] == ["x" * length, "3"]
         else:
-            with pytest.raises(DataError, match=r"a\.csv: row 3: not readable CSV: field larger than"):
+            with pytest.raises(
+                DataError, match=r"a\.csv: row 3: not readable CSV: field larger than"
+            ):
                 list(csv_rows(file))
 
 
@@ -164,13 +185,24 @@ def test_a_path_that_is_not_a_file_of_text_is_an_error_that_names_it(tmp_path):
 def test_a_file_that_only_farther_writes_is_read_as_it_was_written_and_not_after_a_change(tmp_path):
     file, value = tmp_path / "a.json", {"b": [1, 2.5, None], "a": {"é": (1, 2)}, "n": 0.1 + 0.2}
     write_sealed(file, value)
-    assert read_sealed(file, "rerun it") == {"b": [1, 2.5, None], "a": {"é": [1, 2]}, "n": 0.1 + 0.2}
+    assert read_sealed(file, "rerun it") == {
+        "b": [1, 2.5, None],
+        "a": {"é": [1, 2]},
+        "n": 0.1 + 0.2,
+    }
     file.write_text("\ufeff" + file.read_text().replace("\n", "\r\n"), encoding="utf-8")
     assert read_sealed(file, "rerun it")["n"] == value["n"]
-    for before, after in (("2.5", "2.6"), ("0.30000000000000004", "0.3"), ('"b"', '"c"'), ("null", "true")):
+    for before, after in (
+        ("2.5", "2.6"),
+        ("0.30000000000000004", "0.3"),
+        ('"b"', '"c"'),
+        ("null", "true"),
+    ):
         write_sealed(file, value)
         file.write_text(file.read_text().replace(before, after))
-        with pytest.raises(DataError, match=r"a\.json: field 'digest': damaged or edited.*; rerun it"):
+        with pytest.raises(
+            DataError, match=r"a\.json: field 'digest': damaged or edited.*; rerun it"
+        ):
             read_sealed(file, "rerun it")
     file.write_text("[]")
     with pytest.raises(DataError, match=r"expected an object, found \[\]: rerun it"):
@@ -209,7 +241,11 @@ def test_a_number_that_python_does_not_read_is_found_wherever_a_block_ends(tmp_p
 
 
 def test_brackets_within_texts_are_no_levels(tmp_path):
-    rows = [{"note": text, "deep": [[[n]]]} for n in range(3_000) for text in (':[ \\" {', "\\", 'a"[{', "é\n[")]
+    rows = [
+        {"note": text, "deep": [[[n]]]}
+        for n in range(3_000)
+        for text in (':[ \\" {', "\\", 'a"[{', "é\n[")
+    ]
     (tmp_path / "sad.json").write_text(json.dumps(rows))
     assert list(list_elements(tmp_path / "sad.json")) == rows
     (tmp_path / "keyed.json").write_text(json.dumps({"notes": rows, "rows": rows[:9]}))
@@ -229,7 +265,9 @@ def test_json_is_read_as_it_was_written(tmp_path, length):
     for indent in (None, 2):
         file.write_text(json.dumps(elements, indent=indent), encoding="utf-8")
         assert list(list_elements(file)) == elements
-        file.write_text(json.dumps({"n": 123, "skip": [1, {}], "b": elements, "c": {"b": [1]}}, indent=indent))
+        file.write_text(
+            json.dumps({"n": 123, "skip": [1, {}], "b": elements, "c": {"b": [1]}}, indent=indent)
+        )
         assert list(list_elements(file, "b")) == elements
 
 
@@ -250,11 +288,18 @@ def test_damaged_json_names_file_and_place(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("value", "near"),
-    [(b"NaN", "NaN"), (b"1e999", "1e999"), (b"Infinity", "Infinity"), (b'"caf\xe9"', '"caf\N{REPLACEMENT CHARACTER}"')],
+    [
+        (b"NaN", "NaN"),
+        (b"1e999", "1e999"),
+        (b"Infinity", "Infinity"),
+        (b'"caf\xe9"', '"caf\N{REPLACEMENT CHARACTER}"'),
+    ],
 )
 def test_values_that_are_not_json_are_refused_with_the_text_around_them(tmp_path, value, near):
     (tmp_path / "a.json").write_bytes(b'[{"score": ' + value + b"}]")
-    with pytest.raises(DataError, match=rf"a\.json: row 0: not JSON: (lexical|parse) error: .* near '.*{near}"):
+    with pytest.raises(
+        DataError, match=rf"a\.json: row 0: not JSON: (lexical|parse) error: .* near '.*{near}"
+    ):
         list(list_elements(tmp_path / "a.json"))
 
 

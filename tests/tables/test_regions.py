@@ -51,7 +51,10 @@ def test_what_is_written_is_read(tmp_path: Path):
 
 def test_columns_of_further_layers_are_written_and_read_by_name(tmp_path: Path):
     random = np.random.default_rng(1)
-    layers = {name: random.normal(size=(6, 3)).astype(np.float32) for name in ("latent.layer2", "gram.layer2")}
+    layers = {
+        name: random.normal(size=(6, 3)).astype(np.float32)
+        for name in ("latent.layer2", "gram.layer2")
+    }
     table = regions(**layers)
     table.write(tmp_path / "regions")
     assert_same(table, Regions.read(tmp_path / "regions"))
@@ -71,14 +74,20 @@ def test_variances_of_a_box_may_fall_from_one_corner_to_the_other(tmp_path: Path
     variance = np.array([[4.0, 3.0, 2.0, 1.0]] * 6, np.float32)
     regions(box_variance=variance).write(tmp_path / "run")
     np.testing.assert_array_equal(Regions.read(tmp_path / "run").box_variance, variance)
-    with pytest.raises(DataError, match="row 2: field 'box_variance': a variance is 0 or more, found -3"):
+    with pytest.raises(
+        DataError, match="row 2: field 'box_variance': a variance is 0 or more, found -3"
+    ):
         regions(box_variance=np.where(np.arange(6)[:, None] == 2, -variance + 1, variance))
 
 
 def test_a_folder_explains_itself(tmp_path: Path):
-    header = Header(classes=("cat", "dog"), activation="sigmoid", score_threshold=0.05, detector={"name": "toy"})
+    header = Header(
+        classes=("cat", "dog"), activation="sigmoid", score_threshold=0.05, detector={"name": "toy"}
+    )
     writer = RegionsWriter(tmp_path / "regions", header)
-    writer.write_shard(0, Regions.empty(header), images=3, failures=[{"image_id": "a", "reason": "truncated"}])
+    writer.write_shard(
+        0, Regions.empty(header), images=3, failures=[{"image_id": "a", "reason": "truncated"}]
+    )
     writer.close(shards=1)
     told = json.loads((tmp_path / "regions" / "regions.json").read_text())
     assert told["classes"] == ["cat", "dog"]
@@ -145,7 +154,9 @@ def damage(folder: Path, name: str, values: pa.Array) -> Path:
         ("score", pa.array([0.1, None, 0.2, 0.3], pa.float32()), 1),
     ],
 )
-def test_a_damaged_shard_is_named_with_row_and_field(tmp_path: Path, name: str, values: pa.Array, row: int):
+def test_a_damaged_shard_is_named_with_row_and_field(
+    tmp_path: Path, name: str, values: pa.Array, row: int
+):
     file = damage(tmp_path / "regions", name, values)
     with pytest.raises(DataError) as error:
         Regions.read(tmp_path / "regions")
@@ -161,14 +172,18 @@ def test_a_missing_column_is_named(tmp_path: Path):
         Regions.read(tmp_path / "regions")
 
 
-def test_a_row_is_counted_within_its_file_not_its_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_row_is_counted_within_its_file_not_its_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 3)
     table = regions(8)
     table.write(tmp_path / "regions")
     file = tmp_path / "regions" / "part-00000.parquet"
     whole = pq.read_table(file)
     scores = pa.array([0.5] * 7 + [None], pa.float32())
-    pq.write_table(whole.set_column(whole.column_names.index("score"), "score", scores), file, row_group_size=3)
+    pq.write_table(
+        whole.set_column(whole.column_names.index("score"), "score", scores), file, row_group_size=3
+    )
     with pytest.raises(DataError) as error:
         list(RegionsFolder(tmp_path / "regions").batches())
     assert error.value.row == 7
@@ -195,12 +210,15 @@ def test_a_header_that_contradicts_itself_is_refused(header: dict, field: str):
 
 def test_a_header_and_its_fields_are_not_given_side_by_side():
     with pytest.raises(
-        DataError, match="field 'header': given beside a header: classes, background_index, weight, bias"
+        DataError,
+        match="field 'header': given beside a header: classes, background_index, weight, bias",
     ):
         regions(header=Header(classes=("background", "cat", "dog"), background_index=0))
 
 
-def test_a_folder_streams_what_the_whole_table_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_streams_what_the_whole_table_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 2)
     table = regions(7)
     table.write(tmp_path / "regions")
@@ -214,7 +232,9 @@ def test_a_folder_streams_what_the_whole_table_holds(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("least", [0.0, 0.1, 0.42, 0.9, 1.0])
-def test_batches_of_a_table_and_of_a_folder_and_its_lazy_frame_have_the_same_rows(tmp_path, monkeypatch, least):
+def test_batches_of_a_table_and_of_a_folder_and_its_lazy_frame_have_the_same_rows(
+    tmp_path, monkeypatch, least
+):
     monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 4)
     table = regions(11)
     table.write(tmp_path / "regions")
@@ -223,7 +243,10 @@ def test_batches_of_a_table_and_of_a_folder_and_its_lazy_frame_have_the_same_row
     for batches in (table.above(least).batches(), folder.batches()):
         assert [row for batch in batches for row in batch.region_id] == expected
     assert_frame_equal(folder.scan().collect(), table.frame[expected])
-    assert_frame_equal(scan_regions(tmp_path / "regions", least, ["score"]).collect(), table.frame[expected, ["score"]])
+    assert_frame_equal(
+        scan_regions(tmp_path / "regions", least, ["score"]).collect(),
+        table.frame[expected, ["score"]],
+    )
 
 
 def test_a_folder_without_rows_is_scanned_as_an_empty_table(tmp_path: Path):
@@ -237,12 +260,20 @@ def test_a_folder_without_rows_is_scanned_as_an_empty_table(tmp_path: Path):
 
 
 def test_features_of_half_and_of_single_precision_are_joined_in_single(tmp_path: Path):
-    half, single = regions(3), regions(300, features=np.linspace(0, 1, 1200).reshape(300, 4).astype(np.float32))
+    half, single = (
+        regions(3),
+        regions(300, features=np.linspace(0, 1, 1200).reshape(300, 4).astype(np.float32)),
+    )
     for tables in ((half, single), (single, half), (regions(300), single), (half, half)):
         joined = Regions.concatenate(tables)
-        np.testing.assert_array_equal(joined.features, np.concatenate([table.features for table in tables]))
+        np.testing.assert_array_equal(
+            joined.features, np.concatenate([table.features for table in tables])
+        )
         assert joined.region_id.tolist() == [row for table in tables for row in table.region_id]
-    assert (joined.features.dtype, Regions.concatenate([half, single]).features.dtype) == (np.float16, np.float32)
+    assert (joined.features.dtype, Regions.concatenate([half, single]).features.dtype) == (
+        np.float16,
+        np.float32,
+    )
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path: Path):
@@ -284,5 +315,7 @@ def test_a_column_that_every_table_has_and_a_shard_lacks_is_named(tmp_path: Path
     table.write(tmp_path / "regions")
     (shard,) = (tmp_path / "regions").glob("*.parquet")
     write_parquet(table.frame.drop("score"), shard)
-    with pytest.raises(DataError, match=r"part-00000\.parquet: field 'score': the column is missing"):
+    with pytest.raises(
+        DataError, match=r"part-00000\.parquet: field 'score': the column is missing"
+    ):
         scan_regions(tmp_path / "regions", min_score=0.5)

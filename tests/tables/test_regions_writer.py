@@ -64,7 +64,9 @@ def test_the_digest_of_rows_is_that_of_all_shards_and_not_of_the_names_of_classe
 
 def test_a_second_writer_finds_the_shards_of_the_first_and_their_failures(tmp_path):
     failures = [{"image_id": "b", "reason": "torn"}]
-    RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work", "k").write_shard(1, rows(0, 2), 3, failures)
+    RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work", "k").write_shard(
+        1, rows(0, 2), 3, failures
+    )
     second = RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work", "k")
     assert [second.finished(shard) for shard in range(3)] == [False, True, False]
     assert second.failures(1) == failures
@@ -150,7 +152,11 @@ def test_a_transposed_last_layer_comes_back_as_it_was(tmp_path):
 def test_a_last_layer_of_any_precision_is_kept_in_single(tmp_path):
     layer = {"weight": [[0.1, 2, 3], [4, 5, 6]], "bias": [0.1, -0.2]}
     for kind in (list, np.float16, np.float32, np.float64):
-        given = layer if kind is list else {name: np.array(values, kind) for name, values in layer.items()}
+        given = (
+            layer
+            if kind is list
+            else {name: np.array(values, kind) for name, values in layer.items()}
+        )
         header = replace(HEADER, **given)
         RegionsWriter(tmp_path / "r", header).close(0)
         read = RegionsFolder(tmp_path / "r").header
@@ -171,8 +177,14 @@ def test_work_on_another_file_system_is_refused_at_once(tmp_path, monkeypatch):
     usual = Path.stat
 
     def mounted_elsewhere(path, **options):
-        return SimpleNamespace(st_dev=-1) if path == tmp_path / "r-work" / "rows" else usual(path, **options)
+        return (
+            SimpleNamespace(st_dev=-1)
+            if path == tmp_path / "r-work" / "rows"
+            else usual(path, **options)
+        )
 
     monkeypatch.setattr(Path, "stat", mounted_elsewhere)
-    with pytest.raises(DataError, match=r"r-work: not on the file system of .*/r; choose a work folder that is"):
+    with pytest.raises(
+        DataError, match=r"r-work: not on the file system of .*/r; choose a work folder that is"
+    ):
         RegionsWriter(tmp_path / "r", HEADER, tmp_path / "r-work")

@@ -70,7 +70,14 @@ def test_a_forked_process_selects_changes_and_joins_rows():
 
 
 def test_a_column_can_be_taken_away_again():
-    table = Regions(image_id=["a"], region_id=[0], box=[[0, 0, 1, 1]], score=[0.5], label=[0], logits=[[1.0, 0.0]])
+    table = Regions(
+        image_id=["a"],
+        region_id=[0],
+        box=[[0, 0, 1, 1]],
+        score=[0.5],
+        label=[0],
+        logits=[[1.0, 0.0]],
+    )
     with_latent = table.with_columns(latent=[[1.0]])
     assert with_latent.latent.shape == (1, 1)
     assert with_latent.with_columns(latent=None).latent is None
@@ -111,7 +118,9 @@ def test_no_tables_cannot_be_joined():
 
 def test_vectors_in_place_of_texts_are_refused_before_they_become_objects():
     vectors = pl.Series("category", np.zeros((3, 5), np.float32))
-    with pytest.raises(DataError, match=r"row 0: field 'category': expected text, found Array\(Float32"):
+    with pytest.raises(
+        DataError, match=r"row 0: field 'category': expected text, found Array\(Float32"
+    ):
         Objects.from_frame(objects().frame.with_columns(vectors))
 
 
@@ -132,10 +141,18 @@ def test_a_null_is_refused_by_row_and_field(name, values):
 
 @pytest.mark.parametrize("rows", [3, FEW + 1])
 def test_a_text_that_a_column_does_not_allow_is_refused_by_row(rows):
-    shared = {"image_id": ["a"] * rows, "region_id": np.arange(rows), "object_id": np.zeros(rows), "iou": [0.5] * rows}
+    shared = {
+        "image_id": ["a"] * rows,
+        "region_id": np.arange(rows),
+        "object_id": np.zeros(rows),
+        "iou": [0.5] * rows,
+    }
     outcome = [*REGION_OUTCOMES, *["known"] * rows][:rows]
     assert RegionOutcomes(**shared, outcome=outcome).outcome.tolist() == outcome
-    with pytest.raises(DataError, match="row 2: field 'outcome': unknown outcome 'lost'; known: found, misclassified"):
+    with pytest.raises(
+        DataError,
+        match="row 2: field 'outcome': unknown outcome 'lost'; known: found, misclassified",
+    ):
         RegionOutcomes(**shared, outcome=[*outcome[:2], "lost", *outcome[3:]])
 
 
@@ -152,7 +169,14 @@ def test_a_value_that_must_be_unique_is_refused_twice():
     with pytest.raises(DataError, match="row 2: field 'object_id': 1 is in an earlier row too"):
         objects(object_id=[1, 2, 1])
     with pytest.raises(DataError, match="row 1: field 'image_id'"):
-        Images(image_id=["a", "a"], dataset=["x"] * 2, file=["f"] * 2, width=[1, 1], height=[1, 1], digest=["", ""])
+        Images(
+            image_id=["a", "a"],
+            dataset=["x"] * 2,
+            file=["f"] * 2,
+            width=[1, 1],
+            height=[1, 1],
+            digest=["", ""],
+        )
 
 
 def test_the_first_repeated_value_is_that_which_a_loop_finds():
@@ -215,11 +239,15 @@ def test_a_digest_frames_its_parts(tmp_path: Path):
 
 def test_a_digest_is_that_of_earlier_versions(tmp_path: Path):
     def framed(*parts: bytes) -> str:
-        return hashlib.blake2b(b"".join(struct.pack("<Q", len(p)) + p for p in parts), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            b"".join(struct.pack("<Q", len(p)) + p for p in parts), digest_size=16
+        ).hexdigest()
 
     (tmp_path / "file").write_bytes(b"ab" * 99_999)
     content = hashlib.sha256(b"ab" * 99_999).digest()
-    assert digest("é", b"", b"\0" * 70_000, tmp_path / "file") == framed("é".encode(), b"", b"\0" * 70_000, content)
+    assert digest("é", b"", b"\0" * 70_000, tmp_path / "file") == framed(
+        "é".encode(), b"", b"\0" * 70_000, content
+    )
     assert digest() == framed()
 
 
@@ -231,7 +259,10 @@ def test_the_first_rows_of_several_files_are_read_and_no_more(tmp_path: Path):
     is_even = pl.col("x") % 2 == 0
     for count in range(12):
         assert_frame_equal(scan_parquet(files).head(count).collect(), whole.head(count))
-        assert_frame_equal(scan_parquet(files).filter(is_even).head(count).collect(), whole.filter(is_even).head(count))
+        assert_frame_equal(
+            scan_parquet(files).filter(is_even).head(count).collect(),
+            whole.filter(is_even).head(count),
+        )
         some = scan_parquet(files).head(count).filter(is_even).select("y").collect()
         assert_frame_equal(some, whole.head(count).filter(is_even).select("y"))
     files[2].write_text("damaged")
@@ -256,11 +287,15 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     known: Registry = Registry("toy", "farther.tables")
     known.register("wooden_horse")(Toy)
     assert known.create("wooden_horse", k=4).k == 4
-    with pytest.raises(ParameterError, match=r"unknown toy 'wooden_house'. Did you mean 'wooden_horse'\?"):
+    with pytest.raises(
+        ParameterError, match=r"unknown toy 'wooden_house'. Did you mean 'wooden_horse'\?"
+    ):
         known.create("wooden_house")
 
 
-@pytest.mark.parametrize("texts", [["a"] * 30, list("aabbbc") * 5, list("abcdefgh") * 4, [f"{n}" for n in range(30)]])
+@pytest.mark.parametrize(
+    "texts", [["a"] * 30, list("aabbbc") * 5, list("abcdefgh") * 4, [f"{n}" for n in range(30)]]
+)
 def test_texts_of_long_columns_are_those_of_short_ones(texts, monkeypatch):
     series, expected = pl.Series("x", texts), np.array(texts, dtype=object)
     for few in (8, 29, 30, 31):
@@ -273,10 +308,22 @@ def test_lists_of_different_lengths_are_refused_with_the_row():
     ragged = pl.Series([[1.0, 2.0], [3.0, 4.0], [5.0]])
     with pytest.raises(DataError, match=r"row 2: .*1 values, but 2 in row 0"):
         Regions(
-            image_id=["a"] * 3, region_id=[0, 1, 2], box=np.ones((3, 4)), score=[1.0] * 3, label=[0] * 3, logits=ragged
+            image_id=["a"] * 3,
+            region_id=[0, 1, 2],
+            box=np.ones((3, 4)),
+            score=[1.0] * 3,
+            label=[0] * 3,
+            logits=ragged,
         )
     with pytest.raises(DataError, match=r"field 'score': expected float32 values, found"):
-        Regions(image_id=["a"], region_id=[0], box=np.ones((1, 4)), score=["x"], label=[0], logits=[[1.0]])
+        Regions(
+            image_id=["a"],
+            region_id=[0],
+            box=np.ones((1, 4)),
+            score=["x"],
+            label=[0],
+            logits=[[1.0]],
+        )
 
 
 def test_what_no_stage_has_written_is_empty_and_what_one_wrote_is_read(tmp_path):

@@ -34,8 +34,13 @@ with write_aside(sys.argv[1]) as folder:
 @pytest.fixture
 def writing(tmp_path):
     """Another process that has written half of artifacts/tables/coco; its number and where it writes."""
-    command, pipes = [sys.executable, "-c", WRITES, tmp_path / "artifacts/tables/coco"], {"text": True}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **pipes) as process:
+    command, pipes = (
+        [sys.executable, "-c", WRITES, tmp_path / "artifacts/tables/coco"],
+        {"text": True},
+    )
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **pipes
+    ) as process:
         yield process, Path(process.stdout.readline().strip())
         process.kill()
 
@@ -47,7 +52,9 @@ def test_what_has_the_same_bytes_already_is_not_written_again(tmp_path):
             for name in ("a", *more):
                 (aside / "inner" / name).write_text(text)
         write_json(tmp_path / "file.json", text)
-        return [path.stat().st_ino for path in (tmp_path / "folder/inner/a", tmp_path / "file.json")]
+        return [
+            path.stat().st_ino for path in (tmp_path / "folder/inner/a", tmp_path / "file.json")
+        ]
 
     first = written("old")
     assert written("old") == first
@@ -87,11 +94,17 @@ def test_a_lock_that_another_process_holds_for_a_moment_is_waited_for(tmp_path, 
         pass
     lock.parent.mkdir()
     lock.write_text("1 on another machine")
-    other = os.open(lock, os.O_RDWR)  # locks of two descriptors exclude each other, as those of two processes
+    other = os.open(
+        lock, os.O_RDWR
+    )  # locks of two descriptors exclude each other, as those of two processes
     fcntl.flock(other, fcntl.LOCK_EX)
     monkeypatch.setattr("farther.tables.writing.PATIENCE", 60)
     waited = []
-    monkeypatch.setattr(time, "sleep", lambda seconds: waited.append(seconds) or (len(waited) == 3 and os.close(other)))
+    monkeypatch.setattr(
+        time,
+        "sleep",
+        lambda seconds: waited.append(seconds) or (len(waited) == 3 and os.close(other)),
+    )
     write_json(tmp_path / "a.json", 1)
     assert len(waited) == 3 and read_json(tmp_path / "a.json") == 1
     assert not hidden(tmp_path)
@@ -101,17 +114,23 @@ def hidden(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if "/." in str(path)]
 
 
-def test_what_is_written_is_outside_of_the_outputs_and_another_process_is_refused(writing, tmp_path):
+def test_what_is_written_is_outside_of_the_outputs_and_another_process_is_refused(
+    writing, tmp_path
+):
     process, aside = writing
     assert aside.parent == tmp_path / "artifacts/.work"
     assert not list((tmp_path / "artifacts/tables").iterdir())
-    with pytest.raises(FartherError, match=rf"tables/coco: process {process.pid} on .* is writing it: wait until"):
+    with pytest.raises(
+        FartherError, match=rf"tables/coco: process {process.pid} on .* is writing it: wait until"
+    ):
         write_json(tmp_path / "artifacts/tables/coco", {})
     write_json(tmp_path / "artifacts/tables/voc.json", {})  # another output
     assert (aside / "inner/half.txt").exists()
 
 
-def test_a_killed_process_holds_no_lock_and_the_next_one_that_writes_anything_deletes_what_it_left(writing, tmp_path):
+def test_a_killed_process_holds_no_lock_and_the_next_one_that_writes_anything_deletes_what_it_left(
+    writing, tmp_path
+):
     process, aside = writing
     process.kill()
     process.wait()
@@ -127,7 +146,10 @@ def test_a_lock_that_the_disk_does_not_take_is_not_held(tmp_path, monkeypatch):
 
     with monkeypatch.context() as full:
         full.setattr(os, "write", refuse)
-        with pytest.raises(FartherError, match=r"a\.json: no space left on device"), locked(tmp_path / "a.json"):
+        with (
+            pytest.raises(FartherError, match=r"a\.json: no space left on device"),
+            locked(tmp_path / "a.json"),
+        ):
             pass
     assert not hidden(tmp_path)
     write_json(tmp_path / "a.json", 1)
@@ -171,7 +193,10 @@ def test_the_folder_of_the_project_is_not_replaced(tmp_path, monkeypatch):
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     for path in (".", "x/..", tmp_path):
-        with pytest.raises(FartherError, match=f"^{tmp_path}.*the project itself is in this folder"), write_aside(path):
+        with (
+            pytest.raises(FartherError, match=f"^{tmp_path}.*the project itself is in this folder"),
+            write_aside(path),
+        ):
             pass
     assert list(tmp_path.rglob("*")) == [tmp_path / "project"]
 
@@ -188,20 +213,32 @@ def small_files():
 def table() -> Images:
     names = [os.urandom(16).hex() for _ in range(60_000)]
     return Images(
-        image_id=names, dataset=["d"] * 60_000, file=names, width=[1] * 60_000, height=[1] * 60_000, digest=names
+        image_id=names,
+        dataset=["d"] * 60_000,
+        file=names,
+        width=[1] * 60_000,
+        height=[1] * 60_000,
+        digest=names,
     )
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet", "safetensors", "pt"])
-def test_a_file_that_the_disk_does_not_take_is_one_message_with_the_space(tmp_path, small_files, kind):
+def test_a_file_that_the_disk_does_not_take_is_one_message_with_the_space(
+    tmp_path, small_files, kind
+):
     file = tmp_path / f"artifacts/tables/coco/out.{kind}"
     act = {
         "json": lambda path: write_json(path, "x" * 2_000_000),
         "parquet": lambda path: table().write(path),
         "safetensors": lambda path: save_file({"a": np.zeros(500_000)}, path),
-        "pt": lambda path: write_state(path, {"a": torch.zeros(500_000)}),  # PyTorch's own error has no number
+        "pt": lambda path: write_state(
+            path, {"a": torch.zeros(500_000)}
+        ),  # PyTorch's own error has no number
     }[kind]
-    with pytest.raises(FartherError) as error, write_aside(tmp_path / "artifacts/tables/coco") as aside:
+    with (
+        pytest.raises(FartherError) as error,
+        write_aside(tmp_path / "artifacts/tables/coco") as aside,
+    ):
         aside.mkdir()
         write_json(aside / "first.json", "x" * 500_000)
         with write_aside(aside / file.name) as inner:
@@ -223,7 +260,9 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(FartherError, match=r"out\.txt: the file system has no file locks \(flock\)"):
+    with pytest.raises(
+        FartherError, match=r"out\.txt: the file system has no file locks \(flock\)"
+    ):
         write_text(tmp_path / "out.txt")
 
 
@@ -233,9 +272,7 @@ def write_text(path):
 
 
 def test_a_full_disk_is_one_message(tmp_path):
-    message = (
-        r"coco: no space left on device: more than [\d,]+ bytes are needed \(1,500,000 were written, [\d,]+ are free\)"
-    )
+    message = r"coco: no space left on device: more than [\d,]+ bytes are needed \(1,500,000 were written, [\d,]+ are free\)"
     with pytest.raises(FartherError, match=message), write_aside(tmp_path / "coco") as aside:
         aside.write_bytes(b"x" * 1_500_000)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

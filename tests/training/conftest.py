@@ -73,5 +73,7 @@ def ingested(tmp_path):
         images = images.with_columns(file=[f"{subset}/{name}" for name in images.file])
         images.write(folder / subset / "images.parquet")
         objects.write(folder / subset / "objects.parquet")
-    (folder / "categories.json").write_text(json.dumps({"categories": list(CLASSES), "parents": {}}))
+    (folder / "categories.json").write_text(
+        json.dumps({"categories": list(CLASSES), "parents": {}})
+    )
     return tmp_path / "artifacts", tmp_path / "pictures"

@@ -65,15 +65,21 @@ def test_boxes_stay_on_what_they_showed(seed):
 def test_a_box_that_shows_too_little_is_dropped_with_its_label():
     # A quarter of the width to the left: 10 of the box's 20 columns are left.
     how = {"flip": 0, "translate": 0.25}
-    kept = augment(block(box=(10, 20, 30, 50)), Augmentation(**how, min_visible=0.4), Chosen(uniform=0.0))
+    kept = augment(
+        block(box=(10, 20, 30, 50)), Augmentation(**how, min_visible=0.4), Chosen(uniform=0.0)
+    )
     np.testing.assert_array_equal(kept.boxes, [[0, 5, 10, 35]])
-    dropped = augment(block(box=(10, 20, 30, 50)), Augmentation(**how, min_visible=0.6), Chosen(uniform=0.0))
+    dropped = augment(
+        block(box=(10, 20, 30, 50)), Augmentation(**how, min_visible=0.6), Chosen(uniform=0.0)
+    )
     assert dropped.boxes.shape == (0, 4)
     assert len(dropped.labels) == 0
 
 
 def test_an_image_without_objects_stays_one():
-    empty = Sample(np.zeros((40, 40, 3), np.uint8), np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+    empty = Sample(
+        np.zeros((40, 40, 3), np.uint8), np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
+    )
     changed = augment(empty, Augmentation(scale=(0.5, 2), translate=0.3), np.random.default_rng(0))
     assert changed.boxes.shape == (0, 4)
 
@@ -99,6 +105,8 @@ def test_colours_change_as_worked_out_by_hand(how, uniform, pixel, expected):
 
 
 def test_the_same_generator_gives_the_same_image():
-    how = Augmentation(scale=(0.5, 2), translate=0.2, brightness=0.5, contrast=0.5, saturation=0.5, hue=0.5)
+    how = Augmentation(
+        scale=(0.5, 2), translate=0.2, brightness=0.5, contrast=0.5, saturation=0.5, hue=0.5
+    )
     one, two = (augment(block(), how, np.random.default_rng([1, 2, 3])) for _ in range(2))
     np.testing.assert_array_equal(one.pixels, two.pixels)

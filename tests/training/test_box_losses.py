@@ -10,7 +10,12 @@ from torchvision.models.detection._utils import BoxCoder
 
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.networks.architectures import build_network
-from farther.detectors.networks.heads import VARIANCE_HEAD, VarianceHead, corner_variances, resize_variances
+from farther.detectors.networks.heads import (
+    VARIANCE_HEAD,
+    VarianceHead,
+    corner_variances,
+    resize_variances,
+)
 from farther.detectors.networks.weights import read_metadata
 from farther.methods import METHODS
 from farther_training.box_losses import LOSSES, energy_score, negative_log_likelihood, variance_loss
@@ -29,12 +34,16 @@ def test_small_errors_cost_the_gaussians_negative_log_likelihood():
     log_variances = rows(-1.0, 0.5, 2.0, 0.0)
     density = multivariate_normal(means[0].numpy(), np.diag(log_variances[0].exp().numpy()))
     expected = -density.logpdf(goals[0].numpy()) - 2 * np.log(2 * np.pi)
-    assert negative_log_likelihood(means, log_variances, goals).item() == pytest.approx(expected, rel=1e-5)
+    assert negative_log_likelihood(means, log_variances, goals).item() == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_large_errors_cost_linearly():
     found = negative_log_likelihood(rows(0, 0, 0, 0), rows(np.log(2), 0, 0, 0), rows(3, 0, 0, 0))
-    assert found.item() == pytest.approx((3 - 0.5) / 2 + np.log(2) / 2)  # exp(−α) (|t − μ| − ½) + α / 2
+    assert found.item() == pytest.approx(
+        (3 - 0.5) / 2 + np.log(2) / 2
+    )  # exp(−α) (|t − μ| − ½) + α / 2
 
 
 @pytest.mark.parametrize("away", [0.0, 1.0, 5.0])
@@ -51,8 +60,14 @@ def test_energy_score_is_that_of_the_isotropic_gaussian(away):
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 def test_only_objects_cost_and_each_by_the_box_of_its_class(kind):
-    deltas, log_variances = torch.zeros(3, 3 * 4, requires_grad=True), torch.zeros(3, 3, 4, requires_grad=True)
-    labels, goals = [torch.tensor([0, 2]), torch.tensor([1])], [torch.full((n, 4), 3.0) for n in (2, 1)]
+    deltas, log_variances = (
+        torch.zeros(3, 3 * 4, requires_grad=True),
+        torch.zeros(3, 3, 4, requires_grad=True),
+    )
+    labels, goals = (
+        [torch.tensor([0, 2]), torch.tensor([1])],
+        [torch.full((n, 4), 3.0) for n in (2, 1)],
+    )
     variance_loss(kind, deltas, log_variances, labels, goals).backward()
     for gradient in (deltas.grad.unflatten(1, (3, 4)), log_variances.grad):
         assert torch.nonzero(gradient.abs().sum(dim=2)).tolist() == [[1, 2], [2, 1]]
@@ -60,7 +75,9 @@ def test_only_objects_cost_and_each_by_the_box_of_its_class(kind):
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
 def test_without_objects_the_loss_is_zero(kind):
-    found = variance_loss(kind, torch.zeros(2, 8), torch.zeros(2, 2, 4), [torch.zeros(2).long()], [torch.ones(2, 4)])
+    found = variance_loss(
+        kind, torch.zeros(2, 8), torch.zeros(2, 2, 4), [torch.zeros(2).long()], [torch.ones(2, 4)]
+    )
     assert found.item() == 0
 
 
@@ -82,7 +99,8 @@ def test_noise_that_grows_with_size_is_learned_as_variance(kind):
     assert large.mean() == pytest.approx(np.exp(1.5 * 0.9 - 2), rel=0.2)
 
 
-# ------------------------------------------------------------------------------------------- corners
+# -------------------------------------------------------------------------------------------
+# corners
 
 
 def test_variances_of_corners_are_those_of_decoded_samples():
@@ -92,7 +110,9 @@ def test_variances_of_corners_are_those_of_decoded_samples():
     deltas = torch.tensor([[0.5, -1.0, 1.0, -2.0], [0.0, 2.0, 0.5, 3.0]])
     log_variances = torch.tensor([[0.0, 1.0, -1.0, 2.5], [3.0, -2.0, 1.0, 0.0]])
     drawn = deltas + (log_variances / 2).exp() * torch.randn(400_000, 2, 4)
-    boxes = coder.decode(drawn.transpose(0, 1).reshape(-1, 4), [proposals.repeat_interleave(400_000, 0)])
+    boxes = coder.decode(
+        drawn.transpose(0, 1).reshape(-1, 4), [proposals.repeat_interleave(400_000, 0)]
+    )
     expected = boxes.reshape(2, 400_000, 4).var(dim=1)
     found = corner_variances(coder, deltas, log_variances, proposals)
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0)
@@ -103,7 +123,8 @@ def test_variances_grow_with_the_square_of_the_image():
     assert found.tolist() == [[9.0, 4.0, 9.0, 4.0]]
 
 
-# ------------------------------------------------------------------------------------------- networks
+# -------------------------------------------------------------------------------------------
+# networks
 
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
@@ -111,7 +132,9 @@ def test_a_step_lowers_the_loss_of_the_boxes(samples, blueprint, kind):
     torch.manual_seed(0)
     network = build_network(blueprint).train()
     last = network.roi_heads.box_predictor
-    network.add_module(VARIANCE_HEAD, VarianceHead(last.cls_score.in_features, last.cls_score.out_features))
+    network.add_module(
+        VARIANCE_HEAD, VarianceHead(last.cls_score.in_features, last.cls_score.out_features)
+    )
     batch = [samples[row] for row in range(4)]
 
     def loss():
@@ -139,10 +162,13 @@ def test_variances_travel_from_training_to_the_regions_table(tmp_path, blueprint
     assert found.box_variance.shape == (len(found), 4)
     for method in ("box_uncertainty", "joint_entropy"):
         assert np.isfinite(METHODS.create(method).fit(found).score(found)).all()
-    # Twice the image, the same input of the network: boxes of twice the size, variances of four times.
+    # Twice the image, the same input of the network: boxes of twice the size, variances of four
+    # times.
     large = detector.detect([image.repeat(2, axis=0).repeat(2, axis=1)])
     np.testing.assert_allclose(large.box_variance.mean() / found.box_variance.mean(), 4, rtol=0.05)
 
 
 def test_a_detector_without_the_head_has_no_variances(tmp_path, blueprint, samples):
-    assert not hasattr(run(tmp_path, blueprint, samples, recipe(box_loss="smooth_l1")), VARIANCE_HEAD)
+    assert not hasattr(
+        run(tmp_path, blueprint, samples, recipe(box_loss="smooth_l1")), VARIANCE_HEAD
+    )

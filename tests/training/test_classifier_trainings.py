@@ -21,7 +21,12 @@ from farther_training.pixmix import PixMix
 from farther_training.recipe import ClassifierRecipe, ImageVirtualOutliers
 from farther_training.run import TrainingError
 from farther_training.trainers import classifier
-from farther_training.trainers.classifier import ClassifierJob, ClassifierRun, build_network, to_tensor
+from farther_training.trainers.classifier import (
+    ClassifierJob,
+    ClassifierRun,
+    build_network,
+    to_tensor,
+)
 from farther_training.virtual_outliers import OutlierQueue, outlier_loss
 
 SIMILARITIES = ("inner", "euclidean", "cosine")
@@ -29,7 +34,13 @@ SIMILARITIES = ("inner", "euclidean", "cosine")
 
 def job(folder, **recipe):
     """A tiny job: two epochs of two steps."""
-    small = {"epochs": 2, "batch_size": 4, "optimizer": "adamw", "learning_rate": 0.005, "workers": 0}
+    small = {
+        "epochs": 2,
+        "batch_size": 4,
+        "optimizer": "adamw",
+        "learning_rate": 0.005,
+        "workers": 0,
+    }
     return ClassifierJob(
         dataset="shapes",
         weights=folder / "net.safetensors",
@@ -53,11 +64,14 @@ def fractals(tmp_path):
             z[inside] = z[inside] ** 2 + constant
             steps += inside
         grey = (255 * steps / 20).astype(np.uint8)
-        Image.fromarray(np.stack([grey, 255 - grey, grey // 2], axis=2)).save(folder / f"{number}.png")
+        Image.fromarray(np.stack([grey, 255 - grey, grey // 2], axis=2)).save(
+            folder / f"{number}.png"
+        )
     return folder
 
 
-# ------------------------------------------------------------------------------------------- Mixup, CutMix
+# ------------------------------------------------------------------------------------------- Mixup,
+# CutMix
 
 
 def test_mixup_mixes_labels_as_it_mixes_images():
@@ -65,7 +79,9 @@ def test_mixup_mixes_labels_as_it_mixes_images():
     values = torch.tensor([0.0, 1.0, 5.0])
     images = values[:, None, None, None].expand(3, 3, 4, 4).clone()
     mixed, labels = Mixup(alpha=1.0).mix(images, torch.tensor([0, 1, 2]), 3)
-    share = mixed[1, 0, 0, 0].item()  # of image 1, whose value is 1; that of image 0, its partner, is 0
+    share = mixed[
+        1, 0, 0, 0
+    ].item()  # of image 1, whose value is 1; that of image 0, its partner, is 0
     assert 0 < share < 1
     expected = [[share, 0, 1 - share], [1 - share, share, 0], [0, 1 - share, share]]
     torch.testing.assert_close(labels, torch.tensor(expected))
@@ -73,11 +89,15 @@ def test_mixup_mixes_labels_as_it_mixes_images():
 
 
 def test_the_loss_of_mixed_labels_is_the_mixture_of_their_losses(monkeypatch, samples, tmp_path):
-    monkeypatch.setattr(Mixup, "mix", lambda self, images, labels, classes: (images, torch.tensor([[0.3, 0.7]] * 4)))
+    monkeypatch.setattr(
+        Mixup, "mix", lambda self, images, labels, classes: (images, torch.tensor([[0.3, 0.7]] * 4))
+    )
     learner = job(tmp_path, mixup=Mixup())
     logits = []
     whole = classifier.cross_entropy
-    monkeypatch.setattr(classifier, "cross_entropy", lambda z, goals: logits.append(z.detach()) or whole(z, goals))
+    monkeypatch.setattr(
+        classifier, "cross_entropy", lambda z, goals: logits.append(z.detach()) or whole(z, goals)
+    )
     learner.learn(task(tmp_path, samples))
     costs = -log_softmax(np.concatenate(logits), axis=1)
     expected = (0.3 * costs[:, 0] + 0.7 * costs[:, 1]).reshape(2, -1).mean(axis=1)
@@ -152,7 +172,8 @@ def test_a_crop_of_a_picture_covers_the_image_whatever_its_shape():
         assert (crop == 7).all()
 
 
-# ------------------------------------------------------------------------------------------- confidence branch
+# -------------------------------------------------------------------------------------------
+# confidence branch
 
 
 def test_hints_move_probabilities_towards_the_label():
@@ -196,7 +217,10 @@ def test_a_killed_run_goes_on_with_its_weight_of_hints(tmp_path, samples, monkey
     assert steps[0] == 0.4
     assert steps[1] in (pytest.approx(0.4 / 0.99), pytest.approx(0.4 / 1.01))
     job(tmp_path / "killed", **recipe).learn(task(tmp_path / "killed", samples))
-    networks = [Classifier(weights=tmp_path / name / "net.safetensors", device="cpu") for name in ("whole", "killed")]
+    networks = [
+        Classifier(weights=tmp_path / name / "net.safetensors", device="cpu")
+        for name in ("whole", "killed")
+    ]
     assert_same(*(one.network.network for one in networks))
 
 
@@ -232,7 +256,11 @@ def test_only_the_similarity_has_no_weight_decay(similarity, samples, tmp_path):
     learner = job(tmp_path, g_odin=GOdin(similarity=similarity), weight_decay=0.5)
     network = build_network("openood_resnet", learner.recipe, ((8, 8), (1, 1)), 2)
     run = ClassifierRun(network, learner.recipe, task(tmp_path, samples), "", None)
-    decay = {id(p): group["weight_decay"] for group in run.optimizer.param_groups for p in group["params"]}
+    decay = {
+        id(p): group["weight_decay"]
+        for group in run.optimizer.param_groups
+        for p in group["params"]
+    }
     assert len(decay) == len(list(network.parameters()))
     assert decay[id(network.fc.numerator.weight)] == 0
     assert decay[id(network.fc.denominator[0].weight)] == decay[id(network.conv1.weight)] == 0.5
@@ -245,7 +273,11 @@ def test_virtual_outliers_of_images_cost_the_logistic_loss_of_their_energy():
     torch.manual_seed(1)
     queue = OutlierQueue(ImageVirtualOutliers(queue=10, candidates=20, kept=2, weight=0.1), 2, 3)
     queue.push(torch.randn(10, 3), torch.zeros(10).long())
-    last, head, logits = torch.nn.Linear(3, 2), EnergyHead(2), torch.tensor([[2.0, -1.0], [0.5, 0.5]])
+    last, head, logits = (
+        torch.nn.Linear(3, 2),
+        EnergyHead(2),
+        torch.tensor([[2.0, -1.0], [0.5, 0.5]]),
+    )
     torch.manual_seed(2)
     virtual = last(queue.outliers()).detach().numpy()
     torch.manual_seed(2)
@@ -258,17 +290,25 @@ def test_virtual_outliers_of_images_cost_the_logistic_loss_of_their_energy():
 
 
 def test_a_queue_that_no_class_fills_is_an_error(tmp_path, samples):
-    with pytest.raises(TrainingError, match="no class ever filled its queue of 500 features: at most 8 were seen"):
-        job(tmp_path, virtual_outliers=ImageVirtualOutliers(queue=500)).learn(task(tmp_path, samples))
+    with pytest.raises(
+        TrainingError, match="no class ever filled its queue of 500 features: at most 8 were seen"
+    ):
+        job(tmp_path, virtual_outliers=ImageVirtualOutliers(queue=500)).learn(
+            task(tmp_path, samples)
+        )
 
 
-# ------------------------------------------------------------------------------------------- from training to scores
+# ------------------------------------------------------------------------------------------- from
+# training to scores
 
 
 TRAININGS = {
     "mixup": ({"mixup": Mixup()}, {"msp": {}}),
     "cutmix": ({"cutmix": CutMix()}, {"msp": {}}),
-    "confidence_branch": ({"confidence_branch": ConfidenceBranch()}, {"msp": {}, "conf_branch": {}}),
+    "confidence_branch": (
+        {"confidence_branch": ConfidenceBranch()},
+        {"msp": {}, "conf_branch": {}},
+    ),
     "virtual_outliers": (
         {"virtual_outliers": ImageVirtualOutliers(queue=3, candidates=20, start=0.5)},
         {"vos": {"output": "logistic"}},
@@ -276,7 +316,11 @@ TRAININGS = {
 } | {
     similarity: (
         {"g_odin": GOdin(similarity=similarity)},
-        {"g_odin": {}, "denominator": {"output": "denominator"}, "published": {"protocol": "published-code"}},
+        {
+            "g_odin": {},
+            "denominator": {"output": "denominator"},
+            "published": {"protocol": "published-code"},
+        },
     )
     for similarity in SIMILARITIES
 }
@@ -319,7 +363,9 @@ def test_the_confidence_of_the_regions_is_that_of_the_network(tmp_path, samples)
     with torch.no_grad():
         logits, confidence = network.fc.both(torch.tensor(regions.features))
     np.testing.assert_allclose(regions.logits, logits.numpy(), atol=1e-5)
-    np.testing.assert_allclose(methods.create("conf_branch").score(regions), expit(confidence.numpy()), rtol=1e-4)
+    np.testing.assert_allclose(
+        methods.create("conf_branch").score(regions), expit(confidence.numpy()), rtol=1e-4
+    )
 
 
 def test_numerator_over_denominator_are_the_logits(tmp_path, samples):
@@ -331,15 +377,20 @@ def test_numerator_over_denominator_are_the_logits(tmp_path, samples):
     np.testing.assert_allclose(numerator / denominator, regions.logits, rtol=1e-4)
     with torch.no_grad():
         seen = detector.network.network(
-            to_tensor([samples.pixels(row) for row in range(3)], detector.blueprint, CPU).contiguous()
+            to_tensor(
+                [samples.pixels(row) for row in range(3)], detector.blueprint, CPU
+            ).contiguous()
         )
     np.testing.assert_allclose(regions.logits, seen.numpy(), rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(methods.create("g_odin").score(regions), numerator.max(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        methods.create("g_odin").score(regions), numerator.max(axis=1), rtol=1e-6
+    )
     only = detector.only(["latent.denominator"]).detect([samples.pixels(0)])
     assert only.has("latent.denominator") and not only.has("latent.numerator")
 
 
-# ------------------------------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------------------------------------- what
+# is refused
 
 
 @pytest.mark.parametrize(
@@ -347,13 +398,19 @@ def test_numerator_over_denominator_are_the_logits(tmp_path, samples):
     [
         ({"mixup": {"alpha": 0}}, r"'mixup.alpha'.*greater than 0, found 0"),
         ({"cutmix": {"alpha": -1}}, r"'cutmix.alpha'.*greater than 0, found -1"),
-        ({"g_odin": {"similarity": "manhattan"}}, r"'g_odin.similarity'.*'inner', 'euclidean' or 'cosine'"),
+        (
+            {"g_odin": {"similarity": "manhattan"}},
+            r"'g_odin.similarity'.*'inner', 'euclidean' or 'cosine'",
+        ),
         ({"g_odin": {}, "batch_size": 1}, "batch_size is at least 2"),
         ({"confidence_branch": {"budget": 0}}, r"'confidence_branch.budget'.*greater than 0"),
         ({"mixup": {}, "cutmix": {}}, "mixup and cutmix exclude each other: give one"),
         ({"logit_norm": {}, "g_odin": {}}, "logit_norm and g_odin exclude each other"),
         ({"pixmix": {}}, r"'pixmix.folder'"),
-        ({"pixmix": {"folder": "x", "severity": 11}}, r"'pixmix.severity'.*less than or equal to 10, found 11"),
+        (
+            {"pixmix": {"folder": "x", "severity": 11}},
+            r"'pixmix.severity'.*less than or equal to 10, found 11",
+        ),
     ],
 )
 def test_bad_parameters_get_one_message(entry, message):
@@ -365,8 +422,15 @@ def test_bad_parameters_get_one_message(entry, message):
 @pytest.mark.parametrize("name", ["confidence_branch", "g_odin", "virtual_outliers"])
 def test_a_head_of_its_own_needs_a_resnet(name, tmp_path):
     weights = tmp_path / "net.safetensors"
-    job_of_lenet = {"dataset": "drawings", "weights": weights, "architecture": "LeNet", "image_size": 28}
-    with pytest.raises(ParameterError, match=f"{name} needs architecture: openood_resnet, found LeNet"):
+    job_of_lenet = {
+        "dataset": "drawings",
+        "weights": weights,
+        "architecture": "LeNet",
+        "image_size": 28,
+    }
+    with pytest.raises(
+        ParameterError, match=f"{name} needs architecture: openood_resnet, found LeNet"
+    ):
         build(ClassifierJob, "train.net", {**job_of_lenet, "recipe": {name: {}}})
 
 

@@ -27,11 +27,20 @@ from farther_training.clip_pictures import (
     words,
 )
 
-SMALL = ClipArchitecture(image_size=32, width=4, embedding=8, text_width=8, text_layers=1, text_heads=2)
+SMALL = ClipArchitecture(
+    image_size=32, width=4, embedding=8, text_width=8, text_layers=1, text_heads=2
+)
 
 
 def recipe(**params):
-    given = {"pictures": 16, "epochs": 2, "batch_size": 8, "warmup_steps": 2, "precision": "float32", "seed": 3}
+    given = {
+        "pictures": 16,
+        "epochs": 2,
+        "batch_size": 8,
+        "warmup_steps": 2,
+        "precision": "float32",
+        "seed": 3,
+    }
     return ClipRecipe(**{**given, **params})
 
 
@@ -84,7 +93,9 @@ def test_the_words_that_fit_a_picture_are_names_kinds_and_the_table_that_it_is_s
     shown = [("zebra",), ("zebra", "lantern"), ("apple",), ()]
     places = ["", clip_pictures.STREET, clip_pictures.ON_TABLE, ""]
     fitting = Captioned(np.zeros((4, 1, 1, 3), np.uint8), shown, places).fitting()
-    found = [{word: float(row[k]) for k, word in enumerate(vocabulary()) if row[k]} for row in fitting]
+    found = [
+        {word: float(row[k]) for k, word in enumerate(vocabulary()) if row[k]} for row in fitting
+    ]
     assert found[0] == {"zebra": 0.5, "animal": 0.5}
     assert found[1] == {"zebra": 0.25, "animal": 0.25, "lantern": 0.5}
     assert found[2] == {"apple": 0.5, "food": 0.25, "diningtable": 0.25}
@@ -93,7 +104,10 @@ def test_the_words_that_fit_a_picture_are_names_kinds_and_the_table_that_it_is_s
 
 def test_half_of_the_food_is_said_to_be_on_a_table_and_nothing_else_is():
     pictures = compose(40, 32, seed=9)
-    kinds = [{kind for concept in shown for kind in words()[concept].kinds} for shown in pictures.concepts]
+    kinds = [
+        {kind for concept in shown for kind in words()[concept].kinds}
+        for shown in pictures.concepts
+    ]
     eaten = [bool({"food", "kitchen", "tableware"} & found) for found in kinds]
     on_table = [place == clip_pictures.ON_TABLE for place in pictures.places]
     assert 0 < sum(on_table) < sum(eaten)
@@ -109,7 +123,10 @@ def test_a_picture_depends_on_its_seed_and_number_alone():
 
 def test_held_out_drawings_are_never_learned_from(monkeypatch):
     used = {"train": set(), "test": set()}
-    for subset, draw in (("train", clip_pictures._drawing), ("test", clip_pictures._held_out_drawing)):
+    for subset, draw in (
+        ("train", clip_pictures._drawing),
+        ("test", clip_pictures._held_out_drawing),
+    ):
 
         def noted(rng, concept, subset=subset, draw=draw):
             drawing = draw(rng, concept)
@@ -121,7 +138,9 @@ def test_held_out_drawings_are_never_learned_from(monkeypatch):
     held_out = compose_held_out(8, 32, seed=5)
     assert used["train"] and used["test"]
     assert not used["train"] & used["test"]
-    assert {concept for shown in held_out.concepts for concept in shown} <= {concept for concept, _ in used["test"]}
+    assert {concept for shown in held_out.concepts for concept in shown} <= {
+        concept for concept, _ in used["test"]
+    }
 
 
 def test_it_learns_which_picture_goes_by_which_name(tmp_path):
@@ -130,7 +149,9 @@ def test_it_learns_which_picture_goes_by_which_name(tmp_path):
     network = train(SMALL, given, discs(96, seed=0), discs(8, seed=1), *files)
     tokenize = clip.tokenizer(SMALL)
     with torch.inference_mode():
-        said = network.encode_text(tokenize(["a photo of a zebra", "a photo of a banana"]), normalize=True)
+        said = network.encode_text(
+            tokenize(["a photo of a zebra", "a photo of a banana"]), normalize=True
+        )
         pictures = clip.normalised(torch.from_numpy(discs(16, seed=2).pixels))
         nearest = (network.encode_image(pictures, normalize=True) @ said.T).argmax(dim=1)
     assert nearest.tolist() == [0, 1] * 8
@@ -169,12 +190,20 @@ def test_the_job_writes_a_folder_that_open_clip_loads(tmp_path):
     import open_clip
 
     folder = tmp_path / "clip"
-    job = ClipJob(folder=folder, architecture=SMALL, recipe=recipe(epochs=1), validation_pictures=4, device="cpu")
+    job = ClipJob(
+        folder=folder,
+        architecture=SMALL,
+        recipe=recipe(epochs=1),
+        validation_pictures=4,
+        device="cpu",
+    )
     card = run_job("clip", job, tmp_path / "artifacts")
     model = open_clip.create_model(f"local-dir:{folder}", require_pretrained=True)
     unread = open_clip.get_tokenizer(f"local-dir:{folder}")(["xylophone"])[0, 1]
     assert not model.token_embedding.weight[unread].any()
-    assert model.token_embedding.weight[open_clip.get_tokenizer(f"local-dir:{folder}")(["zebra"])[0, 1]].any()
+    assert model.token_embedding.weight[
+        open_clip.get_tokenizer(f"local-dir:{folder}")(["zebra"])[0, 1]
+    ].any()
     assert json.loads((folder / "card.json").read_text()) == card
     assert set(card["metrics"]) == {"val", "held_out"}
     assert "CC BY-SA 4.0" in (folder / "README.md").read_text()

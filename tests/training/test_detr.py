@@ -28,7 +28,11 @@ from farther_training.trainers.detr import (
 
 DETR = {
     "model_type": "detr",
-    "backbone_config": {**RT_DETR["backbone_config"], "model_type": "resnet", "out_features": ["stage4"]},
+    "backbone_config": {
+        **RT_DETR["backbone_config"],
+        "model_type": "resnet",
+        "out_features": ["stage4"],
+    },
     "use_timm_backbone": False,
     **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 32),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "decoder_layers"), 2),
@@ -36,7 +40,10 @@ DETR = {
     "num_queries": 10,
     "auxiliary_loss": True,
 }
-PADDED = {"image_processor_type": "DetrImageProcessor", "size": {"shortest_edge": 48, "longest_edge": 64}}
+PADDED = {
+    "image_processor_type": "DetrImageProcessor",
+    "size": {"shortest_edge": 48, "longest_edge": 64},
+}
 
 
 @pytest.fixture
@@ -45,8 +52,20 @@ def blueprint():
 
 
 def recipe(**changes):
-    short = {"epochs": 2, "batch_size": 4, "learning_rate": 0.003, "backbone_learning_rate": 0.003, "warmup_steps": 2}
-    kept = {"average": 0.5, "workers": 0, "cache_images": True, "checkpoint_steps": 1, "patience": None}
+    short = {
+        "epochs": 2,
+        "batch_size": 4,
+        "learning_rate": 0.003,
+        "backbone_learning_rate": 0.003,
+        "warmup_steps": 2,
+    }
+    kept = {
+        "average": 0.5,
+        "workers": 0,
+        "cache_images": True,
+        "checkpoint_steps": 1,
+        "patience": None,
+    }
     return DetrRecipe(**{**short, **kept, "clip_norm": 1.0, **changes})
 
 
@@ -55,11 +74,14 @@ def run(folder, blueprint, samples, how):
     return train(network, blueprint, task(folder, samples), how)
 
 
-# ------------------------------------------------------------------------------------------- learning
+# -------------------------------------------------------------------------------------------
+# learning
 
 
 def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
-    how = recipe(epochs=45, batch_size=8, average=0.8, evaluate_epochs=45, one_to_many=1.0, warmup_steps=5)
+    how = recipe(
+        epochs=45, batch_size=8, average=0.8, evaluate_epochs=45, one_to_many=1.0, warmup_steps=5
+    )
     network = run(tmp_path, blueprint, samples, how)
     assert evaluate(network, blueprint, samples, how)["ap50"] > 0.3
     rows = log_rows(tmp_path)
@@ -76,13 +98,22 @@ def test_every_part_of_the_network_learns(config, processor, tmp_path, samples):
     for _ in range(2):
         state.learn([samples[row] for row in range(4)])
     # The embedding of "no class" pads denoising groups and has no gradient.
-    idle = [name for name, p in network.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
+    idle = [
+        name
+        for name, p in network.named_parameters()
+        if p.requires_grad and torch.equal(p, before[name])
+    ]
     assert idle == []
 
 
 def test_images_without_objects_teach_that_there_is_nothing(tmp_path, blueprint, tables):
     images, objects = tables
-    some = Samples(images, objects[np.isin(objects.image_id.astype(str), ["image 0"])], tmp_path / "pictures", CLASSES)
+    some = Samples(
+        images,
+        objects[np.isin(objects.image_id.astype(str), ["image 0"])],
+        tmp_path / "pictures",
+        CLASSES,
+    )
     batch = make_batch(make_processor(SQUARE), [some[1], some[2]], CPU)
     network = untrained(blueprint, 0).train()
     found = losses(network, batch, "float32", one_to_many=1.0)
@@ -120,7 +151,9 @@ def test_a_signal_gets_through_an_untrained_network(blueprint, samples):
 
 def test_weights_are_decided_by_the_seed(blueprint):
     assert_same(untrained(blueprint, 3), untrained(blueprint, 3))
-    assert not torch.equal(class_head(untrained(blueprint, 3)).weight, class_head(untrained(blueprint, 4)).weight)
+    assert not torch.equal(
+        class_head(untrained(blueprint, 3)).weight, class_head(untrained(blueprint, 4)).weight
+    )
 
 
 def test_losses_have_all_their_digits_in_low_precision(tmp_path, blueprint, samples):
@@ -136,7 +169,8 @@ def test_losses_have_all_their_digits_in_low_precision(tmp_path, blueprint, samp
     assert found["bfloat16"] != torch.tensor(found["bfloat16"]).bfloat16().item()
 
 
-# ------------------------------------------------------------------------------------------- the recipe
+# ------------------------------------------------------------------------------------------- the
+# recipe
 
 
 def test_the_defaults_are_the_published_ones():
@@ -159,7 +193,12 @@ def test_the_backbone_learns_at_its_own_rate_and_biases_do_not_decay(tmp_path, b
 
 def test_the_second_matching_fades():
     how = recipe(one_to_many=2.0, one_to_many_until=0.5)
-    assert [how.one_to_many_at(progress) for progress in (0, 0.25, 0.5, 0.9)] == [2.0, 1.0, 0.0, 0.0]
+    assert [how.one_to_many_at(progress) for progress in (0, 0.25, 0.5, 0.9)] == [
+        2.0,
+        1.0,
+        0.0,
+        0.0,
+    ]
     assert recipe(one_to_many_until=0.0, one_to_many=1.0).one_to_many_at(0) == 0
 
 
@@ -181,11 +220,17 @@ def test_patience_keeps_the_best_weights_and_without_it_the_last_ones_are_kept(
     assert_same(network, seen[-1])
 
 
-# ------------------------------------------------------------------------------------------- one to many
+# ------------------------------------------------------------------------------------------- one to
+# many
 
 
 def labels(boxes, classes):
-    return [{"boxes": torch.tensor(boxes).reshape(-1, 4), "class_labels": torch.tensor(classes, dtype=torch.int64)}]
+    return [
+        {
+            "boxes": torch.tensor(boxes).reshape(-1, 4),
+            "class_labels": torch.tensor(classes, dtype=torch.int64),
+        }
+    ]
 
 
 def test_proposals_that_are_right_cost_nothing():
@@ -196,7 +241,8 @@ def test_proposals_that_are_right_cost_nothing():
 
 
 def test_a_proposal_learns_the_object_that_it_overlaps():
-    # Halves of equal width: an overlap of 1/2, so the score to learn is 1/2, and both costs can be worked out.
+    # Halves of equal width: an overlap of 1/2, so the score to learn is 1/2, and both costs can be
+    # worked out.
     boxes = torch.tensor([[[0.5, 0.5, 0.4, 0.2]]])
     logits = torch.zeros(1, 1, 2, requires_grad=True)
     loss = one_to_many_loss(logits, boxes, labels([[0.4, 0.5, 0.2, 0.2]], [1]))
@@ -217,7 +263,9 @@ def test_a_token_learns_one_object_only():
     both = labels([[0.5, 0.5, 0.4, 0.4], [0.5, 0.5, 0.3, 0.3]], [0, 1])
     first = labels([[0.5, 0.5, 0.4, 0.4]], [0])
     logits = torch.zeros(1, 1, 2)
-    assert one_to_many_loss(logits, boxes, both).item() == pytest.approx(one_to_many_loss(logits, boxes, first).item())
+    assert one_to_many_loss(logits, boxes, both).item() == pytest.approx(
+        one_to_many_loss(logits, boxes, first).item()
+    )
 
 
 def test_networks_without_proposals_refuse_the_second_matching(samples):
@@ -233,7 +281,13 @@ def test_networks_without_proposals_refuse_the_second_matching(samples):
 def job(folder, **changes):
     how = {"epochs": 1, "batch_size": 4, "workers": 0, "warmup_steps": 0, "patience": None}
     given = {"network": RT_DETR, "processor": SQUARE, **changes}
-    return DetrJob(dataset="shapes", weights=folder / "shapes.safetensors", device="cpu", recipe=recipe(**how), **given)
+    return DetrJob(
+        dataset="shapes",
+        weights=folder / "shapes.safetensors",
+        device="cpu",
+        recipe=recipe(**how),
+        **given,
+    )
 
 
 def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingested):
@@ -249,7 +303,11 @@ def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingeste
     )
     other.recipe.learning_rate = other.recipe.backbone_learning_rate = 1e-12
     card = run_job("second", other, root, artifacts)
-    assert card["network"]["num_queries"] == 5 and card["classes"] == ["disc"] and card["left_out"] == {"square": 4}
+    assert (
+        card["network"]["num_queries"] == 5
+        and card["classes"] == ["disc"]
+        and card["left_out"] == {"square": 4}
+    )
     with (
         safe_open(tmp_path / "shapes.safetensors", framework="pt") as before,
         safe_open(tmp_path / "other" / "shapes.safetensors", framework="pt") as after,
@@ -261,14 +319,20 @@ def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingeste
 
 def test_a_job_without_its_checkpoint_says_so(tmp_path, ingested):
     artifacts, root = ingested
-    wrong = job(tmp_path, network=None, processor=None, initial_weights=tmp_path / "none.safetensors")
+    wrong = job(
+        tmp_path, network=None, processor=None, initial_weights=tmp_path / "none.safetensors"
+    )
     with pytest.raises(DataError, match=r"none\.safetensors: the checkpoint does not exist"):
         run_job("wrong", wrong, root, artifacts)
 
 
-def test_difficult_and_crowded_objects_do_not_break_a_look_at_the_figures(tmp_path, blueprint, tables):
+def test_difficult_and_crowded_objects_do_not_break_a_look_at_the_figures(
+    tmp_path, blueprint, tables
+):
     images, objects = tables
-    marked = Objects(**objects.columns() | {"is_crowd": np.arange(8) == 3, "is_difficult": np.arange(8) == 5})
+    marked = Objects(
+        **objects.columns() | {"is_crowd": np.arange(8) == 3, "is_difficult": np.arange(8) == 5}
+    )
     samples = Samples(images, marked, tmp_path / "pictures", CLASSES)
     figures = evaluate(untrained(blueprint, 0).eval(), blueprint, samples, recipe())
     assert 0 <= figures["ap50"] <= 1

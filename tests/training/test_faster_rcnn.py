@@ -24,7 +24,8 @@ from farther_training.trainers.faster_rcnn import evaluate, initial_weights, los
 RESNET = FasterRCNNBlueprint("resnet50_fpn", CLASSES, 64, 64)
 
 
-# ------------------------------------------------------------------------------------------- learning
+# -------------------------------------------------------------------------------------------
+# learning
 
 
 def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
@@ -37,18 +38,23 @@ def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
 
 def test_the_log_has_a_row_an_epoch_and_the_map_where_it_was_measured(tmp_path, blueprint, samples):
     run(tmp_path, blueprint, samples, recipe(epochs=3, evaluate_epochs=2))
-    assert_log_adds_up(tmp_path, ("loss_classifier", "loss_boxes", "loss_objectness", "loss_rpn_boxes"))
+    assert_log_adds_up(
+        tmp_path, ("loss_classifier", "loss_boxes", "loss_objectness", "loss_rpn_boxes")
+    )
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path, blueprint, samples):
     def broken(features, labels, logits):
         return {"loss_broken": features.sum() * float("nan")}
 
-    with pytest.raises(TrainingError, match=r"step 0: the loss is not finite: .*'loss_broken': nan"):
+    with pytest.raises(
+        TrainingError, match=r"step 0: the loss is not finite: .*'loss_broken': nan"
+    ):
         run(tmp_path, blueprint, samples, recipe(), extra_losses=[broken])
 
 
-# ------------------------------------------------------------------------------------------- resuming
+# -------------------------------------------------------------------------------------------
+# resuming
 
 
 def test_a_state_of_another_recipe_is_not_continued(tmp_path, blueprint, samples):
@@ -66,7 +72,8 @@ def test_workers_change_nothing(tmp_path, blueprint, samples):
     assert_same(alone, helped)
 
 
-# ------------------------------------------------------------------------------------------- order and optimizer
+# ------------------------------------------------------------------------------------------- order
+# and optimizer
 
 
 def test_an_epoch_shows_each_image_once_in_batches_of_similar_shape():
@@ -113,7 +120,10 @@ def test_losses_are_torchvisions(samples, blueprint):
     torch.manual_seed(1)
     mine = losses(fresh(blueprint), batch, FasterRCNNRecipe())
     images = [torch.from_numpy(s.pixels).permute(2, 0, 1) / 255 for s in batch]
-    targets = [{"boxes": torch.from_numpy(s.boxes), "labels": torch.from_numpy(s.labels) + 1} for s in batch]
+    targets = [
+        {"boxes": torch.from_numpy(s.boxes), "labels": torch.from_numpy(s.labels) + 1}
+        for s in batch
+    ]
     network = fresh(blueprint)
     expected = network(images, targets)
     for name in ("loss_classifier", "loss_boxes", "loss_objectness", "loss_rpn_boxes"):
@@ -131,7 +141,9 @@ def test_an_extra_loss_sees_features_labels_and_logits_of_the_same_proposals(sam
 
     found = losses(network, [samples[row] for row in range(4)], FasterRCNNRecipe(), [loudness])
     last = network.roi_heads.box_predictor.cls_score
-    torch.testing.assert_close(seen["features"] @ last.weight.T + last.bias, seen["logits"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        seen["features"] @ last.weight.T + last.bias, seen["logits"], rtol=1e-4, atol=1e-5
+    )
     assert seen["labels"].shape == seen["logits"].shape[:1]
     assert set(seen["labels"].tolist()) == {0, 1, 2}
     found["loss_extra"].backward()
@@ -146,7 +158,8 @@ def test_an_image_without_objects_teaches_that_there_are_none(samples, blueprint
     assert found["loss_objectness"] > 0
 
 
-# ------------------------------------------------------------------------------------------- initial weights
+# -------------------------------------------------------------------------------------------
+# initial weights
 
 
 def test_a_classifiers_weights_become_the_backbone(tmp_path):
@@ -154,7 +167,9 @@ def test_a_classifiers_weights_become_the_backbone(tmp_path):
     classifier = resnet50().state_dict()
     torch.save(classifier, tmp_path / "resnet50.pth")
     found = initial_weights(tmp_path / "resnet50.pth", RESNET)
-    torch.testing.assert_close(found["backbone.body.layer4.2.conv3.weight"], classifier["layer4.2.conv3.weight"])
+    torch.testing.assert_close(
+        found["backbone.body.layer4.2.conv3.weight"], classifier["layer4.2.conv3.weight"]
+    )
     assert not any(name.startswith(("rpn.", "roi_heads.", "backbone.fpn.")) for name in found)
 
 
@@ -163,7 +178,9 @@ def test_a_detector_for_other_classes_gives_all_but_its_last_layers(tmp_path):
     torch.save(other, tmp_path / "other.pt")
     found = initial_weights(tmp_path / "other.pt", FasterRCNNBlueprint("small", CLASSES, 64, 64))
     assert set(other) - set(found) == {
-        f"roi_heads.box_predictor.{layer}.{part}" for layer in ("cls_score", "bbox_pred") for part in ("weight", "bias")
+        f"roi_heads.box_predictor.{layer}.{part}"
+        for layer in ("cls_score", "bbox_pred")
+        for part in ("weight", "bias")
     }
 
 
@@ -174,5 +191,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
 
 
 def test_a_network_with_frozen_layers_must_start_from_weights():
-    with pytest.raises(ParameterError, match="parameter 'initial_weights': its first layers are frozen"):
+    with pytest.raises(
+        ParameterError, match="parameter 'initial_weights': its first layers are frozen"
+    ):
         initial_weights(None, RESNET)

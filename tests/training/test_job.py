@@ -51,7 +51,13 @@ TINY = {
     },
     "yolo": {
         "image_size": 64,
-        "recipe": {"epochs": 2, "batch_size": 4, "nominal_batch": 4, "close_mosaic": 1, "workers": 0},
+        "recipe": {
+            "epochs": 2,
+            "batch_size": 4,
+            "nominal_batch": 4,
+            "close_mosaic": 1,
+            "workers": 0,
+        },
     },
     "detr": {
         "network": RT_DETR,
@@ -64,7 +70,12 @@ KINDS = sorted(TINY)
 
 def entry(kind, folder, **changes):
     """An entry of `train:` in `params.yaml`."""
-    common = {"trainer": kind, "dataset": "shapes", "weights": str(folder / "out/demo.safetensors"), "device": "cpu"}
+    common = {
+        "trainer": kind,
+        "dataset": "shapes",
+        "weights": str(folder / "out/demo.safetensors"),
+        "device": "cpu",
+    }
     return {**common, **TINY[kind], **changes}
 
 
@@ -73,7 +84,8 @@ def run(kind, folder, ingested, **changes):
     return run_job("demo", make_job("demo", entry(kind, folder, **changes)), root, artifacts)
 
 
-# ------------------------------------------------------------------------------------------- what a job leaves
+# ------------------------------------------------------------------------------------------- what a
+# job leaves
 
 
 def kill_second_epoch(patch, kind):
@@ -99,7 +111,9 @@ def kill_second_epoch(patch, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(kind, ingested, tmp_path, monkeypatch):
+def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(
+    kind, ingested, tmp_path, monkeypatch
+):
     artifacts, root = ingested
     card = run(kind, tmp_path, ingested)
     written, log = tmp_path / "out/demo.safetensors", artifacts / "train/demo/log.csv"
@@ -115,9 +129,9 @@ def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(ki
     text = (tmp_path / "out/demo.md").read_text()
     assert "- epochs: 2" in text and card["data_digest"] in text
     rows = list(csv.DictReader(log.open()))
-    assert list(rows[0])[:4] == ["epoch", "step", "learning_rate", "loss"] and list(rows[0])[-1] == (
-        "val_accuracy" if kind == "classifier" else "val_map50"
-    )
+    assert list(rows[0])[:4] == ["epoch", "step", "learning_rate", "loss"] and list(rows[0])[
+        -1
+    ] == ("val_accuracy" if kind == "classifier" else "val_map50")
     assert [(row["epoch"], row["step"]) for row in rows] == [("1", "2"), ("2", "4")]
     assert not work.exists()
 
@@ -148,11 +162,14 @@ def test_the_card_shows_the_whole_recipe(ingested, tmp_path):
     assert "Faster R-CNN with virtual outliers (VOS), architecture `small`" in text
 
 
-# ------------------------------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------------------------------------- what
+# is refused
 
 
 def test_an_absent_or_odd_table_is_named(ingested, tmp_path):
-    with pytest.raises(DataError, match=r"tables/nothing/categories\.json: the file does not exist"):
+    with pytest.raises(
+        DataError, match=r"tables/nothing/categories\.json: the file does not exist"
+    ):
         run("faster_rcnn", tmp_path, ingested, dataset="nothing")
     with pytest.raises(DataError, match="leaves its folder"):
         run("faster_rcnn", tmp_path, ingested, dataset="../..")
@@ -161,26 +178,36 @@ def test_an_absent_or_odd_table_is_named(ingested, tmp_path):
     with pytest.raises(DataError, match=r"val/objects\.parquet"):
         run("faster_rcnn", tmp_path, ingested)
     (ingested[0] / "tables/shapes/categories.json").write_text('{"categories": [1]}')
-    with pytest.raises(DataError, match=r"field 'categories\.0': Input should be a valid string, found 1"):
+    with pytest.raises(
+        DataError, match=r"field 'categories\.0': Input should be a valid string, found 1"
+    ):
         run("faster_rcnn", tmp_path, ingested)
 
 
 def test_a_subset_without_objects_is_named(ingested, tmp_path):
     categories = ingested[0] / "tables/shapes/categories.json"
     categories.write_text('{"categories": ["square", "disc", "star"]}')
-    with pytest.raises(DataError, match=r"tables/shapes/train: nothing to learn: 8 images with 0 objects"):
+    with pytest.raises(
+        DataError, match=r"tables/shapes/train: nothing to learn: 8 images with 0 objects"
+    ):
         run("faster_rcnn", tmp_path, ingested, classes=["star"])
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("faster_rcnn", {"classes": ["disk"]}, "parameter 'classes': 'disk' is not a category of 'shapes'"),
+        (
+            "faster_rcnn",
+            {"classes": ["disk"]},
+            "parameter 'classes': 'disk' is not a category of 'shapes'",
+        ),
         ("faster_rcnn", {"architecture": "huge"}, "unknown architecture 'huge'. Known: "),
         ("yolo", {"device": "warp"}, "device 'warp' cannot be used here"),
     ],
 )
-def test_what_cannot_be_trained_is_an_error_that_names_the_job(kind, changes, message, ingested, tmp_path):
+def test_what_cannot_be_trained_is_an_error_that_names_the_job(
+    kind, changes, message, ingested, tmp_path
+):
     with pytest.raises(ParameterError, match=f"^training job 'demo': .*{message}"):
         run(kind, tmp_path, ingested, **changes)
 
@@ -190,13 +217,25 @@ def test_what_cannot_be_trained_is_an_error_that_names_the_job(kind, changes, me
     [
         ("yolo", {"image_size": 0}, "parameter 'image_size': "),
         ("yolo", {"min_size": 64}, "unknown parameter 'min_size'. Known: "),
-        ("yolo", {"weights": "demo.pt"}, "parameter 'weights': .* ends in .safetensors, found 'demo.pt'"),
+        (
+            "yolo",
+            {"weights": "demo.pt"},
+            "parameter 'weights': .* ends in .safetensors, found 'demo.pt'",
+        ),
         ("detr", {"recipe": {"epochs": 0}}, "parameter 'recipe.epochs': "),
         ("detr", {"classes": ["disc", "disc"]}, "parameter 'classes': .* each once"),
-        ("detr", {"network": None, "processor": None}, "expected either 'initial_weights' .* given: neither"),
+        (
+            "detr",
+            {"network": None, "processor": None},
+            "expected either 'initial_weights' .* given: neither",
+        ),
         ("detr", {"processor": None}, "expected either .* given: network$"),
         ("detr", {"network": None}, "expected either .* given: processor$"),
-        ("detr", {"initial_weights": "x"}, "expected either .* given: initial_weights, network, processor$"),
+        (
+            "detr",
+            {"initial_weights": "x"},
+            "expected either .* given: initial_weights, network, processor$",
+        ),
         ("detr", {"queries": 5}, "expected either .* given: network, processor, queries$"),
     ],
 )
@@ -206,19 +245,26 @@ def test_a_wrong_parameter_is_named_with_its_job(kind, changes, message, tmp_pat
 
 
 def test_a_job_says_which_trainer_it_wants():
-    with pytest.raises(ParameterError, match=r"'demo': parameter 'trainer' is missing\. Known: classifier, detr"):
+    with pytest.raises(
+        ParameterError, match=r"'demo': parameter 'trainer' is missing\. Known: classifier, detr"
+    ):
         make_job("demo", {"dataset": "shapes"})
-    with pytest.raises(ParameterError, match=r"'demo': parameter 'trainer': .* Did you mean 'yolo'"):
+    with pytest.raises(
+        ParameterError, match=r"'demo': parameter 'trainer': .* Did you mean 'yolo'"
+    ):
         make_job("demo", {"trainer": "yolov8"})
 
 
-# ------------------------------------------------------------------------------------------- training/params.yaml
+# -------------------------------------------------------------------------------------------
+# training/params.yaml
 
 
 def test_every_entry_is_a_job_and_the_committed_cards_are_its_cards():
     entries = yaml.safe_load((ROOT / "training" / "params.yaml").read_text())["train"]
     detectors_of_the_paper = ("faster_rcnn", "vos", "yolov8", "rtdetr")
-    detectors_of_both = {f"{dataset}-{name}" for dataset in ("voc", "bdd") for name in detectors_of_the_paper}
+    detectors_of_both = {
+        f"{dataset}-{name}" for dataset in ("voc", "bdd") for name in detectors_of_the_paper
+    }
     assert set(entries) == detectors_of_both | {
         "drawings-resnet-1",
         "drawings_open-lenet",
@@ -258,7 +304,11 @@ def test_trainers_are_found_by_themselves():
 
 def test_a_recipe_that_names_a_folder_is_in_the_card(ingested, tmp_path):
     """Pictures of the test images' folder serve as those that PixMix mixes in."""
-    how = {**TINY["classifier"]["recipe"], "epochs": 1, "pixmix": {"folder": str(ingested[1] / "test")}}
+    how = {
+        **TINY["classifier"]["recipe"],
+        "epochs": 1,
+        "pixmix": {"folder": str(ingested[1] / "test")},
+    }
     run("classifier", tmp_path, ingested, recipe=how)
     card = json.loads((tmp_path / "out/demo.json").read_text())
     assert card["recipe"]["pixmix"]["folder"] == str(ingested[1] / "test")

@@ -17,7 +17,12 @@ from farther_training.trainers.mask_rcnn import MaskRCNNJob, build_mask_rcnn
 
 
 def job(folder, **changes):
-    named = {"dataset": "shapes", "weights": folder / "net.safetensors", "architecture": "small", "device": "cpu"}
+    named = {
+        "dataset": "shapes",
+        "weights": folder / "net.safetensors",
+        "architecture": "small",
+        "device": "cpu",
+    }
     small = {"min_size": 64, "max_size": 64, "masks": "boxes", "recipe": recipe()}
     return MaskRCNNJob(**{**named, **small, **changes})
 
@@ -38,13 +43,18 @@ def test_losses_are_those_of_torchvision(samples):
     torch.manual_seed(1)
     found = losses(network, batch, recipe())
     images = [torch.from_numpy(sample.pixels).permute(2, 0, 1).float() / 255 for sample in batch]
-    targets = [{"boxes": torch.from_numpy(s.boxes), "labels": torch.from_numpy(s.labels) + 1} for s in batch]
+    targets = [
+        {"boxes": torch.from_numpy(s.boxes), "labels": torch.from_numpy(s.labels) + 1}
+        for s in batch
+    ]
     add_box_masks(targets, [(64, 64)])
     torch.manual_seed(1)
     expected = network(images, targets)
     assert found["loss_masks"].item() == pytest.approx(expected["loss_mask"].item(), rel=1e-4)
     assert found["loss_boxes"].item() == pytest.approx(expected["loss_box_reg"].item(), rel=1e-4)
-    assert found["loss_classifier"].item() == pytest.approx(expected["loss_classifier"].item(), rel=1e-4)
+    assert found["loss_classifier"].item() == pytest.approx(
+        expected["loss_classifier"].item(), rel=1e-4
+    )
 
 
 def test_the_checkpoint_opens_in_the_adapter_and_methods_score(tmp_path, samples):
@@ -63,14 +73,22 @@ def test_weights_have_the_names_of_torchvision():
     blueprint = FasterRCNNBlueprint("resnet50_fpn", CLASSES, 64, 64)
     own = build_mask_rcnn(blueprint).state_dict()
     with torch.device("meta"):
-        network = maskrcnn_resnet50_fpn(weights=None, weights_backbone=None, num_classes=3).state_dict()
-    shapes = {name: tensor.shape for name, tensor in network.items() if not name.endswith("num_batches_tracked")}
+        network = maskrcnn_resnet50_fpn(
+            weights=None, weights_backbone=None, num_classes=3
+        ).state_dict()
+    shapes = {
+        name: tensor.shape
+        for name, tensor in network.items()
+        if not name.endswith("num_batches_tracked")
+    }
     assert {name: tensor.shape for name, tensor in own.items()} == shapes
 
 
 def test_without_a_choice_of_masks_the_message_says_what_to_write():
     entry = {"dataset": "voc", "weights": "x.safetensors"}
-    with pytest.raises(ParameterError, match=r"tables hold boxes only\. Write `masks: boxes` to take each box"):
+    with pytest.raises(
+        ParameterError, match=r"tables hold boxes only\. Write `masks: boxes` to take each box"
+    ):
         build(MaskRCNNJob, "training job 'x'", entry)
     with pytest.raises(ParameterError, match=r"'masks'.*'boxes'"):
         build(MaskRCNNJob, "training job 'x'", {**entry, "masks": "polygons"})

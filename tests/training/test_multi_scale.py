@@ -25,7 +25,11 @@ def sample(height, width):
 def test_the_defaults_are_those_of_saod_appendix_b():
     params = MultiScale()
     assert (params.shorter, params.longest) == ((480, 800), 1333)
-    assert (params.shorter_before, params.longest_before, params.crop) == ((400, 600), 4200, (384, 600))
+    assert (params.shorter_before, params.longest_before, params.crop) == (
+        (400, 600),
+        4200,
+        (384, 600),
+    )
 
 
 def test_the_shorter_side_is_scaled_unless_the_longer_one_would_exceed_its_limit():
@@ -44,14 +48,22 @@ def test_boxes_stay_where_their_objects_are():
     pixels = np.zeros((96, 128, 3), np.uint8)
     pixels[24:64, 32:80] = 255
     one = Sample(pixels, np.array([[32.0, 24.0, 80.0, 64.0]], np.float32), np.array([0]))
-    params = MultiScale(shorter=(60, 140), longest=400, shorter_before=(80, 120), crop=(50, 90), crop_probability=0.5)
+    params = MultiScale(
+        shorter=(60, 140),
+        longest=400,
+        shorter_before=(80, 120),
+        crop=(50, 90),
+        crop_probability=0.5,
+    )
     seen = 0
     for seed in range(40):
         moved = ScaleRandomly(params)(one, np.random.default_rng(seed))
         for xmin, ymin, xmax, ymax in moved.boxes:
             rows, columns = np.nonzero(moved.pixels[..., 0] > 127)
             np.testing.assert_allclose(
-                [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], [xmin, ymin, xmax, ymax], atol=1.5
+                [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1],
+                [xmin, ymin, xmax, ymax],
+                atol=1.5,
             )
             seen += 1
     assert seen > 30
@@ -67,7 +79,11 @@ def test_a_box_outside_of_the_crop_is_dropped_with_its_label():
 
 
 def test_a_crop_is_no_larger_than_the_image():
-    assert cropped(sample(70, 80), (384, 600), 0.0, np.random.default_rng(0)).pixels.shape == (70, 80, 3)
+    assert cropped(sample(70, 80), (384, 600), 0.0, np.random.default_rng(0)).pixels.shape == (
+        70,
+        80,
+        3,
+    )
 
 
 def test_the_network_takes_images_at_the_size_that_was_drawn(tmp_path, blueprint, samples):
@@ -95,11 +111,17 @@ def test_the_network_takes_images_at_the_size_that_was_drawn(tmp_path, blueprint
 def test_workers_change_nothing_about_sizes(tmp_path, blueprint, samples):
     params = MultiScale(shorter=(40, 64), longest=100, shorter_before=(40, 60), crop=(30, 50))
     alone = run(tmp_path / "a", blueprint, samples, recipe(epochs=1, multi_scale=params))
-    helped = run(tmp_path / "b", blueprint, samples, recipe(epochs=1, multi_scale=params, workers=1))
-    assert torch.equal(alone.roi_heads.box_predictor.cls_score.weight, helped.roi_heads.box_predictor.cls_score.weight)
+    helped = run(
+        tmp_path / "b", blueprint, samples, recipe(epochs=1, multi_scale=params, workers=1)
+    )
+    assert torch.equal(
+        alone.roi_heads.box_predictor.cls_score.weight,
+        helped.roi_heads.box_predictor.cls_score.weight,
+    )
 
 
-# ------------------------------------------------------------------------------------------- the learning rate
+# ------------------------------------------------------------------------------------------- the
+# learning rate
 
 
 def test_saods_learning_rate_falls_to_a_tenth_after_epochs_27_and_33():
@@ -121,8 +143,14 @@ def test_without_decays_the_schedule_is_the_cosine():
     [
         ({"decay_epochs": [9, 8]}, r"decay_epochs must increase, found \[9, 8\]"),
         ({"decay_epochs": [12]}, r"decay_epochs = \[12\] must be before the last of 12 epochs"),
-        ({"multi_scale": {"shorter": [800, 480]}}, r"shorter = \[800, 480\]: the first number is the smaller one"),
-        ({"multi_scale": {"crop_probability": 2}}, r"'multi_scale.crop_probability'.*less than or equal to 1, found 2"),
+        (
+            {"multi_scale": {"shorter": [800, 480]}},
+            r"shorter = \[800, 480\]: the first number is the smaller one",
+        ),
+        (
+            {"multi_scale": {"crop_probability": 2}},
+            r"'multi_scale.crop_probability'.*less than or equal to 1, found 2",
+        ),
     ],
 )
 def test_bad_parameters_get_one_message(entry, message):

@@ -55,6 +55,9 @@ def test_cached_images_are_the_images(samples, tmp_path):
 def test_digest_follows_images_boxes_and_classes(tables, samples, tmp_path):
     images, objects = tables
     moved = Objects(**{**objects.columns(), "box": objects.box + 1})
-    others = [Samples(images, moved, tmp_path, CLASSES), Samples(images, objects, tmp_path, CLASSES[::-1])]
+    others = [
+        Samples(images, moved, tmp_path, CLASSES),
+        Samples(images, objects, tmp_path, CLASSES[::-1]),
+    ]
     assert samples.digest() == Samples(images, objects, tmp_path / "elsewhere", CLASSES).digest()
     assert len({samples.digest(), *(other.digest() for other in others)}) == 3

@@ -26,7 +26,8 @@ def filled(how, means, spread, rows=400, seed=0):
     return queue
 
 
-# ------------------------------------------------------------------------------------------- the queue
+# ------------------------------------------------------------------------------------------- the
+# queue
 
 
 def test_a_queue_keeps_the_newest_features_of_each_class():
@@ -48,7 +49,8 @@ def test_only_full_classes_give_outliers():
     assert (queue.outliers()[:, 0] < 25).all()
 
 
-# ------------------------------------------------------------------------------------------- virtual outliers
+# -------------------------------------------------------------------------------------------
+# virtual outliers
 
 
 def test_outliers_are_as_unlikely_as_the_least_likely_of_all_candidates():
@@ -104,7 +106,8 @@ def test_more_outliers_than_candidates_are_refused():
         build(VirtualOutliers, "virtual_outliers", {"kept": 5, "candidates": 4})
 
 
-# ------------------------------------------------------------------------------------------- training
+# -------------------------------------------------------------------------------------------
+# training
 
 
 def outliers(**changes):
@@ -112,7 +115,9 @@ def outliers(**changes):
     return recipe(epochs=4, virtual_outliers=how)
 
 
-def test_a_killed_run_with_virtual_outliers_goes_on_to_the_same_weights(tmp_path, blueprint, samples):
+def test_a_killed_run_with_virtual_outliers_goes_on_to_the_same_weights(
+    tmp_path, blueprint, samples
+):
     whole = run(tmp_path / "whole", blueprint, samples, outliers())
     with pytest.raises(KilledError):
         run(tmp_path / "killed", blueprint, samples, outliers(), extra_losses=[killed_at(6)])
@@ -127,10 +132,16 @@ def test_the_head_travels_from_training_to_the_logistic_score(tmp_path, blueprin
     assert not torch.equal(network.vos.weight, EnergyHead(2).weight)
     path = tmp_path / "vos.safetensors"
     save_checkpoint(path, network.state_dict(), blueprint)
-    torch.testing.assert_close(load_network(path, blueprint).vos.bias, network.vos.bias.detach(), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        load_network(path, blueprint).vos.bias, network.vos.bias.detach(), rtol=1e-3, atol=1e-5
+    )
     detector = FasterRCNN(weights=path, device="cpu", score_threshold=0.0)
     found = detector.detect([samples.pixels(row) for row in range(4)])
-    assert json.loads(json.dumps(found.header.detector))["vos_head"].keys() == {"energy_weight", "weight", "bias"}
+    assert json.loads(json.dumps(found.header.detector))["vos_head"].keys() == {
+        "energy_weight",
+        "weight",
+        "bias",
+    }
     scores = METHODS.create("vos", output="logistic").fit(found).score(found)
     with torch.no_grad():
         unknown, known = detector.network.vos(torch.from_numpy(found.logits[:, 1:])).T
@@ -138,5 +149,7 @@ def test_the_head_travels_from_training_to_the_logistic_score(tmp_path, blueprin
 
 
 def test_a_queue_that_never_fills_is_an_error(tmp_path, blueprint, samples):
-    with pytest.raises(TrainingError, match=r"no class ever filled its queue of 100000 features: at most \d+ were"):
+    with pytest.raises(
+        TrainingError, match=r"no class ever filled its queue of 100000 features: at most \d+ were"
+    ):
         run(tmp_path, blueprint, samples, outliers(queue=100000))

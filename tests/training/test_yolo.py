@@ -5,7 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tests.training.tiny import CLASSES, KilledError, assert_log_adds_up, assert_same, log_rows, task
+from tests.training.tiny import (
+    CLASSES,
+    KilledError,
+    assert_log_adds_up,
+    assert_same,
+    log_rows,
+    task,
+)
 
 from farther.detectors.networks.yolo import YoloBlueprint, build_network
 from farther.errors import DataError
@@ -18,8 +25,16 @@ from farther_training.trainers.yolo import Plan, Run, TableDataset, YoloJob, tra
 
 
 def recipe(**changes):
-    params = {"epochs": 3, "batch_size": 4, "nominal_batch": 4, "warmup_epochs": 1, "warmup_bias_learning_rate": 0.0}
-    return YoloRecipe(**{**params, "close_mosaic": 1, "workers": 0, "evaluate_epochs": 3, **changes})
+    params = {
+        "epochs": 3,
+        "batch_size": 4,
+        "nominal_batch": 4,
+        "warmup_epochs": 1,
+        "warmup_bias_learning_rate": 0.0,
+    }
+    return YoloRecipe(
+        **{**params, "close_mosaic": 1, "workers": 0, "evaluate_epochs": 3, **changes}
+    )
 
 
 @pytest.fixture
@@ -35,7 +50,9 @@ def plan(samples, tmp_path):
 def dataset(samples, **params):
     from ultralytics.cfg import get_cfg
 
-    return TableDataset(samples, data={"names": dict(enumerate(CLASSES))}, imgsz=64, hyp=get_cfg(), **params)
+    return TableDataset(
+        samples, data={"names": dict(enumerate(CLASSES))}, imgsz=64, hyp=get_cfg(), **params
+    )
 
 
 def kill(monkeypatch, epoch):
@@ -51,11 +68,19 @@ def kill(monkeypatch, epoch):
         yield patched
 
 
-# ------------------------------------------------------------------------------------------- learning
+# -------------------------------------------------------------------------------------------
+# learning
 
 
 def test_losses_fall(plan, tmp_path):
-    how = {"epochs": 16, "batch_size": 8, "nominal_batch": 8, "learning_rate": 0.003, "mosaic": 0.0, "scale": 0.1}
+    how = {
+        "epochs": 16,
+        "batch_size": 8,
+        "nominal_batch": 8,
+        "learning_rate": 0.003,
+        "mosaic": 0.0,
+        "scale": 0.1,
+    }
     train(plan(**how, evaluate_epochs=16, cache_images=True))
     rows = log_rows(tmp_path / "run")
     for loss in ("box_loss", "cls_loss", "dfl_loss"):
@@ -71,9 +96,18 @@ def test_defaults_are_ultralytics_own_but_for_what_the_paper_changed():
     from ultralytics.utils import DEFAULT_CFG_DICT
 
     told = YoloRecipe().to_ultralytics()
-    assert {name for name, value in told.items() if value != DEFAULT_CFG_DICT[name]} == {"optimizer", "lr0", "cos_lr"}
+    assert {name for name, value in told.items() if value != DEFAULT_CFG_DICT[name]} == {
+        "optimizer",
+        "lr0",
+        "cos_lr",
+    }
     # FMIYC, Appendix G.1
-    assert (told["epochs"], told["batch"], told["optimizer"], told["lr0"]) == (100, 16, "AdamW", 0.001)
+    assert (told["epochs"], told["batch"], told["optimizer"], told["lr0"]) == (
+        100,
+        16,
+        "AdamW",
+        0.001,
+    )
     assert (told["momentum"], told["weight_decay"], told["cos_lr"]) == (0.937, 0.0005, True)
 
 
@@ -102,12 +136,16 @@ def test_half_precision_learns_about_the_same(plan):
 
 def test_a_loss_that_is_not_finite_ends_the_run(plan):
     planned = plan(epochs=1)
-    nan = {name: torch.full_like(value, torch.nan) for name, value in planned.network().named_parameters()}
+    nan = {
+        name: torch.full_like(value, torch.nan)
+        for name, value in planned.network().named_parameters()
+    }
     with pytest.raises(yolo.TrainingError, match="epoch 1: the loss is not finite"):
         train(dataclasses.replace(planned, initial_weights=nan))
 
 
-# ------------------------------------------------------------------------------------------- resuming
+# -------------------------------------------------------------------------------------------
+# resuming
 
 
 @pytest.mark.parametrize(
@@ -115,7 +153,9 @@ def test_a_loss_that_is_not_finite_ends_the_run(plan):
     [(3, {"cache_images": True}), (3, {"architecture": "yolo26n"})],
     ids=["before the last, without mosaic", "a head of two branches"],
 )
-def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(plan, tmp_path, monkeypatch, epoch, changes):
+def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(
+    plan, tmp_path, monkeypatch, epoch, changes
+):
     whole = train(plan("whole", **changes))
     for _ in kill(monkeypatch, epoch):
         with pytest.raises(KilledError):
@@ -123,7 +163,9 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(plan, tmp_path, mo
     (tmp_path / "killed" / ".123.state.pt").write_bytes(b"half a file of the killed process")
     resumed = train(plan("killed", **changes))
     assert_same(whole, resumed)
-    assert (tmp_path / "whole" / "log.csv").read_text() == (tmp_path / "killed" / "log.csv").read_text()
+    assert (tmp_path / "whole" / "log.csv").read_text() == (
+        tmp_path / "killed" / "log.csv"
+    ).read_text()
 
 
 def test_a_finished_run_is_not_trained_further(plan, monkeypatch, tmp_path):
@@ -156,7 +198,8 @@ def test_all_that_decides_the_outcome_is_in_the_identity(plan, tables, tmp_path)
     assert plan("elsewhere").identity() == plan().identity()
 
 
-# ------------------------------------------------------------------------------------------- images and boxes
+# ------------------------------------------------------------------------------------------- images
+# and boxes
 
 
 def test_boxes_are_centres_and_sizes_as_fractions_of_the_image(samples, tables):
@@ -195,7 +238,12 @@ def test_only_so_many_images_are_kept_for_mosaics_as_ultralytics_would_keep(samp
 
 
 def job(folder, **changes):
-    params = {"dataset": "shapes", "weights": folder / "out" / "demo.safetensors", "image_size": 64, "device": "cpu"}
+    params = {
+        "dataset": "shapes",
+        "weights": folder / "out" / "demo.safetensors",
+        "image_size": 64,
+        "device": "cpu",
+    }
     return YoloJob(**{**params, "recipe": recipe(epochs=1, evaluate_epochs=1), **changes})
 
 
@@ -203,7 +251,9 @@ def test_a_job_can_start_from_another_one_s_checkpoint_and_names_it(ingested, tm
     artifacts, root = ingested
     run_job("first", job(tmp_path), root, artifacts)
     start = tmp_path / "out" / "demo.safetensors"
-    second = job(tmp_path, weights=tmp_path / "second.safetensors", initial_weights=start, classes=("disc",))
+    second = job(
+        tmp_path, weights=tmp_path / "second.safetensors", initial_weights=start, classes=("disc",)
+    )
     card = run_job("second", second, root, artifacts)
     assert card["initial_weights"] == digest(start)
     assert (card["classes"], card["left_out"]) == (["disc"], {"square": 4})

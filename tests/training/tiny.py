@@ -27,11 +27,23 @@ RT_DETR = {
     "encoder_in_channels": [16, 24, 32],
     "decoder_in_channels": [32, 32, 32],
     **dict.fromkeys(("encoder_hidden_dim", "d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 32),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "decoder_layers", "decoder_n_points"), 2),
+    **dict.fromkeys(
+        (
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+            "decoder_layers",
+            "decoder_n_points",
+        ),
+        2,
+    ),
     "num_queries": 10,
     "num_denoising": 10,
 }
-SQUARE = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 64}, "do_pad": False}
+SQUARE = {
+    "image_processor_type": "RTDetrImageProcessor",
+    "size": {"height": 64, "width": 64},
+    "do_pad": False,
+}
 
 
 class KilledError(Exception):
@@ -45,9 +57,22 @@ def task(folder, samples):
 
 def recipe(**changes):
     """A short recipe of a Faster R-CNN."""
-    short = {"epochs": 2, "batch_size": 4, "optimizer": "adamw", "learning_rate": 0.003, "warmup_steps": 2}
+    short = {
+        "epochs": 2,
+        "batch_size": 4,
+        "optimizer": "adamw",
+        "learning_rate": 0.003,
+        "warmup_steps": 2,
+    }
     return FasterRCNNRecipe(
-        **{**short, "average": 0.5, "workers": 0, "cache_images": True, "checkpoint_steps": 1, **changes}
+        **{
+            **short,
+            "average": 0.5,
+            "workers": 0,
+            "cache_images": True,
+            "checkpoint_steps": 1,
+            **changes,
+        }
     )
 
 
@@ -88,4 +113,6 @@ def assert_log_adds_up(folder, parts):
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     assert [row["val_map50"] != "" for row in rows] == [False, True, True]
     for row in rows:
-        assert float(row["loss"]) == pytest.approx(sum(float(row[part]) for part in parts), rel=1e-4)
+        assert float(row["loss"]) == pytest.approx(
+            sum(float(row[part]) for part in parts), rel=1e-4
+        )

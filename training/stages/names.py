@@ -10,7 +10,9 @@ from farther.tables.documents import write_json
 
 def main() -> None:
     """Reads training/params.yaml; writes artifacts/train/names.json, which is the same whatever the names are."""
-    section("train", file="training/params.yaml")  # reading a section checks the names in all of them
+    section(
+        "train", file="training/params.yaml"
+    )  # reading a section checks the names in all of them
     section("train_clip", file="training/params.yaml")
     write_json("artifacts/train/names.json", {"checked": True})
 

@@ -12,9 +12,13 @@ ARTIFACTS = Path("artifacts")
 
 def main(name: str) -> None:
     """Reads `train_clip.NAME` of training/params.yaml; writes its folder and artifacts/train/NAME/log.csv."""
-    job = build(ClipJob, f"training job {name!r}", section("train_clip", name, file="training/params.yaml"))
+    job = build(
+        ClipJob, f"training job {name!r}", section("train_clip", name, file="training/params.yaml")
+    )
     card = run_job(name, job, ARTIFACTS)
-    print(f"{name}: {card['metrics']['val']:.1%} of single objects named, {card['metrics']['held_out']:.1%} held out")
+    print(
+        f"{name}: {card['metrics']['val']:.1%} of single objects named, {card['metrics']['held_out']:.1%} held out"
+    )
 
 
 if __name__ == "__main__":

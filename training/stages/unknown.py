@@ -1,6 +1,7 @@
 """Writes `voc_unknown`, scenes of `voc` with objects that are labelled "unknown": `python training/stages/unknown.py`.
 
-The objects are OpenMoji drawings that the demo world uses nowhere, so that no OOD dataset shows them.
+The objects are OpenMoji drawings that the demo world uses nowhere, so that no OOD dataset shows
+them.
 """
 
 import shutil
@@ -46,7 +47,10 @@ def main() -> None:
             made = aside / "made"
             paste.write(Scenes(source, root, categories), made)
             shutil.move(made / "pasted", aside / subset)
-            shutil.move(made / "annotations/instances_pasted.json", aside / f"annotations/instances_{subset}.json")
+            shutil.move(
+                made / "annotations/instances_pasted.json",
+                aside / f"annotations/instances_{subset}.json",
+            )
             shutil.rmtree(made)
     reader = datasets.create("coco", root=str(out), subset_names=list(SUBSETS))
     summary = ingest(reader, NAME, ARTIFACTS / "tables" / NAME)
@@ -57,11 +61,21 @@ def write_cutouts(file: Path, size: int, folder: Path) -> None:
     """Writes `folder/unknown/<name>.png`, the cut-outs of one category: the drawings that a file lists.
 
     Raises:
-        DataError: the demo world uses a drawing, or has a concept of its name: test images would show it.
+        DataError: the demo world uses a drawing, or has a concept of its name: test images would
+            show it.
     """
     drawings = read_yaml(file)
-    used = {piece.art for one in catalogue().values() for drawing in one.train + one.test for piece in drawing.pieces}
-    if shown := sorted(name for name, art in drawings.items() if art in used or name.replace(" ", "_") in catalogue()):
+    used = {
+        piece.art
+        for one in catalogue().values()
+        for drawing in one.train + one.test
+        for piece in drawing.pieces
+    }
+    if shown := sorted(
+        name
+        for name, art in drawings.items()
+        if art in used or name.replace(" ", "_") in catalogue()
+    ):
         raise DataError(f"the demo world shows {', '.join(shown)}: choose others", file=file)
     with write_aside(folder) as aside:
         (aside / "unknown").mkdir(parents=True)

@@ -1,6 +1,7 @@
 """The options of a budget, which several subcommands take.
 
-Limits that are given replace all limits of section `deploy` of params.yaml; what is not given is taken from there.
+Limits that are given replace all limits of section `deploy` of params.yaml; what is not given is
+taken from there.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ if TYPE_CHECKING:
     from farther.evaluation.deploy.results import Budget
 
 MaxMisclassified = Annotated[
-    float | None, option("SHARE", "Limit on the share of unknown objects misclassified: 0.01 is 1%.")
+    float | None,
+    option("SHARE", "Limit on the share of unknown objects misclassified: 0.01 is 1%."),
 ]
-MaxFalseAlarms = Annotated[float | None, option("NUMBER", "Limit on detections flagged as unknown per 100 ID images.")]
-MaxRecallLoss = Annotated[float | None, option("SHARE", "Limit on the share of known objects lost: 0.01 is 1%.")]
+MaxFalseAlarms = Annotated[
+    float | None, option("NUMBER", "Limit on detections flagged as unknown per 100 ID images.")
+]
+MaxRecallLoss = Annotated[
+    float | None, option("SHARE", "Limit on the share of known objects lost: 0.01 is 1%.")
+]
 Guarantee = Annotated[
     Literal["none", "conformal"] | None,
     option("none|conformal", "conformal: limits hold in expectation on new images like these."),
 ]
-ChooseOn = Annotated[str | None, option("SPLIT", "Choose on this OOD split; measure on the others.", splits)]
+ChooseOn = Annotated[
+    str | None, option("SPLIT", "Choose on this OOD split; measure on the others.", splits)
+]
 
 
 def budget_of(project: Project, **given: Any) -> Budget:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def bundle(
     run: Annotated[str, argument("RUN", "A run that was evaluated.", "detectors")],
     method_and_out: Annotated[
-        list[str], argument("[METHOD] OUT", "One of its methods, and the folder to write.", "methods")
+        list[str],
+        argument("[METHOD] OUT", "One of its methods, and the folder to write.", "methods"),
     ],
     max_misclassified: MaxMisclassified = None,
     max_false_alarms: MaxFalseAlarms = None,
@@ -36,7 +37,10 @@ def bundle(
     guarantee: Guarantee = None,
     choose_on: ChooseOn = None,
     reference_checkpoint: Annotated[
-        bool, typer.Option("--reference-checkpoint", help="Refer to the checkpoint instead of copying it.")
+        bool,
+        typer.Option(
+            "--reference-checkpoint", help="Refer to the checkpoint instead of copying it."
+        ),
     ] = False,
     proposals: Annotated[
         str | None,
@@ -45,16 +49,19 @@ def bundle(
             help="Source of the proposals that are called unknown; by default the network's first.",
         ),
     ] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="Also write detector and method as an ONNX graph.")] = False,
+    onnx: Annotated[
+        bool, typer.Option("--onnx", help="Also write detector and method as an ONNX graph.")
+    ] = False,
     params: Params = PARAMS,
 ) -> None:
     """Write a detector and a method as one folder to deploy.
 
-    The folder holds the fitted method, the thresholds, calibrators where the run has them, the checkpoint, and what
-    validation showed; `farther.Monitor.load` runs it. An earlier bundle there is replaced. Nothing is fitted.
+    The folder holds the fitted method, the thresholds, calibrators where the run has them, the
+    checkpoint, and what validation showed; `farther.Monitor.load` runs it. An earlier bundle there
+    is replaced. Nothing is fitted.
 
-    Thresholds are those of the pipeline. With a limit, or without METHOD, they are those that `farther choose`
-    prints.
+    Thresholds are those of the pipeline. With a limit, or without METHOD, they are those that
+    `farther choose` prints.
 
     \b
     Examples:
@@ -71,7 +78,9 @@ def bundle(
     from farther.scoring.entries import read_entry
 
     if len(method_and_out) > 2:
-        raise ParameterError(f"expected RUN, METHOD and OUT, found {1 + len(method_and_out)} arguments")
+        raise ParameterError(
+            f"expected RUN, METHOD and OUT, found {1 + len(method_and_out)} arguments"
+        )
     method, out = (None, method_and_out[0]) if len(method_and_out) == 1 else method_and_out
     project = Project(params)
     detectors, methods = project.section("detectors"), project.section("methods")

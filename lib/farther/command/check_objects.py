@@ -57,16 +57,21 @@ class StoredObject:
 
 
 def check_objects(
-    remote: Annotated[str | None, argument("REMOTE", "Name of a remote; by default the default one.")] = None,
-    cache: Annotated[bool, typer.Option("--cache", help="Check this machine's cache instead of a remote.")] = False,
+    remote: Annotated[
+        str | None, argument("REMOTE", "Name of a remote; by default the default one.")
+    ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Check this machine's cache instead of a remote.")
+    ] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Delete damaged objects, so that DVC replaces them.")
     ] = False,
 ) -> int:
     """Find damaged and lost objects on a DVC remote.
 
-    Reads every object that this commit needs and compares its MD5 with its name. `dvc push` and `dvc pull` compare
-    names only, so they never replace a damaged object: --remove deletes it. The exit status is 1 if there is a fault.
+    Reads every object that this commit needs and compares its MD5 with its name. `dvc push` and
+    `dvc pull` compare names only, so they never replace a damaged object: --remove deletes it. The
+    exit status is 1 if there is a fault.
 
     \b
     Examples:
@@ -121,7 +126,10 @@ def _read(odb: Any, asked: StoredObject) -> StoredObject:
     lines = parse_json(b"".join(listing), asked.path)
     return replace(
         found,
-        files=tuple(StoredObject(f"{asked.path}/{line['relpath']}", line["md5"], folder=asked.oid) for line in lines),
+        files=tuple(
+            StoredObject(f"{asked.path}/{line['relpath']}", line["md5"], folder=asked.oid)
+            for line in lines
+        ),
     )
 
 
@@ -129,7 +137,9 @@ def _read_all(odb: Any, outputs: list[StoredObject]) -> list[StoredObject]:
     """Reads outputs, then the files of those that are folders."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(partial(_read, odb), outputs))
-        return found + list(pool.map(partial(_read, odb), (file for one in found for file in one.files)))
+        return found + list(
+            pool.map(partial(_read, odb), (file for one in found for file in one.files))
+        )
 
 
 def _report(found: list[StoredObject]) -> list[StoredObject]:
@@ -139,7 +149,9 @@ def _report(found: list[StoredObject]) -> list[StoredObject]:
         say(fault)
     absent = sum(one.is_absent for one in found)
     megabytes = sum(one.size for one in found) / 1e6
-    say(f"{len(found) - absent} files read ({megabytes:.1f} MB). Faults: {len(faults)}. Missing outputs: {absent}.")
+    say(
+        f"{len(found) - absent} files read ({megabytes:.1f} MB). Faults: {len(faults)}. Missing outputs: {absent}."
+    )
     return faults
 
 

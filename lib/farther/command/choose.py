@@ -30,15 +30,17 @@ def choose(
     max_recall_loss: MaxRecallLoss = None,
     guarantee: Guarantee = None,
     choose_on: ChooseOn = None,
-    method: Annotated[list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")] = None,
+    method: Annotated[
+        list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")
+    ] = None,
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
     """Choose what to deploy within a budget: method, t* and τ.
 
-    Thresholds are chosen on the ID validation split and on OOD images, and measured on the ID test split and on other
-    OOD images: by cross-fitting on halves of the OOD splits, or by --choose-on. Limits that are given replace those in
-    section 'deploy' of params.yaml.
+    Thresholds are chosen on the ID validation split and on OOD images, and measured on the ID test
+    split and on other OOD images: by cross-fitting on halves of the OOD splits, or by --choose-on.
+    Limits that are given replace those in section 'deploy' of params.yaml.
 
     \b
     Examples:
@@ -66,11 +68,22 @@ def choose(
         asked = asked or ({"guarantee": found.budget.guarantee} if method else {})
         limits = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
         next_step(
-            shlex.join(["farther", "bundle", run, *([found.choice.method] if method else []), "deployed", *limits])
+            shlex.join(
+                [
+                    "farther",
+                    "bundle",
+                    run,
+                    *([found.choice.method] if method else []),
+                    "deployed",
+                    *limits,
+                ]
+            )
         )
 
 
-def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = ()) -> DeployChoices:
+def chosen(
+    project: Project, run: str, budget: Budget, methods: Sequence[str] = ()
+) -> DeployChoices:
     """What to deploy of a run: what the stage `choose` stored, or for another budget computed now.
 
     Args:
@@ -106,12 +119,20 @@ def _shown(found: DeployChoices) -> str:
 
     parts = [coloured(found.run, "head") + "\n" + paragraph(deploy.answer(found))]
     if found.choice is not None:
-        axes = [{_short(k): _short(v) for k, v in row.items() if k != "Chosen on"} for row in deploy.axis_rows(found)]
+        axes = [
+            {_short(k): _short(v) for k, v in row.items() if k != "Chosen on"}
+            for row in deploy.axis_rows(found)
+        ]
         parts += [paragraph(deploy.held_out(found)), _table(axes, 5)]
         alone = {deploy.named_limit(axis, found.budget): one for axis, one in found.alone.items()}
-        for title, first, named in (("Each limit alone", "limit", alone), ("Each method", "method", found.methods)):
+        for title, first, named in (
+            ("Each limit alone", "limit", alone),
+            ("Each method", "method", found.methods),
+        ):
             if named:
-                parts.append(f"{title}:\n{_table(deploy.short_rows(named, first), 5 if first == 'limit' else 6)}")
+                parts.append(
+                    f"{title}:\n{_table(deploy.short_rows(named, first), 5 if first == 'limit' else 6)}"
+                )
         parts += [paragraph(remark) for remark in deploy.remarks(found)]
     return "\n\n".join(parts)
 

@@ -14,14 +14,19 @@ from farther.errors import DataError, ParameterError
 
 METRICS, COUNTS = "artifacts/metrics", "artifacts/counts"
 
-#: What a leaderboard reads: the metrics, the inputs that they were computed from, and farther's version.
+#: What a leaderboard reads: the metrics, the inputs that they were computed from, and farther's
+#: version.
 OF_LEADERBOARD = (METRICS, "dvc.lock", "lib/farther/__init__.py")
 
 #: Largest file and largest number of files that are read.
 BYTES, FILES = 16_000_000, 100_000
 
 #: No question at a terminal, no download behind one's back, no protocol that runs a command.
-_SAFE = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
+_SAFE = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file",
+}
 
 
 @dataclass(frozen=True)
@@ -46,22 +51,40 @@ def git(folder: str | Path, *arguments: str, given: bytes = b"") -> bytes:
     Raises:
         ParameterError: git failed, or is not installed.
     """
-    command = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", "-c", "log.showSignature=false", *arguments]
+    command = [
+        "git",
+        "-C",
+        str(folder),
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "log.showSignature=false",
+        *arguments,
+    ]
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, check=False, timeout=300, env=os.environ | _SAFE
+            command,
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=300,
+            env=os.environ | _SAFE,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ParameterError(f"git failed: {error}") from None
     if done.returncode:
-        raise ParameterError(done.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed")
+        raise ParameterError(
+            done.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed"
+        )
     return done.stdout
 
 
 def uncommitted(folder: Path, *paths: str) -> list[str] | None:
     """The changes that git has not recorded, one line each; None where there is no repository."""
     try:
-        return git(folder, "status", "--porcelain", "--", *paths).decode(errors="replace").splitlines()
+        return (
+            git(folder, "status", "--porcelain", "--", *paths).decode(errors="replace").splitlines()
+        )
     except ParameterError:
         return None
 
@@ -88,13 +111,27 @@ def read_committed(name: str) -> Committed:
     if place and Path(place).is_dir():
         return _of_revision(name, Path(place), revision)
     if not re.match(r"(https?|ssh|git|file)://|[\w.-]+@[\w.-]+:", name):
-        raise ParameterError(f"{name!r} is not a folder, FOLDER@REVISION, or the address of a git repository")
-    if not place or "/" in revision or ":" in revision:  # the @ belongs to the address: git@host:group/project
+        raise ParameterError(
+            f"{name!r} is not a folder, FOLDER@REVISION, or the address of a git repository"
+        )
+    if (
+        not place or "/" in revision or ":" in revision
+    ):  # the @ belongs to the address: git@host:group/project
         place, revision = name, "HEAD"
     with tempfile.TemporaryDirectory(prefix="farther-leaderboard-") as folder:
         try:
             git(folder, "init", "--quiet", "--bare")
-            git(folder, "fetch", "--quiet", "--depth", "1", "--no-tags", "--", place, _checked(revision))
+            git(
+                folder,
+                "fetch",
+                "--quiet",
+                "--depth",
+                "1",
+                "--no-tags",
+                "--",
+                place,
+                _checked(revision),
+            )
         except ParameterError as error:
             raise ParameterError(f"{name}: {error}") from None
         return _of_revision(name, Path(folder), "FETCH_HEAD")
@@ -110,7 +147,11 @@ def read_folder(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
     from farther.tables.folders import listed
 
     places = [folder / path for path in paths]
-    found = [file for place in places for file in ([place] if place.is_file() else listed(place, "**/*.json"))]
+    found = [
+        file
+        for place in places
+        for file in ([place] if place.is_file() else listed(place, "**/*.json"))
+    ]
     files: dict[str, bytes] = {}
     for file in found:
         _check_size(file, regular_file(file).stat().st_size, len(files))
@@ -138,7 +179,12 @@ def read_commit(folder: Path, revision: str, paths: Sequence[str]) -> dict[str, 
         if path in paths or path.endswith(".json"):
             _check_size(place, int(size), len(blobs))
             blobs[path] = blob
-    answer = git(folder, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in blobs.values()).encode())
+    answer = git(
+        folder,
+        "cat-file",
+        "--batch",
+        given="".join(f"{blob}\n" for blob in blobs.values()).encode(),
+    )
     files, start = {}, 0
     for path in blobs:
         end = answer.index(b"\n", start)
@@ -155,7 +201,9 @@ def _of_revision(name: str, folder: Path, revision: str) -> Committed:
 
 def _dated(name: str, folder: Path, revision: str) -> tuple[str, str]:
     try:
-        commit, date = git(folder, "log", "-1", "--format=%H %cs", _checked(revision), "--").decode().split()
+        commit, date = (
+            git(folder, "log", "-1", "--format=%H %cs", _checked(revision), "--").decode().split()
+        )
     except ParameterError as error:
         raise ParameterError(f"{name}: {error}") from None
     return commit, date

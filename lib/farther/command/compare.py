@@ -18,28 +18,53 @@ from farther.terminal import say
 
 
 def compare(
-    a: Annotated[str | None, argument("A", "The baseline: revision, folder or file; by default HEAD.")] = None,
-    b: Annotated[str | None, argument("B", "What to compare with A; by default the project's current files.")] = None,
-    methods: Annotated[tuple[str, str] | None, option("M1 M2", "Compare two methods of --run.", "methods")] = None,
-    run: Annotated[list[str] | None, option("RUN", "Only this run; repeatable.", "detectors")] = None,
-    split: Annotated[list[str] | None, option("SPLIT", "Only this split; repeatable.", splits)] = None,
-    method: Annotated[list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")] = None,
-    metric: Annotated[list[str] | None, option("METRIC", "Only this metric; repeatable.", metrics)] = None,
-    sort: Annotated[Literal["name", "change", "p"], typer.Option(help="Order of the rows.")] = "name",
-    all: Annotated[bool, typer.Option("--all", help="Also show metrics that did not change.")] = False,
-    no_test: Annotated[bool, typer.Option("--no-test", help="Do not test changes for significance.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if a metric got worse.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    a: Annotated[
+        str | None, argument("A", "The baseline: revision, folder or file; by default HEAD.")
+    ] = None,
+    b: Annotated[
+        str | None, argument("B", "What to compare with A; by default the project's current files.")
+    ] = None,
+    methods: Annotated[
+        tuple[str, str] | None, option("M1 M2", "Compare two methods of --run.", "methods")
+    ] = None,
+    run: Annotated[
+        list[str] | None, option("RUN", "Only this run; repeatable.", "detectors")
+    ] = None,
+    split: Annotated[
+        list[str] | None, option("SPLIT", "Only this split; repeatable.", splits)
+    ] = None,
+    method: Annotated[
+        list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, option("METRIC", "Only this metric; repeatable.", metrics)
+    ] = None,
+    sort: Annotated[
+        Literal["name", "change", "p"], typer.Option(help="Order of the rows.")
+    ] = "name",
+    all: Annotated[
+        bool, typer.Option("--all", help="Also show metrics that did not change.")
+    ] = False,
+    no_test: Annotated[
+        bool, typer.Option("--no-test", help="Do not test changes for significance.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with status 1 if a metric got worse.")
+    ] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a Markdown table.")
+    ] = False,
     json: Json = False,
     params: Params = PARAMS,
 ) -> int:
     """Compare commits, files of metrics, or methods.
 
-    A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a project) or files. Where the
-    evaluations of both are available (in the folder, or for a commit in DVC's cache or remote), changes are tested
-    by their bootstrap replicates over the same images: `interval` is the 95% interval of B − A, p is the probability
-    of a change this large by chance alone. Where only each side's own interval is available, `apart` means that the
-    two intervals do not overlap; overlapping intervals prove nothing. Values are fractions.
+    A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a project) or
+    files. Where the evaluations of both are available (in the folder, or for a commit in DVC's
+    cache or remote), changes are tested by their bootstrap replicates over the same images:
+    `interval` is the 95% interval of B − A, p is the probability of a change this large by chance
+    alone. Where only each side's own interval is available, `apart` means that the two intervals do
+    not overlap; overlapping intervals prove nothing. Values are fractions.
 
     \b
     Examples:
@@ -54,7 +79,9 @@ def compare(
     notes: list[str] = []
     if methods:
         if run is None or len(run) != 1 or a:
-            raise ParameterError("--methods compares two methods of one run: name it with --run, and omit A and B")
+            raise ParameterError(
+                "--methods compares two methods of one run: name it with --run, and omit A and B"
+            )
         project = Project(params)
         name = choose("run", run[0], project.section("detectors"))
         rows = compared_methods(project.artifacts, name, methods, split or [], metric or [])
@@ -73,15 +100,25 @@ def compare(
         say(_markdown(rows, notes, names))
     else:
         say(_shown(rows, notes, names, by_name=sort == "name"))
-        here = [row for row in rows if b is None and row.subject.run]  # `explain` reads the project's files
+        here = [
+            row for row in rows if b is None and row.subject.run
+        ]  # `explain` reads the project's files
         if here:
             largest = max(here, key=lambda row: abs(row.change or 0.0))
-            words = (largest.subject.run, methods[1] if methods else largest.subject.method, largest.subject.split)
-            next_step(f"farther explain number {' '.join(word or '-' for word in (*words, largest.metric))}")
+            words = (
+                largest.subject.run,
+                methods[1] if methods else largest.subject.method,
+                largest.subject.split,
+            )
+            next_step(
+                f"farther explain number {' '.join(word or '-' for word in (*words, largest.metric))}"
+            )
     return 1 if check and any(row.result == "worse" for row in rows) else 0
 
 
-def _of_sides(a: str, b: str, wanted: Mapping[str, list[str] | None], *, test: bool) -> tuple[list[Change], list[str]]:
+def _of_sides(
+    a: str, b: str, wanted: Mapping[str, list[str] | None], *, test: bool
+) -> tuple[list[Change], list[str]]:
     """How the metrics of two commits, folders or files differ, and notes on what could not be tested."""
     before, after = (open_metrics(name, Path()) for name in (a, b))
     for side in (before, after):
@@ -93,7 +130,9 @@ def _of_sides(a: str, b: str, wanted: Mapping[str, list[str] | None], *, test: b
     return tested_changes(rows, before, after) if test else (rows, [])
 
 
-def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], *, by_name: bool) -> str:
+def _shown(
+    rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], *, by_name: bool
+) -> str:
     heads, parts = _heads(names), []
     if by_name:
         for subject in dict.fromkeys(row.subject for row in rows):
@@ -101,9 +140,14 @@ def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str],
             title = [coloured(str(subject), "head")] if str(subject) else []
             parts.append("\n".join([*title, table(heads, cells, 6)]))
     elif rows:
-        parts.append(table(heads, [(f"{row.subject} {row.metric}", *_cells(row)) for row in rows], 6))
+        parts.append(
+            table(heads, [(f"{row.subject} {row.metric}", *_cells(row)) for row in rows], 6)
+        )
     return "\n\n".join(
-        [*(parts or ["No metric differs."]), *map(paragraph, [*([_summary(rows)] if rows else []), *notes])]
+        [
+            *(parts or ["No metric differs."]),
+            *map(paragraph, [*([_summary(rows)] if rows else []), *notes]),
+        ]
     )
 
 
@@ -130,19 +174,32 @@ def _number(value: float | None) -> str:
 
 def _summary(rows: Sequence[Change]) -> str:
     tested = [row for row in rows if row.p is not None]
-    counts = {kind: sum(row.result == kind for row in tested) for kind in ("better", "worse", "different")}
-    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none significantly different"
+    counts = {
+        kind: sum(row.result == kind for row in tested) for kind in ("better", "worse", "different")
+    }
+    listed = (
+        ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        or "none significantly different"
+    )
     differ = "1 metric differs" if len(rows) == 1 else f"{len(rows)} metrics differ"
     if not tested:
         return f"{differ}; none was tested."
     found = f"{differ}; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}."
-    chance = f" One test in twenty is significant by chance alone: here about {len(tested) / 20:.0f}."
+    chance = (
+        f" One test in twenty is significant by chance alone: here about {len(tested) / 20:.0f}."
+    )
     return found + (chance if len(tested) > 10 else "")
 
 
 def _to_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
     shown = ("change", "interval", "p", "result")
     metrics = [
-        {**row.names, "a": row.before, "b": row.after, **{name: getattr(row, name) for name in shown}} for row in rows
+        {
+            **row.names,
+            "a": row.before,
+            "b": row.after,
+            **{name: getattr(row, name) for name in shown},
+        }
+        for row in rows
     ]
     return as_json({"a": names[0], "b": names[1], "notes": list(notes), "metrics": metrics})

@@ -15,7 +15,9 @@ LEVEL = 0.05
 
 #: Why some metrics have no test.
 WITHOUT_METHOD = "Metrics of a detector alone (map, no_detection and the like) are not tested."
-SINGLE = "Single files of metrics are not tested: name folders that have the evaluation beside them."
+SINGLE = (
+    "Single files of metrics are not tested: name folders that have the evaluation beside them."
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class Change:
         return "better" if (self.change > 0) == higher else "worse"
 
 
-def changes(before: Values, after: Values, wanted: Mapping[str, Sequence[str] | None]) -> list[Change]:
+def changes(
+    before: Values, after: Values, wanted: Mapping[str, Sequence[str] | None]
+) -> list[Change]:
     """Each metric of the wanted names that either side has, in the order of the names.
 
     Args:
@@ -78,13 +82,22 @@ def changes(before: Values, after: Values, wanted: Mapping[str, Sequence[str] | 
     rows = []
     for subject in sorted({*before, *after}):
         ours, theirs = before.get(subject, {}), after.get(subject, {})
-        rows += [Change(subject, name, ours.get(name), theirs.get(name)) for name in dict.fromkeys([*ours, *theirs])]
-    chosen = [row for row in rows if all(not names or row.names[kind] in names for kind, names in wanted.items())]
+        rows += [
+            Change(subject, name, ours.get(name), theirs.get(name))
+            for name in dict.fromkeys([*ours, *theirs])
+        ]
+    chosen = [
+        row
+        for row in rows
+        if all(not names or row.names[kind] in names for kind, names in wanted.items())
+    ]
     if not chosen:
         for kind, names in wanted.items():
             for name in names or ():
                 choose(kind, name, {row.names[kind] for row in rows} - {""})
-        raise ParameterError("no metric matches all of these: omit --run, --split, --method or --metric")
+        raise ParameterError(
+            "no metric matches all of these: omit --run, --split, --method or --metric"
+        )
     return chosen
 
 
@@ -93,7 +106,8 @@ def tested_changes(
 ) -> tuple[list[Change], list[str]]:
     """The rows with their p, or with what their own intervals show; and notes on what could not be tested.
 
-    A metric is tested where its value changed and both sides have replicates of the same draws of images.
+    A metric is tested where its value changed and both sides have replicates of the same draws of
+    images.
     """
     from farther.evaluation.paired import compare
 
@@ -106,14 +120,19 @@ def tested_changes(
         elif row.change:
             if row.subject not in tested:
                 try:
-                    tested[row.subject] = compare(before.replicates(row.subject), after.replicates(row.subject))
+                    tested[row.subject] = compare(
+                        before.replicates(row.subject), after.replicates(row.subject)
+                    )
                 except FartherError as error:
                     notes[f"{row.subject.run}: not tested: {error}"] = None
                     tested[row.subject] = None
             results = tested[row.subject]
             if results is None:
                 first, second = (side.interval(row.subject, row.metric) for side in (before, after))
-                row = replace(row, apart=bool(first and second and (first[1] < second[0] or second[1] < first[0])))
+                row = replace(
+                    row,
+                    apart=bool(first and second and (first[1] < second[0] or second[1] < first[0])),
+                )
             else:
                 row = _with_test(row, results)
         found.append(row)

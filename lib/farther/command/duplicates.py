@@ -19,14 +19,19 @@ def duplicates(
     benchmark: BenchmarkName,
     cosine: Annotated[
         float | None,
-        typer.Option(help="Minimum cosine similarity of a pair; by default stratify.duplicate.", min=-1, max=1),
+        typer.Option(
+            help="Minimum cosine similarity of a pair; by default stratify.duplicate.",
+            min=-1,
+            max=1,
+        ),
     ] = None,
     params: Params = PARAMS,
 ) -> None:
     """List near-duplicate images of a benchmark as CSV.
 
-    Compares the OOD splits with each other and with all images of the ID dataset's subsets, including those that the
-    ID splits leave out: a detector may have been trained on them. Reads the embeddings.
+    Compares the OOD splits with each other and with all images of the ID dataset's subsets,
+    including those that the ID splits leave out: a detector may have been trained on them. Reads
+    the embeddings.
 
     \b
     Examples:
@@ -38,7 +43,9 @@ def duplicates(
 
     project = Project(params)
     checked = project.benchmark(benchmark)
-    section = {name: value for name, value in project.section("stratify").items() if name != "wordnet"}
+    section = {
+        name: value for name, value in project.section("stratify").items() if name != "wordnet"
+    }
     settings = build(StratifyParams, f"{params}: stratify", section)
     least = settings.duplicate if cosine is None else cosine
     embeddings = project.artifacts / "embeddings"
@@ -58,6 +65,12 @@ def duplicates(
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(columns)
     for *names, value, same_file in zip(*columns.values(), strict=True):
-        rows.writerow((*(spreadsheet(printable(name)) for name in names), f"{value:.4f}", "yes" if same_file else "no"))
+        rows.writerow(
+            (
+                *(spreadsheet(printable(name)) for name in names),
+                f"{value:.4f}",
+                "yes" if same_file else "no",
+            )
+        )
     say(f"{count} pairs with a cosine of at least {least:g}, {len(pairs)} listed", file=sys.stderr)
     next_step(f"farther benchmark review {benchmark}")

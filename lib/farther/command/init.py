@@ -18,27 +18,44 @@ from farther.terminal import say
 
 def init(
     folder: Annotated[Path, argument("FOLDER", "Folder of the project.")] = Path(),
-    id: Annotated[Path | None, option("DIR", "The ID dataset: the classes that the detector knows.")] = None,
+    id: Annotated[
+        Path | None, option("DIR", "The ID dataset: the classes that the detector knows.")
+    ] = None,
     ood: Annotated[list[Path] | None, option("DIR", "An OOD dataset; repeatable.")] = None,
-    detector: Annotated[list[Path] | None, option("FILE", "Checkpoint or detections file; repeatable.")] = None,
-    add: Annotated[bool, typer.Option("--add", help="Add detectors and OOD datasets to a project.")] = False,
+    detector: Annotated[
+        list[Path] | None, option("FILE", "Checkpoint or detections file; repeatable.")
+    ] = None,
+    add: Annotated[
+        bool, typer.Option("--add", help="Add detectors and OOD datasets to a project.")
+    ] = False,
     benchmark: Annotated[
         str | None, option("NAME", "With --add: the benchmark, if there are several.", "benchmarks")
     ] = None,
-    wordnet: Annotated[Path | None, option("DIR", "WordNet's dict folder, for synonyms and near categories.")] = None,
-    clip: Annotated[str | None, option("MODEL", "open_clip model that proposes near categories.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace params.yaml and the rules file.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what would be assumed.")] = False,
-    pipeline: Annotated[bool, typer.Option("--pipeline", help="Only rewrite dvc.yaml for this version.")] = False,
+    wordnet: Annotated[
+        Path | None, option("DIR", "WordNet's dict folder, for synonyms and near categories.")
+    ] = None,
+    clip: Annotated[
+        str | None, option("MODEL", "open_clip model that proposes near categories.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace params.yaml and the rules file.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write nothing; print what would be assumed.")
+    ] = False,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline", help="Only rewrite dvc.yaml for this version.")
+    ] = False,
 ) -> None:
     """Create a project from your images, labels and detector.
 
-    Recognises YOLO folders, COCO JSON, VOC-style XML (LabelImg, Roboflow), folders of images per class, and images
-    without boxes; checkpoints (Ultralytics, torchvision, Detectron2, transformers, ONNX) and files of detections (COCO
-    results, CSV, Ultralytics' txt, supervision, FiftyOne, MMDetection).
-    Writes params.yaml, a rules file that says which categories the detector knows, and an empty file of decisions, and
-    prints what it assumed, with the lines where it can be changed. A new folder also gets the pipeline, git and DVC.
-    Prompts for what is not given. With --wordnet or --clip, categories similar to an ID class are proposed.
+    Recognises YOLO folders, COCO JSON, VOC-style XML (LabelImg, Roboflow), folders of images per
+    class, and images without boxes; checkpoints (Ultralytics, torchvision, Detectron2,
+    transformers, ONNX) and files of detections (COCO results, CSV, Ultralytics' txt, supervision,
+    FiftyOne, MMDetection). Writes params.yaml, a rules file that says which categories the detector
+    knows, and an empty file of decisions, and prints what it assumed, with the lines where it can
+    be changed. A new folder also gets the pipeline, git and DVC. Prompts for what is not given.
+    With --wordnet or --clip, categories similar to an ID class are proposed.
 
     \b
     MODEL is local-dir:FOLDER, hf-hub:OWNER/NAME, or ARCHITECTURE:WEIGHTS.
@@ -71,7 +88,9 @@ def init(
         if new:
             begin(folder)
             write_pipeline(folder, clip=False)
-    say(f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}")
+    say(
+        f"{'would write' if dry_run else 'wrote'} {', '.join(str(folder / name) for name in made.texts)}"
+    )
     say("What was read and assumed, doubtful points first; edit what is wrong:")
     say("\n".join(made.assumed()))
     next_step("the same command without --dry-run" if dry_run else check)
@@ -93,19 +112,26 @@ def _rewrite_pipeline(folder: Path) -> None:
     say(f"wrote {folder / 'dvc.yaml'}")
 
 
-def _asked(id: Path | None, ood: list[Path] | None, detector: list[Path] | None) -> tuple[Path, list[Path], list[Path]]:
+def _asked(
+    id: Path | None, ood: list[Path] | None, detector: list[Path] | None
+) -> tuple[Path, list[Path], list[Path]]:
     """What was given; in a terminal, the rest is asked for."""
     given = {"--id": id, "--ood": ood, "--detector": detector}
     if (lacking := [name for name, value in given.items() if not value]) and not sys.stdin.isatty():
         raise ParameterError(f"give {', '.join(lacking)}")
     id = id or Path(typer.prompt("Folder of the ID dataset (what the detector knows)"))
-    ood = ood or [Path(path) for path in typer.prompt("Folders of OOD datasets, separated by spaces").split()]
+    ood = ood or [
+        Path(path) for path in typer.prompt("Folders of OOD datasets, separated by spaces").split()
+    ]
     return id, ood, detector or [Path(typer.prompt("Checkpoint or detections file"))]
 
 
 def begin(folder: Path) -> None:
     """Starts git and DVC in a folder where they are not."""
-    for wanted, command in ((".git", ["git", "init", "-q"]), (".dvc", [sys.executable, "-m", "dvc", "init", "-q"])):
+    for wanted, command in (
+        (".git", ["git", "init", "-q"]),
+        (".dvc", [sys.executable, "-m", "dvc", "init", "-q"]),
+    ):
         if (folder / wanted).exists():
             continue
         try:

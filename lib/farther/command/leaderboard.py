@@ -12,14 +12,19 @@ from farther.terminal import say
 
 
 def leaderboard(
-    projects: Annotated[list[str], argument("PROJECT...", "FOLDER, FOLDER@REVISION, URL or URL@REVISION.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the page.")] = Path("leaderboard"),
+    projects: Annotated[
+        list[str], argument("PROJECT...", "FOLDER, FOLDER@REVISION, URL or URL@REVISION.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder of the page.")
+    ] = Path("leaderboard"),
 ) -> None:
     """Rank the results of several projects or commits on one page.
 
-    Reads artifacts/metrics and dvc.lock of each, by git where a revision is named; nothing of a project is executed.
-    Runs are ranked together where splits, protocol, thresholds and parameters of metrics are the same, by the digests
-    in dvc.lock; for the others the page says what differs. An earlier page there is replaced.
+    Reads artifacts/metrics and dvc.lock of each, by git where a revision is named; nothing of a
+    project is executed. Runs are ranked together where splits, protocol, thresholds and parameters
+    of metrics are the same, by the digests in dvc.lock; for the others the page says what differs.
+    An earlier page there is replaced.
 
     \b
     Examples:
@@ -30,6 +35,12 @@ def leaderboard(
     from farther.command.committed import read_committed
     from farther.report.leaderboard import read_stored_runs, write_leaderboard
 
-    runs = [run for name in dict.fromkeys(projects) for run in read_stored_runs(**vars(read_committed(name)))]
+    runs = [
+        run
+        for name in dict.fromkeys(projects)
+        for run in read_stored_runs(**vars(read_committed(name)))
+    ]
     groups = write_leaderboard(runs, out)
-    say(f"{len(runs)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}")
+    say(
+        f"{len(runs)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}"
+    )

@@ -47,7 +47,9 @@ def _argument(kind: str) -> Any:
 def methods(
     name: Annotated[str | None, _argument("methods")] = None,
     json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the full reference in Markdown.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the full reference in Markdown.")
+    ] = False,
 ) -> None:
     """List the OOD scores, or describe one.
 
@@ -107,20 +109,30 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
     registry = registry_of(kind)
     if not (name or json):
         known = registry.summaries  # without importing what the classes need
-        listed = [(one, known.get(one) or describe(registry.get(one)).summary) for one in registry.names()]
+        listed = [
+            (one, known.get(one) or describe(registry.get(one)).summary) for one in registry.names()
+        ]
         say(table(("name", "description"), listed))
         next_step(f"farther list {kind} NAME")
         return
     found = {one: describe(registry.get(one)) for one in ([name] if name else registry.names())}
     if json:
         entries = [
-            {"name": one, "summary": it.summary, "text": it.text, "parameters": [vars(p) for p in it.parameters]}
+            {
+                "name": one,
+                "summary": it.summary,
+                "text": it.text,
+                "parameters": [vars(p) for p in it.parameters],
+            }
             for one, it in found.items()
         ]
         say(as_json(entries))
     elif name:
         described = found[name]
-        parts = [paragraph(f"{name}: {described.summary}"), *map(paragraph, filter(None, described.text.split("\n\n")))]
+        parts = [
+            paragraph(f"{name}: {described.summary}"),
+            *map(paragraph, filter(None, described.text.split("\n\n"))),
+        ]
         for title, text in described.sections.items():
             if title in ("Attributes", "Example"):
                 parts.append(f"{title}:\n{indent(text, '    ')}")
@@ -139,7 +151,8 @@ def metrics(
 ) -> None:
     """List the metrics, or define one.
 
-    These are the names in artifacts/metrics, which `farther explain number` and `farther compare` take.
+    These are the names in artifacts/metrics, which `farther explain number` and `farther compare`
+    take.
 
     \b
     Examples:
@@ -157,9 +170,17 @@ def metrics(
     if json:
         say(as_json([asdict(metric) for metric in chosen]))
     elif name:
-        facts = asdict(chosen[0]) | {"latex": "", "higher_is_better": better[chosen[0].higher_is_better]}
+        facts = asdict(chosen[0]) | {
+            "latex": "",
+            "higher_is_better": better[chosen[0].higher_is_better],
+        }
         facts["formula"] = re.sub(r"\{(\w+)\}", r"\1", chosen[0].formula)
-        say(table(("", ""), [(key, "yes" if text is True else text) for key, text in facts.items() if text]))
+        say(
+            table(
+                ("", ""),
+                [(key, "yes" if text is True else text) for key, text in facts.items() if text],
+            )
+        )
         next_step(f"farther explain number RUN METHOD SPLIT {name}")
     else:
         rows = [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]

@@ -18,27 +18,39 @@ LISTED = 20
 
 def negatives(
     benchmark: BenchmarkName,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The text file to write, one prompt per line.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The text file to write, one prompt per line.")
+    ],
     wordnet: Annotated[
-        Path | None, typer.Option(help="WordNet's dict folder, or a YAML file of kinds; by default stratify.wordnet's.")
+        Path | None,
+        typer.Option(
+            help="WordNet's dict folder, or a YAML file of kinds; by default stratify.wordnet's."
+        ),
     ] = None,
     count: Annotated[int, typer.Option(help="Number of prompts.", min=1)] = 1000,
     quantile: Annotated[
         float,
-        typer.Option(help="A noun's similarity is this quantile of its cosines with the ID classes.", min=0, max=1),
+        typer.Option(
+            help="A noun's similarity is this quantile of its cosines with the ID classes.",
+            min=0,
+            max=1,
+        ),
     ] = 0.95,
     leave_out: Annotated[
-        bool, typer.Option("--leave-out", help="Exclude nouns that name a category of an OOD test split.")
+        bool,
+        typer.Option(
+            "--leave-out", help="Exclude nouns that name a category of an OOD test split."
+        ),
     ] = False,
     params: Params = PARAMS,
 ) -> None:
     """Write negative prompts: nouns far from ID classes.
 
-    The nouns of WordNet, except people, groups and quantities, ordered by the distance of their text embeddings from
-    those of the ID classes (NegLabel's NegMine), with the CLIP of section `embed`. A pass of kind `crops` and
-    open-vocabulary detectors take the file as `unknown`. Nouns that name a category of an OOD test split are *leaks*:
-    the unknown objects are then not unknown to the prompts. They are printed, or excluded with --leave-out. Needs the
-    splits.
+    The nouns of WordNet, except people, groups and quantities, ordered by the distance of their
+    text embeddings from those of the ID classes (NegLabel's NegMine), with the CLIP of section
+    `embed`. A pass of kind `crops` and open-vocabulary detectors take the file as `unknown`. Nouns
+    that name a category of an OOD test split are *leaks*: the unknown objects are then not unknown
+    to the prompts. They are printed, or excluded with --leave-out. Needs the splits.
 
     \b
     Examples:
@@ -63,10 +75,14 @@ def negatives(
     categories = _categories(project, benchmark) - set(known)
     encoder = Encoder(build(EncoderParams, f"{params}: embed.encoder", dict(project.encoder or {})))
     mining = MiningParams(count=count, quantile=quantile)
-    found = mine_negatives(encoder, open_hierarchy(folder), known, categories, mining, leave_out=leave_out)
+    found = mine_negatives(
+        encoder, open_hierarchy(folder), known, categories, mining, leave_out=leave_out
+    )
     with write_aside(out) as aside:
         aside.write_text("".join(f"{prompt}\n" for prompt in found.prompts), encoding="utf-8")
-    say(f"Written: {out}, {len(found.prompts)} prompts; cosines {found.cosines[0]:.3f} to {found.cosines[-1]:.3f}.")
+    say(
+        f"Written: {out}, {len(found.prompts)} prompts; cosines {found.cosines[0]:.3f} to {found.cosines[-1]:.3f}."
+    )
     if found.leaks:
         listed = [noun if noun == of else f"{noun} ({of})" for noun, of in found.leaks.items()]
         more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""

@@ -14,7 +14,15 @@ from farther.printable import printable_line
 from farther.terminal import has_colours, say
 
 #: Escape codes of the colours; the words alone carry the meaning, too.
-COLOURS = {"ok": "32", "missing": "31", "wrong": "31", "worse": "31", "better": "32", "note": "33", "head": "1"}
+COLOURS = {
+    "ok": "32",
+    "missing": "31",
+    "wrong": "31",
+    "worse": "31",
+    "better": "32",
+    "note": "33",
+    "head": "1",
+}
 
 #: Width of text where the output is not a terminal, and of tables there.
 USUAL_WIDTH, UNWRAPPED = 80, 10_000
@@ -22,7 +30,9 @@ USUAL_WIDTH, UNWRAPPED = 80, 10_000
 
 def width() -> int:
     """Columns of the terminal, 80 where there is none."""
-    return shutil.get_terminal_size((USUAL_WIDTH, 24)).columns if sys.stdout.isatty() else USUAL_WIDTH
+    return (
+        shutil.get_terminal_size((USUAL_WIDTH, 24)).columns if sys.stdout.isatty() else USUAL_WIDTH
+    )
 
 
 def coloured(text: str, kind: str) -> str:
@@ -40,7 +50,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(heads), header_style="bold")
+    shown = Table(
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(heads), header_style="bold"
+    )
     for left, head in zip(reversed(range(len(heads))), heads, strict=True):
         justify: Literal["left", "right"] = "right" if left < numbers else "left"
         shown.add_column(Text(head), justify=justify, no_wrap=left > 0 or numbers > 0)
@@ -60,22 +72,30 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 def hanging(text: str, first: int, rest: int) -> str:
     """Text wrapped between words, its first line and the rest indented differently; paths are not broken."""
-    wrapper = textwrap.TextWrapper(width(), " " * first, " " * rest, break_long_words=False, break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(
+        width(), " " * first, " " * rest, break_long_words=False, break_on_hyphens=False
+    )
     return wrapper.fill(text)
 
 
 def next_step(*steps: str) -> None:
     """Prints what to do next: the first step, and the others as far as a line of 80 columns reaches.
 
-    On stderr, as git's advice: what is piped or redirected is the result alone. A longer command continues on further
-    lines as shells read it.
+    On stderr, as git's advice: what is piped or redirected is the result alone. A longer command
+    continues on further lines as shells read it.
     """
     line = f"Next: {steps[0]}"
     for step in steps[1:]:
         if len(longer := f"{line}, or {step}") <= USUAL_WIDTH:
             line = longer
     sys.stdout.flush()
-    lines = textwrap.wrap(line, USUAL_WIDTH - 2, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        line,
+        USUAL_WIDTH - 2,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     say(line if len(line) <= USUAL_WIDTH else " \\\n".join(lines), file=sys.stderr)
 
 

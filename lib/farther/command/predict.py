@@ -22,22 +22,30 @@ def predict(
     bundle: Annotated[Path, argument("BUNDLE", "Folder that `farther bundle` wrote.")],
     source: Annotated[
         str,
-        argument("SOURCE", "Image, folder, quoted pattern, video, camera number, or stream address (rtsp://…)."),
+        argument(
+            "SOURCE",
+            "Image, folder, quoted pattern, video, camera number, or stream address (rtsp://…).",
+        ),
     ],
     out: Annotated[Path, option("DIR", "Output folder; must be new or empty.")] = Path("predicted"),
-    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Write no annotated images or video.")] = False,
+    no_pictures: Annotated[
+        bool, typer.Option("--no-pictures", help="Write no annotated images or video.")
+    ] = False,
     every: Annotated[int, option("N", "Take every n-th image.")] = 1,
     limit: Annotated[int | None, option("N", "Stop after n images.")] = None,
     window: Annotated[int, option("N", "Images per drift window.")] = 200,
-    batch_size: Annotated[int | None, option("N", "Images per batch; by default 8, and 1 for live sources.")] = None,
+    batch_size: Annotated[
+        int | None, option("N", "Images per batch; by default 8, and 1 for live sources.")
+    ] = None,
     device: Annotated[str, option("DEVICE", "cpu, cuda, cuda:1, mps, …")] = "auto",
     codec: Annotated[str, option("FOURCC", "Codec of the annotated video.")] = "mp4v",
 ) -> None:
     """Detect known and unknown objects with a bundle.
 
-    Writes annotated pictures (or a video), the regions and scores as Parquet, COCO results, and drift: the shares of
-    unknown detections and of rejected images over windows, compared with the ID validation split. Runs until the
-    source ends or Ctrl-C (or SIGTERM) stops it; either way, all results so far are written.
+    Writes annotated pictures (or a video), the regions and scores as Parquet, COCO results, and
+    drift: the shares of unknown detections and of rejected images over windows, compared with the
+    ID validation split. Runs until the source ends or Ctrl-C (or SIGTERM) stops it; either way, all
+    results so far are written.
 
     \b
     Examples:
@@ -63,7 +71,9 @@ def predict(
     taken = SourceSettings(every=every, limit=limit, max_pixels=reading.max_pixels)
     opened = open_source(source, taken)
     monitor = Monitor(loaded, device)
-    settings = PredictSettings(out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window)
+    settings = PredictSettings(
+        out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window
+    )
     with stop_signal() as stop:
         done = run(monitor, opened, settings, log=log, stopped=stop.is_set)
     say(f"{done}. Written: {out}")

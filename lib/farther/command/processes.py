@@ -62,7 +62,9 @@ class Processes:
 
     _idle: dict[Kind, list[Started]] = field(default_factory=dict)
 
-    def start(self, stage: str, command: str | list[str], options: Mapping[str, Any], out: int, err: int) -> Started:
+    def start(
+        self, stage: str, command: str | list[str], options: Mapping[str, Any], out: int, err: int
+    ) -> Started:
         """Starts the command of a stage.
 
         Args:
@@ -76,7 +78,9 @@ class Processes:
         if group is None or arguments is None or not hasattr(os, "sched_getaffinity"):
             return Started(subprocess.Popen(command, stdout=out, stderr=err, **options))
         kind = group, tuple(sorted(os.sched_getaffinity(0)))
-        idle = [one for one in self._idle.pop(kind, []) if one.process.poll() is None]  # memory may have run out
+        idle = [
+            one for one in self._idle.pop(kind, []) if one.process.poll() is None
+        ]  # memory may have run out
         started = idle.pop() if idle else _serving(kind, options["env"], out, err)
         self._idle[kind] = idle
         assert started.parent is not None
@@ -106,7 +110,9 @@ def _serving(kind: Kind, environment: Mapping[str, str], out: int, err: int) -> 
     with child:
         number = child.fileno()
         command = [sys.executable, "-m", SERVER, str(number)]
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, pass_fds=[number])
+        process = subprocess.Popen(
+            command, stdout=out, stderr=err, env=environment, pass_fds=[number]
+        )
     return Started(process, kind, parent)
 
 

@@ -26,16 +26,21 @@ def _known() -> dict[str, Path]:
 
 
 def profile(
-    name: Annotated[str | None, argument("NAME", "Name of the profile.", lambda *_: _known())] = None,
+    name: Annotated[
+        str | None, argument("NAME", "Name of the profile.", lambda *_: _known())
+    ] = None,
     data: Annotated[str, option("DIR", "Folder of the datasets and checkpoints.")] = DATA,
-    force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml with uncommitted changes.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a params.yaml with uncommitted changes.")
+    ] = False,
 ) -> None:
     """List profiles, or use one as params.yaml.
 
-    A profile is a complete file of parameters: datasets, benchmarks, detectors and methods of one experiment. It
-    replaces params.yaml, which DVC reads, so everything else works as before: `dvc repro`, `dvc exp run -S`, a git
-    branch for each profile. Comments are kept. A params.yaml with uncommitted changes is replaced only with --force.
-    Rules files and published tables that it names are written if they are absent; a new folder also gets the pipeline.
+    A profile is a complete file of parameters: datasets, benchmarks, detectors and methods of one
+    experiment. It replaces params.yaml, which DVC reads, so everything else works as before: `dvc
+    repro`, `dvc exp run -S`, a git branch for each profile. Comments are kept. A params.yaml with
+    uncommitted changes is replaced only with --force. Rules files and published tables that it
+    names are written if they are absent; a new folder also gets the pipeline.
 
     \b
     Examples:
@@ -52,7 +57,12 @@ def profile(
 
     known = _known()
     if name is None:
-        say(table(("profile", "description"), [(one, _first_comment(file)) for one, file in known.items()]))
+        say(
+            table(
+                ("profile", "description"),
+                [(one, _first_comment(file)) for one, file in known.items()],
+            )
+        )
         next_step("farther benchmark profile NAME --data DIR")
         return
     source = known[choose("profile", name, known)]
@@ -80,7 +90,9 @@ def placed(text: str, data: str) -> str:
     """
     folder = str(Path(data).expanduser())
     if not Path(folder).is_absolute() or re.search(r"[^\w./@+-]", folder):
-        raise ParameterError(f"--data: expected an absolute path without spaces or quotes, found {shorten(data)}")
+        raise ParameterError(
+            f"--data: expected an absolute path without spaces or quotes, found {shorten(data)}"
+        )
     return re.sub(rf"(?<![\w./-]){DATA}/", lambda _: f"{folder}/", text)
 
 
@@ -89,4 +101,6 @@ def _first_comment(file: Path) -> str:
     from farther.tables.files import read_text
 
     lines = read_text(file).splitlines()
-    return " ".join(line.lstrip("# ") for line in takewhile(lambda line: re.match("# *[^# ]", line), lines))
+    return " ".join(
+        line.lstrip("# ") for line in takewhile(lambda line: re.match("# *[^# ]", line), lines)
+    )

@@ -122,16 +122,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command `farther`.
 
     Args:
-        arguments: What follows the command's name; by default those that the process was started with.
+        arguments: What follows the command's name; by default those that the process was started
+            with.
 
     Returns:
-        The exit status: 0 success, 1 a check found something, 2 wrong usage or input that cannot be used.
+        The exit status: 0 success, 1 a check found something, 2 wrong usage or input that cannot be
+            used.
 
     Raises:
         FartherError: input cannot be used, and `--traceback` was given.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    words = [word for word in given if word != "--traceback"]  # allowed before and after the subcommand
+    words = [
+        word for word in given if word != "--traceback"
+    ]  # allowed before and after the subcommand
     words = _with_new_name(words)
     try:
         _command()(words, prog_name="farther")
@@ -173,7 +177,9 @@ class _Grouped(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the subcommands, and a line for each group."""
         width = max(map(len, (*SUBCOMMANDS, *GROUPS)))
-        rows = [(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in SUBCOMMANDS]
+        rows = [
+            (name.ljust(width), self.commands[name].get_short_help_str(80)) for name in SUBCOMMANDS
+        ]
         more = [
             (name.ljust(width), f"{text.rstrip('.')}: {', '.join(commands)}")
             for name, (text, commands) in GROUPS.items()
@@ -186,7 +192,9 @@ class _Grouped(TyperGroup):
 def _top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show the traceback of an error.")
+    ] = False,
 ) -> None:
     if version:
         import farther
@@ -198,7 +206,9 @@ def _top(
 
 def _build() -> typer.Typer:
     settings = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(cls=_Grouped, help=HELP, epilog=EPILOG, context_settings=settings, rich_markup_mode=None)
+    app = typer.Typer(
+        cls=_Grouped, help=HELP, epilog=EPILOG, context_settings=settings, rich_markup_mode=None
+    )
     app.callback(invoke_without_command=True)(_top)
     for name, found in SUBCOMMANDS.items():
         if isinstance(found, typer.Typer):
@@ -206,7 +216,9 @@ def _build() -> typer.Typer:
         else:
             app.command(name)(found)
     for group, (text, commands) in GROUPS.items():
-        inner = typer.Typer(help=text, no_args_is_help=True, context_settings=settings, rich_markup_mode=None)
+        inner = typer.Typer(
+            help=text, no_args_is_help=True, context_settings=settings, rich_markup_mode=None
+        )
         for name, found in commands.items():
             inner.command(name)(found)
         if len(commands) == 1:  # else Typer would make the only command the group itself

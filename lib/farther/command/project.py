@@ -22,7 +22,8 @@ class Project:
 
     Args:
         file: The file of parameters.
-        folder: The project's folder, which paths in the parameters are relative to: the one that stages run in.
+        folder: The project's folder, which paths in the parameters are relative to: the one that
+            stages run in.
     """
 
     file: Path = PARAMS
@@ -54,7 +55,9 @@ class Project:
         entries = self.section(section)
         if name not in entries:
             known = ", ".join(map(str, entries)) or "nothing"
-            raise ParameterError(f"{self.file}: section {section!r} has no entry {name!r}. It has {known}")
+            raise ParameterError(
+                f"{self.file}: section {section!r} has no entry {name!r}. It has {known}"
+            )
         return entries[name]
 
     def benchmark(self, name: str) -> Any:
@@ -65,16 +68,21 @@ class Project:
         return benchmark(name, benchmarks[choose("benchmark", name, benchmarks)])
 
 
-#: Names that a shell may complete: a section of params.yaml, or a function of the project and of the words so far.
+#: Names that a shell may complete: a section of params.yaml, or a function of the project and of
+#: the words so far.
 Names = str | Callable[[Project, set[str]], Iterable[str]]
 
 
 def splits(project: Project, words: set[str]) -> Iterable[str]:
     """OOD splits: those of the benchmarks and runs that were named, else all."""
     benchmarks = project.section("benchmarks")
-    named = {entry["benchmark"] for run, entry in project.section("detectors").items() if run in words}
+    named = {
+        entry["benchmark"] for run, entry in project.section("detectors").items() if run in words
+    }
     wanted = (named | words) & set(benchmarks) or benchmarks
-    return dict.fromkeys(split for name in benchmarks if name in wanted for split in benchmarks[name]["splits"])
+    return dict.fromkeys(
+        split for name in benchmarks if name in wanted for split in benchmarks[name]["splits"]
+    )
 
 
 def metrics(*_: Any) -> Iterable[str]:
@@ -89,10 +97,21 @@ def _completion(names: Names) -> Any:
 
     def completed(context: typer.Context) -> list[str]:
         project = Project(Path(context.params.get("params") or PARAMS))
-        given = [*context.params.values(), context.args]  # words before an option without its value are in `args`
-        words = {str(word) for value in given for word in (value if isinstance(value, list | tuple) else [value])}
+        given = [
+            *context.params.values(),
+            context.args,
+        ]  # words before an option without its value are in `args`
+        words = {
+            str(word)
+            for value in given
+            for word in (value if isinstance(value, list | tuple) else [value])
+        }
         with suppress(FartherError, OSError, AttributeError, KeyError, TypeError):
-            return list(map(str, project.section(names) if isinstance(names, str) else names(project, words)))
+            return list(
+                map(
+                    str, project.section(names) if isinstance(names, str) else names(project, words)
+                )
+            )
         return []
 
     return completed if names else None

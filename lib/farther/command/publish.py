@@ -14,12 +14,19 @@ from farther.terminal import say
 
 def publish(
     benchmark: BenchmarkName,
-    out: Annotated[Path, argument("OUT", "Folder to write; an earlier publication there is replaced.")],
-    format: Annotated[Literal["coco", "parquet", "huggingface"], typer.Option(help="Format to write.")],
+    out: Annotated[
+        Path, argument("OUT", "Folder to write; an earlier publication there is replaced.")
+    ],
+    format: Annotated[
+        Literal["coco", "parquet", "huggingface"], typer.Option(help="Format to write.")
+    ],
     split: Annotated[
-        list[str] | None, option("SPLIT", "Split to publish; repeatable; by default all OOD splits.", splits)
+        list[str] | None,
+        option("SPLIT", "Split to publish; repeatable; by default all OOD splits.", splits),
     ] = None,
-    words: Annotated[Path | None, option("FILE", "YAML with title, licence and answers: docs/publish.md.")] = None,
+    words: Annotated[
+        Path | None, option("FILE", "YAML with title, licence and answers: docs/publish.md.")
+    ] = None,
     params: Params = PARAMS,
 ) -> None:
     """Publish a benchmark's splits as a dataset.
@@ -38,12 +45,16 @@ def publish(
     project = Project(params)
     checked = project.benchmark(benchmark)
     text = read_words(words) if words else Words()
-    publication = collect(benchmark, checked, project.section("datasets"), project.artifacts, split or [], text)
+    publication = collect(
+        benchmark, checked, project.section("datasets"), project.artifacts, split or [], text
+    )
     write(publication, out, format)
     for one in publication.splits:
         unlabelled = int(one.objects.is_unlabelled.sum())
         without = f", {unlabelled:,} images without boxes" if unlabelled else ""
-        say(f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}")
+        say(
+            f"{one.name}: {len(one.images):,} images, {len(one.objects) - unlabelled:,} objects{without}"
+        )
     say(f"Written: {out}")
     if words is None:
         next_step("run it again with --words FILE to add title, licence and answers")

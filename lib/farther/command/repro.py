@@ -33,7 +33,8 @@ from farther.terminal import say
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"
-#: Bytes of memory for each stage beside others: an evaluation of the published benchmark takes three quarters of it.
+#: Bytes of memory for each stage beside others: an evaluation of the published benchmark takes
+#: three quarters of it.
 MEMORY = 4 << 30
 #: Columns of a stage's line.
 COLUMNS = 100
@@ -52,27 +53,43 @@ def _stages(project: Project, *_: Any) -> list[str]:
         return list(value)
 
     try:
-        # Not `project.params`, whose datasets include the derived ones: `ingest` has no stage for these.
+        # Not `project.params`, whose datasets include the derived ones: `ingest` has no stage for
+        # these.
         params, stages = read_yaml(project.file), read_yaml(project.folder / "dvc.yaml")["stages"]
-        each = {name: entries(of["foreach"]) if "foreach" in of else None for name, of in stages.items()}
+        each = {
+            name: entries(of["foreach"]) if "foreach" in of else None for name, of in stages.items()
+        }
     except (KeyError, TypeError):
         return []
-    return [stage for name, of in each.items() for stage in ([name] if of is None else [f"{name}@{one}" for one in of])]
+    return [
+        stage
+        for name, of in each.items()
+        for stage in ([name] if of is None else [f"{name}@{one}" for one in of])
+    ]
 
 
 def repro(
-    targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.", _stages)] = None,
-    first: Annotated[str | None, option("RUN", "Evaluate this run before others.", "detectors")] = None,
-    jobs: Annotated[int | None, option("N", "Most stages at the same time; by default one per core.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Compute STAGE again even if nothing changed.")] = False,
+    targets: Annotated[
+        list[str] | None, argument("STAGE", "Stages to run; by default all.", _stages)
+    ] = None,
+    first: Annotated[
+        str | None, option("RUN", "Evaluate this run before others.", "detectors")
+    ] = None,
+    jobs: Annotated[
+        int | None, option("N", "Most stages at the same time; by default one per core.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compute STAGE again even if nothing changed.")
+    ] = False,
 ) -> int:
     """Run the stages that changed, side by side, one line each.
 
-    Runs what `dvc repro` would run, as many stages at the same time as there are cores and 4 GiB of free memory; on a
-    GPU, inference runs one stage at a time. Prints a line for each stage that ran: its number, the time since the
-    start, and its duration. Errors are printed in full; everything that a stage prints is in
-    artifacts/.work/logs/STAGE.log. The exit status is that of `dvc repro`. With --force, the stages that are named, or
-    all where none is, compute everything again, also what they kept from earlier runs.
+    Runs what `dvc repro` would run, as many stages at the same time as there are cores and 4 GiB of
+    free memory; on a GPU, inference runs one stage at a time. Prints a line for each stage that
+    ran: its number, the time since the start, and its duration. Errors are printed in full;
+    everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status is that of
+    `dvc repro`. With --force, the stages that are named, or all where none is, compute everything
+    again, also what they kept from earlier runs.
 
     \b
     Examples:
@@ -187,7 +204,9 @@ class Progress:
     _stopped: bool = False
     _turn: Lock = field(default_factory=Lock)
 
-    def follow(self, targets: Sequence[str], first: Sequence[str], jobs: int, *, force: bool = False) -> int:
+    def follow(
+        self, targets: Sequence[str], first: Sequence[str], jobs: int, *, force: bool = False
+    ) -> int:
         """Runs stages; returns the exit status of `dvc repro`, 130 after Ctrl-C.
 
         Args:
@@ -204,7 +223,9 @@ class Progress:
             return 130
         except Exception:
             self._clear()
-            log.exception("")  # in DVC's form: without a traceback, unless DVC_SHOW_TRACEBACK is set
+            log.exception(
+                ""
+            )  # in DVC's form: without a traceback, unless DVC_SHOW_TRACEBACK is set
         finally:
             self._processes.close()
         damaged = [found for found in dvc_locks(Path()) if found.state == "wrong"]
@@ -255,7 +276,9 @@ class Progress:
         with self._turn:
             self._stopped = True
             for running in self._running.values():
-                if running.started is not None:  # one that has just been started did not get the terminal's signal
+                if (
+                    running.started is not None
+                ):  # one that has just been started did not get the terminal's signal
                     running.started.process.send_signal(signal.SIGINT)
 
     def end(self, stage: str, outcome: str) -> None:
@@ -270,7 +293,9 @@ class Progress:
             took = f"{time.monotonic() - running.start:.0f} s"
             if outcome == FAILED:
                 say(*running.printed, sep="\n", end="\n" if running.printed else "")
-                say(f"{self._position} {coloured(stage, 'wrong')}  failed after {took}; its output: {_log_of(stage)}")
+                say(
+                    f"{self._position} {coloured(stage, 'wrong')}  failed after {took}; its output: {_log_of(stage)}"
+                )
                 return
             self._print_line(stage, took, running.printed)
             if (text := self.after.get(stage)) is not None:
@@ -310,7 +335,9 @@ class Progress:
         """Draws the bar of one of the stages that run, and the names of the others."""
         others = "".join(f" + {other}" for other in self._running if other != stage)
         bar = running.bar or f"{time.monotonic() - running.start:.0f} s"
-        sys.stderr.write(f"\r\033[K{printable(f'{self._position} {stage}{others}  {bar}')[: width() - 1]}")
+        sys.stderr.write(
+            f"\r\033[K{printable(f'{self._position} {stage}{others}  {bar}')[: width() - 1]}"
+        )
         sys.stderr.flush()
 
     def _clear(self) -> None:
@@ -353,11 +380,13 @@ def _terminal() -> tuple[int, int]:
 def _lines(sources: dict[int, str], ended: int | None = None) -> Iterator[tuple[str, str]]:
     """Lines from several files, with the name of each; ("bar", text) for a bar, ("", "") where a second passed.
 
-    They end where all files do, or once nothing more is to be read after `ended` can be: processes that a stage has
-    started may keep its files open.
+    They end where all files do, or once nothing more is to be read after `ended` can be: processes
+    that a stage has started may keep its files open.
     """
     rest = dict.fromkeys(sources, b"")
-    with selectors.SelectSelector() as selector:  # the default of macOS, kqueue, does not take every pseudo-terminal
+    with (
+        selectors.SelectSelector() as selector
+    ):  # the default of macOS, kqueue, does not take every pseudo-terminal
         for number in (*sources, *([] if ended is None else [ended])):
             selector.register(number, selectors.EVENT_READ)
         is_over = False
@@ -378,7 +407,11 @@ def _lines(sources: dict[int, str], ended: int | None = None) -> Iterator[tuple[
                     selector.unregister(key.fd)
                     found = b"\n" if rest[key.fd].strip() else b""
                 *whole, rest[key.fd] = (rest[key.fd] + found).split(b"\n")
-                yield from ((sources[key.fd], text) for line in whole if (text := _message(line)) is not None)
+                yield from (
+                    (sources[key.fd], text)
+                    for line in whole
+                    if (text := _message(line)) is not None
+                )
                 if bar := _plain(rest[key.fd].rstrip(b"\r").rpartition(b"\r")[2]):
                     yield "bar", bar
             if not ready:

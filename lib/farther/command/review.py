@@ -16,7 +16,8 @@ from farther.terminal import say
 def review(
     benchmark: BenchmarkName,
     reviewer: Annotated[
-        str | None, typer.Option(help="Your name in the decisions file; by default your login name.")
+        str | None,
+        typer.Option(help="Your name in the decisions file; by default your login name."),
     ] = None,
     run: Annotated[
         str | None,
@@ -29,17 +30,25 @@ def review(
     ] = None,
     decisions: Annotated[
         Path | None,
-        typer.Option(help="Decisions file; by default the benchmark's, else data/decisions/BENCHMARK.csv."),
+        typer.Option(
+            help="Decisions file; by default the benchmark's, else data/decisions/BENCHMARK.csv."
+        ),
     ] = None,
     suspects: Annotated[
-        bool, typer.Option("--suspects", help="Review ID images whose proposals may be unlabelled objects.")
+        bool,
+        typer.Option(
+            "--suspects", help="Review ID images whose proposals may be unlabelled objects."
+        ),
     ] = False,
     port: Annotated[int, typer.Option(help="Port of 127.0.0.1; 0 for any that is free.")] = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address.")
+    ] = False,
 ) -> None:
     """Review a benchmark's OOD images in the browser.
 
-    Serves a page on 127.0.0.1 that shows the images one at a time and keeps your decisions. Stop it with Ctrl-C.
+    Serves a page on 127.0.0.1 that shows the images one at a time and keeps your decisions. Stop it
+    with Ctrl-C.
 
     \b
     Examples:
@@ -49,9 +58,16 @@ def review(
     """
     from farther.review import ReviewSettings, open_page, serve
 
-    settings = ReviewSettings(reviewer=reviewer, run=run, decisions=decisions, port=port, suspects=suspects)
+    settings = ReviewSettings(
+        reviewer=reviewer, run=run, decisions=decisions, port=port, suspects=suspects
+    )
     try:
-        serve(benchmark, Project().params, settings, ready=partial(say, flush=True) if no_browser else open_page)
+        serve(
+            benchmark,
+            Project().params,
+            settings,
+            ready=partial(say, flush=True) if no_browser else open_page,
+        )
     except KeyboardInterrupt:
         say("Stopped. All decisions that the page reported as saved are in the decisions file.")
         next_step("farther repro")

@@ -37,7 +37,8 @@ class StoredMetrics:
     Args:
         name: Of the folder, file or commit, as users call it.
         values: The metrics.
-        root: A folder laid out as `artifacts/`, where the evaluations are; None where there are none.
+        root: A folder laid out as `artifacts/`, where the evaluations are; None where there are
+            none.
     """
 
     def __init__(self, name: str, values: Values, root: Path | None = None):
@@ -136,7 +137,9 @@ def open_metrics(name: str, folder: Path) -> StoredMetrics:
     try:
         return MetricsOfCommit(name, folder)
     except ParameterError:
-        raise ParameterError(f"{name!r} is not a file, a folder, or a revision that git knows here") from None
+        raise ParameterError(
+            f"{name!r} is not a file, a folder, or a revision that git knows here"
+        ) from None
 
 
 def since_commit(folder: Path) -> dict[tuple[str, str], tuple[float | None, float | None]]:
@@ -151,7 +154,11 @@ def since_commit(folder: Path) -> dict[tuple[str, str], tuple[float | None, floa
     if not metrics:
         return {}
     before, after = (
-        {(file, name): value for file, text in texts.items() for name, value in numbers(text, file).items()}
+        {
+            (file, name): value
+            for file, text in texts.items()
+            for name, value in numbers(text, file).items()
+        }
         for texts in (metrics | counts, read_folder(folder, [METRICS, COUNTS]))
     )
     return {key: (before.get(key), after.get(key)) for key in {**before, **after}}

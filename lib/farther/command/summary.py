@@ -23,12 +23,14 @@ LISTED = 10
 def summary(
     params: Params = PARAMS,
     short: Annotated[bool, typer.Option("--short", help="Leave out the table.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Print every detector and split (long).")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Print every detector and split (long).")
+    ] = False,
 ) -> None:
     """Print the results of the last run: key findings and a table.
 
-    The table has means over detectors and splits; --all prints one table per detector. The last lines compare all
-    metrics and counts with those of the last commit, where git has them.
+    The table has means over detectors and splits; --all prints one table per detector. The last
+    lines compare all metrics and counts with those of the last commit, where git has them.
 
     \b
     Examples:
@@ -50,7 +52,11 @@ def summary(
     if lines := compared_with_commit(project.folder):
         say(lines)
     run = next(iter(project.section("detectors")), "RUN")
-    next_step("farther open" if page.is_file() else "farther repro report", f"farther choose {run}", "farther explain")
+    next_step(
+        "farther open" if page.is_file() else "farther repro report",
+        f"farther choose {run}",
+        "farther explain",
+    )
 
 
 def compared_with_commit(folder: Path) -> str:
@@ -61,29 +67,37 @@ def compared_with_commit(folder: Path) -> str:
     changes = {key: abs(b - a) for key, (a, b) in values.items() if a is not None and b is not None}
     largest = f"largest difference {max(changes.values(), default=0):.2g}"
     # A value that only one side has differs; its change has no size.
-    differ = [key for key, (a, b) in values.items() if changes.get(key, 0 if a is b else 1) > ROUNDING]
+    differ = [
+        key for key, (a, b) in values.items() if changes.get(key, 0 if a is b else 1) > ROUNDING
+    ]
     if not differ:
         return f"metrics: {len(values):,} values match the last commit ({largest})"
     heads = ("file", "name", "committed", "now")
-    rows = [(*key, *("–" if value is None else f"{value:.6g}" for value in values[key])) for key in differ[:LISTED]]
-    lines = [f"metrics: {len(differ):,} of {len(values):,} values differ from the last commit ({largest})"]
+    rows = [
+        (*key, *("–" if value is None else f"{value:.6g}" for value in values[key]))
+        for key in differ[:LISTED]
+    ]
+    lines = [
+        f"metrics: {len(differ):,} of {len(values):,} values differ from the last commit ({largest})"
+    ]
     lines.append(table(heads, rows, numbers=2))
     lines += [f"and {len(differ) - LISTED:,} more"] if len(differ) > LISTED else []
     return "\n".join(lines)
 
 
 def open_report(
-    report: Annotated[Path, typer.Argument(metavar="REPORT", help="Its folder, or one of its pages.")] = Path(
-        "artifacts/report"
-    ),
+    report: Annotated[
+        Path, typer.Argument(metavar="REPORT", help="Its folder, or one of its pages.")
+    ] = Path("artifacts/report"),
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the charts as SVG, PDF, PNG and CSV instead.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the charts as SVG, PDF, PNG and CSV instead."),
     ] = None,
 ) -> int:
     """Open the report in the browser, or export its charts as figures.
 
-    Figures are 3.3 and 6.9 inches wide, one and two columns, with 8-point type. Without a display the path of
-    the report is printed.
+    Figures are 3.3 and 6.9 inches wide, one and two columns, with 8-point type. Without a display
+    the path of the report is printed.
 
     \b
     Examples:
@@ -104,7 +118,9 @@ def open_report(
     page = (report / "index.html" if report.is_dir() or not report.suffix else report).resolve()
     if not page.is_file():
         raise DataError("there is no report yet; `dvc repro report` writes it", file=page)
-    no_display = sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    no_display = sys.platform == "linux" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
     if no_display or not webbrowser.open(page.as_uri()):
         say(page)
     return 0

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 def uncertainty(
     run: Annotated[str, argument("RUN", "A run; it need not be evaluated.", "detectors")],
-    split: Annotated[list[str] | None, option("SPLIT", "Only this OOD split; repeatable.", splits)] = None,
-    aggregate: Annotated[list[str] | None, option("HOW", "sum, mean, min or top-m; repeatable.")] = None,
+    split: Annotated[
+        list[str] | None, option("SPLIT", "Only this OOD split; repeatable.", splits)
+    ] = None,
+    aggregate: Annotated[
+        list[str] | None, option("HOW", "sum, mean, min or top-m; repeatable.")
+    ] = None,
     by_split: Annotated[
         bool, typer.Option("--by-split", help="One column per OOD split, for the first aggregate.")
     ] = False,
@@ -32,10 +36,11 @@ def uncertainty(
 
     The values are AUROC, ID test images against OOD images.
 
-    An image's uncertainty is an aggregate of those of its detections (Oksuz et al., 2023, Tables 2 to 4 and A.9 to
-    A.11): 1 − confidence, entropies of the class, Dempster-Shafer, the box's variance where the detector predicts it,
-    and the negated score of every method that the run has scores for. Nothing is inferred or fitted. Splits whose
-    images also show known objects are left out unless they are named.
+    An image's uncertainty is an aggregate of those of its detections (Oksuz et al., 2023, Tables 2
+    to 4 and A.9 to A.11): 1 − confidence, entropies of the class, Dempster-Shafer, the box's
+    variance where the detector predicts it, and the negated score of every method that the run has
+    scores for. Nothing is inferred or fitted. Splits whose images also show known objects are left
+    out unless they are named.
 
     \b
     Examples:
@@ -53,11 +58,16 @@ def uncertainty(
     entry = project.section("detectors")[choose("run", run, project.section("detectors"))]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     id_split = (project.section("evaluate") or {}).get("id_split", "test")
-    asked = [RunSplit(files, choose("split", name, files.roles.test)) for name in split or files.roles.test]
+    asked = [
+        RunSplit(files, choose("split", name, files.roles.test))
+        for name in split or files.roles.test
+    ]
     unknown = [each for each in asked if split or not each.shows_known]
     if not unknown:
         tested = ", ".join(files.roles.test) or "none"
-        raise ParameterError(f"{run}: no OOD split has unknown objects only; name one with --split. Known: {tested}")
+        raise ParameterError(
+            f"{run}: no OOD split has unknown objects only; name one with --split. Known: {tested}"
+        )
     names, splits = [each.name for each in unknown], [RunSplit(files, id_split), *unknown]
     ways = aggregate or list(image_uncertainty.AGGREGATES)
     rows = []
@@ -66,11 +76,16 @@ def uncertainty(
         row: dict[str, float | str | None] = {"uncertainty": name}
         for how in ways[:1] if by_split else ways:
             known, *others = (
-                image_uncertainty.aggregate(doubt, each.regions().image_id, sorted(each.images), how)
+                image_uncertainty.aggregate(
+                    doubt, each.regions().image_id, sorted(each.images), how
+                )
                 for doubt, each in zip(doubts, splits, strict=True)
             )
             if by_split:
-                row |= {name: ood.auroc(-known, -other) for name, other in zip(names, others, strict=True)}
+                row |= {
+                    name: ood.auroc(-known, -other)
+                    for name, other in zip(names, others, strict=True)
+                }
             row["all" if by_split else how] = ood.auroc(-known, -np.concatenate(others))
         rows.append(row)
     if json:
@@ -78,7 +93,11 @@ def uncertainty(
         return
     say(f"{run}: AUROC of image uncertainty, {id_split} against {', '.join(names)}")
     heads = list(rows[0])
-    say(table(heads, [[_shown(row[head]) for head in heads] for row in rows], numbers=len(heads) - 1))
+    say(
+        table(
+            heads, [[_shown(row[head]) for head in heads] for row in rows], numbers=len(heads) - 1
+        )
+    )
     next_step(f"farther choose {run}")
 
 
@@ -94,7 +113,13 @@ def _uncertainties(
         paths = [files.scores(name, split.name) for split in splits]
         if all(path.is_file() for path in paths):
             stored = zip(splits, paths, strict=True)
-            yield name, [-aligned_scores(split.regions(), path, len(split.folder)) for split, path in stored]
+            yield (
+                name,
+                [
+                    -aligned_scores(split.regions(), path, len(split.folder))
+                    for split, path in stored
+                ],
+            )
 
 
 def _shown(value: float | str | None) -> str:

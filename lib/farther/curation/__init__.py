@@ -1,6 +1,14 @@
 """Selection of the images of a benchmark's splits: ID classes and categories that overlap with them are left out."""
 
-from farther.curation.decisions import CHOICES, UNDO, Decision, Decisions, DecisionsFile, ImageKey, time_after
+from farther.curation.decisions import (
+    CHOICES,
+    UNDO,
+    Decision,
+    Decisions,
+    DecisionsFile,
+    ImageKey,
+    time_after,
+)
 from farther.curation.division import Division
 from farther.curation.fates import Fates, explain, why
 from farther.curation.overruling import joint_decisions, votes

@@ -3,8 +3,9 @@
     dataset,subset,image_id,distance,category,shown,neighbour,similarity
     coco,train2017,000000000036,near,zebra,12,2008_000008,0.8123
 
-Besides the image, a row gives the category that it was chosen for, the number of images of the benchmark's splits and
-of earlier candidates that show this category, and, where images are embedded, the most similar ID image.
+Besides the image, a row gives the category that it was chosen for, the number of images of the
+benchmark's splits and of earlier candidates that show this category, and, where images are
+embedded, the most similar ID image.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from farther.errors import DataError
 from farther.tables.files import read_text
 from farther.tables.writing import write_aside
 
-#: Folder of the files that the stage `enrich` writes, one per benchmark; those that people write are elsewhere.
+#: Folder of the files that the stage `enrich` writes, one per benchmark; those that people write
+#: are elsewhere.
 FROM_POOLS = Path("data/candidates/pools")
 
-#: Columns of a frame of candidates: the image; its distance by the rules; the category it was chosen for, or ""
-#: for an image reviewed before; images with this category among the benchmark's splits of that distance and the
-#: candidates chosen before; the most similar ID image and its cosine, "" and null without embeddings.
+#: Columns of a frame of candidates: the image; its distance by the rules; the category it was
+#: chosen for, or "" for an image reviewed before; images with this category among the benchmark's
+#: splits of that distance and the candidates chosen before; the most similar ID image and its
+#: cosine, "" and null without embeddings.
 CANDIDATES = pl.Schema(
     {
         "dataset": pl.String,
@@ -46,22 +49,26 @@ def write_candidates(path: str | Path, candidates: pl.DataFrame) -> None:
         candidates.with_columns(empty_is_null).write_csv(aside, float_precision=4)
 
 
-def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] | np.ndarray) -> np.ndarray:
+def listed(
+    path: str | Path, dataset: str, subset: str, image_id: Sequence[str] | np.ndarray
+) -> np.ndarray:
     """Mask of the images of a subset that a file of candidates lists.
 
     Returns:
         ndarray of shape (number of images,), bool.
 
     Raises:
-        DataError: the file is absent or not of this form, or lists an image that the subset does not have; names row
-            and field.
+        DataError: the file is absent or not of this form, or lists an image that the subset does
+            not have; names row and field.
     """
     rows = _read(Path(path)).filter(pl.col("dataset") == dataset, pl.col("subset") == subset)
     names = pl.Series("image_id", image_id, dtype=pl.String)
     unknown = rows.filter(~pl.col("image_id").is_in(names.implode()))
     if unknown.height:
         row, name = unknown["row"][0], unknown["image_id"][0]
-        problem = f"{dataset} {subset} has no image {name!r}; delete the row, or choose candidates again"
+        problem = (
+            f"{dataset} {subset} has no image {name!r}; delete the row, or choose candidates again"
+        )
         raise DataError(problem, file=path, row=row, field="image_id")
     return names.is_in(rows["image_id"].implode()).to_numpy()
 
@@ -69,17 +76,24 @@ def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] 
 def _read(path: Path) -> pl.DataFrame:
     """Line (`row`), and dataset, subset and image, of each candidate."""
     text = read_text(
-        path, "the file does not exist; the stage `enrich` writes candidates from pools, see docs/enrichment.md"
+        path,
+        "the file does not exist; the stage `enrich` writes candidates from pools, see docs/enrichment.md",
     )
     names = list(CANDIDATES)[:3]
     try:
-        frame = pl.read_csv(text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2)
+        frame = pl.read_csv(
+            text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2
+        )
     except pl.exceptions.PolarsError as error:
         raise DataError(f"not CSV: {error}", file=path) from None
     if absent := [name for name in names if name not in frame.columns]:
-        raise DataError(f"no column {absent[0]!r}: expected {', '.join(CANDIDATES)}", file=path, row=1)
+        raise DataError(
+            f"no column {absent[0]!r}: expected {', '.join(CANDIDATES)}", file=path, row=1
+        )
     frame = frame.select("row", *names).filter(~pl.all_horizontal(pl.col(names).is_null()))
     incomplete = frame.filter(pl.any_horizontal(pl.col(names).is_null()))
     if incomplete.height:
-        raise DataError("expected dataset, subset and image_id", file=path, row=incomplete["row"][0])
+        raise DataError(
+            "expected dataset, subset and image_id", file=path, row=incomplete["row"][0]
+        )
     return frame

@@ -50,7 +50,9 @@ def check_enrichment(
 
 def _check_datasets(made: Benchmark, known: Iterable[str]) -> None:
     splits = (*made.splits.values(), *made.derived_splits.values())
-    for dataset in sorted({made.id, *(name for name, _ in made.id_sources.values()), *(one.dataset for one in splits)}):
+    for dataset in sorted(
+        {made.id, *(name for name, _ in made.id_sources.values()), *(one.dataset for one in splits)}
+    ):
         choose("dataset", dataset, known)
 
 
@@ -62,7 +64,9 @@ def _is_within(path: Path, folder: Path) -> bool:
 def _check_rules(made: Benchmark) -> None:
     """The rules file, the names in it, and the vocabulary of each split."""
     if not _is_within(made.rules, RULES):
-        raise DataError(f"rules files belong in {RULES}, which stage `code` depends on", file=made.rules)
+        raise DataError(
+            f"rules files belong in {RULES}, which stage `code` depends on", file=made.rules
+        )
     rules = read_rules(made)
     _ = rules.similarity  # opens WordNet where the rules use it
     shifted = [split for split in made.shifted.values() if split.classes == "by rules"]

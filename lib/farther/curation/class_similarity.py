@@ -32,10 +32,12 @@ class ClassesBy:
     Args:
         similarity: The similarity of two names; see `farther.datasets.hierarchy.NameSimilarity`.
         near_above: Least similarity of a near class.
-        overlap_above: Least similarity at which a class overlaps with an ID class; 1: the same kind.
-        hierarchy: WordNet's `dict` folder, or a YAML file (`farther.datasets.hierarchy.HierarchyFile`), relative to
-            the rules file.
-        synsets: File that maps class names to synsets, relative to the rules file; see `read_synsets`.
+        overlap_above: Least similarity at which a class overlaps with an ID class; 1: the same
+            kind.
+        hierarchy: WordNet's `dict` folder, or a YAML file
+            (`farther.datasets.hierarchy.HierarchyFile`), relative to the rules file.
+        synsets: File that maps class names to synsets, relative to the rules file; see
+            `read_synsets`.
         leacock_chodorow: See `farther.datasets.wordnet.WordNetParams`.
 
     Raises:
@@ -51,7 +53,9 @@ class ClassesBy:
 
     def __post_init__(self) -> None:
         if self.overlap_above < self.near_above:
-            raise ValueError(f"overlap_above = {self.overlap_above} is below near_above = {self.near_above}")
+            raise ValueError(
+                f"overlap_above = {self.overlap_above} is below near_above = {self.near_above}"
+            )
 
 
 class ClassSimilarity:
@@ -63,14 +67,17 @@ class ClassSimilarity:
         id_classes: The ID classes.
 
     Raises:
-        DataError: the hierarchy or the mapping of synsets is absent or damaged, or has none of the ID classes.
+        DataError: the hierarchy or the mapping of synsets is absent or damaged, or has none of the
+            ID classes.
     """
 
     def __init__(self, by: ClassesBy, folder: Path, id_classes: Sequence[str]):
         self.by = by
         self._id_classes = id_classes
         synsets = None if by.synsets is None else read_synsets(normpath(folder / by.synsets))
-        self.hierarchy = open_hierarchy(normpath(folder / by.hierarchy), synsets, by.leacock_chodorow)
+        self.hierarchy = open_hierarchy(
+            normpath(folder / by.hierarchy), synsets, by.leacock_chodorow
+        )
         self._nearest = cache(lambda name: self.hierarchy.nearest(name, id_classes, by.similarity))
 
     def nearest(self, category: str) -> tuple[str, float] | None:
@@ -95,7 +102,11 @@ class ClassSimilarity:
 
     def unknown(self, categories: Sequence[str]) -> list[str]:
         """The ID classes, then the categories, that the hierarchy does not have."""
-        return [name for name in dict.fromkeys((*self._id_classes, *categories)) if not self.hierarchy.synsets(name)]
+        return [
+            name
+            for name in dict.fromkeys((*self._id_classes, *categories))
+            if not self.hierarchy.synsets(name)
+        ]
 
 
 def image_classes(source: LabelledImages, classes: SortedClasses) -> ImageClasses:
@@ -107,11 +118,20 @@ def image_classes(source: LabelledImages, classes: SortedClasses) -> ImageClasse
     """
     nearest = (
         source.objects.frame.select("image_id", "category")
-        .join(classes.frame.select("category", "oodness"), on="category", how="left", maintain_order="left")
+        .join(
+            classes.frame.select("category", "oodness"),
+            on="category",
+            how="left",
+            maintain_order="left",
+        )
         .with_columns(pl.col("oodness").fill_null(FARTHEST))
         .sort("oodness", maintain_order=True)
         .unique("image_id", keep="first", maintain_order=True)
     )
-    joined = source.images.frame.select("image_id").join(nearest, on="image_id", how="left", maintain_order="left")
-    filled = joined.with_columns(pl.col("category").fill_null(""), pl.col("oodness").fill_null(FARTHEST))
+    joined = source.images.frame.select("image_id").join(
+        nearest, on="image_id", how="left", maintain_order="left"
+    )
+    filled = joined.with_columns(
+        pl.col("category").fill_null(""), pl.col("oodness").fill_null(FARTHEST)
+    )
     return ImageClasses.from_frame(filled)

@@ -5,9 +5,10 @@
     2026-11-21T09:30:05.870Z,ann,coco,val2017,000000000009,near,,
     2026-11-21T09:30:07.002Z,ann,coco,val2017,000000000009,undo,,
 
-A line is never changed or taken out: `undo` takes back the reviewer's last decision on that image. So a line is one
-`write`, two writers cannot destroy each other's lines, and git joins two branches by keeping the lines of both. An
-apostrophe stands before a value that a spreadsheet would take for a formula.
+A line is never changed or taken out: `undo` takes back the reviewer's last decision on that image.
+So a line is one `write`, two writers cannot destroy each other's lines, and git joins two branches
+by keeping the lines of both. An apostrophe stands before a value that a spreadsheet would take for
+a formula.
 """
 
 from __future__ import annotations
@@ -46,7 +47,13 @@ IMAGE = ("dataset", "subset", "image_id")
 VIEW = (*IMAGE, "reviewer")
 
 #: One row per line: its number in the file, then the file's columns.
-LINES = pl.Schema([("row", pl.Int64), ("time", pl.Datetime("us", "UTC")), *((name, pl.String) for name in COLUMNS[1:])])
+LINES = pl.Schema(
+    [
+        ("row", pl.Int64),
+        ("time", pl.Datetime("us", "UTC")),
+        *((name, pl.String) for name in COLUMNS[1:]),
+    ]
+)
 
 _REMOVES = pl.col("decision") == "remove"
 
@@ -62,14 +69,22 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
         ~pl.col("decision").is_in([*CHOICES, UNDO]),
         f"expected one of {', '.join((*CHOICES, UNDO))}, found {{decision!r}}",
     ),
-    ("id_class", (pl.col("id_class") != "") & ~_REMOVES, "only 'remove' has an ID class, found {id_class!r:.200}"),
+    (
+        "id_class",
+        (pl.col("id_class") != "") & ~_REMOVES,
+        "only 'remove' has an ID class, found {id_class!r:.200}",
+    ),
     (
         "note",
         _REMOVES & (pl.col("id_class") == "") & (pl.col("note") == ""),
         "'remove' needs the ID class that the image shows, or a note that says why",
     ),
     *(
-        (name, pl.col(name).str.contains(r"[\p{C}\p{Zl}\p{Zp}]"), f"expected text in one line, found {{{name}!r}}")
+        (
+            name,
+            pl.col(name).str.contains(r"[\p{C}\p{Zl}\p{Zp}]"),
+            f"expected text in one line, found {{{name}!r}}",
+        )
         for name in (*IMAGE, "id_class", "note")
     ),
 )
@@ -94,9 +109,10 @@ class Decision:
         time: Time of the decision, with its zone; it orders a reviewer's decisions.
         reviewer: Name of the reviewer: letters, digits, spaces and `.@_-`, at most 80.
         dataset, subset, image_id: The image.
-        decision: `keep`: the image stays, near or far as its labels say, whatever ID class or overlap is labelled;
-            `remove`; `near`; `far`; or `undo`.
-        id_class: For `remove`, the ID class that the image shows; "" for another reason, which `note` then gives.
+        decision: `keep`: the image stays, near or far as its labels say, whatever ID class or
+            overlap is labelled; `remove`; `near`; `far`; or `undo`.
+        id_class: For `remove`, the ID class that the image shows; "" for another reason, which
+            `note` then gives.
         note: Free text in one line.
 
     Raises:
@@ -136,7 +152,8 @@ class Decisions:
     """Decisions of several reviewers.
 
     Args:
-        lines: Frame of `LINES`, in any order; a line that occurs twice (after a merge in git) counts once.
+        lines: Frame of `LINES`, in any order; a line that occurs twice (after a merge in git)
+            counts once.
         file: Name in messages.
 
     Attributes:
@@ -144,16 +161,21 @@ class Decisions:
         current: Of each reviewer and image, the last active line.
 
     Raises:
-        DataError: a value is invalid, two decisions of a reviewer on an image have the same time, or a decision to take
-            back is absent; names row and field.
+        DataError: a value is invalid, two decisions of a reviewer on an image have the same time,
+            or a decision to take back is absent; names row and field.
     """
 
     def __init__(self, lines: pl.DataFrame | None = None, file: str | Path | None = None):
         self.file = file
         lines = pl.DataFrame(schema=LINES) if lines is None else lines
         _check(lines, file)
-        frame = lines.unique(COLUMNS, keep="first", maintain_order=True).sort("time", maintain_order=True)
-        before = [pl.col(name).shift().over(VIEW).alias(f"{name}_before") for name in ("time", "row", "decision")]
+        frame = lines.unique(COLUMNS, keep="first", maintain_order=True).sort(
+            "time", maintain_order=True
+        )
+        before = [
+            pl.col(name).shift().over(VIEW).alias(f"{name}_before")
+            for name in ("time", "row", "decision")
+        ]
         steps = pl.when(pl.col("decision") == UNDO).then(-1).otherwise(1)
         frame = frame.with_columns(*before, depth=steps.cum_sum().over(VIEW))
         about = "{dataset} {subset} {image_id}"
@@ -162,7 +184,13 @@ class Decisions:
             "both at {time}: delete one of the two"
         )
         _refuse(frame, pl.col("time") == pl.col("time_before"), "decision", problem, file)
-        _refuse(frame, pl.col("depth") < 0, "decision", f"{{reviewer}} has no decision on {about} to undo", file)
+        _refuse(
+            frame,
+            pl.col("depth") < 0,
+            "decision",
+            f"{{reviewer}} has no decision on {about} to undo",
+            file,
+        )
         kept = pl.col("depth") <= pl.col("depth").cum_min(reverse=True).over(VIEW)
         self.frame = frame.select(*LINES, is_active=(pl.col("decision") != UNDO) & kept)
         self.current = self.frame.filter("is_active").unique(VIEW, keep="last", maintain_order=True)
@@ -193,12 +221,26 @@ class Decisions:
         names = ", ".join(" ".join(source) for source in sources.iter_rows())
         problem = f"the benchmark draws no OOD images from {{dataset}} {{subset}}. Known: {names}"
         elsewhere = self.frame.join(sources, on=["dataset", "subset"], how="anti")
-        _refuse(elsewhere, ~pl.col("dataset").is_in(sources["dataset"].to_list()), "dataset", problem, self.file)
+        _refuse(
+            elsewhere,
+            ~pl.col("dataset").is_in(sources["dataset"].to_list()),
+            "dataset",
+            problem,
+            self.file,
+        )
         _refuse(elsewhere, pl.lit(True), "subset", problem, self.file)
         unknown = self.frame.join(known, on=IMAGE, how="anti")
-        _refuse(unknown, pl.lit(True), "image_id", "{dataset} {subset} has no image {image_id!r}", self.file)
+        _refuse(
+            unknown,
+            pl.lit(True),
+            "image_id",
+            "{dataset} {subset} has no image {image_id!r}",
+            self.file,
+        )
         problem = f"{{id_class!r}} is not an ID class. Known: {', '.join(id_classes)}"
-        _refuse(self.frame, ~pl.col("id_class").is_in(["", *id_classes]), "id_class", problem, self.file)
+        _refuse(
+            self.frame, ~pl.col("id_class").is_in(["", *id_classes]), "id_class", problem, self.file
+        )
 
 
 class DecisionsFile:
@@ -215,8 +257,8 @@ class DecisionsFile:
         """All decisions; none when the file does not exist.
 
         Raises:
-            DataError: the file is a broken link, or a line is not one of this form; names file, row and field. Or see
-                `Decisions`.
+            DataError: the file is a broken link, or a line is not one of this form; names file, row
+                and field. Or see `Decisions`.
         """
         if not is_present(self.path):
             return Decisions(file=self.path)
@@ -293,21 +335,32 @@ def _lines(path: Path) -> pl.DataFrame:
     try:
         header = next(reader, [])
         if tuple(header) != COLUMNS:
-            problem = f"expected the columns {','.join(COLUMNS)}, found {','.join(header) or 'nothing'}"
+            problem = (
+                f"expected the columns {','.join(COLUMNS)}, found {','.join(header) or 'nothing'}"
+            )
             raise DataError(problem, file=path, row=1)
         for values in filter(None, reader):
             if len(values) != len(COLUMNS):
                 problem = f"expected {len(COLUMNS)} values, found {len(values)}"
                 advice = "complete the line, or delete it if it was cut off"
                 raise DataError(f"{problem}: {advice}", file=path, row=reader.line_num)
-            rows.append({"row": reader.line_num, **dict(zip(COLUMNS, map(of_spreadsheet, values), strict=True))})
+            rows.append(
+                {
+                    "row": reader.line_num,
+                    **dict(zip(COLUMNS, map(of_spreadsheet, values), strict=True)),
+                }
+            )
     except csv.Error as error:
         raise DataError(f"not CSV: {error}", file=path, row=reader.line_num) from None
     written = pl.DataFrame(rows, schema={**LINES, "time": pl.String})
-    lines = written.with_columns(time=pl.col("time").str.to_datetime("%+", time_unit="us", strict=False), given="time")
+    lines = written.with_columns(
+        time=pl.col("time").str.to_datetime("%+", time_unit="us", strict=False), given="time"
+    )
     problem = "expected a time with its zone, like 2026-11-21T09:30:02.114Z, found {given!r:.200}"
     # Python has no other years, and later decisions must fit, too.
-    is_time = lines.select(pl.col("time").dt.year().is_between(1, 9998).fill_null(value=False)).to_series()
+    is_time = lines.select(
+        pl.col("time").dt.year().is_between(1, 9998).fill_null(value=False)
+    ).to_series()
     _refuse(lines.drop("time"), pl.lit(~is_time), "time", problem, path)
     return lines.select(pl.col(name).cast(dtype) for name, dtype in LINES.items())
 
@@ -317,7 +370,9 @@ def _check(lines: pl.DataFrame, file: str | Path | None) -> None:
         _refuse(lines, wrong, field, problem, file)
 
 
-def _refuse(lines: pl.DataFrame, wrong: pl.Expr, field: str, problem: str, file: str | Path | None) -> None:
+def _refuse(
+    lines: pl.DataFrame, wrong: pl.Expr, field: str, problem: str, file: str | Path | None
+) -> None:
     """Raises an error about the first of the wrong rows; names of columns in `problem` are in braces."""
     found = lines.filter(wrong).sort("row", maintain_order=True).head(1)
     for row in found.iter_rows(named=True):

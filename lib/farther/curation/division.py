@@ -18,13 +18,14 @@ from farther.tables.files import digest
 class Division:
     """Which classes of the ID dataset are known; the others are unknown.
 
-    Images of known classes are the ID splits. Images of unknown classes are in no ID split, and may be an OOD split of
-    the same dataset (Scheirer et al. 2013, doi:10.1109/TPAMI.2012.256; OpenOOD, Section 2.2).
+    Images of known classes are the ID splits. Images of unknown classes are in no ID split, and may
+    be an OOD split of the same dataset (Scheirer et al. 2013, doi:10.1109/TPAMI.2012.256; OpenOOD,
+    Section 2.2).
 
     Args:
         known: Number of known classes, which `seed` draws; or their names.
-        seed: Draws the known classes: those whose names have the smallest digests together with the seed. The same
-            classes are drawn on every machine and by every version of the libraries.
+        seed: Draws the known classes: those whose names have the smallest digests together with the
+            seed. The same classes are drawn on every machine and by every version of the libraries.
     """
 
     known: int | tuple[str, ...]
@@ -47,12 +48,18 @@ class Division:
     def __post_init__(self) -> None:
         if isinstance(self.known, int):
             if self.known < 1:
-                raise ValueError(f"known: {self.known} leaves no known class; write a number from 1 on")
+                raise ValueError(
+                    f"known: {self.known} leaves no known class; write a number from 1 on"
+                )
             if self.seed is None:
-                raise ValueError(f"seed: give the seed that draws {self.known} classes, as in seed: 1")
+                raise ValueError(
+                    f"seed: give the seed that draws {self.known} classes, as in seed: 1"
+                )
             return
         if not self.known:
-            raise ValueError("known: an empty list leaves no known class; write the names of the known classes")
+            raise ValueError(
+                "known: an empty list leaves no known class; write the names of the known classes"
+            )
         if self.seed is not None:
             raise ValueError("seed: it draws nothing where 'known' lists the classes; leave it out")
         twice = [name for name in self.known if self.known.count(name) > 1]
@@ -74,11 +81,15 @@ class Division:
             if absent:
                 listed = ", ".join(classes[:LISTED])
                 more = "" if len(classes) <= LISTED else ", …"
-                raise ParameterError(f"division: known: {absent[0]!r} is not a class. Classes: {listed}{more}")
+                raise ParameterError(
+                    f"division: known: {absent[0]!r} is not a class. Classes: {listed}{more}"
+                )
         if count > len(classes):
             raise ParameterError(f"division: known: {count} classes, but there are {len(classes)}")
         if count == len(classes):
-            raise ParameterError(f"division: known: all {count} classes are known, which leaves no unknown class")
+            raise ParameterError(
+                f"division: known: all {count} classes are known, which leaves no unknown class"
+            )
         if isinstance(self.known, int):
             seed = str(self.seed)
             chosen = set(heapq.nsmallest(count, classes, key=lambda name: digest(seed, name)))

@@ -77,7 +77,9 @@ class DuplicateIndex(Protocol):
 
 #: Number of images of a category (in lower case) in the splits of a distance, `before` a search and
 #: `new` ones; splits that keep known objects do not count.
-NEEDS = pl.Schema({"distance": pl.String, "category": pl.String, "before": pl.Int64, "new": pl.Int64})
+NEEDS = pl.Schema(
+    {"distance": pl.String, "category": pl.String, "before": pl.Int64, "new": pl.Int64}
+)
 
 
 @plain(frozen=True)
@@ -220,7 +222,9 @@ def subsets_searched(entries: Mapping[str, Any]) -> dict[str, set[str]]:
     return subsets
 
 
-def images_by_subset(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> dict[tuple[str, str], set[str]]:
+def images_by_subset(
+    benchmark: Benchmark, splits: Mapping[str, LabelledImages]
+) -> dict[tuple[str, str], set[str]]:
     """Dataset and subset → the images of OOD splits drawn from it."""
     images: dict[tuple[str, str], set[str]] = {}
     for name, split in benchmark.splits.items():
@@ -269,7 +273,9 @@ class _Pool:
     @classmethod
     def of(cls, ruled: RuledSource, decisions: Decisions, wanted: pl.DataFrame) -> _Pool:
         """The images of a source, sorted by what rules and reviewers say of them."""
-        images = ruled.fates.frame.select(*IMAGE, distance="fate", digest=ruled.source.images.frame["digest"])
+        images = ruled.fates.frame.select(
+            *IMAGE, distance="fate", digest=ruled.source.images.frame["digest"]
+        )
         fates, _ = ruled.decided(decisions)
         by_reviewers = fates.frame.filter(pl.col("decided_by") != "")
         by_reviewers = by_reviewers.select(*IMAGE, decision="fate")
@@ -435,7 +441,9 @@ def _distances(params: Enrichment, benchmark: Benchmark) -> tuple[Distance, ...]
     return distances
 
 
-def _images_by_category(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> Counter[tuple[str, Distance]]:
+def _images_by_category(
+    benchmark: Benchmark, splits: Mapping[str, LabelledImages]
+) -> Counter[tuple[str, Distance]]:
     """Number of images of the benchmark's splits by category (in lower case) and distance."""
     counts = Counter[tuple[str, Distance]]()
     for name, split in benchmark.splits.items():
@@ -484,7 +492,9 @@ def _wanted(
             if name in deciding:
                 kind = deciding[name].kind
             rows.extend(
-                (distance, split.dataset, split.subset, name) for distance in distances if kind in KINDS[distance]
+                (distance, split.dataset, split.subset, name)
+                for distance in distances
+                if kind in KINDS[distance]
             )
     wanted = pl.DataFrame(rows, schema=_WANTED, orient="row")
     if not params.categories:

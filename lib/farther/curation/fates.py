@@ -41,9 +41,9 @@ class Fates(Table):
     """One row per image of an OOD source.
 
     Columns:
-        image_id, dataset, subset: The image.
-        fate: `near`, `far`, `farther`, or `removed`.
-        rule: The rule that decided: `overlap: spoon → diningtable`, or the reason why none did; by reviewers' decision,
+        image_id, dataset, subset: The image. fate: `near`, `far`, `farther`, or `removed`. rule:
+        The rule that decided: `overlap: spoon → diningtable`, or the reason why none did; by
+        reviewers' decision,
             `decision: removed → person`.
         category: Category of the object that decided, "" if none did.
         object_id: That object, -1 if none did.
@@ -65,7 +65,11 @@ class Fates(Table):
 
 
 #: The rule that decided, and on which object or by whom.
-BY = pl.when(pl.col("decided_by") != "").then(pl.format(", by {}", "decided_by")).otherwise(pl.lit(""))
+BY = (
+    pl.when(pl.col("decided_by") != "")
+    .then(pl.format(", by {}", "decided_by"))
+    .otherwise(pl.lit(""))
+)
 REASON = (
     pl.when(pl.col("by_rules") != "")
     .then(pl.format("{}{} (by the rules: {})", "rule", BY, "by_rules"))
@@ -85,12 +89,17 @@ def decide(
 ) -> Fates:
     """The fate of each image of a source.
 
-    The rule with the highest precedence among those of the image's objects decides; among equals, the first object in
-    the table.
+    The rule with the highest precedence among those of the image's objects decides; among equals,
+    the first object in the table.
     """
     decisive = pl.DataFrame(
         [(category, str(rule), rule.kind, rule.precedence) for category, rule in rules.items()],
-        schema={"category": pl.String, "rule": pl.String, "kind": pl.String, "precedence": pl.Int64},
+        schema={
+            "category": pl.String,
+            "rule": pl.String,
+            "kind": pl.String,
+            "precedence": pl.Int64,
+        },
         orient="row",
     )
     if farther:
@@ -113,7 +122,9 @@ def decide(
         .then(pl.lit("removed"))
         .otherwise(pl.lit("farther" if farther else "far"))
     )
-    none = pl.when(without).then(pl.lit(EMPTY)).otherwise(pl.lit(NO_OVERLAP if farther else NO_NEAR))
+    none = (
+        pl.when(without).then(pl.lit(EMPTY)).otherwise(pl.lit(NO_OVERLAP if farther else NO_NEAR))
+    )
     frame = joined.select(
         "image_id",
         "dataset",
@@ -127,11 +138,16 @@ def decide(
     return Fates.from_frame(frame)
 
 
-def as_published(source: LabelledImages, subset: str, distance: str, empty: Literal["keep", "remove"]) -> Fates:
+def as_published(
+    source: LabelledImages, subset: str, distance: str, empty: Literal["keep", "remove"]
+) -> Fates:
     """The fate of each image of a split that is taken as its authors published it."""
     fates = decide(source, {}, subset=subset, farther=False, empty=empty)
     kept = pl.when(pl.col("fate") != "removed")
-    fate, rule = kept.then(pl.lit(distance)).otherwise("fate"), kept.then(pl.lit(PUBLISHED)).otherwise("rule")
+    fate, rule = (
+        kept.then(pl.lit(distance)).otherwise("fate"),
+        kept.then(pl.lit(PUBLISHED)).otherwise("rule"),
+    )
     return fates.with_frame(fates.frame.with_columns(fate=fate, rule=rule))
 
 
@@ -191,8 +207,16 @@ def category_counts(objects: Objects) -> pl.DataFrame:
 
 def fate_counts(fates: Fates) -> pl.DataFrame:
     """Images by source, fate and kind of reason, in words: dataset, subset, fate, reason, images."""
-    counts = fates.frame.group_by("dataset", "subset", "fate", reason=rule_kind().replace(REASONS)).agg(images=pl.len())
-    order = ["dataset", "subset", pl.col("fate").cast(pl.Enum(FATES)), -pl.col("images").cast(pl.Int64), "reason"]
+    counts = fates.frame.group_by(
+        "dataset", "subset", "fate", reason=rule_kind().replace(REASONS)
+    ).agg(images=pl.len())
+    order = [
+        "dataset",
+        "subset",
+        pl.col("fate").cast(pl.Enum(FATES)),
+        -pl.col("images").cast(pl.Int64),
+        "reason",
+    ]
     return counts.sort(order)
 
 

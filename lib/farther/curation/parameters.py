@@ -18,7 +18,8 @@ from farther.registry import STRICT, build
 
 Distance = Literal["near", "far", "farther"]
 
-#: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition, anomaly detection.
+#: What a benchmark tests (OpenOOD, Section 2): out-of-distribution detection, open-set recognition,
+#: anomaly detection.
 Task = Literal["ood", "osr", "ad"]
 
 #: Name of the split of pseudo-OOD images.
@@ -31,7 +32,8 @@ class ImagePairs:
 
     Args:
         of: The ID or OOD split that has them.
-        name: Regular expression with one group: the part of its name that an image shares with those made from it.
+        name: Regular expression with one group: the part of its name that an image shares with
+            those made from it.
         by: Name that is compared: the image's id, or its file's path within the dataset.
     """
 
@@ -87,19 +89,25 @@ class OodSplit(RuledImages):
     """One OOD split; see `RuledImages` for its other parameters.
 
     Args:
-        distance: `near`: images that show a near category; `far`: those that show none; `farther`: both.
-        use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
-        known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
-            share the images (see `farther.derived`); known objects then have the names of the ID classes. `with
-            unknown` keeps it only where an unknown object is labelled too: the others are ID images.
-        candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
-        admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or reviewers remove it. By
-            default `reviewed` with `candidates` and `all` without.
-        pairs: Images that the unknown objects were added to; see `farther.metrics.open_set.image_pairs`.
-        assigned: `by rules`; or `as published` for a subset that is a curated split already: only reviewers' decisions
-            change it.
-        rest_of: An OOD split of the same images whose `most` leaves some out: this split draws from those, so the two
-            share none. Validation and test halves of a dataset without such subsets are made so.
+        distance: `near`: images that show a near category; `far`: those that show none; `farther`:
+            both.
+        use: `test`: results are reported on it; `validation`: parameters of methods may be chosen
+            on it.
+        known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and
+            unknown objects share the images (see `farther.derived`); known objects then have the
+            names of the ID classes. `with unknown` keeps it only where an unknown object is
+            labelled too: the others are ID images.
+        candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only
+            images that it lists.
+        admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or
+            reviewers remove it. By default `reviewed` with `candidates` and `all` without.
+        pairs: Images that the unknown objects were added to; see
+            `farther.metrics.open_set.image_pairs`.
+        assigned: `by rules`; or `as published` for a subset that is a curated split already: only
+            reviewers' decisions change it.
+        rest_of: An OOD split of the same images whose `most` leaves some out: this split draws from
+            those, so the two share none. Validation and test halves of a dataset without such
+            subsets are made so.
     """
 
     distance: Distance
@@ -121,14 +129,14 @@ class OodSplit(RuledImages):
 class IdSplit(RuledImages):
     """An ID split that is not a whole subset of the ID dataset: one of another dataset, or with other classes too.
 
-    By the rules, its images show an ID class and no category that overlaps with one. Their objects are those of ID
-    classes, by the names of the ID classes; objects of other classes are left out. See `RuledImages` for the other
-    parameters.
+    By the rules, its images show an ID class and no category that overlaps with one. Their objects
+    are those of ID classes, by the names of the ID classes; objects of other classes are left out.
+    See `RuledImages` for the other parameters.
 
     Args:
         empty: Fate of an image that shows no ID class.
-        others: Fate of an image that shows a class which is not an ID class. `remove` where unknown objects share the
-            images: detections of these are no ID detections.
+        others: Fate of an image that shows a class which is not an ID class. `remove` where unknown
+            objects share the images: detections of these are no ID detections.
     """
 
     empty: Literal["keep", "remove"] = "remove"
@@ -139,15 +147,17 @@ class IdSplit(RuledImages):
 class PartOfSubset:
     """A part of a subset of the ID dataset, for datasets without separate images for validation and test.
 
-    An image belongs to a part by the digest of its file's bytes, so the parts are disjoint and the same on every
-    machine, files of equal content stay together, and added images move no other one. The shares are met in the mean:
-    of n images a part has about part · n, ± √(part · (1 − part) · n).
+    An image belongs to a part by the digest of its file's bytes, so the parts are disjoint and the
+    same on every machine, files of equal content stay together, and added images move no other one.
+    The shares are met in the mean: of n images a part has about part · n, ± √(part · (1 − part) ·
+    n).
 
     Args:
         of: The subset.
         part: Share of its images. Parts of one subset follow each other in the order of `subsets`.
-        together: Regular expression with one group, searched in the file's path: images with the same group (frames of
-            one video, crops of one picture) belong to the same part. Images without a match stand for themselves.
+        together: Regular expression with one group, searched in the file's path: images with the
+            same group (frames of one video, crops of one picture) belong to the same part. Images
+            without a match stand for themselves.
     """
 
     of: str
@@ -167,14 +177,15 @@ class PartOfSubset:
 class ShiftedSplit(RuledImages):
     """Images of the ID classes under another distribution, such as corrupted images (see `farther.derived`).
 
-    Its labels of ID classes have the ID dataset's names. See `RuledImages` for the other parameters; `vocabulary` is
-    for `by rules`.
+    Its labels of ID classes have the ID dataset's names. See `RuledImages` for the other
+    parameters; `vocabulary` is for `by rules`.
 
     Args:
-        severity: Strength of the shift, from 1 on; images of the largest may be rejected without loss
-            (`farther.metrics.self_awareness`).
-        classes: `as labelled`; or `by rules`: of the dataset's images, those that show a class which by the rules is an
-            ID class or overlaps with one, labelled by that ID class. Images of other classes that count as ID.
+        severity: Strength of the shift, from 1 on; images of the largest may be rejected without
+            loss (`farther.metrics.self_awareness`).
+        classes: `as labelled`; or `by rules`: of the dataset's images, those that show a class
+            which by the rules is an ID class or overlaps with one, labelled by that ID class.
+            Images of other classes that count as ID.
         most: Largest number of images, selected as by a benchmark's `most`.
     """
 
@@ -199,13 +210,18 @@ def _kind(value: Any) -> str:
     """The tag of an ID split's form."""
     if isinstance(value, str):
         return " "
-    return "  " if isinstance(value, PartOfSubset) or (isinstance(value, Mapping) and "of" in value) else ""
+    return (
+        "  "
+        if isinstance(value, PartOfSubset) or (isinstance(value, Mapping) and "of" in value)
+        else ""
+    )
 
 
-#: A subset of the ID dataset, a part of one, or an ID split that is neither. The tags are no part of the names in
-#: messages.
+#: A subset of the ID dataset, a part of one, or an ID split that is neither. The tags are no part
+#: of the names in messages.
 IdSubset = Annotated[
-    Annotated[str, Tag(" ")] | Annotated[PartOfSubset, Tag("  ")] | Annotated[IdSplit, Tag("")], Discriminator(_kind)
+    Annotated[str, Tag(" ")] | Annotated[PartOfSubset, Tag("  ")] | Annotated[IdSplit, Tag("")],
+    Discriminator(_kind),
 ]
 
 
@@ -218,22 +234,28 @@ class Benchmark:
         rules: The rules file.
         splits: The OOD splits by name.
         shifted: Shifted splits of the ID classes by name, on which self-awareness is measured.
-        shifted_val: The same of ID validation images, on which AP alone is measured (SAOD, Table A.8).
-        pseudo_ood: Images without their known objects, from which the image threshold is taken; the split's name is
-            `pseudo_ood`.
-        subsets: The ID splits by name: each a subset of the ID dataset, a `PartOfSubset`, or an `IdSplit`.
-        most: Largest number of images of an ID or OOD split, by name: those whose names have the smallest digests, so
-            that a larger number adds images and replaces none. Thousands of regions are often enough to fit a score.
+        shifted_val: The same of ID validation images, on which AP alone is measured (SAOD, Table
+            A.8).
+        pseudo_ood: Images without their known objects, from which the image threshold is taken; the
+            split's name is `pseudo_ood`.
+        subsets: The ID splits by name: each a subset of the ID dataset, a `PartOfSubset`, or an
+            `IdSplit`.
+        most: Largest number of images of an ID or OOD split, by name: those whose names have the
+            smallest digests, so that a larger number adds images and replaces none. Thousands of
+            regions are often enough to fit a score.
         protocol: Name of the lists of the rules file.
-        empty: Fate of an OOD image without any labelled object. Nothing unknown is labelled there that could be
-            found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
-        decisions: The file of reviewers' decisions, see `farther.curation.decisions`; they override the rules.
+        empty: Fate of an OOD image without any labelled object. Nothing unknown is labelled there
+            that could be found or missed, so `remove` is the default (FMIYC keeps images with
+            labelled unknowns only).
+        decisions: The file of reviewers' decisions, see `farther.curation.decisions`; they override
+            the rules.
         title: Its name in reports.
-        division: Divides the ID dataset's classes into known and unknown ones: only the known ones are ID classes. Of
-            the ID splits, images that show an unknown class are left out. In an OOD split of the ID dataset, images
-            that show a known class are removed, and unknown classes are near.
-        kind: The task: `ood`; `osr`, open-set recognition; `ad`, anomaly detection. By default `osr` with a division
-            and `ood` without; see `task`.
+        division: Divides the ID dataset's classes into known and unknown ones: only the known ones
+            are ID classes. Of the ID splits, images that show an unknown class are left out. In an
+            OOD split of the ID dataset, images that show a known class are removed, and unknown
+            classes are near.
+        kind: The task: `ood`; `osr`, open-set recognition; `ad`, anomaly detection. By default
+            `osr` with a division and `ood` without; see `task`.
     """
 
     id: str
@@ -288,9 +310,10 @@ class Benchmark:
             empty: Names of splits without images, on which nothing is tested.
 
         Returns:
-            `test`: names of the OOD splits that results are reported on; `distance`: of each of them; `shifted`:
-            severity by name; `shifted_val`: the same, where there are any; `pseudo_ood`: its name or None; `pairs`: the
-            parameter of each OOD test split that has it.
+            `test`: names of the OOD splits that results are reported on; `distance`: of each of
+                them; `shifted`:
+            severity by name; `shifted_val`: the same, where there are any; `pseudo_ood`: its name
+            or None; `pairs`: the parameter of each OOD test split that has it.
         """
         tested = [name for name in self.test_splits if name not in empty]
         pairs = {}
@@ -306,7 +329,9 @@ class Benchmark:
             "pairs": pairs,
         }
         if self.shifted_val:
-            roles["shifted_val"] = {name: split.severity for name, split in self.shifted_val.items()}
+            roles["shifted_val"] = {
+                name: split.severity for name, split in self.shifted_val.items()
+            }
         return roles
 
     @property
@@ -349,8 +374,9 @@ def benchmark(name: str, params: Mapping[str, Any] | None) -> Benchmark:
         params: Its entry there; None where it is empty.
 
     Raises:
-        ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
-            cannot be a folder's; one image could be in two OOD splits; `most` names no ID or OOD split.
+        ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID
+            split or one that cannot be a folder's; one image could be in two OOD splits; `most`
+            names no ID or OOD split.
     """
     checked = build(Benchmark, f"benchmark {name!r}", dict(params or {}))
     for problem in _problems(checked):
@@ -363,7 +389,9 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
     used: dict[str, set[str]] = {}
     for name, params in benchmarks.items():
         checked = benchmark(name, params)
-        drawn = [split.origin for split in (*checked.splits.values(), *checked.derived_splits.values())]
+        drawn = [
+            split.origin for split in (*checked.splits.values(), *checked.derived_splits.values())
+        ]
         for dataset, subset in (*checked.id_sources.values(), *drawn):
             used.setdefault(dataset, set()).add(subset)
     return used
@@ -426,7 +454,9 @@ def _division_problems(checked: Benchmark) -> Iterator[str]:
     """What does not fit a benchmark's division of classes."""
     if checked.division is None:
         return
-    of_dataset = {name: split for name, split in checked.splits.items() if split.dataset == checked.id}
+    of_dataset = {
+        name: split for name, split in checked.splits.items() if split.dataset == checked.id
+    }
     if not of_dataset:
         example = f"unknown: {{dataset: {checked.id}, subset: test, distance: near}}"
         yield (

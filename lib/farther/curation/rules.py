@@ -27,10 +27,12 @@ Kind = Literal["ID class", "overlap", "near"]
 #: Kinds of rules by falling precedence: a labelled ID class, an overlap with one, nearness to one.
 PRECEDENCE: tuple[Kind, ...] = get_args(Kind)
 
-#: Instead of an ID class, for a category that is near to, or overlaps with, not a single one (FMIYC's Table 6).
+#: Instead of an ID class, for a category that is near to, or overlaps with, not a single one
+#: (FMIYC's Table 6).
 VARIOUS = "various"
 
-#: Similarity of two names from which on one may be a misspelling of the other; see `difflib.SequenceMatcher`.
+#: Similarity of two names from which on one may be a misspelling of the other; see
+#: `difflib.SequenceMatcher`.
 ALIKE = 0.87
 
 #: Vocabulary of a dataset → ID class → categories.
@@ -97,24 +99,28 @@ class Rules:
     """The rules of a benchmark under one protocol.
 
     Args:
-        path: The rules file (YAML). `id_classes` lists the ID classes as the dataset `vocabulary` calls them; the file
-            `names` (see `farther.datasets.ClassNames`; relative to the rules file) gives their names in other datasets.
-            Without these two, `id_classes` gives each ID class with its names by dataset. `protocols` gives, for each
-            protocol, the lists `overlap` and `near`, by dataset vocabulary and ID class. With `classes_by` (see
-            `ClassesBy`), classes that no list names are sorted by the similarity of their names to the ID classes', but
-            for those of the list `far`, by dataset vocabulary. With `every_class_listed`, people have sorted all
-            classes: one that no list names is refused, and similarity decides nothing. A protocol may extend another
-            one: its lists are added to the other's, and the other's `classes_by` counts if it has none. `similar` lists
-            groups of ID classes that are easily confused, for the diagnosis of errors; a class may be in several, or in
-            none.
+        path: The rules file (YAML). `id_classes` lists the ID classes as the dataset `vocabulary`
+            calls them; the file `names` (see `farther.datasets.ClassNames`; relative to the rules
+            file) gives their names in other datasets. Without these two, `id_classes` gives each ID
+            class with its names by dataset. `protocols` gives, for each protocol, the lists
+            `overlap` and `near`, by dataset vocabulary and ID class. With `classes_by` (see
+            `ClassesBy`), classes that no list names are sorted by the similarity of their names to
+            the ID classes', but for those of the list `far`, by dataset vocabulary. With
+            `every_class_listed`, people have sorted all classes: one that no list names is refused,
+            and similarity decides nothing. A protocol may extend another one: its lists are added
+            to the other's, and the other's `classes_by` counts if it has none. `similar` lists
+            groups of ID classes that are easily confused, for the diagnosis of errors; a class may
+            be in several, or in none.
         protocol: Name of one of the file's protocols.
-        division: Divides the file's ID classes: the known ones are the ID classes. Rules on an unknown class, and on
-            categories that overlap with one or are near to one, do not count.
-        dataset: The ID dataset, whose unknown classes are near (see `VARIOUS`); used with a division only.
+        division: Divides the file's ID classes: the known ones are the ID classes. Rules on an
+            unknown class, and on categories that overlap with one or are near to one, do not count.
+        dataset: The ID dataset, whose unknown classes are near (see `VARIOUS`); used with a
+            division only.
 
     Attributes:
         id_classes: Names of the ID classes, in the file's order.
-        unknown_classes: The file's ID classes that the division takes for unknown; none without a division.
+        unknown_classes: The file's ID classes that the division takes for unknown; none without a
+            division.
         similar: Groups of ID classes that are easily confused.
 
     Raises:
@@ -122,7 +128,13 @@ class Rules:
         ParameterError: the file has no such protocol; the division does not fit its ID classes.
     """
 
-    def __init__(self, path: str | Path, protocol: str = "paper", division: Division | None = None, dataset: str = ""):
+    def __init__(
+        self,
+        path: str | Path,
+        protocol: str = "paper",
+        division: Division | None = None,
+        dataset: str = "",
+    ):
         self.path = Path(path)
         written = _read(self.path)
         id_classes, self._names = written.id_classes, None
@@ -133,14 +145,22 @@ class Rules:
         self.id_classes = self._all_classes
         if division is not None:
             self.id_classes = self._known_classes(division)
-        self.unknown_classes = tuple(name for name in self._all_classes if name not in self.id_classes)
-        if unknown := sorted({name for group in written.similar for name in group} - set(id_classes)):
-            raise DataError(f"{unknown[0]!r} is not among id_classes", file=self.path, field="similar")
+        self.unknown_classes = tuple(
+            name for name in self._all_classes if name not in self.id_classes
+        )
+        if unknown := sorted(
+            {name for group in written.similar for name in group} - set(id_classes)
+        ):
+            raise DataError(
+                f"{unknown[0]!r} is not among id_classes", file=self.path, field="similar"
+            )
         self.similar = self._similar_groups(written.similar)
         lists = _chain(written.protocols, protocol, self.path)
         self.protocol = protocol
         self.every_class_listed = any(part.every_class_listed for part in lists)
-        self.classes_by = next((part.classes_by for part in lists if part.classes_by is not None), None)
+        self.classes_by = next(
+            (part.classes_by for part in lists if part.classes_by is not None), None
+        )
         self._rules: dict[str, list[Rule]] = {}
         self._far: dict[str, set[str]] = {}
         for id_class, names in id_classes.items():
@@ -152,7 +172,9 @@ class Rules:
             self._add_listing("near", part.near)
             for vocabulary, categories in part.far.items():
                 self._rules.setdefault(vocabulary, [])
-                self._far.setdefault(vocabulary, set()).update(category.casefold() for category in categories)
+                self._far.setdefault(vocabulary, set()).update(
+                    category.casefold() for category in categories
+                )
 
     def _known_classes(self, division: Division) -> tuple[str, ...]:
         """The known classes of a division; ParameterError, with the rules file, where it does not fit them."""
@@ -170,7 +192,9 @@ class Rules:
                 found.append(known)
         return found
 
-    def _add_divided(self, dataset: str, id_classes: Mapping[str, Mapping[str, Iterable[str]]]) -> None:
+    def _add_divided(
+        self, dataset: str, id_classes: Mapping[str, Mapping[str, Iterable[str]]]
+    ) -> None:
         """Rules on the classes of the ID dataset: known ones are ID classes, unknown ones are near."""
         for name in self._all_classes:
             called = tuple(id_classes[name].get(dataset, ())) or (name,)
@@ -190,7 +214,8 @@ class Rules:
     def of(self, vocabulary: str) -> list[Rule]:
         """The rules for datasets that use a vocabulary, in the file's order.
 
-        With `classes_by`, a dataset for which the file does not name ID classes has the ID classes' names.
+        With `classes_by`, a dataset for which the file does not name ID classes has the ID classes'
+        names.
 
         Raises:
             ParameterError: the file has no such vocabulary; the message lists those it has.
@@ -202,22 +227,26 @@ class Rules:
             known = ", ".join(self._rules)
             problem = f"{self.path}: no rules for the vocabulary {vocabulary!r}. Known: {known}. Name one of these as "
             problem += "`vocabulary` of the split if its categories have those names, or list the names of the ID "
-            raise ParameterError(f"{problem}classes under {vocabulary!r}; {{}} if the dataset shows none of them")
+            raise ParameterError(
+                f"{problem}classes under {vocabulary!r}; {{}} if the dataset shows none of them"
+            )
         return rules
 
     def by_category(self, vocabulary: str, categories: Categories) -> dict[str, Rule]:
         """The rule that decides for each category of a dataset; a category without one is not in the result.
 
-        The rule on a category's name decides. Where there is none, a rule of kind `ID class` or `overlap`
-        on something above it in the dataset's class hierarchy decides, the nearest one: a hand is part of a person.
-        Rules of kind `near` do not reach down: what is not on the near list is far (FMIYC, Appendix B). Where a name
-        has several rules, the first in `PRECEDENCE` decides. Case is ignored.
+        The rule on a category's name decides. Where there is none, a rule of kind `ID class` or
+        `overlap` on something above it in the dataset's class hierarchy decides, the nearest one: a
+        hand is part of a person. Rules of kind `near` do not reach down: what is not on the near
+        list is far (FMIYC, Appendix B). Where a name has several rules, the first in `PRECEDENCE`
+        decides. Case is ignored.
 
         A category that none of these decides is sorted by similarity, with `classes_by`.
 
         Raises:
             ParameterError: see `of`.
-            DataError: see `ClassSimilarity`; a category is in no list of a protocol with `every_class_listed`.
+            DataError: see `ClassSimilarity`; a category is in no list of a protocol with
+                `every_class_listed`.
         """
         by_name: dict[str, Rule] = {}
         for rule in sorted(self.of(vocabulary), key=lambda rule: rule.precedence):
@@ -230,7 +259,9 @@ class Rules:
             if category.casefold() not in by_name:
                 names = categories.nearest_above(category, reaching)
             if names:
-                decided[category] = min((by_name[name.casefold()] for name in names), key=lambda rule: rule.precedence)
+                decided[category] = min(
+                    (by_name[name.casefold()] for name in names), key=lambda rule: rule.precedence
+                )
             elif category.casefold() in far:
                 continue
             elif self.every_class_listed:
@@ -257,9 +288,15 @@ class Rules:
             return None
         by, (id_class, similarity) = self.similarity.by, nearest
         kind: Kind = "overlap" if similarity >= by.overlap_above - ROUNDING else "near"
-        return Rule(kind, category, id_class, similarity) if similarity >= by.near_above - ROUNDING else None
+        return (
+            Rule(kind, category, id_class, similarity)
+            if similarity >= by.near_above - ROUNDING
+            else None
+        )
 
-    def sorted_classes(self, dataset: str, vocabulary: str, categories: Categories) -> SortedClasses:
+    def sorted_classes(
+        self, dataset: str, vocabulary: str, categories: Categories
+    ) -> SortedClasses:
         """OODness of each category of a dataset; errors as for `by_category`."""
         decided = self.by_category(vocabulary, categories)
         columns: dict[str, list[Any]] = {name: [] for name in SortedClasses.empty().names}
@@ -284,7 +321,9 @@ class Rules:
             columns["category"].append(category)
         return SortedClasses(**columns)
 
-    def doubtful(self, vocabulary: str, categories: Categories, *, keeps_known: bool = False) -> list[str]:
+    def doubtful(
+        self, vocabulary: str, categories: Categories, *, keeps_known: bool = False
+    ) -> list[str]:
         """One message per category without a rule that resembles a name of an ID class: a typo, or a missing rule.
 
         Such a category counts as unknown. The list `far` of a protocol says that it is meant. With
@@ -293,13 +332,23 @@ class Rules:
         decided, far = self.by_category(vocabulary, categories), self._far.get(vocabulary, ())
         names = {plain_name(name): name for name in self.id_classes}
         for rules in self._rules.values():
-            names |= {plain_name(rule.category): rule.id_class for rule in rules if rule.kind == "ID class"}
+            names |= {
+                plain_name(rule.category): rule.id_class
+                for rule in rules
+                if rule.kind == "ID class"
+            }
         found = []
         for category in categories.names:
-            if category in decided or category.casefold() in far or (keeps_known and category in self.id_classes):
+            if (
+                category in decided
+                or category.casefold() in far
+                or (keeps_known and category in self.id_classes)
+            ):
                 continue
             plain = plain_name(category)
-            close = [plain] if plain in names else get_close_matches(plain, names, n=1, cutoff=ALIKE)
+            close = (
+                [plain] if plain in names else get_close_matches(plain, names, n=1, cutoff=ALIKE)
+            )
             if close:
                 found.append(
                     f"{self.path}: {vocabulary}: {category!r} has no rule and counts as unknown, but resembles the "
@@ -325,11 +374,15 @@ class Rules:
 
     def _add_listing(self, kind: Kind, listing: Listing) -> None:
         for vocabulary, by_class in listing.items():
-            self._rules.setdefault(vocabulary, [])  # a vocabulary may have no category that a rule is about
+            self._rules.setdefault(
+                vocabulary, []
+            )  # a vocabulary may have no category that a rule is about
             for id_class, names in by_class.items():
                 if id_class not in (*self._all_classes, VARIOUS):
                     field = f"{kind}.{vocabulary}"
-                    raise DataError(f"{id_class!r} is not among id_classes", file=self.path, field=field)
+                    raise DataError(
+                        f"{id_class!r} is not among id_classes", file=self.path, field=field
+                    )
                 self._add(kind, id_class, {vocabulary: names})
 
     def _add(self, kind: Kind, id_class: str, names: Mapping[str, Iterable[str]]) -> None:
@@ -369,14 +422,22 @@ def _read(path: Path) -> _RulesFile:
         raise DataError(str(error), file=path) from None
 
 
-def _named(id_classes: Sequence[str], names: ClassNames, vocabulary: str) -> dict[str, dict[str, list[str]]]:
+def _named(
+    id_classes: Sequence[str], names: ClassNames, vocabulary: str
+) -> dict[str, dict[str, list[str]]]:
     """Names of each ID class by dataset, from a file of names."""
     if unknown := [name for name in id_classes if not names.knows(name, vocabulary)]:
         lines = "; ".join(f"{name}: {{{vocabulary}: [{name}]}}" for name in unknown)
         problem = f"{vocabulary!r} has no class called {', '.join(map(repr, unknown))}; add {lines}"
         raise DataError(problem, file=names.path)
-    by_dataset = {name: {one: names.same(name, vocabulary, one) for one in names.datasets} for name in id_classes}
-    return {name: {one: list(called) for one, called in by.items() if called} for name, by in by_dataset.items()}
+    by_dataset = {
+        name: {one: names.same(name, vocabulary, one) for one in names.datasets}
+        for name in id_classes
+    }
+    return {
+        name: {one: list(called) for one, called in by.items() if called}
+        for name, by in by_dataset.items()
+    }
 
 
 def _chain(protocols: dict[str, _Lists], name: str, path: Path) -> list[_Lists]:
@@ -387,7 +448,9 @@ def _chain(protocols: dict[str, _Lists], name: str, path: Path) -> list[_Lists]:
     current: str | None = name
     while current is not None:
         if current not in protocols:
-            raise DataError(f"{current!r} is not a protocol of this file", file=path, field="extends")
+            raise DataError(
+                f"{current!r} is not a protocol of this file", file=path, field="extends"
+            )
         if current in chain:
             raise DataError(f"{current!r} extends itself", file=path, field="extends")
         chain[current] = protocols[current]

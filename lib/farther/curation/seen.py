@@ -17,8 +17,8 @@ class SeenUnknown(TypedDict):
     """A category of unknown objects that ID training images show.
 
     Keys:
-        category: Its name in the OOD splits.
-        objects, images: Objects that the ID dataset annotates as this category in images of the training split, and
+        category: Its name in the OOD splits. objects, images: Objects that the ID dataset annotates
+        as this category in images of the training split, and
             these images.
         splits: The OOD splits that test it, with its objects there.
     """
@@ -30,13 +30,17 @@ class SeenUnknown(TypedDict):
 
 
 def seen_unknowns(
-    dataset: LabelledImages, training: LabelledImages, tested: Mapping[str, LabelledImages], id_classes: Collection[str]
+    dataset: LabelledImages,
+    training: LabelledImages,
+    tested: Mapping[str, LabelledImages],
+    id_classes: Collection[str],
 ) -> list[SeenUnknown]:
     """OOD categories that the ID dataset annotates in images of the training split, the most frequent first.
 
-    A detector that was trained on these images has seen such objects, as background or under another label: they are
-    unknown to it in name only. Objects that are not annotated cannot be found this way. Names are compared without
-    regard to case and to spaces, underscores and hyphens.
+    A detector that was trained on these images has seen such objects, as background or under
+    another label: they are unknown to it in name only. Objects that are not annotated cannot be
+    found this way. Names are compared without regard to case and to spaces, underscores and
+    hyphens.
 
     Args:
         dataset: The subset that the training split is made from, with all its labels.
@@ -44,7 +48,10 @@ def seen_unknowns(
         tested: The OOD splits.
         id_classes: Names of the ID classes.
     """
-    is_known, plain = pl.col("category").is_in(list(id_classes)), pl.col("category").str.to_lowercase()
+    is_known, plain = (
+        pl.col("category").is_in(list(id_classes)),
+        pl.col("category").str.to_lowercase(),
+    )
     plain = plain.str.replace_all("[ _-]", "")
     known = training.objects.frame.filter(is_known)
     annotated = (
@@ -55,9 +62,20 @@ def seen_unknowns(
     )
     found: dict[str, SeenUnknown] = {}
     for name, split in tested.items():
-        counts = split.objects.frame.filter(~is_known).group_by("category").agg(tested=pl.len()).sort("category")
-        for row in counts.with_columns(plain=plain).join(annotated, on="plain", maintain_order="left").to_dicts():
-            empty = SeenUnknown(category=row["category"], objects=row["objects"], images=row["images"], splits={})
+        counts = (
+            split.objects.frame.filter(~is_known)
+            .group_by("category")
+            .agg(tested=pl.len())
+            .sort("category")
+        )
+        for row in (
+            counts.with_columns(plain=plain)
+            .join(annotated, on="plain", maintain_order="left")
+            .to_dicts()
+        ):
+            empty = SeenUnknown(
+                category=row["category"], objects=row["objects"], images=row["images"], splits={}
+            )
             splits = found.setdefault(row["plain"], empty)["splits"]
             splits[name] = splits.get(name, 0) + row["tested"]
     return sorted(found.values(), key=lambda one: (-one["objects"], one["category"]))

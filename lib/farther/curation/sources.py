@@ -24,7 +24,8 @@ class Categories:
 
     Args:
         names: The categories, in the dataset's order.
-        parents: Category → its ancestors, wholes of which it is a part included; {} without a hierarchy.
+        parents: Category → its ancestors, wholes of which it is a part included; {} without a
+            hierarchy.
     """
 
     names: tuple[str, ...]
@@ -53,7 +54,8 @@ class LabelledImages:
         name: Its name in messages.
 
     Attributes:
-        image_row: ndarray of shape (number of objects,): the row of the image that shows each object.
+        image_row: ndarray of shape (number of objects,): the row of the image that shows each
+            object.
 
     Raises:
         DataError: the image of an object is not in `images`; names the row.
@@ -64,7 +66,9 @@ class LabelledImages:
         self.objects = objects
         self.name = name
         row_of = images.frame.select("image_id", row=pl.int_range(pl.len(), dtype=pl.Int64))
-        rows = objects.frame.select("image_id").join(row_of, on="image_id", how="left", maintain_order="left")["row"]
+        rows = objects.frame.select("image_id").join(
+            row_of, on="image_id", how="left", maintain_order="left"
+        )["row"]
         if rows.null_count():
             row = int(rows.is_null().arg_max() or 0)
             problem = f"{objects.frame['image_id'][row]!r} is not in the images table"
@@ -83,7 +87,9 @@ class LabelledImages:
         """At most `count` images (None: all), those whose names have the smallest digests, in their order."""
         if count is None or count >= len(self.images):
             return self
-        return self.select(self.images.frame["image_id"].is_in(smallest(self.images.image_id, count)).to_numpy())
+        return self.select(
+            self.images.frame["image_id"].is_in(smallest(self.images.image_id, count)).to_numpy()
+        )
 
 
 def smallest(image_ids: Iterable[str], count: int) -> list[str]:
@@ -100,8 +106,8 @@ class TablesFolder:
     """The folder that `ingest` writes.
 
     Args:
-        path: The folder. It contains `<dataset>/categories.json`, and `images.parquet` and `objects.parquet` in
-            `<dataset>/<subset>/`.
+        path: The folder. It contains `<dataset>/categories.json`, and `images.parquet` and
+            `objects.parquet` in `<dataset>/<subset>/`.
     """
 
     def __init__(self, path: str | Path):
@@ -116,7 +122,9 @@ class TablesFolder:
         """
         folder = _known(_known(self.path, dataset, "dataset"), subset, f"subset of {dataset!r}")
         objects = folder / "objects.parquet"
-        return LabelledImages(Images.read(folder / "images.parquet"), Objects.read(objects), objects)
+        return LabelledImages(
+            Images.read(folder / "images.parquet"), Objects.read(objects), objects
+        )
 
     def categories(self, dataset: str) -> Categories:
         """The categories of a dataset.
@@ -125,8 +133,13 @@ class TablesFolder:
             ParameterError: there is no such dataset.
             DataError: `categories.json` is absent or has another form.
         """
-        content = read_typed(DatasetCategories, _known(self.path, dataset, "dataset") / "categories.json")
-        return Categories(tuple(content.categories), {name: tuple(above) for name, above in content.parents.items()})
+        content = read_typed(
+            DatasetCategories, _known(self.path, dataset, "dataset") / "categories.json"
+        )
+        return Categories(
+            tuple(content.categories),
+            {name: tuple(above) for name, above in content.parents.items()},
+        )
 
 
 def _known(folder: Path, name: str, what: str) -> Path:

@@ -17,7 +17,14 @@ from farther.curation.class_similarity import image_classes
 from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide, without_undrawn
 from farther.curation.overruling import overrule, withhold_unreviewed
-from farther.curation.parameters import Benchmark, IdSplit, OodSplit, PartOfSubset, PseudoOod, ShiftedSplit
+from farther.curation.parameters import (
+    Benchmark,
+    IdSplit,
+    OodSplit,
+    PartOfSubset,
+    PseudoOod,
+    ShiftedSplit,
+)
 from farther.curation.rules import Rule, Rules, read_rules
 from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
@@ -64,8 +71,8 @@ class Curation:
     def write(self, folder: str | Path) -> None:
         """Writes `<split>/images.parquet`, `<split>/objects.parquet`, and one file of each of the other tables.
 
-        The folder is replaced as a whole, so no split of an earlier definition stays. A split's files depend on its
-        own source and rules only.
+        The folder is replaced as a whole, so no split of an earlier definition stays. A split's
+        files depend on its own source and rules only.
         """
         with write_aside(folder) as aside:
             for name, split in self.splits.items():
@@ -81,7 +88,9 @@ class Curation:
             if self.unknown_classes:
                 write_json(aside / "unknown_classes.json", self.unknown_classes)
             write_json(aside / "seen_unknowns.json", self.seen)
-            write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
+            write_json(
+                aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings}
+            )
 
     def counts(self) -> dict[str, int]:
         """Counts in one flat mapping: images and objects per split, images that a division leaves out per ID split,
@@ -93,8 +102,17 @@ class Curation:
         for name, count in self.left_out.items():
             counts[f"{name}.images_of_unknown_classes"] = count
         counts["removed.images"] = int((self.fates.fate == "removed").sum())
-        rules = self.fates.frame.group_by(pl.format("{}: {}", "dataset", "rule").alias("name")).len().sort("name")
-        return {**counts, **dict(rules.iter_rows()), "seen_unknowns": len(self.seen), "warnings": len(self.warnings)}
+        rules = (
+            self.fates.frame.group_by(pl.format("{}: {}", "dataset", "rule").alias("name"))
+            .len()
+            .sort("name")
+        )
+        return {
+            **counts,
+            **dict(rules.iter_rows()),
+            "seen_unknowns": len(self.seen),
+            "warnings": len(self.warnings),
+        }
 
 
 @dataclass(frozen=True)
@@ -105,7 +123,8 @@ class RuledSource:
         source: Its images and objects.
         splits: The splits that draw from it, by name.
         fates: Fates by the rules, in the order of the images.
-        kept: ndarray of shape (number of images,), str: the fate if no ID class and no overlap were labelled.
+        kept: ndarray of shape (number of images,), str: the fate if no ID class and no overlap were
+            labelled.
         warnings: Messages about rules without effect.
     """
 
@@ -125,11 +144,12 @@ class RuledSource:
 def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
     """Sorts the images of a benchmark's OOD sources by what is labelled in them, and passes its ID splits through.
 
-    An image with a labelled ID class or an overlapping category is removed. Of the others, those with a near category
-    go to the near split and the rest to the far split (FMIYC, Section 4.1, the automatic stage; Tables 5 and 6); a
-    `farther` split takes all of them. The order of the rules is `farther.curation.rules.PRECEDENCE`. Then the
-    decisions of more than half of an image's reviewers override the rules (its manual stage). The parameters of a
-    split may keep images with known objects, or admit reviewed candidates only (see `OodSplit`).
+    An image with a labelled ID class or an overlapping category is removed. Of the others, those
+    with a near category go to the near split and the rest to the far split (FMIYC, Section 4.1, the
+    automatic stage; Tables 5 and 6); a `farther` split takes all of them. The order of the rules is
+    `farther.curation.rules.PRECEDENCE`. Then the decisions of more than half of an image's
+    reviewers override the rules (its manual stage). The parameters of a split may keep images with
+    known objects, or admit reviewed candidates only (see `OodSplit`).
 
     Args:
         benchmark: The benchmark.
@@ -137,7 +157,8 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
-        DataError: a table, the rules file or the decisions file is damaged, or a decision is on what does not exist.
+        DataError: a table, the rules file or the decisions file is damaged, or a decision is on
+            what does not exist.
     """
     rules = read_rules(benchmark)
     splits = {name: id_split(benchmark, name, tables, rules) for name in benchmark.subsets}
@@ -148,9 +169,14 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         for name in benchmark.subsets:
             left_out[name] = _left_out(benchmark, name, tables, rules)
     warnings = _absent_id_classes(rules, benchmark, tables)
-    for name, (dataset, subset) in benchmark.id_sources.items():  # nothing could be fitted on an empty one
+    for name, (
+        dataset,
+        subset,
+    ) in benchmark.id_sources.items():  # nothing could be fitted on an empty one
         if not len(splits[name].images):
-            raise DataError(f"ID split {name!r} has no image: {dataset} {subset} has none that the rules let in")
+            raise DataError(
+                f"ID split {name!r} has no image: {dataset} {subset} has none that the rules let in"
+            )
     sources = by_rules(benchmark, tables, rules)
     decisions = _decisions(benchmark, sources, rules)
     fates: list[Fates] = []
@@ -162,14 +188,18 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
             eligible = ruled.source.select(decided.fate == split.distance)
             drawn = drawn_by_distance.setdefault(split.distance, [])
             if split.rest_of is not None:
-                eligible = eligible.select(~eligible.images.frame["image_id"].is_in(drawn).to_numpy())
+                eligible = eligible.select(
+                    ~eligible.images.frame["image_id"].is_in(drawn).to_numpy()
+                )
             splits[name] = eligible.at_most(benchmark.most.get(name))
             drawn += splits[name].images.image_id.tolist()
         for distance, drawn in drawn_by_distance.items():
             decided = without_undrawn(decided, distance, drawn)
         fates.append(decided)
     warnings += [
-        f"split {name!r} has no image, and is not tested" for name, split in splits.items() if not len(split.images)
+        f"split {name!r} has no image, and is not tested"
+        for name, split in splits.items()
+        if not len(split.images)
     ]
     warnings += [*_in_common(splits, benchmark), *_without_boxes(splits, benchmark)]
     joined = Fates.concatenate(fates) if fates else Fates.empty()
@@ -177,7 +207,9 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
     if rules.similarity is not None:
         names = classes.category.tolist()
         pairs, lacking = rules.similarity.pairs(names), rules.similarity.unknown(names)
-        warnings += [f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking]
+        warnings += [
+            f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking
+        ]
     of_images = _image_classes(benchmark, tables, splits, classes)
     unique = list(dict.fromkeys(warnings))
     seen: list[SeenUnknown] = []
@@ -212,18 +244,28 @@ def _derived(split: ShiftedSplit | PseudoOod, tables: TablesFolder, rules: Rules
 def _sorted_classes(benchmark: Benchmark, tables: TablesFolder, rules: Rules) -> SortedClasses:
     """How far out the classes of the datasets are that splits are made from by the rules."""
     vocabularies = {split.dataset: split.names for split in _by_rules(benchmark).values()}
-    parts = [rules.sorted_classes(name, words, tables.categories(name)) for name, words in vocabularies.items()]
+    parts = [
+        rules.sorted_classes(name, words, tables.categories(name))
+        for name, words in vocabularies.items()
+    ]
     return SortedClasses.concatenate(parts) if parts else SortedClasses.empty()
 
 
 def _image_classes(
-    benchmark: Benchmark, tables: TablesFolder, splits: Mapping[str, LabelledImages], classes: SortedClasses
+    benchmark: Benchmark,
+    tables: TablesFolder,
+    splits: Mapping[str, LabelledImages],
+    classes: SortedClasses,
 ) -> dict[str, ImageClasses]:
     """The class that decides on each image of the splits that are made by the rules."""
     found = {}
     for name, split in _by_rules(benchmark).items():
-        source = tables.source(*split.origin)  # with the dataset's labels, which the split may not have
-        chosen = source.images.frame["image_id"].is_in(splits[name].images.image_id.tolist()).to_numpy()
+        source = tables.source(
+            *split.origin
+        )  # with the dataset's labels, which the split may not have
+        chosen = (
+            source.images.frame["image_id"].is_in(splits[name].images.image_id.tolist()).to_numpy()
+        )
         of_dataset = classes.with_frame(classes.frame.filter(dataset=split.dataset))
         found[name] = image_classes(source.select(chosen), of_dataset)
     return found
@@ -232,9 +274,13 @@ def _image_classes(
 def _by_rules(benchmark: Benchmark) -> dict[str, OodSplit | ShiftedSplit]:
     """The splits, besides ID splits, whose images are chosen by the rules, but for those that keep known objects."""
     ood = {
-        n: split for n, split in benchmark.splits.items() if split.assigned == "by rules" and split.known == "remove"
+        n: split
+        for n, split in benchmark.splits.items()
+        if split.assigned == "by rules" and split.known == "remove"
     }
-    return ood | {name: split for name, split in benchmark.shifted.items() if split.classes == "by rules"}
+    return ood | {
+        name: split for name, split in benchmark.shifted.items() if split.classes == "by rules"
+    }
 
 
 def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules) -> LabelledImages:
@@ -253,7 +299,9 @@ def id_split(benchmark: Benchmark, name: str, tables: TablesFolder, rules: Rules
     chosen = source.at_most(benchmark.most.get(name))
     if count := int(chosen.objects.is_unlabelled.sum()):
         where = " ".join(benchmark.id_sources[name])
-        raise DataError(f"ID split {name!r}: {count} images of {where} have no boxes, which the ID classes need")
+        raise DataError(
+            f"ID split {name!r}: {count} images of {where} have no boxes, which the ID classes need"
+        )
     return chosen
 
 
@@ -313,7 +361,11 @@ def of_id_classes(
     """
     kinds = ("ID class", "overlap") if overlapping == "keep" else ("ID class",)
     names = {category: rule.id_class for category, rule in deciding.items() if rule.kind in kinds}
-    overlaps = [category for category, rule in deciding.items() if rule.kind == "overlap" and category not in names]
+    overlaps = [
+        category
+        for category, rule in deciding.items()
+        if rule.kind == "overlap" and category not in names
+    ]
     category = source.objects.frame["category"]
     known = category.is_in(list(names)).to_numpy()
     kept = ~source.shows(category.is_in(overlaps).to_numpy())
@@ -328,7 +380,9 @@ def _renamed(objects: Objects, names: Mapping[str, str]) -> Objects:
     return objects.with_frame(objects.frame.with_columns(pl.col("category").replace(names)))
 
 
-def by_rules(benchmark: Benchmark, tables: TablesFolder, rules: Rules) -> dict[tuple[str, str], RuledSource]:
+def by_rules(
+    benchmark: Benchmark, tables: TablesFolder, rules: Rules
+) -> dict[tuple[str, str], RuledSource]:
     """Fates by the rules for each OOD source (dataset, subset), without reviewers' decisions.
 
     Args:
@@ -343,11 +397,16 @@ def by_rules(benchmark: Benchmark, tables: TablesFolder, rules: Rules) -> dict[t
     members: dict[tuple[str, str], dict[str, OodSplit]] = {}
     for name, split in benchmark.splits.items():
         members.setdefault(split.origin, {})[name] = split
-    return {source: _ruled(tables, rules, splits, benchmark.empty) for source, splits in members.items()}
+    return {
+        source: _ruled(tables, rules, splits, benchmark.empty) for source, splits in members.items()
+    }
 
 
 def _ruled(
-    tables: TablesFolder, rules: Rules, splits: Mapping[str, OodSplit], empty: Literal["keep", "remove"]
+    tables: TablesFolder,
+    rules: Rules,
+    splits: Mapping[str, OodSplit],
+    empty: Literal["keep", "remove"],
 ) -> RuledSource:
     """Fates of the images of one source, and the splits that draw from it."""
     one = _alike(splits)
@@ -360,11 +419,19 @@ def _ruled(
     deciding = rules.by_category(one.names, categories)
     warnings = _of_vocabulary(rules, one, categories)
     if one.known != "remove":
-        names = {category: rule.id_class for category, rule in deciding.items() if rule.kind == "ID class"}
+        names = {
+            category: rule.id_class
+            for category, rule in deciding.items()
+            if rule.kind == "ID class"
+        }
         source = LabelledImages(source.images, _renamed(source.objects, names))
-        deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
+        deciding = {
+            category: rule for category, rule in deciding.items() if rule.kind != "ID class"
+        }
     if one.known == "with unknown":
-        source = source.select(source.shows(~source.objects.frame["category"].is_in([*names.values()]).to_numpy()))
+        source = source.select(
+            source.shows(~source.objects.frame["category"].is_in([*names.values()]).to_numpy())
+        )
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
     farther = one.distance == "farther"
     fates = decide(source, deciding, subset=one.subset, farther=farther, empty=empty)
@@ -378,7 +445,9 @@ def _alike(splits: Mapping[str, OodSplit]) -> OodSplit:
         values = {str(getattr(split, name)) for split in splits.values()}
         if len(values) > 1:
             word, given = "vocabulary" if name == "names" else name, ", ".join(sorted(values))
-            raise ParameterError(f"splits {', '.join(splits)} share their images, so {word!r} cannot differ: {given}")
+            raise ParameterError(
+                f"splits {', '.join(splits)} share their images, so {word!r} cannot differ: {given}"
+            )
     return next(iter(splits.values()))
 
 
@@ -387,9 +456,17 @@ def _of_vocabulary(rules: Rules, split: OodSplit, categories: Categories) -> lis
     dataset, names, found = split.dataset, split.names, []
     if names == dataset:
         if absent := rules.without_category(names, categories):
-            count = f"{len(absent)} rules name categories" if len(absent) > 1 else "1 rule names a category"
-            found = [f"{rules.path}: {count} that {dataset} does not have: {'; '.join(map(str, absent))}"]
-    elif unnamed := rules.unnamed(names, categories):  # the names of another dataset, of which this may have a few only
+            count = (
+                f"{len(absent)} rules name categories"
+                if len(absent) > 1
+                else "1 rule names a category"
+            )
+            found = [
+                f"{rules.path}: {count} that {dataset} does not have: {'; '.join(map(str, absent))}"
+            ]
+    elif unnamed := rules.unnamed(
+        names, categories
+    ):  # the names of another dataset, of which this may have a few only
         listing = ", ".join(map(repr, unnamed[:LISTED]))
         if len(unnamed) > LISTED:
             listing = f"{listing} and {len(unnamed) - LISTED} more"
@@ -397,7 +474,9 @@ def _of_vocabulary(rules: Rules, split: OodSplit, categories: Categories) -> lis
     return [*found, *rules.doubtful(names, categories, keeps_known=split.known != "remove")]
 
 
-def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:
+def _decisions(
+    benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules
+) -> Decisions:
     """The benchmark's decisions, checked."""
     if benchmark.decisions is None:
         return Decisions()
@@ -414,12 +493,20 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
 
 def _in_common(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> list[str]:
     """Messages about images, by the content of their files, of an ID split that another ID or an OOD split has too."""
-    digests = {name: splits[name].images.frame["digest"].unique() for name in (*benchmark.subsets, *benchmark.splits)}
+    digests = {
+        name: splits[name].images.frame["digest"].unique()
+        for name in (*benchmark.subsets, *benchmark.splits)
+    }
     found = []
-    for first, second in (*combinations(benchmark.subsets, 2), *product(benchmark.subsets, benchmark.splits)):
+    for first, second in (
+        *combinations(benchmark.subsets, 2),
+        *product(benchmark.subsets, benchmark.splits),
+    ):
         if common := digests[first].is_in(digests[second].implode()).sum():
             images = "1 image" if common == 1 else f"{common} images"
-            found.append(f"splits {first!r} and {second!r} have {images} in common: neither is held out from the other")
+            found.append(
+                f"splits {first!r} and {second!r} have {images} in common: neither is held out from the other"
+            )
     return found
 
 
@@ -440,6 +527,8 @@ def _without_boxes(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: TablesFolder) -> list[str]:
     known = set(tables.categories(benchmark.id).names)
     absent = [name for name in rules.id_classes if name not in known]
-    shown = ", ".join(map(repr, absent[:SHOWN_CLASSES])) + (", …" if len(absent) > SHOWN_CLASSES else "")
+    shown = ", ".join(map(repr, absent[:SHOWN_CLASSES])) + (
+        ", …" if len(absent) > SHOWN_CLASSES else ""
+    )
     count = f"{len(absent)} of {len(rules.id_classes)} ID classes"
     return [f"{rules.path}: {benchmark.id} has no category of {count}: {shown}"] if absent else []

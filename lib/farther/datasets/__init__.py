@@ -1,7 +1,8 @@
 """Datasets in their own formats, read into the two tables `images` and `objects`.
 
-A format is a module here that registers a reader: `create("coco", root="…").read("val2017")`. `farther.datasets.ingest`
-adds what only the image files contain (size, digest), checks, and writes the tables.
+A format is a module here that registers a reader: `create("coco", root="…").read("val2017")`.
+`farther.datasets.ingest` adds what only the image files contain (size, digest), checks, and writes
+the tables.
 """
 
 from farther.datasets.base import Annotations, DataWarning, Expected, Reader, create, names

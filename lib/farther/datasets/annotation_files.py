@@ -15,10 +15,35 @@ from farther.tables.json_stream import Bounded, open_json, parser_message
 COCO_KEYS = frozenset({"images", "annotations", "categories"})
 #: Words in the names of files and folders of annotations.
 WORDS = frozenset(
-    {"annotation", "annotations", "annots", "label", "labels", "instances", "coco", "bbox", "bboxes", "boxes", "gt"}
+    {
+        "annotation",
+        "annotations",
+        "annots",
+        "label",
+        "labels",
+        "instances",
+        "coco",
+        "bbox",
+        "bboxes",
+        "boxes",
+        "gt",
+    }
 )
 #: Endings of files that annotation tools write.
-ENDINGS = frozenset({".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".xml", ".parquet", ".arrow", ".tfrecord", ".mat"})
+ENDINGS = frozenset(
+    {
+        ".json",
+        ".jsonl",
+        ".ndjson",
+        ".csv",
+        ".tsv",
+        ".xml",
+        ".parquet",
+        ".arrow",
+        ".tfrecord",
+        ".mat",
+    }
+)
 _WORD = re.compile(r"[a-z]+")
 
 

@@ -21,8 +21,9 @@ from farther.tables.files import inside, is_present
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
 
-#: What boxes refer to: the image as it is displayed (turned as its EXIF orientation says), or its stored pixels;
-#: "auto": what the size of the image as annotated says, and the displayed image where it does not tell.
+#: What boxes refer to: the image as it is displayed (turned as its EXIF orientation says), or its
+#: stored pixels; "auto": what the size of the image as annotated says, and the displayed image
+#: where it does not tell.
 AnnotatedOn = Literal["displayed", "stored", "auto"]
 
 #: What a warning concerns: an image, an object, or a dataset as a whole.
@@ -40,7 +41,8 @@ class DataWarning:
         kind: The kind of problem, in a few words; warnings are counted by it.
         about: The image, object, or whole dataset that it concerns.
         file: Path within the dataset's root.
-        row: A line (from 1) of a text file, `annotations[5]` (from 0) in JSON and XML; None for the whole file.
+        row: A line (from 1) of a text file, `annotations[5]` (from 0) in JSON and XML; None for the
+            whole file.
         field: Name of the field, None for the whole row.
         found, action: The value in the file, and what was done.
     """
@@ -107,8 +109,8 @@ class AnnotatedObjects:
 
     Args:
         image: Row of the object's image among the `AnnotatedImages`; an integer.
-        box: Edges xmin, ymin, xmax, ymax, float64 of shape (M, 4), in pixels or, with `unit` "image", in widths and
-            heights of the image.
+        box: Edges xmin, ymin, xmax, ymax, float64 of shape (M, 4), in pixels or, with `unit`
+            "image", in widths and heights of the image.
         category: Index into the categories; an integer.
         object_id: Unique number. int64.
         row: Number of the object's row in the file, see `Annotations.row`.
@@ -136,19 +138,24 @@ class Annotations:
     Args:
         images, objects: See there.
         categories: Names of the classes, in the dataset's order.
-        parents: Ancestors of each class in the dataset's class hierarchy, nearest first; empty where there is none.
+        parents: Ancestors of each class in the dataset's class hierarchy, nearest first; empty
+            where there is none.
         warnings: Problems that were tolerated.
-        files: Paths, within the root, of the files that annotate the objects: one, or one per image.
+        files: Paths, within the root, of the files that annotate the objects: one, or one per
+            image.
         row: Name of a row in messages; `{row}` and `{image_id}` are filled in.
         box_field: Name of the box's field.
         root: The dataset's folder.
-        embedded: For annotations that contain the images: yields row and file content of each such image, a few in
-            memory at a time. `images.file` then gives the paths that `ingest` writes.
+        embedded: For annotations that contain the images: yields row and file content of each such
+            image, a few in memory at a time. `images.file` then gives the paths that `ingest`
+            writes.
         image_root: The folder that `images.file` is relative to; the root unless said otherwise.
-        second: Place of the first object that a second file annotates, and that file within the root.
-        unlabelled: Rows of the images that nobody annotated. What they show is not known, which is not the same as that
-            they show nothing: `ingest` gives each a crowd as large as the image, of category `UNLABELLED`. By COCO's
-            rule for crowds a detection within it is neither right nor wrong, and nothing is missed there.
+        second: Place of the first object that a second file annotates, and that file within the
+            root.
+        unlabelled: Rows of the images that nobody annotated. What they show is not known, which is
+            not the same as that they show nothing: `ingest` gives each a crowd as large as the
+            image, of category `UNLABELLED`. By COCO's rule for crowds a detection within it is
+            neither right nor wrong, and nothing is missed there.
         attributes: Image id, attribute and value of each attribute of images.
 
     Raises:
@@ -174,7 +181,10 @@ class Annotations:
         box = self.objects.box
         for fits, problem in (
             (np.isfinite(box).all(axis=1), "expected finite numbers, found"),
-            ((box[:, :2] <= box[:, 2:]).all(axis=1), "the size is negative: edges (xmin, ymin, xmax, ymax)"),
+            (
+                (box[:, :2] <= box[:, 2:]).all(axis=1),
+                "the size is negative: edges (xmin, ymin, xmax, ymax)",
+            ),
         ):
             if not fits.all():
                 index = int(np.argmin(fits))
@@ -193,8 +203,12 @@ class Annotations:
     def location(self, index: int) -> tuple[str, str]:
         """File (within the root) and row of an object."""
         image = int(self.objects.image[index])
-        row = self.row.replace("{row}", str(self.objects.row[index])).replace("{image_id}", self.images.image_id[image])
-        return self.file(image) if self.second is None or index < self.second[0] else self.second[1], row
+        row = self.row.replace("{row}", str(self.objects.row[index])).replace(
+            "{image_id}", self.images.image_id[image]
+        )
+        return self.file(image) if self.second is None or index < self.second[0] else self.second[
+            1
+        ], row
 
     def file(self, image: int) -> str:
         """File (within the root) that annotates an image, by the image's row."""
@@ -224,7 +238,9 @@ class Collector:
         self._files: list[str] = []
         self._objects: list[tuple[Any, ...]] = []
 
-    def add_image(self, image_id: str, file: str, location: Location, *, width: int = 0, height: int = 0) -> int:
+    def add_image(
+        self, image_id: str, file: str, location: Location, *, width: int = 0, height: int = 0
+    ) -> int:
         """Adds an image and returns its row.
 
         Args:
@@ -236,16 +252,24 @@ class Collector:
         """
         row = self.rows.setdefault(image_id, len(self._images))
         if row < len(self._images):
-            raise location.error(f"image {image_id!r} occurs twice, first with the file {self._images[row][0]}")
+            raise location.error(
+                f"image {image_id!r} occurs twice, first with the file {self._images[row][0]}"
+            )
         self._images.append((file, width, height))
         return row
 
-    def warn(self, location: Location, kind: str, found: str, action: str, about: About = "dataset") -> None:
+    def warn(
+        self, location: Location, kind: str, found: str, action: str, about: About = "dataset"
+    ) -> None:
         """Adds a warning; `location` is where the problem is, for the others see `DataWarning`."""
         file = location.file.relative_to(self.root).as_posix()
-        self.warnings.append(DataWarning(kind, about, file, location.row, location.field, found, action))
+        self.warnings.append(
+            DataWarning(kind, about, file, location.row, location.field, found, action)
+        )
 
-    def warn_not_renamed(self, location: Location, names: Iterable[str], renamed: Mapping[str, str]) -> None:
+    def warn_not_renamed(
+        self, location: Location, names: Iterable[str], renamed: Mapping[str, str]
+    ) -> None:
         """Adds a warning for each name that `renamed` gives another one and that no class has.
 
         Args:
@@ -285,7 +309,9 @@ class Collector:
         number = len(self._objects) if object_id is None else object_id
         self._objects.append((image, box, category, number, row, is_crowd, is_difficult))
 
-    def annotations(self, *, unit: Literal["pixel", "image"] = "pixel", **others: Any) -> Annotations:
+    def annotations(
+        self, *, unit: Literal["pixel", "image"] = "pixel", **others: Any
+    ) -> Annotations:
         """All images and objects so far; `unit` is that of the boxes, for the other fields see `Annotations`."""
         images, objects = _columns(_IMAGE, self._images), _columns(_OBJECT, self._objects)
         objects["box"] = objects["box"].reshape(-1, 4)
@@ -302,7 +328,13 @@ class Collector:
 #: Types of the columns that `Collector` gathers.
 _IMAGE = {"file": object, "width": np.int64, "height": np.int64}
 _OBJECT = {
-    **{"image": np.int64, "box": np.float64, "category": np.int64, "object_id": np.int64, "row": np.int64},
+    **{
+        "image": np.int64,
+        "box": np.float64,
+        "category": np.int64,
+        "object_id": np.int64,
+        "row": np.int64,
+    },
     **{"is_crowd": bool, "is_difficult": bool},
 }
 
@@ -310,7 +342,10 @@ _OBJECT = {
 def _columns(types: dict[str, Any], rows: list[tuple[Any, ...]]) -> dict[str, np.ndarray]:
     """The columns of rows whose fields have the order of `types`."""
     columns = list(zip(*rows, strict=True)) or [()] * len(types)
-    return {name: np.array(column, dtype=types[name]) for name, column in zip(types, columns, strict=True)}
+    return {
+        name: np.array(column, dtype=types[name])
+        for name, column in zip(types, columns, strict=True)
+    }
 
 
 FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")
@@ -323,7 +358,8 @@ class Reader(ABC):
 
     Args:
         root: The dataset's folder; all files are below it.
-        missing_images: "error": an annotated image without a file is an error; "drop": it is dropped and listed.
+        missing_images: "error": an annotated image without a file is an error; "drop": it is
+            dropped and listed.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` fails.
         orientation: What boxes refer to where images have an EXIF orientation; see `AnnotatedOn`.
         subset_names: Subsets to read. When empty, all that are present.
@@ -366,7 +402,8 @@ class Reader(ABC):
         """The annotations of one subset.
 
         Raises:
-            DataError: a file is absent, damaged, or has content that the reader's description lists as an error.
+            DataError: a file is absent, damaged, or has content that the reader's description lists
+                as an error.
         """
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
@@ -392,7 +429,10 @@ class Reader(ABC):
 
     def _check_root(self) -> None:
         if not self.root.is_dir():
-            raise DataError("the folder does not exist; parameter 'root' says where the dataset is", file=self.root)
+            raise DataError(
+                "the folder does not exist; parameter 'root' says where the dataset is",
+                file=self.root,
+            )
         if not os.access(self.root, os.R_OK | os.X_OK):
             raise DataError("the folder cannot be read: permission denied", file=self.root)
 
@@ -403,7 +443,10 @@ class Reader(ABC):
             if is_present(path):
                 return path
         also = "".join(f" (nor does {path.name})" for path in paths[1:])
-        raise DataError(f"the file does not exist{also}; parameter {parameter!r} says where it is", file=paths[0])
+        raise DataError(
+            f"the file does not exist{also}; parameter {parameter!r} says where it is",
+            file=paths[0],
+        )
 
 
 def names() -> list[str]:

@@ -30,7 +30,8 @@ def check_dataset(
         params: Its entry of the section `datasets`.
         used: Its subsets that benchmarks use.
         source: Where its files come from, if not from where its format says.
-        found: Takes what is found in each (dataset, subset). None: neither annotations nor images are opened.
+        found: Takes what is found in each (dataset, subset). None: neither annotations nor images
+            are opened.
     """
     if lacking := missing({name: params}, {name: used}):
         yield from (_absent(one, params, source) for one in lacking)
@@ -42,7 +43,9 @@ def check_dataset(
             reader = create(**params)
             subsets = reader.subsets()
             if absent := sorted(set(used) - set(subsets)):
-                raise DataError(f"a benchmark uses the subset {absent[0]!r}, but only {', '.join(subsets)} are read")
+                raise DataError(
+                    f"a benchmark uses the subset {absent[0]!r}, but only {', '.join(subsets)} are read"
+                )
             read = {subset: check_subset(reader, subset) for subset in subsets}
             problem = next((one.problem for one in read.values() if one.problem), "")
         except DataError as error:
@@ -51,7 +54,12 @@ def check_dataset(
     yield Finding("datasets", name, "wrong" if problem else "ok", problem or f"at {params['root']}")
     for subset, one in read.items():
         if one.not_images and not problem:
-            yield Finding("datasets", name, "note", f"{damage(one, subset, one.not_images)} `ingest` leaves them out")
+            yield Finding(
+                "datasets",
+                name,
+                "note",
+                f"{damage(one, subset, one.not_images)} `ingest` leaves them out",
+            )
 
 
 def damage(checked: Checked, subset: str, damaged: Mapping[Path, str]) -> str:
@@ -73,6 +81,9 @@ def as_table(dataset: str, checked: Checked) -> Images | None:
 def _absent(missing: Missing, params: Mapping[str, Any], source: str | None) -> Finding:
     inner = [Path(os.path.relpath(path, params["root"])).as_posix() for path in missing.paths]
     text = missing.what + (f" ({', '.join(missing.subsets)})" if missing.subsets else "")
-    more = {"belongs at": " or ".join(map(str, missing.paths)), "comes from": source or missing.source}
+    more = {
+        "belongs at": " or ".join(map(str, missing.paths)),
+        "comes from": source or missing.source,
+    }
     size = bytes_of(str(params["format"]), inner, missing.subsets)
     return Finding("datasets", missing.dataset, "missing", text, more, size)

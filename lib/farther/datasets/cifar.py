@@ -21,8 +21,13 @@ PIXELS = 3 * 32 * 32
 #: Files of each subset that consists of several, or is called otherwise than its file.
 FILES = {"train": tuple(f"data_batch_{k}" for k in range(1, 6)), "test": ("test_batch",)}
 
-#: File of the names of the classes, and the number of the byte before each image that has the label.
-LABELS = {10: ("batches.meta.txt", 0), 100: ("fine_label_names.txt", 1), "100 coarse": ("coarse_label_names.txt", 0)}
+#: File of the names of the classes, and the number of the byte before each image that has the
+#: label.
+LABELS = {
+    10: ("batches.meta.txt", 0),
+    100: ("fine_label_names.txt", 1),
+    "100 coarse": ("coarse_label_names.txt", 0),
+}
 
 
 @register("cifar")
@@ -30,11 +35,13 @@ LABELS = {10: ("batches.meta.txt", 0), 100: ("fine_label_names.txt", 1), "100 co
 class CIFAR(Reader):
     """CIFAR-10 and CIFAR-100: images of 32 × 32 pixels, each one object of its class.
 
-    The binary version is read; `ingest` writes each image to a PNG file. The Python version is a set of pickles, which
-    run code when they are read: it is refused, and the message names the binary archive with the same images.
-    The image id is the image's number in the subset, with six digits.
+    The binary version is read; `ingest` writes each image to a PNG file. The Python version is a
+    set of pickles, which run code when they are read: it is refused, and the message names the
+    binary archive with the same images. The image id is the image's number in the subset, with six
+    digits.
 
-    Errors: a file that is absent or whose length is not that of whole images; a label that no class has.
+    Errors: a file that is absent or whose length is not that of whole images; a label that no class
+    has.
 
     Args:
         classes: 10 or 100; "100 coarse" for the 20 superclasses of CIFAR-100.
@@ -49,7 +56,9 @@ class CIFAR(Reader):
         """Names of the subsets; see `Reader`."""
         pickles = (f"{self._name}-batches-py", f"{self._name}-python", "batches.meta", "meta")
         found = next((self.root / name for name in pickles if is_present(self.root / name)), None)
-        if found is not None and not any(is_present(self.root / self._files(one)[0]) for one in self.ORIGINALS):
+        if found is not None and not any(
+            is_present(self.root / self._files(one)[0]) for one in self.ORIGINALS
+        ):
             problem = "these are pickles, which run code when they are read; unpack "
             problem += f"{self._archive} (the binary version of the same images) beside them"
             raise DataError(problem, file=found)
@@ -57,13 +66,24 @@ class CIFAR(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        images = [Expected("images and labels", (file,), self._archive) for file in self._files(subset)]
-        return [*images, Expected("names of the classes", (self._within(LABELS[self.classes][0]),), self._archive)]
+        images = [
+            Expected("images and labels", (file,), self._archive) for file in self._files(subset)
+        ]
+        return [
+            *images,
+            Expected(
+                "names of the classes", (self._within(LABELS[self.classes][0]),), self._archive
+            ),
+        ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         names, label = LABELS[self.classes]
-        categories = [name for name in read_lines(inside(self.root, self._within(names)), self._absent) if name]
+        categories = [
+            name
+            for name in read_lines(inside(self.root, self._within(names)), self._absent)
+            if name
+        ]
         blocks = [self._block(inside(self.root, file), label) for file in self._files(subset)]
         return labelled(self.root, subset, blocks, categories)
 

@@ -21,8 +21,8 @@ class ClassNames:
         datasets: The datasets that it knows, in the order in which they first occur.
 
     Raises:
-        DataError: the file is absent, is not YAML of this form, or gives a dataset's name to two classes; names file
-            and field.
+        DataError: the file is absent, is not YAML of this form, or gives a dataset's name to two
+            classes; names file and field.
 
     Example:
         >>> import tempfile
@@ -77,5 +77,7 @@ class ClassNames:
             for called in names:
                 other = self._class_of.setdefault((dataset, called.casefold()), name)
                 if other != name:
-                    problem = f"{called!r} of {dataset} is {other!r} as well; a name belongs to one class"
+                    problem = (
+                        f"{called!r} of {dataset} is {other!r} as well; a name belongs to one class"
+                    )
                     raise DataError(problem, file=self.path, field=name)

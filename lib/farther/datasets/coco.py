@@ -30,23 +30,25 @@ from farther.tables.files import inside, is_present
 class COCO(Reader):
     """COCO instances, and any file in that format.
 
-    A box is x, y, width, height, with x and y edges already; `iscrowd` marks a box of several objects. The image
-    id is COCO's number, padded with zeros to 12 digits as in its file names (an id that is text stays as it is). The
-    object id is the annotation's id. Two fields that COCO does not have are read where they are: `is_difficult` marks
-    difficult objects, and `object_id` is the object id instead. Outlines (`segmentation`, polygons or run lengths) are
-    not read. A file may have gigabytes: it is parsed as a stream, once for each of its lists.
+    A box is x, y, width, height, with x and y edges already; `iscrowd` marks a box of several
+    objects. The image id is COCO's number, padded with zeros to 12 digits as in its file names (an
+    id that is text stays as it is). The object id is the annotation's id. Two fields that COCO does
+    not have are read where they are: `is_difficult` marks difficult objects, and `object_id` is the
+    object id instead. Outlines (`segmentation`, polygons or run lengths) are not read. A file may
+    have gigabytes: it is parsed as a stream, once for each of its lists.
 
-    Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`, `area`,
-    `segmentation`, `width`, `height`, `info`, `licenses`. Tolerated and listed, because pycocotools never evaluates
-    them: annotations of an image or a category that the file does not define (dropped). Listed too: two categories of
-    one name (read as one), a category of `renamed` that the file does not have, and a subset of `layout` whose file is
-    not there, beside others that are.
-    Errors: JSON that does not parse; an absent `images`, `annotations` or `categories`; fields of a wrong type; an id
-    that occurs twice; a negative width or height; a file name that leaves its folder.
+    Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`,
+    `area`, `segmentation`, `width`, `height`, `info`, `licenses`. Tolerated and listed, because
+    pycocotools never evaluates them: annotations of an image or a category that the file does not
+    define (dropped). Listed too: two categories of one name (read as one), a category of `renamed`
+    that the file does not have, and a subset of `layout` whose file is not there, beside others
+    that are. Errors: JSON that does not parse; an absent `images`, `annotations` or `categories`;
+    fields of a wrong type; an id that occurs twice; a negative width or height; a file name that
+    leaves its folder.
 
     Args:
-        subset_names: Subsets to read. When empty, those of `layout`, else of train2017, val2017, train2014 and
-            val2014, that are present.
+        subset_names: Subsets to read. When empty, those of `layout`, else of train2017, val2017,
+            train2014 and val2014, that are present.
         annotations: The file of a subset, within the root.
         images: The folder of a subset's images, within the root.
         layout: File and folder of images of the subsets that `annotations` and `images` do not fit:
@@ -109,19 +111,27 @@ class COCO(Reader):
             licence = licences.get(identity(record, "license")) if record.has("license") else None
             source_url = _optional(record, "source_url", "flickr_url", "coco_url")
             credit = Credit(
-                _optional(licence, "name"), _optional(licence, "url"), _optional(record, "author"), source_url
+                _optional(licence, "name"),
+                _optional(licence, "url"),
+                _optional(record, "author"),
+                source_url,
             )
             yield identity(record, "id"), credit
 
     def _placed(self, subset: str) -> tuple[str, str]:
         """The file and the folder of images of a subset, within the root."""
-        return self.layout.get(subset) or (fill(self.annotations, subset), fill(self.images, subset))
+        return self.layout.get(subset) or (
+            fill(self.annotations, subset),
+            fill(self.images, subset),
+        )
 
     def _image_name(self, folder: str) -> Callable[[str], str]:
         """Mapping from the annotations' file names to paths within the folder: the identity."""
         return str
 
-    def _add_second(self, found: Collector, subset: str, names: list[str]) -> tuple[int, str] | None:
+    def _add_second(
+        self, found: Collector, subset: str, names: list[str]
+    ) -> tuple[int, str] | None:
         """Adds objects and categories of a second file; see `Annotations.second`. None: there is no such file."""
         return None
 
@@ -133,14 +143,19 @@ class COCO(Reader):
         """Adds the images."""
         file_of = self._image_name(folder)
         for record in stream(path, "images"):
-            file = image_file(self.root, folder, file_of(record.text("file_name")), record.location("file_name"))
+            file = image_file(
+                self.root, folder, file_of(record.text("file_name")), record.location("file_name")
+            )
             found.add_image(identity(record, "id"), file, record.location("id"), **record.sides())
 
     def _categories(self, found: Collector, path: Path) -> tuple[list[str], dict[str, int]]:
         """Names of the categories in the file's order, and the row of each id; warns about unused new names."""
         rows, called, names = dict[str, int](), dict[str, int](), Counter[str]()
         for record in stream(path, "categories"):
-            key, name = identity(record, "id"), record.text("name").strip()  # Objects365 has "Table Tennis "
+            key, name = (
+                identity(record, "id"),
+                record.text("name").strip(),
+            )  # Objects365 has "Table Tennis "
             if key in rows:
                 raise record.error(f"id {record.values['id']!r} occurs twice", "id")
             names[name] += 1
@@ -152,7 +167,9 @@ class COCO(Reader):
         return list(called), rows
 
 
-def add_objects(found: Collector, path: Path, categories: dict[str, int], first_id: int | None = None) -> None:
+def add_objects(
+    found: Collector, path: Path, categories: dict[str, int], first_id: int | None = None
+) -> None:
     """Adds the objects of a file; warns about each that refers to nothing.
 
     Args:
@@ -171,7 +188,9 @@ def add_objects(found: Collector, path: Path, categories: dict[str, int], first_
         image, category = identity(record, "image_id"), identity(record, "category_id")
         if image in found.rows and category in categories:
             box = (x, y, x + width, y + height)
-            found.add_object(found.rows[image], box, categories[category], row, object_id=object_id, **flags)
+            found.add_object(
+                found.rows[image], box, categories[category], row, object_id=object_id, **flags
+            )
             continue
         unknown = "category" if image in found.rows else "image"
         location, value = record.location(f"{unknown}_id"), repr(record.values[f"{unknown}_id"])

@@ -31,7 +31,8 @@ VOS_SETS = {
 #: File and folder of images of iNaturalist's subsets; file names begin with `train_val_images/`.
 INATURALIST = {"train": ("train_2017_bboxes.json", "."), "val": ("val_2017_bboxes.json", ".")}
 
-#: File and folder of images of the subsets of Objects365 v2, and of v1, whose images lie in one folder.
+#: File and folder of images of the subsets of Objects365 v2, and of v1, whose images lie in one
+#: folder.
 OBJECTS365 = {
     "train": ("zhiyuan_objv2_train.json", "train"),
     "val": ("zhiyuan_objv2_val.json", "val"),
@@ -39,7 +40,8 @@ OBJECTS365 = {
     "v1_val": ("objects365_val.json", "val"),
 }
 
-#: File and folder of images of UnSniffer's subsets. The known objects of `coco_mixed` are in this file.
+#: File and folder of images of UnSniffer's subsets. The known objects of `coco_mixed` are in this
+#: file.
 UNSNIFFER = {
     "coco_ood": ("annotations/instances_val2017_coco_ood.json", "val2017"),
     "coco_mixed": ("annotations/instances_val2017_mixed_ID.json", "val2017"),
@@ -60,13 +62,15 @@ FIRST_UNKNOWN = 10**15
 class VOSBenchmark(COCO):
     """The files in COCO format that came with VOS (Du et al., 2022): its ID and OOD sets.
 
-    A root has those of one dataset in VOS' layout. Boxes are read as they are written: those of `voc_custom_*` keep
-    VOC's pixels, which count from 1, and are a pixel narrower than VOC's own. Classes of VOC carry COCO's names there,
-    and `openimages_ood_val` has images without objects: it serves measures that need no ground truth only.
+    A root has those of one dataset in VOS' layout. Boxes are read as they are written: those of
+    `voc_custom_*` keep VOC's pixels, which count from 1, and are a pixel narrower than VOC's own.
+    Classes of VOC carry COCO's names there, and `openimages_ood_val` has images without objects: it
+    serves measures that need no ground truth only.
 
     Args:
         layout: File and folder of images of each set, within the root.
-        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an error.
+        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an
+        error.
     """
 
     SOURCE: ClassVar[str] = "github.com/deeplearning-wisc/vos, section 'Dataset Preparation'"
@@ -83,16 +87,22 @@ class INaturalist(COCO):
 
     Args:
         layout: File and folder of images of each subset, within the root.
-        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an error.
+        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an
+        error.
     """
 
-    SOURCE: ClassVar[str] = "github.com/visipedia/inat_comp, 2017 (Van Horn et al., 2018, doi:10.1109/CVPR.2018.00914)"
+    SOURCE: ClassVar[str] = (
+        "github.com/visipedia/inat_comp, 2017 (Van Horn et al., 2018, doi:10.1109/CVPR.2018.00914)"
+    )
 
     layout: dict[str, tuple[str, str]] = Field(default_factory=INATURALIST.copy)
 
     def _parents(self, path: Path) -> dict[str, list[str]]:
         """The supercategory of each species."""
-        return {record.text("name").strip(): [record.text("supercategory")] for record in stream(path, "categories")}
+        return {
+            record.text("name").strip(): [record.text("supercategory")]
+            for record in stream(path, "categories")
+        }
 
 
 @register("objects365")
@@ -100,15 +110,16 @@ class INaturalist(COCO):
 class Objects365(COCO):
     """Objects365, version 2 (patches) or version 1.
 
-    The annotations call an image `images/v1/patch8/objects365_v1_00420917.jpg`. Its file is looked for, below the
-    subset's folder, the way its archives unpack: under that name if the folder has `images`, as
-    `patch8/objects365_v1_00420917.jpg` if it has patches, and without folders otherwise. `isfake` (a picture of the
-    object) and `isreflected` (in a mirror) are objects like others. A few images are annotated and in no archive: set
-    `missing_images: drop`.
+    The annotations call an image `images/v1/patch8/objects365_v1_00420917.jpg`. Its file is looked
+    for, below the subset's folder, the way its archives unpack: under that name if the folder has
+    `images`, as `patch8/objects365_v1_00420917.jpg` if it has patches, and without folders
+    otherwise. `isfake` (a picture of the object) and `isreflected` (in a mirror) are objects like
+    others. A few images are annotated and in no archive: set `missing_images: drop`.
 
     Args:
         layout: File and folder of images of each subset, within the root.
-        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an error.
+        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an
+        error.
     """
 
     SOURCE: ClassVar[str] = "objects365.org (Shao et al., 2019, doi:10.1109/ICCV.2019.00852)"
@@ -130,17 +141,20 @@ class UnSniffer(COCO):
     """UnSniffer's benchmark (Liang et al., 2023, arXiv:2303.13769): COCO-OOD (unknown objects only) and COCO-Mixed
     (known and unknown objects in the same images).
 
-    The known objects of COCO-Mixed are in one file, the unknown ones in another; whatever their category there, they
-    are unknown, as in the published evaluation. Listed: unknown objects of images that the file of known objects does
-    not have (dropped, as the published evaluation does).
+    The known objects of COCO-Mixed are in one file, the unknown ones in another; whatever their
+    category there, they are unknown, as in the published evaluation. Listed: unknown objects of
+    images that the file of known objects does not have (dropped, as the published evaluation does).
 
     Args:
         layout: File and folder of images of each subset, within the root.
         unknown: For subsets whose unknown objects are in a second file: that file.
-        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an error.
+        See `farther.datasets.coco.COCO` for the others, and for what is tolerated and what is an
+        error.
     """
 
-    SOURCE: ClassVar[str] = "github.com/Went-Liang/UnSniffer (Apache-2.0), README, section 'Dataset Preparation'"
+    SOURCE: ClassVar[str] = (
+        "github.com/Went-Liang/UnSniffer (Apache-2.0), README, section 'Dataset Preparation'"
+    )
 
     layout: dict[str, tuple[str, str]] = Field(default_factory=UNSNIFFER.copy)
     unknown: dict[str, str] = Field(default_factory=UNKNOWN.copy)
@@ -148,18 +162,26 @@ class UnSniffer(COCO):
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         second = self.unknown.get(subset)
-        more = [] if second is None else [Expected("unknown objects", (second,), f"unknown objects of {subset}")]
+        more = (
+            []
+            if second is None
+            else [Expected("unknown objects", (second,), f"unknown objects of {subset}")]
+        )
         annotations, images = COCO.expects(self, subset)
         return [annotations, replace(images, source="COCO 2017 (cocodataset.org), val2017"), *more]
 
-    def _add_second(self, found: Collector, subset: str, names: list[str]) -> tuple[int, str] | None:
+    def _add_second(
+        self, found: Collector, subset: str, names: list[str]
+    ) -> tuple[int, str] | None:
         """Adds the unknown objects of a subset whose known ones are in another file."""
         if subset not in self.unknown:
             return None
         file, count = self.unknown[subset], found.object_count
         path = self._first_present([file], subset, "unknown")
         names.append(UNKNOWN_CATEGORY)
-        categories = {identity(record, "id"): len(names) - 1 for record in stream(path, "categories")}
+        categories = {
+            identity(record, "id"): len(names) - 1 for record in stream(path, "categories")
+        }
         add_objects(found, path, categories, FIRST_UNKNOWN)
         return count, file
 

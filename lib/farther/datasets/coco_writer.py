@@ -14,8 +14,8 @@ def write_coco(path: Path, info: Mapping[str, Any], **lists: Iterable[Mapping[st
     Args:
         path: The file.
         info: The field `info`.
-        lists: The other fields in their order: `licenses`, `categories`, `images`, `annotations`. Iterators are written
-            as they go, so their items need not be in memory.
+        lists: The other fields in their order: `licenses`, `categories`, `images`, `annotations`.
+            Iterators are written as they go, so their items need not be in memory.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:

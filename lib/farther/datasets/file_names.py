@@ -1,7 +1,8 @@
 """Names of files as annotations write them, and as the files are called: found where only the spelling differs.
 
-Programs of Windows write `images\\x.jpg`, those of a Mac take accents apart (NFD), browsers write blanks and accents in
-per cent (`a%20b.jpg`), and neither Windows nor a Mac tells `x.JPG` from `x.jpg`.
+Programs of Windows write `images\\x.jpg`, those of a Mac take accents apart (NFD), browsers write
+blanks and accents in per cent (`a%20b.jpg`), and neither Windows nor a Mac tells `x.JPG` from
+`x.jpg`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Spellings:
     def find(self, name: str) -> str | None:
         """The path within the root of the only file whose path has one of the spellings of a name, with slashes.
 
-        None where there is none, or where several have; a file of exactly this name is always the one.
+        None where there is none, or where several have; a file of exactly this name is always the
+        one.
         """
         if is_present(self.root / name):
             return name
@@ -92,7 +94,9 @@ def with_found_files(annotations: Annotations) -> Annotations:
     example = f"{shorten(annotations.images.file[first])} is {shorten(files[first])}"
     more = f" and {len(respelled) - 1} more" if len(respelled) > 1 else ""
     file = annotations.file(first)
-    warning = DataWarning(RESPELLED, "dataset", file, None, None, example + more, "read by the names of the files")
+    warning = DataWarning(
+        RESPELLED, "dataset", file, None, None, example + more, "read by the names of the files"
+    )
     return replace(
         annotations,
         images=replace(annotations.images, file=files),

@@ -24,14 +24,14 @@ NAMES = ("name", "names")
 class FMIYC(HuggingFace):
     """The published FindMeIfYouCan benchmark (`CEAai/FindMeIfYouCan`), and datasets with its columns.
 
-    A configuration is a subset: those of `README.md`, else each folder with Parquet files. Columns: `image`,
-    `file_name`, `image_id`, `height`, `width`, `dataset_origin`, `distance_category`, `objects` (id, area, bbox as x,
-    y, width, height, category_id) and `categories`. Origin and distance are not read: the configuration's
-    name gives both.
+    A configuration is a subset: those of `README.md`, else each folder with Parquet files. Columns:
+    `image`, `file_name`, `image_id`, `height`, `width`, `dataset_origin`, `distance_category`,
+    `objects` (id, area, bbox as x, y, width, height, category_id) and `categories`. Origin and
+    distance are not read: the configuration's name gives both.
 
-    The names in `categories` belong to the ids beside them; where there are none, to the objects, one each. Errors,
-    beside those of the format `huggingface`: an object whose class has no name; a `category_id` with two names;
-    two with one name.
+    The names in `categories` belong to the ids beside them; where there are none, to the objects,
+    one each. Errors, beside those of the format `huggingface`: an object whose class has no name; a
+    `category_id` with two names; two with one name.
 
     Args:
         categories: Names by `category_id` instead of the column's.
@@ -55,7 +55,9 @@ class FMIYC(HuggingFace):
         configs = self._configurations()
         if configs:
             by_split = {name: data_files(config) for name, config in configs.items()}
-            return self._matching({name: list(chain(*files.values())) for name, files in by_split.items()})
+            return self._matching(
+                {name: list(chain(*files.values())) for name, files in by_split.items()}
+            )
         shards: dict[str, list[str]] = {}
         for path in listed(self.root, "**/*.parquet"):
             inner = path.relative_to(self.root)
@@ -81,13 +83,19 @@ class FMIYC(HuggingFace):
         known, numbered = dict[Any, str](), dict[str, Any]()
         for number, name in zip(ids, called, strict=True):
             if not isinstance(name, str) or not name or known.setdefault(number, name) != name:
-                raise row.error(f"the class {number!r} is called {name!r} and {known.get(number)!r}", "categories")
+                raise row.error(
+                    f"the class {number!r} is called {name!r} and {known.get(number)!r}",
+                    "categories",
+                )
             if numbered.setdefault(name, number) != number:
                 problem = f"the classes {numbered[name]!r} and {number!r} are both called {name!r}"
                 raise row.error(problem, "categories")
         for record, number in zip(records, numbers, strict=True):
             if number not in known:
-                raise record.error(f"no category has the id {number}; known: {shorten(sorted(known))}", "category_id")
+                raise record.error(
+                    f"no category has the id {number}; known: {shorten(sorted(known))}",
+                    "category_id",
+                )
         return [known[number] for number in numbers]
 
 

@@ -15,8 +15,25 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import Annotations, Collector, DataWarning, Edges, Expected, Reader, image_file, register
-from farther.datasets.huggingface_files import METADATA, card, class_names, data_files, rows, schema_features, split_of
+from farther.datasets.base import (
+    Annotations,
+    Collector,
+    DataWarning,
+    Edges,
+    Expected,
+    Reader,
+    image_file,
+    register,
+)
+from farther.datasets.huggingface_files import (
+    METADATA,
+    card,
+    class_names,
+    data_files,
+    rows,
+    schema_features,
+    split_of,
+)
 from farther.datasets.records import Record
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
@@ -33,7 +50,13 @@ DIFFICULT = ("is_difficult", "difficult")
 NUMBERED = re.compile(r"(?P<name>.+)-(?P<number>\d{1,9})-of-(?P<total>\d{1,9})")
 
 #: First bytes of image files, and the ending of their names.
-SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"))
+SIGNATURES = (
+    (b"\xff\xd8\xff", ".jpg"),
+    (b"\x89PNG", ".png"),
+    (b"GIF8", ".gif"),
+    (b"BM", ".bmp"),
+    (b"RIFF", ".webp"),
+)
 
 
 @register("huggingface")
@@ -41,29 +64,32 @@ SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif")
 class HuggingFace(Reader):
     """A folder of a dataset from the Hugging Face hub, or one that `datasets` wrote.
 
-    A split is a subset. Its files are those that `README.md` names (`configs`); else, by their own names,
-    `…/train-00000-of-00002.parquet`, `…/train/0000.parquet`, `train/data-00000-of-00001.arrow` (`save_to_disk`), or
-    `train/metadata.jsonl` beside images. An image is a file's bytes or the path of a file; bytes become files once,
-    when `ingest` runs. Objects are a list of records or a record of lists. A class is its name, or a number that the
-    features (`ClassLabel`) name in the file's schema or in `README.md`. The image id is the column `image_id`, else
-    the row's number; the object id is its `id` where these are unique in the subset (listed where they are not).
+    A split is a subset. Its files are those that `README.md` names (`configs`); else, by their own
+    names, `…/train-00000-of-00002.parquet`, `…/train/0000.parquet`,
+    `train/data-00000-of-00001.arrow` (`save_to_disk`), or `train/metadata.jsonl` beside images. An
+    image is a file's bytes or the path of a file; bytes become files once, when `ingest` runs.
+    Objects are a list of records or a record of lists. A class is its name, or a number that the
+    features (`ClassLabel`) name in the file's schema or in `README.md`. The image id is the column
+    `image_id`, else the row's number; the object id is its `id` where these are unique in the
+    subset (listed where they are not).
 
-    Tolerated: no objects (null or empty); absent `width`, `height`, `iscrowd`, `is_difficult`. Listed: a split of
-    `README.md` without files, beside others that have some.
-    Errors: a file that is not Parquet, Arrow or JSON; a split of which not all files are there; files of one split
-    in several folders (`config` chooses one); an image id that occurs twice; a row without image; lists of
-    different lengths in one row's objects; fields of a wrong type; numbers for classes that nothing names; a
-    negative size; a file name that leaves its folder.
+    Tolerated: no objects (null or empty); absent `width`, `height`, `iscrowd`, `is_difficult`.
+    Listed: a split of `README.md` without files, beside others that have some. Errors: a file that
+    is not Parquet, Arrow or JSON; a split of which not all files are there; files of one split in
+    several folders (`config` chooses one); an image id that occurs twice; a row without image;
+    lists of different lengths in one row's objects; fields of a wrong type; numbers for classes
+    that nothing names; a negative size; a file name that leaves its folder.
 
     Args:
         subset_names: Splits to read. When empty, all there are.
         config: Name of a configuration of `README.md`, or of a folder.
-        files: Files of each split instead, within the root, with `*`: `{"train": ["data/train-*"]}`.
+        files: Files of each split instead, within the root, with `*`: `{"train":
+            ["data/train-*"]}`.
         image: The column of images.
         objects: The column of objects; "" where `bbox` and `category` are columns themselves.
         bbox: The field of the box.
-        category: The field of the class; when empty, the first of `category`, `category_id`, `categories`, `label`,
-            `labels`, `class` that is there.
+        category: The field of the class; when empty, the first of `category`, `category_id`,
+            `categories`, `label`, `labels`, `class` that is there.
         box_format: x, y, width, height; edges; or centre and size.
         box_unit: Pixels, or widths and heights of the image.
         categories: Names of the classes by their numbers, where the features do not give them.
@@ -88,7 +114,10 @@ class HuggingFace(Reader):
             self._check_root()
             subsets = list(self._shards())
         if not subsets:
-            raise DataError(f"no annotations found; looked for *.parquet, *.arrow and {METADATA}", file=self.root)
+            raise DataError(
+                f"no annotations found; looked for *.parquet, *.arrow and {METADATA}",
+                file=self.root,
+            )
         return subsets
 
     def expects(self, subset: str) -> list[Expected]:
@@ -96,7 +125,9 @@ class HuggingFace(Reader):
         shards = self._shards().get(subset) if is_folder(self.root) else None
         usual = (f"{self.config or 'data'}/{subset}-00000-of-00001.parquet",)
         paths = tuple(shards or self.files.get(subset, usual))
-        return [Expected("rows with images and objects", paths, f"Parquet files of the split {subset}")]
+        return [
+            Expected("rows with images and objects", paths, f"Parquet files of the split {subset}")
+        ]
 
     def absent_subsets(self) -> dict[str, str]:
         """Splits of the configuration in `README.md` of which no file is there; see `Reader`."""
@@ -105,7 +136,9 @@ class HuggingFace(Reader):
             return {}
         patterns = data_files(configs[self._configuration(configs)])
         present = self._shards()
-        return {split: names[0] for split, names in patterns.items() if split not in present and names}
+        return {
+            split: names[0] for split, names in patterns.items() if split not in present and names
+        }
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
@@ -130,7 +163,9 @@ class HuggingFace(Reader):
                 found.annotated_by(path)
                 holds.append(holds_image)
                 records = list(self._records(row))
-                for index, (record, name) in enumerate(zip(records, self._classes(row, records, names), strict=True)):
+                for index, (record, name) in enumerate(
+                    zip(records, self._classes(row, records, names), strict=True)
+                ):
                     key = _first(record, OBJECT_ID)
                     numbered += record.has(key)
                     found.add_object(
@@ -161,10 +196,10 @@ class HuggingFace(Reader):
                 numbers_by_total.setdefault(place, set()).add(int(match["number"]))
         for (name, total), numbers in numbers_by_total.items():
             if len(numbers) < total:
-                problem = (
-                    f"{len(numbers)} of {total} files of the split {subset!r} are there; fetch the others, or name"
+                problem = f"{len(numbers)} of {total} files of the split {subset!r} are there; fetch the others, or name"
+                raise DataError(
+                    f"{problem} those to read in parameter 'files'", file=self.root / f"{name}-*"
                 )
-                raise DataError(f"{problem} those to read in parameter 'files'", file=self.root / f"{name}-*")
 
     def _records(self, row: Record) -> Iterator[Record]:
         """The objects of one row, each as a record."""
@@ -174,17 +209,29 @@ class HuggingFace(Reader):
         elif value is not None:
             yield from row.records(self.objects)
         elif self.objects not in row.values:
-            raise row.error(f"the column is missing; there are {', '.join(row.values)}", self.objects)
+            raise row.error(
+                f"the column is missing; there are {', '.join(row.values)}", self.objects
+            )
 
     def _from_lists(self, value: dict[str, Any], row: Record) -> Iterator[Record]:
         """One record per entry of a record of lists; where the row is that record, only fields of objects count."""
-        wanted = value if self.objects else (self.bbox, *CATEGORY, self.category, *CROWD, *DIFFICULT)
-        lists = {key: values for key, values in value.items() if isinstance(values, list) and key in wanted}
+        wanted = (
+            value if self.objects else (self.bbox, *CATEGORY, self.category, *CROWD, *DIFFICULT)
+        )
+        lists = {
+            key: values
+            for key, values in value.items()
+            if isinstance(values, list) and key in wanted
+        }
         if len({len(values) for values in lists.values()}) > 1:
             found = ", ".join(f"{len(values)} × {key}" for key, values in lists.items())
             raise row.error(f"expected lists of one length, found {found}", self.objects or None)
         for index, values in enumerate(zip(*lists.values(), strict=True)):
-            yield Record(dict(zip(lists, values, strict=True)), row.file, f"{row.row} {self.objects}[{index}]")
+            yield Record(
+                dict(zip(lists, values, strict=True)),
+                row.file,
+                f"{row.row} {self.objects}[{index}]",
+            )
 
     def _classes(self, row: Record, records: list[Record], names: list[str]) -> list[str]:
         """Name of the class of each object of a row; `names` are those that the features give to numbers."""
@@ -207,7 +254,11 @@ class HuggingFace(Reader):
     def _image_id(self, row: Record, count: int) -> str:
         if not row.has("image_id"):
             return f"{count:06d}"
-        return row.text("image_id") if isinstance(row.values["image_id"], str) else str(row.integer("image_id"))
+        return (
+            row.text("image_id")
+            if isinstance(row.values["image_id"], str)
+            else str(row.integer("image_id"))
+        )
 
     def _file(self, row: Record, subset: str, image_id: str) -> tuple[str, bool]:
         """Path of a row's image, and whether the row holds the image itself."""
@@ -216,13 +267,21 @@ class HuggingFace(Reader):
         name = row.text("file_name") if row.has("file_name") else ""
         if isinstance(content, bytes):
             location = row.location("file_name" if name else "image_id")
-            return image_file(self.root, ".", name or f"{subset}/{image_id}{_suffix(content)}", location), True
+            return image_file(
+                self.root, ".", name or f"{subset}/{image_id}{_suffix(content)}", location
+            ), True
         if isinstance(picture, dict) and picture.get("path"):
             name = str(picture["path"])
         if not name or not (picture is None or isinstance(picture, dict)):
-            raise row.error(f"expected the bytes or the path of an image, found {shorten(picture)}", self.image)
-        folder, field = (row.file.parent, "file_name") if row.file.name == METADATA else (self.root, self.image)
-        return image_file(self.root, folder.relative_to(self.root).as_posix(), name, row.location(field)), False
+            raise row.error(
+                f"expected the bytes or the path of an image, found {shorten(picture)}", self.image
+            )
+        folder, field = (
+            (row.file.parent, "file_name") if row.file.name == METADATA else (self.root, self.image)
+        )
+        return image_file(
+            self.root, folder.relative_to(self.root).as_posix(), name, row.location(field)
+        ), False
 
     def _pictures(self, shards: list[str], holds: list[bool]) -> Iterator[tuple[int, bytes]]:
         """Row and bytes of each image that the files hold."""
@@ -255,15 +314,23 @@ class HuggingFace(Reader):
         shards = self._matching({split: list(paths) for split, paths in self.files.items()})
         for split, wanted in self.files.items():
             if split not in shards:
-                raise DataError(f"no file of {split!r} matches {', '.join(wanted)}; see 'files'", file=self.root)
+                raise DataError(
+                    f"no file of {split!r} matches {', '.join(wanted)}; see 'files'", file=self.root
+                )
         return shards
 
     def _matching(self, patterns: dict[str, list[str]]) -> dict[str, list[str]]:
         """Files that match the patterns of each subset; subsets without files are left out."""
         shards = {}
         for subset, wanted in patterns.items():
-            inner = [inside(self.root, pattern).relative_to(self.root).as_posix() for pattern in wanted]
-            paths = [path.relative_to(self.root).as_posix() for p in inner for path in listed(self.root, p)]
+            inner = [
+                inside(self.root, pattern).relative_to(self.root).as_posix() for pattern in wanted
+            ]
+            paths = [
+                path.relative_to(self.root).as_posix()
+                for p in inner
+                for path in listed(self.root, p)
+            ]
             if paths:
                 shards[subset] = list(dict.fromkeys(paths))
         return shards
@@ -281,7 +348,11 @@ class HuggingFace(Reader):
             return described
         configs = self._configurations()
         chosen = self._configuration(configs) if configs and not self.files else self.config
-        return [info for info in described if isinstance(info, dict) and info.get("config_name", chosen) == chosen]
+        return [
+            info
+            for info in described
+            if isinstance(info, dict) and info.get("config_name", chosen) == chosen
+        ]
 
     def _configuration(self, configs: dict[str, dict[str, Any]]) -> str:
         """The requested configuration, or the default one of `README.md`."""
@@ -289,7 +360,9 @@ class HuggingFace(Reader):
         only = list(configs) if len(configs) == 1 else []
         chosen = self.config or [*marked, *({"default"} & configs.keys()), *only, ""][0]
         if chosen not in configs:
-            problem = f"no configuration {chosen!r}; parameter 'config' is one of {', '.join(configs)}"
+            problem = (
+                f"no configuration {chosen!r}; parameter 'config' is one of {', '.join(configs)}"
+            )
             raise DataError(problem, file=self.root / "README.md", field="configs")
         return chosen
 
@@ -302,7 +375,9 @@ class HuggingFace(Reader):
             relative = path.relative_to(self.root)
             if path.suffix not in (".parquet", ".arrow") and path.name != METADATA:
                 continue
-            if path.name.startswith("cache-") or (self.config and self.config not in relative.parts):
+            if path.name.startswith("cache-") or (
+                self.config and self.config not in relative.parts
+            ):
                 continue
             split, folder = split_of(relative), relative.parent.as_posix()
             if folders.setdefault(split, folder) != folder:
@@ -319,7 +394,9 @@ def _with_unique_ids(annotations: Annotations, file: str) -> Annotations:
     if unique == len(ids):
         return annotations
     found = f"{unique} ids of {len(ids)} objects"
-    warning = DataWarning("object ids not unique", "dataset", file, None, "id", found, "counted instead")
+    warning = DataWarning(
+        "object ids not unique", "dataset", file, None, "id", found, "counted instead"
+    )
     objects = replace(annotations.objects, object_id=np.arange(len(ids)))
     return replace(annotations, objects=objects, warnings=[*annotations.warnings, warning])
 

@@ -36,7 +36,9 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
             if line.strip():
                 value = parse_json(line, path, row=number)
                 if not isinstance(value, dict):
-                    raise DataError(f"expected an object, found {shorten(value)}", file=path, row=number)
+                    raise DataError(
+                        f"expected an object, found {shorten(value)}", file=path, row=number
+                    )
                 yield value
 
 
@@ -49,7 +51,9 @@ def schema_features(path: Path) -> Any:
     if path.suffix != ".parquet":
         return None
     metadata = parquet_schema(path).metadata or {}
-    content = parse_json(metadata.get(b"huggingface", b"{}"), path, field="huggingface (in the schema)")
+    content = parse_json(
+        metadata.get(b"huggingface", b"{}"), path, field="huggingface (in the schema)"
+    )
     return content.get("info") if isinstance(content, dict) else None
 
 
@@ -59,12 +63,18 @@ def class_names(features: Any, wanted: tuple[str, ...], field: str) -> list[str]
     A field is a key, or, in `README.md`, the `name` of an item of a list.
     """
     if isinstance(features, list):
-        parts = [(str(item.get("name", field)), item) for item in features if isinstance(item, dict)]
+        parts = [
+            (str(item.get("name", field)), item) for item in features if isinstance(item, dict)
+        ]
     elif isinstance(features, dict):
         names = features.get("names")
         if field in wanted and isinstance(names, list):
             return [str(name) for name in names]
-        if field in wanted and isinstance(names, dict) and all(NUMBER.fullmatch(str(key)) for key in names):
+        if (
+            field in wanted
+            and isinstance(names, dict)
+            and all(NUMBER.fullmatch(str(key)) for key in names)
+        ):
             return [str(names[key]) for key in sorted(names, key=int)]
         inner = ("feature", "sequence", "list", "struct", "dtype", "class_label", "features")
         parts = [(field if key in inner else key, item) for key, item in features.items()]

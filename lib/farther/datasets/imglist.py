@@ -10,7 +10,16 @@ from typing import ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected, Reader, fill, image_file, register
+from farther.datasets.base import (
+    WHOLE_IMAGE,
+    Annotations,
+    Collector,
+    Expected,
+    Reader,
+    fill,
+    image_file,
+    register,
+)
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
@@ -36,12 +45,12 @@ class _Line(NamedTuple):
 class ImgList(Reader):
     """Image labels in OpenOOD's lists: lines `cifar10/test/airplane/0298.png 0`. An image is one object of its size.
 
-    The image id is the path, without the slash in front that the lists of Places365 have. The label -1 is the class
-    "unknown". With `category`, labels are ignored and all images are of that class: OpenOOD ignores the labels of its
-    lists of OOD images, of which not all are -1.
+    The image id is the path, without the slash in front that the lists of Places365 have. The label
+    -1 is the class "unknown". With `category`, labels are ignored and all images are of that class:
+    OpenOOD ignores the labels of its lists of OOD images, of which not all are -1.
 
-    Errors: a line without a label that is a whole number; a label that no class has; an image that is listed twice; a
-    path that leaves the folder; a list without images.
+    Errors: a line without a label that is a whole number; a label that no class has; an image that
+    is listed twice; a path that leaves the folder; a list without images.
 
     Args:
         lists: The list of a subset, within the root.
@@ -51,7 +60,9 @@ class ImgList(Reader):
         category: The class of all images.
     """
 
-    SOURCE: ClassVar[str] = "github.com/Jingkang50/OpenOOD (Yang et al., 2022; Zhang et al., 2023, arXiv:2306.09301)"
+    SOURCE: ClassVar[str] = (
+        "github.com/Jingkang50/OpenOOD (Yang et al., 2022; Zhang et al., 2023, arXiv:2306.09301)"
+    )
 
     lists: str = "{subset}.txt"
     images: str = "."
@@ -64,7 +75,10 @@ class ImgList(Reader):
             return list(self.subset_names)
         self._check_root()
         before, _, after = self.lists.partition("{subset}")
-        found = [path.relative_to(self.root).as_posix() for path in listed(self.root, fill(self.lists, "*"))]
+        found = [
+            path.relative_to(self.root).as_posix()
+            for path in listed(self.root, fill(self.lists, "*"))
+        ]
         if not found:
             raise DataError(f"no list found; looked for {self.lists}", file=self.root)
         return sorted(name.removeprefix(before).removesuffix(after) for name in found)
@@ -73,8 +87,13 @@ class ImgList(Reader):
         """Files and folders of a subset; see `Reader`."""
         file = fill(self.lists, subset)
         folders = self._folders(inside(self.root, file))
-        found = [Expected("images", (folder,), f"the archive {Path(folder).name}.zip") for folder in folders]
-        somewhere = [Expected("images", (self.images,), "the archives of the lists' images")] * (self.images != ".")
+        found = [
+            Expected("images", (folder,), f"the archive {Path(folder).name}.zip")
+            for folder in folders
+        ]
+        somewhere = [Expected("images", (self.images,), "the archives of the lists' images")] * (
+            self.images != "."
+        )
         return [Expected("list of images", (file,), "benchmark_imglist.zip"), *(found or somewhere)]
 
     def read(self, subset: str) -> Annotations:
@@ -88,13 +107,19 @@ class ImgList(Reader):
         found = Collector(self.root)
         for line in lines:
             location = Location(path, str(line.row), "path")
-            image = found.add_image(line.image, image_file(self.root, self.images, line.image, location), location)
+            image = found.add_image(
+                line.image, image_file(self.root, self.images, line.image, location), location
+            )
             if line.label not in names:
                 known = f"-1 to {len(self.categories) - 1}, the labels of 'categories'"
-                raise replace(location, field="label").error(f"expected {known}, found {line.label}")
+                raise replace(location, field="label").error(
+                    f"expected {known}, found {line.label}"
+                )
             found.add_object(image, WHOLE_IMAGE, categories.index(names[line.label]), line.row)
         file = fill(self.lists, subset)
-        return found.annotations(unit="image", categories=categories, files=[file], row="{row}", box_field="label")
+        return found.annotations(
+            unit="image", categories=categories, files=[file], row="{row}", box_field="label"
+        )
 
     def _lines(self, path: Path) -> Iterator[_Line]:
         """The lines of a list that are not empty."""
@@ -111,7 +136,9 @@ class ImgList(Reader):
         labels = sorted({line.label for line in lines})
         if self.category:
             return dict.fromkeys(labels, self.category)
-        known = dict(enumerate(self.categories)) or {label: str(label) for label in labels if label >= 0}
+        known = dict(enumerate(self.categories)) or {
+            label: str(label) for label in labels if label >= 0
+        }
         return {**known, -1: UNKNOWN} if -1 in labels else known
 
     def _folders(self, path: Path) -> list[str]:

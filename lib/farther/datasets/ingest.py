@@ -29,7 +29,8 @@ from farther.tables.files import digest, inside
 from farther.tables.stored import ATTRIBUTES, WARNINGS
 from farther.tables.writing import write_aside
 
-#: A box that leaves its image by no more pixels than this was rounded; it is clipped and not listed.
+#: A box that leaves its image by no more pixels than this was rounded; it is clipped and not
+#: listed.
 ROUNDING = 1.0
 
 #: Edges beyond this are no fractions of an image.
@@ -58,30 +59,32 @@ class _Header:
 def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, int]]:
     """Reads all subsets of a dataset, opens the header of each image, checks, and writes the tables.
 
-    Tolerated and listed in `warnings.json`, beside what the reader tolerates: an unreadable image (dropped, with its
-    objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
-    annotated (the file's size is used); a box that leaves its image (clipped; by up to a pixel it is not listed);
-    one that is empty or lies outside (dropped); one smaller than a pixel (kept); a subset without any object. Listed,
-    too: each image that its EXIF orientation turns, and what its boxes refer to (`Reader.orientation`); repeated
-    objects, names of files in another spelling, and subsets that are not there; see `farther.datasets.tidying`.
+    Tolerated and listed in `warnings.json`, beside what the reader tolerates: an unreadable image
+    (dropped, with its objects); a missing one where the reader's `missing_images` is "drop"; an
+    image of another size than annotated (the file's size is used); a box that leaves its image
+    (clipped; by up to a pixel it is not listed); one that is empty or lies outside (dropped); one
+    smaller than a pixel (kept); a subset without any object. Listed, too: each image that its EXIF
+    orientation turns, and what its boxes refer to (`Reader.orientation`); repeated objects, names
+    of files in another spelling, and subsets that are not there; see `farther.datasets.tidying`.
 
-    Images that the annotations contain (Parquet) are written to files once, in `out/extracted-images`;
-    `farther.datasets.image_roots` finds them there.
+    Images that the annotations contain (Parquet) are written to files once, in
+    `out/extracted-images`; `farther.datasets.image_roots` finds them there.
 
     Args:
         reader: From `farther.datasets.create`.
         name: The dataset's name, for the column `dataset`.
-        out: Folder to write, aside first and then renamed: `<subset>/images.parquet`, `<subset>/objects.parquet`,
-            `<subset>/attributes.parquet` where the dataset says more of its images, `categories.json` (`categories` in
-            the dataset's order, `parents`: ancestors by category), `warnings.json` (`counts` by kind, `warnings`).
+        out: Folder to write, aside first and then renamed: `<subset>/images.parquet`,
+            `<subset>/objects.parquet`, `<subset>/attributes.parquet` where the dataset says more of
+            its images, `categories.json` (`categories` in the dataset's order, `parents`: ancestors
+            by category), `warnings.json` (`counts` by kind, `warnings`).
 
     Returns:
         Numbers of images, objects, categories that occur, and warnings, by subset.
 
     Raises:
-        DataError: see the reader; or an image is missing, no image is left, boxes are fractions of the image where
-            pixels are expected, or more than the reader's `max_warnings` of
-            the images or of the objects have a warning.
+        DataError: see the reader; or an image is missing, no image is left, boxes are fractions of
+            the image where pixels are expected, or more than the reader's `max_warnings` of the
+            images or of the objects have a warning.
     """
     summary: dict[str, dict[str, int]] = {}
     categories: list[str] = []
@@ -90,16 +93,22 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     with write_aside(out) as aside:
         for subset in reader.subsets():
             if subset == EXTRACTED:
-                raise DataError(f"no subset may be called {EXTRACTED!r}: images are put there", file=reader.root)
+                raise DataError(
+                    f"no subset may be called {EXTRACTED!r}: images are put there", file=reader.root
+                )
             annotations = extract(reader.read(subset), aside / EXTRACTED)
             if not summary:
-                annotations = replace(annotations, warnings=annotations.warnings + absence_warnings(reader))
+                annotations = replace(
+                    annotations, warnings=annotations.warnings + absence_warnings(reader)
+                )
             more = [UNLABELLED] if len(annotations.unlabelled) else []
             categories += [c for c in (*annotations.categories, *more) if c not in categories]
             parents |= annotations.parents
             images, objects, warnings = to_tables(annotations, reader, name)
             attributes = annotations.attributes
-            del annotations  # a gigabyte for the 14 million boxes of OpenImages: writing needs the room
+            del (
+                annotations
+            )  # a gigabyte for the 14 million boxes of OpenImages: writing needs the room
             images.write(inside(aside, subset) / "images.parquet")
             objects.write(inside(aside, subset) / "objects.parquet")
             if attributes:
@@ -118,7 +127,9 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     return summary
 
 
-def _write_attributes(attributes: Sequence[tuple[str, str, str]], images: Images, path: Path) -> None:
+def _write_attributes(
+    attributes: Sequence[tuple[str, str, str]], images: Images, path: Path
+) -> None:
     """Writes the attributes of the images that are in the table.
 
     Args:
@@ -151,7 +162,9 @@ def extract(annotations: Annotations, folder: Path) -> Annotations:
     return replace(annotations, image_root=folder)
 
 
-def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Images, Objects, list[DataWarning]]:
+def to_tables(
+    annotations: Annotations, reader: Reader, name: str
+) -> tuple[Images, Objects, list[DataWarning]]:
     """The two tables of one subset, and all its warnings.
 
     Args:
@@ -170,7 +183,9 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     readable = np.array([not header.problem for header in headers], dtype=bool)
     if not readable.any():
         place = annotations.root.joinpath(*annotations.files[:1])
-        raise DataError("no image can be read; parameter 'root' says where the dataset is", file=place)
+        raise DataError(
+            "no image can be read; parameter 'root' says where the dataset is", file=place
+        )
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
     orientation = np.array([header.orientation for header in headers], dtype=np.int64)
     as_annotated = annotations
@@ -186,7 +201,11 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     if not len(objects) and len(annotations.unlabelled) < len(rows):
         file = annotations.files[0] if len(annotations.files) == 1 else "."
         found = f"no object in {len(rows)} images"
-        warnings.append(DataWarning("no object is labelled", "dataset", file, None, None, found, "read as it is"))
+        warnings.append(
+            DataWarning(
+                "no object is labelled", "dataset", file, None, None, found, "read as it is"
+            )
+        )
     images = Images(
         image_id=rows.image_id[readable],
         dataset=np.full(int(readable.sum()), name, dtype=object),
@@ -206,7 +225,9 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     return images, _with_unlabelled(kept, annotations, size, readable), warnings
 
 
-def _with_unlabelled(objects: Objects, annotations: Annotations, size: np.ndarray, readable: np.ndarray) -> Objects:
+def _with_unlabelled(
+    objects: Objects, annotations: Annotations, size: np.ndarray, readable: np.ndarray
+) -> Objects:
     """The objects, and a crowd as large as the image for each one that nobody annotated."""
     rows = annotations.unlabelled[readable[annotations.unlabelled]]
     if not len(rows):
@@ -227,8 +248,12 @@ def _read_headers(annotations: Annotations) -> list[_Header]:
     count = len(annotations.images)
     with ThreadPool(min(16, 4 * count_cores())) as pool:
         # rows, not paths: the pool takes all of them at once
-        found = pool.imap(lambda row: _read_header(annotations.image_path(row)), range(count), chunksize=16)
-        return list(tqdm(found, total=count, desc="images", unit="image", leave=False, disable=None))
+        found = pool.imap(
+            lambda row: _read_header(annotations.image_path(row)), range(count), chunksize=16
+        )
+        return list(
+            tqdm(found, total=count, desc="images", unit="image", leave=False, disable=None)
+        )
 
 
 def _read_header(path: Path) -> _Header:
@@ -238,7 +263,9 @@ def _read_header(path: Path) -> _Header:
         return _Header(problem="no such file", is_missing=True)
     except UnidentifiedImageError:
         return _Header(problem="unknown image format")
-    except Exception as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
+    except (
+        Exception
+    ) as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
         return _Header(problem=f"{type(error).__name__}: {error}".replace(str(path), path.name))
 
 
@@ -277,8 +304,8 @@ def _clip(
         written: The boxes before any was turned with its image, shape (M, 4), for messages.
 
     Returns:
-        Edges in pixels, float32 of shape (M, 4); which to keep, shape (M,); and a warning for each box that was changed
-        or is not kept, but for those of unreadable images.
+        Edges in pixels, float32 of shape (M, 4); which to keep, shape (M,); and a warning for each
+        box that was changed or is not kept, but for those of unreadable images.
     """
     box = np.empty((len(annotations.objects), 4), dtype=np.float32)
     keep = np.empty(len(annotations.objects), dtype=bool)
@@ -287,11 +314,15 @@ def _clip(
         rows = slice(start, start + BLOCK)
         image = annotations.objects.image[rows]
         limit = np.tile(size[image], 2).astype(np.float64)
-        whole = annotations.objects.box[rows] * (limit if annotations.objects.unit == "image" else 1.0)
+        whole = annotations.objects.box[rows] * (
+            limit if annotations.objects.unit == "image" else 1.0
+        )
         clipped = np.clip(whole, 0, limit)
         problem = _box_problem(whole, clipped)
         for index in np.flatnonzero((problem != "") & readable[image]).tolist():
-            found = _described(written[start + index], whole[index], limit[index, :2], annotations.objects.unit)
+            found = _described(
+                written[start + index], whole[index], limit[index, :2], annotations.objects.unit
+            )
             action = KEPT.get(problem[index], "dropped")
             warnings.append(annotations.warning(start + index, str(problem[index]), found, action))
         box[rows] = clipped
@@ -328,4 +359,6 @@ def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
     outside = (clipped[:, 2:] <= clipped[:, :2]).any(axis=1)
     leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
     tiny = ((clipped[:, 2:] - clipped[:, :2]) < 1).all(axis=1)
-    return np.select([empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], "")
+    return np.select(
+        [empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], ""
+    )

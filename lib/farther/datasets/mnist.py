@@ -32,10 +32,11 @@ FOLDERS = ("", "MNIST/raw/", "raw/")
 class MNIST(Reader):
     """MNIST: grey images of 28 × 28 pixels, each one object of its class, in idx files, gzipped or not.
 
-    `ingest` writes each image to a PNG file. The image id is the image's number in the subset, with six digits.
+    `ingest` writes each image to a PNG file. The image id is the image's number in the subset, with
+    six digits.
 
-    Errors: a file that is absent, is not idx of bytes, or is cut short; other numbers of images and labels; a label
-    that no class has.
+    Errors: a file that is absent, is not idx of bytes, or is cut short; other numbers of images and
+    labels; a label that no class has.
 
     Args:
         categories: Names of the classes by label.
@@ -49,18 +50,24 @@ class MNIST(Reader):
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         return [
-            Expected(what, self._paths(subset, kind), f"{PREFIXES.get(subset, subset)}-{kind}-ubyte.gz")
+            Expected(
+                what, self._paths(subset, kind), f"{PREFIXES.get(subset, subset)}-{kind}-ubyte.gz"
+            )
             for what, kind in (("images", "images-idx3"), ("labels", "labels-idx1"))
         ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         images, path = (
-            self._first_present(self._paths(subset, kind), subset, "root") for kind in ("images-idx3", "labels-idx1")
+            self._first_present(self._paths(subset, kind), subset, "root")
+            for kind in ("images-idx3", "labels-idx1")
         )
         pixels, labels = _read(images, 3), _read(path, 1)
         if len(pixels) != len(labels):
-            raise DataError(f"{len(labels)} labels of {len(pixels)} images; are both files of {subset}?", file=path)
+            raise DataError(
+                f"{len(labels)} labels of {len(pixels)} images; are both files of {subset}?",
+                file=path,
+            )
         return labelled(self.root, subset, [Block(path, pixels, labels)], self.categories)
 
     def _paths(self, subset: str, kind: str) -> tuple[str, ...]:
@@ -72,7 +79,10 @@ class MNIST(Reader):
 def _read(path: Path, dimensions: int) -> np.ndarray:
     """The array in an idx file: bytes 0, 0, 8 (uint8) and number of dimensions, each size in four bytes, the values."""
     try:
-        with open_binary(path) as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as bytes_:
+        with (
+            open_binary(path) as file,
+            gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as bytes_,
+        ):
             content = bytes_.read(MOST_BYTES)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"not readable gzip: {error}; is the file complete?", file=path) from None
@@ -84,5 +94,8 @@ def _read(path: Path, dimensions: int) -> np.ndarray:
     values = np.frombuffer(content, np.uint8, offset=start)
     if len(values) != np.prod(shape):
         size = " × ".join(map(str, shape))
-        raise DataError(f"expected {size} bytes of values, found {len(values)}; is the file complete?", file=path)
+        raise DataError(
+            f"expected {size} bytes of values, found {len(values)}; is the file complete?",
+            file=path,
+        )
     return values.reshape(shape)

@@ -30,12 +30,13 @@ FOLDERS = {"train": "train", "test_good": "test", "test_defect": "test"}
 class MVTec(Reader):
     """A category of MVTec AD: `bottle/train/good`, `bottle/test/good`, and a folder in `test` for each kind of defect.
 
-    An image is one object as large as the image; its class is its folder: `good`, or the kind of defect. The image id
-    is the path within the root. Subsets are `train`, `test_good` (the images without a defect), and `test_defect` (all
-    others).
+    An image is one object as large as the image; its class is its folder: `good`, or the kind of
+    defect. The image id is the path within the root. Subsets are `train`, `test_good` (the images
+    without a defect), and `test_defect` (all others).
 
-    Tolerated and listed: masks in `ground_truth`, and files that are not images (ignored).
-    Errors: a folder in `train` besides `good`; a folder that is absent or has no images; no folder of a defect.
+    Tolerated and listed: masks in `ground_truth`, and files that are not images (ignored). Errors:
+    a folder in `train` besides `good`; a folder that is absent or has no images; no folder of a
+    defect.
 
     Args:
         category: Folder of the category within the root: "bottle".
@@ -55,7 +56,9 @@ class MVTec(Reader):
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         if subset not in FOLDERS:
-            raise DataError(f"no subset is called {subset!r}. Known: {', '.join(FOLDERS)}", file=self.root)
+            raise DataError(
+                f"no subset is called {subset!r}. Known: {', '.join(FOLDERS)}", file=self.root
+            )
         of_subset = f"{self.category}/{FOLDERS[subset]}"
         categories = self._categories(subset)
         collector = Collector(self.root)
@@ -66,7 +69,9 @@ class MVTec(Reader):
             images = [path for path in files if path.name.lower().endswith(ENDINGS)]
             others += len(files) - len(images)
             if not images:
-                raise DataError(f"no images here; known extensions: {', '.join(ENDINGS)}", file=folder)
+                raise DataError(
+                    f"no images here; known extensions: {', '.join(ENDINGS)}", file=folder
+                )
             for path in images:
                 name = path.relative_to(self.root).as_posix()
                 row = collector.add_image(name, name, Location(path))
@@ -77,7 +82,11 @@ class MVTec(Reader):
         if subset == "test_defect":
             self._warn_masks(collector)
         return collector.annotations(
-            unit="image", categories=categories, files=[of_subset], row="{image_id}", box_field="the whole image"
+            unit="image",
+            categories=categories,
+            files=[of_subset],
+            row="{image_id}",
+            box_field="the whole image",
         )
 
     def _categories(self, subset: str) -> list[str]:
@@ -85,7 +94,9 @@ class MVTec(Reader):
         self._check_root()
         folder = inside(self.root, f"{self.category}/{FOLDERS[subset]}")
         if not is_folder(folder):
-            known = ", ".join(path.name for path in listed(self.root, "*") if is_folder(path)) or "none"
+            known = (
+                ", ".join(path.name for path in listed(self.root, "*") if is_folder(path)) or "none"
+            )
             problem = f"the folder does not exist; 'category' is a folder of {self.root}, which has: {known}"
             raise DataError(problem, file=folder)
         names = [path.name for path in listed(folder, "*") if is_folder(path)]
@@ -100,7 +111,9 @@ class MVTec(Reader):
                 raise DataError("no folder of a kind of defect, such as broken_large", file=folder)
             return defects
         if GOOD not in names:
-            raise DataError(f"no folder {GOOD!r}, which has the images without a defect", file=folder)
+            raise DataError(
+                f"no folder {GOOD!r}, which has the images without a defect", file=folder
+            )
         return [GOOD]
 
     def _warn_masks(self, collector: Collector) -> None:

@@ -7,14 +7,23 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import Annotations, Collector, Expected, Reader, fill, image_file, register
+from farther.datasets.base import (
+    Annotations,
+    Collector,
+    Expected,
+    Reader,
+    fill,
+    image_file,
+    register,
+)
 from farther.datasets.records import Record, records
 from farther.errors import shorten
 from farther.registry import STRICT
 from farther.tables.documents import ANNOTATION_BYTES, read_json
 from farther.tables.files import inside
 
-#: The ten classes of detection by the categories that they group, as for nuScenes; other categories keep their names.
+#: The ten classes of detection by the categories that they group, as for nuScenes; other categories
+#: keep their names.
 RENAMED = {
     "human.pedestrian.adult": "pedestrian",
     "human.pedestrian.child": "pedestrian",
@@ -38,20 +47,25 @@ RENAMED = {
 class NuImages(Reader):
     """nuImages: key frames and the boxes of their objects.
 
-    A box is xmin, ymin, xmax, ymax. The image id is the token of the key frame's `sample_data`. Frames between key
-    frames have no annotations and are left out; so are outlines, and the classes of surfaces (`flat.`).
+    A box is xmin, ymin, xmax, ymax. The image id is the token of the key frame's `sample_data`.
+    Frames between key frames have no annotations and are left out; so are outlines, and the classes
+    of surfaces (`flat.`).
 
     Tolerated: objects of frames that are not key frames (dropped); an absent `width` or `height`.
-    Errors: a file that is absent or does not parse; fields of a wrong type; a token that occurs twice or refers to
-    nothing; xmax or ymax before xmin or ymin; a file name that leaves its folder.
+    Errors: a file that is absent or does not parse; fields of a wrong type; a token that occurs
+    twice or refers to nothing; xmax or ymax before xmin or ymin; a file name that leaves its
+    folder.
 
     Args:
-        subset_names: Subsets to read. When empty, those of train, val, mini and test that are present.
+        subset_names: Subsets to read. When empty, those of train, val, mini and test that are
+            present.
         tables: Folder of a subset's tables, within the root.
         renamed: Class by category; several categories may become one class.
     """
 
-    SOURCE: ClassVar[str] = "nuscenes.org/nuimages (Caesar et al., 2020, doi:10.1109/CVPR42600.2020.01164)"
+    SOURCE: ClassVar[str] = (
+        "nuscenes.org/nuimages (Caesar et al., 2020, doi:10.1109/CVPR42600.2020.01164)"
+    )
 
     ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "val", "mini", "test")
 
@@ -75,22 +89,33 @@ class NuImages(Reader):
                 continue
             file = image_file(self.root, ".", record.text("filename"), record.location("filename"))
             found.add_image(token, file, record.location("token"), **record.sides())
-        called = {token: record.text("name") for token, record in self._table(folder, "category").items()}
-        names = [self.renamed.get(name, name) for name in called.values() if not name.startswith("flat.")]
+        called = {
+            token: record.text("name") for token, record in self._table(folder, "category").items()
+        }
+        names = [
+            self.renamed.get(name, name) for name in called.values() if not name.startswith("flat.")
+        ]
         categories = list(dict.fromkeys(names))
         for row, record in enumerate(self._table(folder, "object_ann").values()):
             frame, category = record.text("sample_data_token"), record.text("category_token")
             if frame in skipped:
                 continue
-            for field, token, known in (("sample_data_token", frame, found.rows), ("category_token", category, called)):
+            for field, token, known in (
+                ("sample_data_token", frame, found.rows),
+                ("category_token", category, called),
+            ):
                 if token not in known:
                     raise record.error(f"no row has the token {shorten(token)}", field)
             name = self.renamed.get(called[category], called[category])
             if name in categories:
                 left, top, right, bottom = record.numbers("bbox", 4)
-                found.add_object(found.rows[frame], (left, top, right, bottom), categories.index(name), row)
+                found.add_object(
+                    found.rows[frame], (left, top, right, bottom), categories.index(name), row
+                )
         file = f"{folder}/object_ann.json"
-        return found.annotations(categories=categories, files=[file], row="[{row}]", box_field="bbox")
+        return found.annotations(
+            categories=categories, files=[file], row="[{row}]", box_field="bbox"
+        )
 
     def _table(self, folder: str, name: str) -> dict[str, Record]:
         """The rows of a table by their token; outlines, which take most of the file, are dropped while parsing."""

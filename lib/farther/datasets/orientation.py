@@ -1,8 +1,9 @@
 """Turned images: boxes that were annotated on stored pixels become those of the displayed image.
 
-A tool may write the size of the stored picture and boxes of the displayed one: it shows the picture in a browser, and
-reads its size with Pillow. So the stored size of an image proves nothing. Boxes do where they fit into one of the two
-pictures only. What some images of a dataset prove, counts for the others.
+A tool may write the size of the stored picture and boxes of the displayed one: it shows the picture
+in a browser, and reads its size with Pillow. So the stored size of an image proves nothing. Boxes
+do where they fit into one of the two pictures only. What some images of a dataset prove, counts for
+the others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from farther.datasets.base import WHOLE_IMAGE, AnnotatedOn, Annotations, DataWar
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT, turned_boxes
 
-#: Kinds of warnings, by what the boxes of a turned image refer to; `ingest` prints each with the number of images.
+#: Kinds of warnings, by what the boxes of a turned image refer to; `ingest` prints each with the
+#: number of images.
 TURNED = "images turned as their EXIF orientation says"
 KINDS = {
     "displayed": f"{TURNED}; boxes refer to the displayed image",
@@ -25,7 +27,8 @@ KINDS = {
 }
 #: Smallest orientation with width and height exchanged; below, images are mirrored or upside down.
 SIDEWAYS = 5
-#: A box that leaves a picture by no more than this share of its sides, or a pixel, was drawn so, and proves nothing.
+#: A box that leaves a picture by no more than this share of its sides, or a pixel, was drawn so,
+#: and proves nothing.
 DRAWN_BEYOND = 0.01
 
 ADVICE = (
@@ -43,7 +46,8 @@ class TurnedImages:
         orientation: Of each file, 2 to 8, shape (T,).
         displayed: Width and height of each displayed image, shape (T, 2).
         declared: Those in the annotations, 0 where there are none, shape (T, 2).
-        extent: Largest x and y of the boxes of each image, in pixels, shape (T, 2); 0 for boxes in fractions.
+        extent: Largest x and y of the boxes of each image, in pixels, shape (T, 2); 0 for boxes in
+            fractions.
     """
 
     row: np.ndarray
@@ -53,7 +57,9 @@ class TurnedImages:
     extent: np.ndarray
 
     @classmethod
-    def of(cls, annotations: Annotations, displayed: np.ndarray, orientation: np.ndarray) -> TurnedImages:
+    def of(
+        cls, annotations: Annotations, displayed: np.ndarray, orientation: np.ndarray
+    ) -> TurnedImages:
         """Those of some annotations; see `as_displayed`."""
         images, objects = annotations.images, annotations.objects
         has_boxes = np.zeros(len(images), dtype=bool)
@@ -70,7 +76,9 @@ class TurnedImages:
     @classmethod
     def joined(cls, several: Sequence[TurnedImages]) -> TurnedImages:
         """Those of several subsets; each row is that in its own subset."""
-        columns = {f.name: np.concatenate([getattr(one, f.name) for one in several]) for f in fields(cls)}
+        columns = {
+            f.name: np.concatenate([getattr(one, f.name) for one in several]) for f in fields(cls)
+        }
         return cls(**columns)
 
     def __len__(self) -> int:
@@ -89,8 +97,8 @@ class TurnedImages:
     def proven(self) -> list[AnnotatedOn]:
         """What each image proves by itself; "auto" for nothing.
 
-        Its size proves "displayed" where it is that of the displayed image and not of the stored one. Boxes prove what
-        they fit into where they leave the other.
+        Its size proves "displayed" where it is that of the displayed image and not of the stored
+        one. Boxes prove what they fit into where they leave the other.
         """
         differs = (self.stored != self.displayed).any(axis=1)
         has_displayed_size = differs & (self.declared == self.displayed).all(axis=1)
@@ -111,13 +119,15 @@ class TurnedImages:
     def decided(self) -> list[AnnotatedOn]:
         """What the boxes of each image refer to: what it proves, else what all the others prove that prove something.
 
-        An image whose size is the stored one is decided by the boxes of others, not by their sizes: those were written
-        by another program. "auto" where nothing proves it.
+        An image whose size is the stored one is decided by the boxes of others, not by their sizes:
+        those were written by another program. "auto" where nothing proves it.
         """
         proven = self.proven()
         by_boxes = set(self._proven_by_boxes())
         by_anything = set(proven) - {"auto"}
-        has_stored_size = (self.declared == self.stored).all(axis=1) & (self.stored != self.displayed).any(axis=1)
+        has_stored_size = (self.declared == self.stored).all(axis=1) & (
+            self.stored != self.displayed
+        ).any(axis=1)
         decided: list[AnnotatedOn] = []
         for index, answer in enumerate(proven):
             evidence = by_boxes if has_stored_size[index] else by_anything
@@ -133,7 +143,11 @@ class TurnedImages:
     def undecided(self) -> list[int]:
         """Indices of the images that are turned by a quarter and nothing decides."""
         decided = self.decided()
-        return [index for index in range(len(self)) if decided[index] == "auto" and self.is_sideways[index]]
+        return [
+            index
+            for index in range(len(self))
+            if decided[index] == "auto" and self.is_sideways[index]
+        ]
 
     def question(self, files: Sequence[str], index: int) -> str:
         """What is not known about the image of an index, with the numbers that are in the files.
@@ -166,7 +180,8 @@ def as_displayed(
         on: What the boxes refer to.
 
     Raises:
-        DataError: it is "auto", and nothing tells what the boxes of an image refer to that is turned by a quarter.
+        DataError: it is "auto", and nothing tells what the boxes of an image refer to that is
+            turned by a quarter.
     """
     rows = np.flatnonzero(orientation != UPRIGHT).tolist()
     if not rows:

@@ -32,7 +32,9 @@ class Block:
     field: str = "label"
 
 
-def labelled(root: Path, subset: str, blocks: Sequence[Block], categories: Sequence[str]) -> Annotations:
+def labelled(
+    root: Path, subset: str, blocks: Sequence[Block], categories: Sequence[str]
+) -> Annotations:
     """The annotations of a subset; an image's id is its number in the subset, with six digits.
 
     Raises:
@@ -46,7 +48,9 @@ def labelled(root: Path, subset: str, blocks: Sequence[Block], categories: Seque
             if not 0 <= label < len(categories):
                 raise location.error(f"expected 0 to {len(categories) - 1}, found {label}")
             image_id = f"{len(found.rows):06d}"
-            image = found.add_image(image_id, f"{subset}/{image_id}.png", location, width=width, height=height)
+            image = found.add_image(
+                image_id, f"{subset}/{image_id}.png", location, width=width, height=height
+            )
             found.annotated_by(block.file)
             found.add_object(image, WHOLE_IMAGE, label, row)
     if not found.rows:
@@ -57,7 +61,11 @@ def labelled(root: Path, subset: str, blocks: Sequence[Block], categories: Seque
         return ((row, _png(pixels)) for row, pixels in enumerate(everything))
 
     return found.annotations(
-        unit="image", categories=list(categories), row="[{row}]", box_field="the whole image", embedded=embedded
+        unit="image",
+        categories=list(categories),
+        row="[{row}]",
+        box_field="the whole image",
+        embedded=embedded,
     )
 
 

@@ -86,10 +86,12 @@ class Checked:
 
     Args:
         problem: What `ingest` would refuse; "" for nothing, or where the annotations are large.
-        annotations: The images and objects; None where the annotations are large, or hold the images.
+        annotations: The images and objects; None where the annotations are large, or hold the
+            images.
         looked_at: Number of image files that were looked at.
         not_images: Reason by file that is not an image: `ingest` drops these.
-        broken: Reason by file that has the header of an image and cannot be decoded: no detector can use these.
+        broken: Reason by file that has the header of an image and cannot be decoded: no detector
+            can use these.
     """
 
     problem: str = ""
@@ -111,7 +113,11 @@ def check_subset(reader: Reader, subset: str) -> Checked:
     except DataError as error:
         return Checked(str(error))
     files = [path.stat().st_size for path in paths if path.is_file()]
-    held = [sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1)) for path in paths if path.is_dir()]
+    held = [
+        sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1))
+        for path in paths
+        if path.is_dir()
+    ]
     if sum(files) > OPENED_BYTES or max(held, default=0) > OPENED_FILES:
         return Checked()
     try:
@@ -128,14 +134,20 @@ def check_subset(reader: Reader, subset: str) -> Checked:
     paths = [annotations.image_path(row) for row in range(count)]
     absent = [path for path in paths if not path.is_file()]
     if absent and (reader.missing_images == "error" or len(absent) == count):
-        return Checked(f"{absent[0]}: the file does not exist ({len(absent)} of {count} images of {subset})")
-    if reader.orientation == "auto" and count <= LOOKED_AT:  # else others may prove what these do not
+        return Checked(
+            f"{absent[0]}: the file does not exist ({len(absent)} of {count} images of {subset})"
+        )
+    if (
+        reader.orientation == "auto" and count <= LOOKED_AT
+    ):  # else others may prove what these do not
         try:
             refuse_undecided(turned_images(annotations), annotations)
         except DataError as error:
             return Checked(str(error))
     there = [path for path in paths if path.is_file()]
-    chosen = [there[row] for row in np.unique(np.linspace(0, len(there) - 1, LOOKED_AT).astype(int))]
+    chosen = [
+        there[row] for row in np.unique(np.linspace(0, len(there) - 1, LOOKED_AT).astype(int))
+    ]
     found = {path: problem_of(path) for path in chosen}
     not_images = {path: reason for path, (reason, is_image) in found.items() if not is_image}
     broken = {path: reason for path, (reason, is_image) in found.items() if is_image and reason}
@@ -143,7 +155,9 @@ def check_subset(reader: Reader, subset: str) -> Checked:
     if len(not_images) > reader.max_warnings * len(chosen):
         path, reason = next(iter(not_images.items()))
         limit = f"more than max_warnings = {reader.max_warnings:g} allows"
-        problem = f"{path}: {reason} ({len(not_images)} of {len(chosen)} images of {subset}, {limit})"
+        problem = (
+            f"{path}: {reason} ({len(not_images)} of {len(chosen)} images of {subset}, {limit})"
+        )
     return Checked(problem, annotations, len(chosen), not_images, broken)
 
 
@@ -156,7 +170,9 @@ def turned_images(annotations: Annotations) -> TurnedImages:
         for row in np.unique(np.linspace(0, count - 1, LOOKED_AT).astype(int)).tolist():
             try:
                 width, height, orientation[row] = read_header(annotations.image_path(row))
-            except Exception:  # decoders meet damage with nearly anything: `ingest` lists such images
+            except (
+                Exception
+            ):  # decoders meet damage with nearly anything: `ingest` lists such images
                 continue
             displayed[row] = width, height
     return TurnedImages.of(annotations, displayed, orientation)
@@ -171,16 +187,16 @@ def refuse_fractions(annotations: Annotations) -> None:
     within = ((box >= -1) & (box <= 2)).all(axis=1)
     if annotations.objects.unit == "pixel" and len(box) and within.mean() >= FRACTIONS:
         edges = ", ".join(f"{edge:g}" for edge in box[within.argmax()])
-        problem = (
-            f"{within.sum()} of {len(box)} boxes lie in the first two pixels (edges {edges}): fractions of the image"
-        )
+        problem = f"{within.sum()} of {len(box)} boxes lie in the first two pixels (edges {edges}): fractions of the image"
         problem += ", but this format has pixels. Multiply them by the image's width and height"
         raise annotations.error(int(within.argmax()), problem)
 
 
 def refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:
     """Refuses annotations of which a larger share than `limit` of the images, or of the objects, has a warning."""
-    by_reader = sum(warning.about == "object" for warning in annotations.warnings)  # of objects that it dropped
+    by_reader = sum(
+        warning.about == "object" for warning in annotations.warnings
+    )  # of objects that it dropped
     totals = {"image": len(annotations.images), "object": len(annotations.objects) + by_reader}
     for about, total in totals.items():
         found = [warning for warning in warnings if warning.about == about]
@@ -190,8 +206,12 @@ def refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit
             first = found[0]
             number = f"{len(found)} warning{'' if len(found) == 1 else 's'} about {total} {about}s"
             problem = f"{number}, more than max_warnings: {limit:g} allows ({kinds}). "
-            problem += f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
-            raise DataError(problem, file=annotations.root / first.file, row=first.row, field=first.field)
+            problem += (
+                f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
+            )
+            raise DataError(
+                problem, file=annotations.root / first.file, row=first.row, field=first.field
+            )
 
 
 def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:
@@ -204,9 +224,19 @@ def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]
                     lacking.setdefault(expected, []).append(subset)
     except DataError as error:
         file = Path(error.file or reader.root)
-        return [Missing(name, tuple(subsets), f"an intact file ({error.problem})", (file,), reader.SOURCE)]
+        return [
+            Missing(
+                name, tuple(subsets), f"an intact file ({error.problem})", (file,), reader.SOURCE
+            )
+        ]
     return [
-        Missing(name, tuple(used), expected.what, _paths(reader, expected), f"{reader.SOURCE}: {expected.source}")
+        Missing(
+            name,
+            tuple(used),
+            expected.what,
+            _paths(reader, expected),
+            f"{reader.SOURCE}: {expected.source}",
+        )
         for expected, used in lacking.items()
     ]
 
@@ -226,7 +256,8 @@ def image_roots(
 ) -> dict[str, Path]:
     """Folder of the image files of each dataset.
 
-    The dataset's root, or, where `ingest` extracted the images from the dataset's files, the folder of those.
+    The dataset's root, or, where `ingest` extracted the images from the dataset's files, the folder
+    of those.
 
     Args:
         datasets: Section `datasets` of params.yaml.
@@ -240,6 +271,8 @@ def image_roots(
     for name, params in datasets.items():
         extracted, root = Path(tables) / name / EXTRACTED, (params or {}).get("root")
         if not isinstance(root, (str, Path)):
-            raise ParameterError(f"datasets.{name}: parameter 'root' must be a folder, found {shorten(root)}")
+            raise ParameterError(
+                f"datasets.{name}: parameter 'root' must be a folder, found {shorten(root)}"
+            )
         roots[name] = extracted if extracted.is_dir() else Path(project) / root
     return roots

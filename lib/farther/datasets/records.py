@@ -49,7 +49,12 @@ class Record:
 
     def error(self, problem: str, field: str | None = None) -> DataError:
         """An error that names file, row and field."""
-        return DataError(problem, file=self.file, row=self.row, field=None if field is None else self.prefix + field)
+        return DataError(
+            problem,
+            file=self.file,
+            row=self.row,
+            field=None if field is None else self.prefix + field,
+        )
 
     def location(self, field: str) -> Location:
         """Location of a field."""
@@ -178,9 +183,15 @@ def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]
 def _check_list(path: Path, field: str) -> None:
     """Refuses a JSON file that has no list of this name."""
     with open_json(path) as file:
-        kind = next((event for prefix, event, _ in ijson.parse(Bounded(file)) if prefix == field), None)
+        kind = next(
+            (event for prefix, event, _ in ijson.parse(Bounded(file)) if prefix == field), None
+        )
     if kind != "start_array":
-        problem = "the field is missing; expected a list" if kind is None else "expected a list of objects"
+        problem = (
+            "the field is missing; expected a list"
+            if kind is None
+            else "expected a list of objects"
+        )
         raise DataError(problem, file=path, field=field)
 
 
@@ -189,11 +200,14 @@ def are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
-def read_mapping(path: Path, expected: str, absent: str = "the file does not exist") -> dict[Any, Any]:
+def read_mapping(
+    path: Path, expected: str, absent: str = "the file does not exist"
+) -> dict[Any, Any]:
     """The mapping in a YAML file; `expected` says of what, for the message.
 
     Raises:
-        DataError: the file is absent (with the message `absent`), is not YAML, or holds something else.
+        DataError: the file is absent (with the message `absent`), is not YAML, or holds something
+            else.
     """
     content = read_yaml(path, absent)
     if not isinstance(content, dict):

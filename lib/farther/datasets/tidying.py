@@ -30,8 +30,8 @@ def tidied(annotations: Annotations) -> Annotations:
 def without_repeats(annotations: Annotations) -> Annotations:
     """Annotations in which an object is listed once: rows that are equal in image, box, class and flags are one.
 
-    Some programs write a label twice when a file is saved twice. A trainer that removes such rows learns one object;
-    metrics would count the second as missed.
+    Some programs write a label twice when a file is saved twice. A trainer that removes such rows
+    learns one object; metrics would count the second as missed.
     """
     objects = annotations.objects
     frame = pl.DataFrame(
@@ -53,7 +53,9 @@ def without_repeats(annotations: Annotations) -> Annotations:
     first = int(np.argmin(is_first))
     file, row = annotations.location(first)
     problem = f"{len(is_first) - len(kept)} of {len(is_first)} equal an earlier one of their image in box and class"
-    warning = DataWarning(REPEATED, "dataset", file, row, annotations.box_field, problem, "each read as one object")
+    warning = DataWarning(
+        REPEATED, "dataset", file, row, annotations.box_field, problem, "each read as one object"
+    )
     columns = {f.name: getattr(objects, f.name)[kept] for f in fields(objects) if f.name != "unit"}
     second = annotations.second
     if second is not None:
@@ -71,7 +73,9 @@ def absence_warnings(reader: Reader) -> list[DataWarning]:
     warnings: list[DataWarning] = []
     for subset, path in reader.absent_subsets().items():
         problem = f"{subset}: {path} does not exist, or is empty"
-        warnings.append(DataWarning(ABSENT_SUBSET, "dataset", path, None, None, problem, "left out"))
+        warnings.append(
+            DataWarning(ABSENT_SUBSET, "dataset", path, None, None, problem, "left out")
+        )
     return warnings
 
 
@@ -91,7 +95,9 @@ def _each_file_once(annotations: Annotations) -> Annotations:
         annotations,
         images=type(images)(**columns),
         objects=replace(objects, image=place[objects.image]),
-        files=[annotations.files[row] for row in kept.tolist()] if len(annotations.files) > 1 else annotations.files,
+        files=[annotations.files[row] for row in kept.tolist()]
+        if len(annotations.files) > 1
+        else annotations.files,
         unlabelled=np.searchsorted(kept, unlabelled),
     )
 
@@ -101,18 +107,32 @@ def _name_warnings(annotations: Annotations) -> Iterator[DataWarning]:
     with several ids."""
     alike: dict[str, list[str]] = {}
     for name in annotations.categories:
-        visible = "".join(c for c in unicodedata.normalize("NFC", name) if unicodedata.category(c) != "Cf")
+        visible = "".join(
+            c for c in unicodedata.normalize("NFC", name) if unicodedata.category(c) != "Cf"
+        )
         alike.setdefault(" ".join(visible.casefold().split()), []).append(name)
     place = annotations.files[0] if len(annotations.files) == 1 else "."
     for names in alike.values():
         if len(names) > 1:
             found = ", ".join(map(repr, names))
             yield DataWarning(
-                "categories with nearly the same name", "dataset", place, None, None, found, "read as they are"
+                "categories with nearly the same name",
+                "dataset",
+                place,
+                None,
+                None,
+                found,
+                "read as they are",
             )
     files = Counter(annotations.images.file.tolist())
     if twice := [file for file, count in files.items() if count > 1]:
         more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
         yield DataWarning(
-            "image file with several ids", "dataset", place, None, None, f"{twice[0]}{more}", "read as one image"
+            "image file with several ids",
+            "dataset",
+            place,
+            None,
+            None,
+            f"{twice[0]}{more}",
+            "read as one image",
         )

@@ -38,11 +38,13 @@ ABSENT = "the file does not exist; `root` is the folder tiny-imagenet-200 of the
 class TinyImageNet(Reader):
     """Tiny ImageNet: `train/<class>/images/*.JPEG`, and `val/val_annotations.txt` with the images in `val/images`.
 
-    Classes are WordNet's ids (`n01443537`), in alphabetical order. An image is one object as large as the image; the
-    image id is the path within the root. The boxes of the archive are not read, and its test images have no labels.
+    Classes are WordNet's ids (`n01443537`), in alphabetical order. An image is one object as large
+    as the image; the image id is the path within the root. The boxes of the archive are not read,
+    and its test images have no labels.
 
-    Errors: a class of `wnids.txt` without training images; a line of the validation file without a file and a class, or
-    with a class that `wnids.txt` does not have; an image that is listed twice; a path that leaves its folder.
+    Errors: a class of `wnids.txt` without training images; a line of the validation file without a
+    file and a class, or with a class that `wnids.txt` does not have; an image that is listed twice;
+    a path that leaves its folder.
     """
 
     SOURCE: ClassVar[str] = "cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -62,7 +64,10 @@ class TinyImageNet(Reader):
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         categories = sorted(line for line in read_lines(inside(self.root, CLASSES), ABSENT) if line)
         if subset not in self.ORIGINALS:
-            raise DataError(f"no subset is called {subset!r}. Known: {', '.join(self.ORIGINALS)}", file=self.root)
+            raise DataError(
+                f"no subset is called {subset!r}. Known: {', '.join(self.ORIGINALS)}",
+                file=self.root,
+            )
         collector = Collector(self.root)
         number_of = {name: number for number, name in enumerate(categories)}
         images = self._training(categories) if subset == "train" else self._validation()
@@ -73,7 +78,11 @@ class TinyImageNet(Reader):
             collector.add_object(image, WHOLE_IMAGE, number_of[category], row)
         files = ["train" if subset == "train" else VALIDATION]
         return collector.annotations(
-            unit="image", categories=categories, files=files, row="{image_id}", box_field="the whole image"
+            unit="image",
+            categories=categories,
+            files=files,
+            row="{image_id}",
+            box_field="the whole image",
         )
 
     def _training(self, categories: list[str]) -> Iterator[tuple[str, str, Location]]:

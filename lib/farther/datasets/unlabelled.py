@@ -33,20 +33,24 @@ FPS, JPEG_QUALITY, QUALITY = 5, 1, 95
 class UnlabelledImages(Reader):
     """Images without boxes: what they show is unknown, which is not the same as showing nothing.
 
-    The image id is the path within the subset's folder. See `farther.datasets.base.Annotations.unlabelled` for what
-    becomes of such images. With `boxes`, the images that this file names have its objects and the others stay
-    unlabelled: a folder becomes labelled image by image.
+    The image id is the path within the subset's folder. See
+    `farther.datasets.base.Annotations.unlabelled` for what becomes of such images. With `boxes`,
+    the images that this file names have its objects and the others stay unlabelled: a folder
+    becomes labelled image by image.
 
-    Videos become images, one every `every` seconds. `ingest` writes these frames as JPEG files, beside copies of the
-    image files; they are called as `ffmpeg -i clip.mp4 clip.mp4/%08d.jpg` calls them.
+    Videos become images, one every `every` seconds. `ingest` writes these frames as JPEG files,
+    beside copies of the image files; they are called as `ffmpeg -i clip.mp4 clip.mp4/%08d.jpg`
+    calls them.
 
-    Tolerated and listed: files that are neither images nor videos; each image of `boxes` that is not there (left out).
-    Errors: a subset without images; a video that OpenCV cannot read.
+    Tolerated and listed: files that are neither images nor videos; each image of `boxes` that is
+    not there (left out). Errors: a subset without images; a video that OpenCV cannot read.
 
     Args:
-        folders: Folder of each subset within the root, "." for the root itself; by default one subset, `all`.
+        folders: Folder of each subset within the root, "." for the root itself; by default one
+            subset, `all`.
         every: Seconds between two frames of a video.
-        boxes: A file in COCO's format, within the root, whose `file_name` is an image's path in the subset's folder.
+        boxes: A file in COCO's format, within the root, whose `file_name` is an image's path in the
+            subset's folder.
     """
 
     SOURCE: ClassVar[str] = "your own images"
@@ -69,26 +73,41 @@ class UnlabelledImages(Reader):
         name = self.folders.get(subset, subset)
         folder, found = below(self.root, name), Collector(self.root)
         if not folder.is_dir():
-            raise DataError("the folder does not exist; parameter 'folders' names the folder of a subset", file=folder)
+            raise DataError(
+                "the folder does not exist; parameter 'folders' names the folder of a subset",
+                file=folder,
+            )
         files = sorted(in_unicode(path) for path in files_below(folder))
-        videos = {path: _chosen(path, self.every) for path in files if path.name.lower().endswith(VIDEOS)}
+        videos = {
+            path: _chosen(path, self.every) for path in files if path.name.lower().endswith(VIDEOS)
+        }
         images = [path for path in files if path.name.lower().endswith(ENDINGS)]
         listed = {path.relative_to(folder).as_posix(): path for path in images}
         listed |= {
-            f"{p.relative_to(folder).as_posix()}/{n:08d}.jpg": p for p, numbers in videos.items() for n in numbers
+            f"{p.relative_to(folder).as_posix()}/{n:08d}.jpg": p
+            for p, numbers in videos.items()
+            for n in numbers
         }
         if not listed:
-            raise DataError(f"no images here; known extensions: {', '.join((*ENDINGS, *VIDEOS))}", file=folder)
+            raise DataError(
+                f"no images here; known extensions: {', '.join((*ENDINGS, *VIDEOS))}", file=folder
+            )
         for image_id, path in listed.items():
-            found.add_image(image_id, image_id if name == "." else f"{name}/{image_id}", Location(path))
-        _warn_of_others(found, folder, [path for path in files if path.name != Path(str(self.boxes)).name])
+            found.add_image(
+                image_id, image_id if name == "." else f"{name}/{image_id}", Location(path)
+            )
+        _warn_of_others(
+            found, folder, [path for path in files if path.name != Path(str(self.boxes)).name]
+        )
         labelled, categories = self._add_boxes(found, name)
         return found.annotations(
             categories=categories,
             files=[self.boxes or name],
             row="annotations[{row}]",
             box_field="bbox",
-            embedded=(lambda: _contents(list(listed.values()), videos, self.every)) if videos else None,
+            embedded=(lambda: _contents(list(listed.values()), videos, self.every))
+            if videos
+            else None,
             unlabelled=np.array(sorted(set(found.rows.values()) - labelled), dtype=np.int64),
         )
 
@@ -96,14 +115,22 @@ class UnlabelledImages(Reader):
         """Adds the objects of `boxes`; rows of the images that it names, and its categories."""
         if self.boxes is None:
             return set(), []
-        read = tidied(create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes"))
+        read = tidied(
+            create("coco", root=self.root, layout={"boxes": (self.boxes, name)}).read("boxes")
+        )
         found.warnings += read.warnings
         prefix = "" if name == "." else f"{name}/"
         rows = [found.rows.get(file.removeprefix(prefix), -1) for file in read.images.file]
         for file, row in zip(read.images.file, rows, strict=True):
             if row < 0:
                 problem = f"{shorten(file)} does not exist"
-                found.warn(Location(self.root / self.boxes), "image missing", problem, "left out", about="image")
+                found.warn(
+                    Location(self.root / self.boxes),
+                    "image missing",
+                    problem,
+                    "left out",
+                    about="image",
+                )
         objects = read.objects
         for one in range(len(objects)):
             if (row := rows[objects.image[one]]) >= 0:
@@ -126,8 +153,12 @@ def _warn_of_others(collector: Collector, folder: Path, files: Sequence[Path]) -
     annotations = [path for path in others if is_annotation_by_name(folder, path)]
     if annotations:
         example = f"{len(annotations)} files, such as {shorten(annotations[0].name)}"
-        action = "not read: this format has images without boxes, but for the file that `boxes` names"
-        collector.warn(Location(folder), "annotation files beside images without boxes", example, action)
+        action = (
+            "not read: this format has images without boxes, but for the file that `boxes` names"
+        )
+        collector.warn(
+            Location(folder), "annotation files beside images without boxes", example, action
+        )
     others = [path for path in others if path not in annotations]
     if others:
         example = f"{len(others)} files, such as {shorten(others[0].name)}"
@@ -139,7 +170,9 @@ def _chosen(video: Path, every: float) -> list[int]:
     return [number for number, _ in _frames(video, every, decode=False)]
 
 
-def _contents(paths: Sequence[Path], videos: Mapping[Path, Sequence[int]], every: float) -> Iterator[tuple[int, bytes]]:
+def _contents(
+    paths: Sequence[Path], videos: Mapping[Path, Sequence[int]], every: float
+) -> Iterator[tuple[int, bytes]]:
     """Row and file content of each image; frames of a video follow each other in `paths`."""
     row = 0
     while row < len(paths):
@@ -171,8 +204,12 @@ def _frames(video: Path, every: float, *, decode: bool = True) -> Iterator[tuple
         if (number - 1) % step == 0:
             yield (
                 number,
-                cv2.imencode(".jpg", capture.retrieve()[1], [JPEG_QUALITY, QUALITY])[1].tobytes() if decode else b"",
+                cv2.imencode(".jpg", capture.retrieve()[1], [JPEG_QUALITY, QUALITY])[1].tobytes()
+                if decode
+                else b"",
             )
     capture.release()
     if not number:
-        raise DataError("OpenCV reads no frame of it: damaged, or in a format that it does not know", file=video)
+        raise DataError(
+            "OpenCV reads no frame of it: damaged, or in a format that it does not know", file=video
+        )

@@ -12,7 +12,16 @@ from xml.etree import ElementTree
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import Annotations, Collector, Edges, Expected, Reader, below, image_file, register
+from farther.datasets.base import (
+    Annotations,
+    Collector,
+    Edges,
+    Expected,
+    Reader,
+    below,
+    image_file,
+    register,
+)
 from farther.datasets.file_names import comparable, names_by_form
 from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError, shorten
@@ -61,33 +70,39 @@ class _Annotated:
 class VOC(Reader):
     """Pascal VOC.
 
-    Pixels count from 1 and a box includes its last one, so the edges are xmin - 1, ymin - 1, xmax, ymax; coordinates
-    with fractions occur and are taken as they are. `part`s of objects (head, hand, foot) are left out; so are
-    `truncated` and `occluded`, which the tables have no column for. The image id is the stem that the image set lists;
-    it also names the XML file and the image, as in VOC's own tools.
+    Pixels count from 1 and a box includes its last one, so the edges are xmin - 1, ymin - 1, xmax,
+    ymax; coordinates with fractions occur and are taken as they are. `part`s of objects (head,
+    hand, foot) are left out; so are `truncated` and `occluded`, which the tables have no column
+    for. The image id is the stem that the image set lists; it also names the XML file and the
+    image, as in VOC's own tools.
 
-    Tolerated, as VOC's tools do: absent `difficult`, `truncated`, `pose`, `size` (objects count as not difficult); a
-    second column in an image set (the flag of a single class); no object at all; `difficult` as text (Unspecified,
-    False, True). Tolerated and listed once: a `filename` other than the image's; with `layout`, an XML file that is
-    called like its image in another spelling (`a%20b.xml`) or with its ending (`a.jpg.xml`), or whose `filename` alone
-    names its image; and images without an XML file (left out).
-    Errors: an image that is listed twice, or without an XML file; XML that does not parse; an object without `name`
-    or `bndbox`, or of an unknown class; coordinates that are not numbers or in the wrong order; a name that leaves its
-    folder; with `layout`, several images of one name (`a.jpg`, `a.png`) of which `filename` names none.
+    Tolerated, as VOC's tools do: absent `difficult`, `truncated`, `pose`, `size` (objects count as
+    not difficult); a second column in an image set (the flag of a single class); no object at all;
+    `difficult` as text (Unspecified, False, True). Tolerated and listed once: a `filename` other
+    than the image's; with `layout`, an XML file that is called like its image in another spelling
+    (`a%20b.xml`) or with its ending (`a.jpg.xml`), or whose `filename` alone names its image; and
+    images without an XML file (left out). Errors: an image that is listed twice, or without an XML
+    file; XML that does not parse; an object without `name` or `bndbox`, or of an unknown class;
+    coordinates that are not numbers or in the wrong order; a name that leaves its folder; with
+    `layout`, several images of one name (`a.jpg`, `a.png`) of which `filename` names none.
 
     Args:
         image_sets: The image sets that each subset consists of: `{"train": ["VOC2007/trainval",
-            "VOC2012/trainval"]}`. When empty, those of VOC2012's train, val and test that are present.
-        layout: Folder of XML files and folder of images of the subsets of a dataset without image sets, as LabelImg and
-            Roboflow write it: `{"train": ["annots", "images"], "test": [".", "."]}`. All XML files of the folder count.
-        categories: Names of the classes. By default those that occur, in alphabetical order; VOC's twenty where there
-            are no others and no `layout`.
+            "VOC2012/trainval"]}`. When empty, those of VOC2012's train, val and test that are
+            present.
+        layout: Folder of XML files and folder of images of the subsets of a dataset without image
+            sets, as LabelImg and Roboflow write it: `{"train": ["annots", "images"], "test": [".",
+            "."]}`. All XML files of the folder count.
+        categories: Names of the classes. By default those that occur, in alphabetical order; VOC's
+            twenty where there are no others and no `layout`.
         extension: Extension of the image files; with `layout`, of those that are not there.
         lists: Folder of the image sets beside `Annotations` and `JPEGImages`.
         renamed: Names for classes instead of those in the XML files; several may become one.
     """
 
-    SOURCE: ClassVar[str] = "host.robots.ox.ac.uk/pascal/VOC (Everingham et al., 2010, doi:10.1007/s11263-009-0275-4)"
+    SOURCE: ClassVar[str] = (
+        "host.robots.ox.ac.uk/pascal/VOC (Everingham et al., 2010, doi:10.1007/s11263-009-0275-4)"
+    )
 
     ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "val", "test")
 
@@ -117,7 +132,9 @@ class VOC(Reader):
                 "annotations": "Annotations",
                 "images": "JPEGImages",
             }
-            expected += [Expected(what, (_join(folder, path),), kit) for what, path in paths.items()]
+            expected += [
+                Expected(what, (_join(folder, path),), kit) for what, path in paths.items()
+            ]
         return expected
 
     def read(self, subset: str) -> Annotations:
@@ -129,7 +146,9 @@ class VOC(Reader):
         for listed_image in self._laid_out(subset) if self.layout else self._in_image_sets(subset):
             annotation, xml = listed_image.content, listed_image.xml
             size = annotation.record("size") if annotation.has("size") else Record({}, xml)
-            image = collector.add_image(listed_image.image_id, listed_image.file, listed_image.location, **size.sides())
+            image = collector.add_image(
+                listed_image.image_id, listed_image.file, listed_image.location, **size.sides()
+            )
             collector.annotated_by(xml)
             if listed_image.is_called_otherwise:
                 called_otherwise.append(listed_image)
@@ -141,7 +160,9 @@ class VOC(Reader):
         for xml, written, name in otherwise[:1]:
             more = f" and {len(otherwise) - 1} more" if len(otherwise) > 1 else ""
             action = f"read as the annotation of {name}"
-            collector.warn(Location(xml, None, "filename"), "image called otherwise", written + more, action)
+            collector.warn(
+                Location(xml, None, "filename"), "image called otherwise", written + more, action
+            )
         if called_otherwise:
             first = called_otherwise[0]
             example = f"{len(called_otherwise)} files, such as {first.xml.name} of {first.file}"
@@ -155,9 +176,16 @@ class VOC(Reader):
         categories = self.categories or (CLASSES if are_original else tuple(sorted(set(names))))
         for (image, row, one), name in zip(objects, names, strict=True):
             if name not in categories:
-                raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}", "name")
-            collector.add_object(image, _edges(one), categories.index(name), row, is_difficult=one.flag("difficult"))
-        return collector.annotations(categories=list(categories), row="object[{row}]", box_field="bndbox")
+                raise one.error(
+                    f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}",
+                    "name",
+                )
+            collector.add_object(
+                image, _edges(one), categories.index(name), row, is_difficult=one.flag("difficult")
+            )
+        return collector.annotations(
+            categories=list(categories), row="object[{row}]", box_field="bndbox"
+        )
 
     def _in_image_sets(self, subset: str) -> Iterator[_Annotated]:
         """Each image of the image sets."""
@@ -167,14 +195,20 @@ class VOC(Reader):
             for line, text in enumerate(read_lines(path, ABSENT), start=1):
                 if text:
                     image_id, location = FLAG.sub("", text), Location(path, str(line))
-                    file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, location)
-                    xml = self.root / image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
+                    file = image_file(
+                        self.root, _join(folder, "JPEGImages"), image_id + self.extension, location
+                    )
+                    xml = self.root / image_file(
+                        self.root, _join(folder, "Annotations"), f"{image_id}.xml", location
+                    )
                     yield _Annotated(image_id, file, xml, _read_xml(xml), location)
 
     def _laid_out(self, subset: str) -> Iterator[_Annotated]:
         """The image of each XML file of a subset of `layout`."""
         if subset not in self.layout:
-            raise DataError(f"no subset {subset!r} in 'layout'. Known: {', '.join(self.layout)}", file=self.root)
+            raise DataError(
+                f"no subset {subset!r} in 'layout'. Known: {', '.join(self.layout)}", file=self.root
+            )
         annotations, folder = self.layout[subset]
         files = listed(below(self.root, annotations), "*.xml")
         if not files:
@@ -194,7 +228,9 @@ class VOC(Reader):
         stems: set[str] = set()
         for xml_folder, images in self.layout.values():
             if images == folder:
-                stems.update(comparable(xml.stem) for xml in listed(below(self.root, xml_folder), "*.xml"))
+                stems.update(
+                    comparable(xml.stem) for xml in listed(below(self.root, xml_folder), "*.xml")
+                )
         annotated = {Path(file).name for file in collector.files}
         lacking: list[str] = []
         for name in _names_of_images(below(self.root, folder)):
@@ -260,7 +296,12 @@ def _read_xml(path: Path) -> Record:
     try:
         with open_binary(path, "the file does not exist, but an image set lists its image") as file:
             return Record(_values(ElementTree.parse(file).getroot()), path)
-    except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:  # unknown encodings; nesting
+    except (
+        ElementTree.ParseError,
+        ValueError,
+        LookupError,
+        RecursionError,
+    ) as error:  # unknown encodings; nesting
         raise DataError(f"not XML: {error}; is the file complete?", file=path) from None
 
 
@@ -277,7 +318,9 @@ def _values(element: ElementTree.Element) -> dict[str, Any]:
             text = FLAGS.get(text.casefold(), text) if child.tag == "difficult" else text
             values.setdefault(child.tag, _number(text) if child.tag in NUMBERS else text)
     # Some files hold a size of 0.
-    return {tag: value for tag, value in values.items() if value != 0 or tag not in ("width", "height")}
+    return {
+        tag: value for tag, value in values.items() if value != 0 or tag not in ("width", "height")
+    }
 
 
 def _number(text: str) -> float | str:

@@ -1,10 +1,11 @@
 """Similarity of class names by WordNet's hierarchy of nouns, and the resulting distance of a class: ID, near or far.
 
-The mean of three path-based similarities, with a threshold, decides which classes of another dataset count as ID in
-Recalcati et al., 2023, arXiv:2404.10474 (Table IV: T40, T45, T50). That table has *more* ID classes at T50 than at
-T40, so its threshold cannot be the least similarity of an ID class; read as the largest distance (1 - similarity), it
-fits. The paper does not say how it brings Leacock and Chodorow's similarity, which is not bounded by 1, to the scale
-of the others; here it is divided by its largest value, unless `leacock_chodorow` is "raw".
+The mean of three path-based similarities, with a threshold, decides which classes of another
+dataset count as ID in Recalcati et al., 2023, arXiv:2404.10474 (Table IV: T40, T45, T50). That
+table has *more* ID classes at T50 than at T40, so its threshold cannot be the least similarity of
+an ID class; read as the largest distance (1 - similarity), it fits. The paper does not say how it
+brings Leacock and Chodorow's similarity, which is not bounded by 1, to the scale of the others;
+here it is divided by its largest value, unless `leacock_chodorow` is "raw".
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ LARGEST = 2**27
 #: The nodes above all physical things, and above all people.
 PHYSICAL, PERSON = "physical_entity.n.01", "person.n.01"
 
-#: Lexicographers' files whose nouns name no thing, by name and by number; NegLabel's published code leaves them out.
+#: Lexicographers' files whose nouns name no thing, by name and by number; NegLabel's published code
+#: leaves them out.
 NO_THINGS = {"noun.group", "14", "noun.person", "18", "noun.quantity", "23"}
 
 #: Number of lexicographers' files, which `lexnames` names.
@@ -50,12 +52,14 @@ class WordNetParams:
     """Parameters of WordNet's similarities.
 
     Args:
-        folder: WordNet's `dict` folder (`data.noun`, `index.noun`, `lexnames`, …), of version 3.0 or 3.1.
-        synsets: YAML file that maps class names to synsets (see `farther.datasets.hierarchy.read_synsets`). None: names
-            are looked up as they are.
+        folder: WordNet's `dict` folder (`data.noun`, `index.noun`, `lexnames`, …), of version 3.0
+            or 3.1.
+        synsets: YAML file that maps class names to synsets (see
+            `farther.datasets.hierarchy.read_synsets`). None: names are looked up as they are.
         threshold: The largest distance of an ID class: "T40", "T45", "T50", or a number.
         near: The largest distance of a near class.
-        leacock_chodorow: "normalised": that similarity is divided by its largest value, log 2D; "raw": it is not.
+        leacock_chodorow: "normalised": that similarity is divided by its largest value, log 2D;
+            "raw": it is not.
     """
 
     folder: Path
@@ -71,7 +75,9 @@ class WordNetParams:
 
     def __post_init__(self) -> None:
         if self.near < self.id_distance:
-            raise ParameterError(f"parameter 'near': {self.near} is below the threshold of ID, {self.id_distance}")
+            raise ParameterError(
+                f"parameter 'near': {self.near} is below the threshold of ID, {self.id_distance}"
+            )
 
 
 class WordNet(ClassHierarchy):
@@ -81,8 +87,9 @@ class WordNet(ClassHierarchy):
         path: Its `dict` folder.
         synsets: Class name → its synsets ("rider.n.03") or words ("television set").
         scale: See `WordNetParams.leacock_chodorow`.
-        senses: The sense of a word: its "first", or the first "physical" one where it has one ("van" is a truck, not
-            the avant-garde; "crane" is not Stephen Crane; "mug" is neither a quantity nor a person).
+        senses: The sense of a word: its "first", or the first "physical" one where it has one
+            ("van" is a truck, not the avant-garde; "crane" is not Stephen Crane; "mug" is neither a
+            quantity nor a person).
 
     Raises:
         FartherError: NLTK is not installed.
@@ -114,17 +121,28 @@ class WordNet(ClassHierarchy):
         return _undamaged(self._nouns, self.path)
 
     def _nouns(self) -> list[str]:
-        synsets = (synset for synset in self._reader.all_synsets("n") if synset.lexname() not in NO_THINGS)
-        return list(dict.fromkeys(word.replace("_", " ") for synset in synsets for word in synset.lemma_names()))
+        synsets = (
+            synset for synset in self._reader.all_synsets("n") if synset.lexname() not in NO_THINGS
+        )
+        return list(
+            dict.fromkeys(
+                word.replace("_", " ") for synset in synsets for word in synset.lemma_names()
+            )
+        )
 
     def _above(self, node: Node) -> Sequence[Node]:
         synset = self._reader.synset(node)
         return [above.name() for above in (*synset.hypernyms(), *synset.instance_hypernyms())]
 
     def _first(self, word: str) -> Node | None:
-        if re.fullmatch(r"n\d{8}", word):  # a synset's place in WordNet 3.0, as ImageNet's folders are called
+        if re.fullmatch(
+            r"n\d{8}", word
+        ):  # a synset's place in WordNet 3.0, as ImageNet's folders are called
             return self._at(int(word[1:]))
-        found = [synset.name() for synset in self._reader.synsets(re.sub(r"[\s-]+", "_", word.strip().lower()), "n")]
+        found = [
+            synset.name()
+            for synset in self._reader.synsets(re.sub(r"[\s-]+", "_", word.strip().lower()), "n")
+        ]
         if not found or self.senses == "first" or self._is_physical(found[0]):
             return found[0] if found else None
         physical = [name for name in found if self._is_physical(name)]
@@ -133,7 +151,9 @@ class WordNet(ClassHierarchy):
 
     def _is_physical(self, node: Node) -> bool:
         """True for a kind of physical thing, False for a single one ("Stephen Crane") and for abstractions."""
-        return PHYSICAL in self._ancestors(node) and not self._reader.synset(node).instance_hypernyms()
+        return (
+            PHYSICAL in self._ancestors(node) and not self._reader.synset(node).instance_hypernyms()
+        )
 
     def _at(self, offset: int) -> Node | None:
         """The noun at a place in the file."""
@@ -154,7 +174,9 @@ class WordNet(ClassHierarchy):
 
 
 def open_hierarchy(
-    path: str | Path, synsets: Mapping[str, Sequence[str]] | None = None, scale: Scale = "normalised"
+    path: str | Path,
+    synsets: Mapping[str, Sequence[str]] | None = None,
+    scale: Scale = "normalised",
 ) -> ClassHierarchy:
     """The hierarchy of a YAML file where `path` ends in .yaml, else WordNet; errors as for the two classes."""
     return (HierarchyFile if Path(path).suffix == ".yaml" else WordNet)(path, synsets, scale)
@@ -181,7 +203,9 @@ def _open(folder: Path) -> Any:
         def open(self, file: str) -> Any:
             """A file; `lexnames` are numbers where there is no such file: no similarity depends on them."""
             if file == "lexnames" and not is_file(folder / file):
-                return StringIO("".join(f"{number:02d}\t{number:02d}\t1\n" for number in range(LEXICAL_FILES)))
+                return StringIO(
+                    "".join(f"{number:02d}\t{number:02d}\t1\n" for number in range(LEXICAL_FILES))
+                )
             return super().open(file)
 
         def map_wn(self, version: str = "wordnet") -> None:
@@ -191,7 +215,9 @@ def _open(folder: Path) -> Any:
             """The synset at a place of a file; DataError where there is none."""
             found = _undamaged(super().synset_from_pos_and_offset, folder, pos, offset)
             if found is None:
-                raise DataError(f"WordNet's files are damaged, or no synset is at {offset}", file=folder)
+                raise DataError(
+                    f"WordNet's files are damaged, or no synset is at {offset}", file=folder
+                )
             return found
 
         def _synset_from_pos_and_line(self, pos: str, data_file_line: str) -> Any:
@@ -203,7 +229,9 @@ def _open(folder: Path) -> Any:
         raise DataError(problem, file=folder)
     for file in listed(folder, "*.*"):
         if file.is_file() and (size := file.stat().st_size) > LARGEST:
-            raise DataError(f"{size:,} bytes; a file of WordNet has fewer than {LARGEST:,}", file=file)
+            raise DataError(
+                f"{size:,} bytes; a file of WordNet has fewer than {LARGEST:,}", file=file
+            )
     root = str(resolved(folder))
     if root not in nltk.data.path:
         nltk.data.path.append(root)  # NLTK reads only from folders in this list
@@ -214,7 +242,9 @@ def _undamaged(call: Callable[..., Any], folder: Path, *values: Any) -> Any:
     """What a function of NLTK returns; a damaged line raises nearly any error there, and DataError here."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about functions for other languages, and absent synsets
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # about functions for other languages, and absent synsets
             return call(*values)
     except (MemoryError, DataError):
         raise

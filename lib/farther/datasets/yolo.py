@@ -12,7 +12,16 @@ from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import Annotations, Collector, Edges, Expected, Reader, below, image_file, register
+from farther.datasets.base import (
+    Annotations,
+    Collector,
+    Edges,
+    Expected,
+    Reader,
+    below,
+    image_file,
+    register,
+)
 from farther.datasets.file_names import RESPELLED, Spellings
 from farther.datasets.records import Location, are_texts, read_lines, read_mapping
 from farther.datasets.yolo_labels import SUFFIXES, find_labels, label_file_of, labels_of
@@ -43,31 +52,35 @@ class _Image:
 class YOLO(Reader):
     """A dataset as ultralytics' trainers read it.
 
-    `data.yaml` names the classes (`names`, a list, or a mapping from 0) and, for each of `train`, `val` and `test`, a
-    folder of images, a text file that lists images, or several of these. Without these three, the folders say which
-    subsets there are: `images/train` or `train/images` (`valid` is `val`), `obj_train_data` of Darknet, and otherwise
-    all images are the subset `all`. The labels of `images/…/a.jpg` are in `labels/…/a.txt`: the last folder called
-    `images` is exchanged. A row is a class, and centre and size of a box, or the corners of an outline, in fractions of
-    the image; an outline's box is the smallest around it. The image id is the path of the image below the folder, or as
-    listed, without `images/` and suffix.
+    `data.yaml` names the classes (`names`, a list, or a mapping from 0) and, for each of `train`,
+    `val` and `test`, a folder of images, a text file that lists images, or several of these.
+    Without these three, the folders say which subsets there are: `images/train` or `train/images`
+    (`valid` is `val`), `obj_train_data` of Darknet, and otherwise all images are the subset `all`.
+    The labels of `images/…/a.jpg` are in `labels/…/a.txt`: the last folder called `images` is
+    exchanged. A row is a class, and centre and size of a box, or the corners of an outline, in
+    fractions of the image; an outline's box is the smallest around it. The image id is the path of
+    the image below the folder, or as listed, without `images/` and suffix.
 
-    Tolerated, as the trainers do: an image with an empty label file (no objects); absolute paths below the root;
-    numbers of classes that are text; a `path` in `data.yaml` (where a folder or list is not below the root, it is
-    looked for below `path` in the root); `../` before a folder's name (it is looked for below the root).
-    Tolerated and listed: images without a label file (no objects); a label file that is called like its image in
-    another spelling (`a%20b.txt`), or with its ending (`a.jpg.txt`); a subset of `data.yaml` that is not there, beside
-    others that are; each label file that belongs to no image, or lies beside its image where another folder has the
-    labels (not read).
-    Errors: a subset without any label file; `data.yaml` absent or not YAML, without `names`, or with an `nc` that
-    differs; a folder or a listed image outside the root; two images whose labels would be one file; a row that is not a
-    class with four numbers or with three corners and more; a class without a name; coordinates that are not finite
-    numbers, or a negative size; rows of key points (`kpt_shape`).
+    Tolerated, as the trainers do: an image with an empty label file (no objects); absolute paths
+    below the root; numbers of classes that are text; a `path` in `data.yaml` (where a folder or
+    list is not below the root, it is looked for below `path` in the root); `../` before a folder's
+    name (it is looked for below the root). Tolerated and listed: images without a label file (no
+    objects); a label file that is called like its image in another spelling (`a%20b.txt`), or with
+    its ending (`a.jpg.txt`); a subset of `data.yaml` that is not there, beside others that are;
+    each label file that belongs to no image, or lies beside its image where another folder has the
+    labels (not read). Errors: a subset without any label file; `data.yaml` absent or not YAML,
+    without `names`, or with an `nc` that differs; a folder or a listed image outside the root; two
+    images whose labels would be one file; a row that is not a class with four numbers or with three
+    corners and more; a class without a name; coordinates that are not finite numbers, or a negative
+    size; rows of key points (`kpt_shape`).
 
     Args:
-        subset_names: Subsets to read. When empty, those of train, val and test that `data.yaml` gives.
-        file: The YAML file, within the root; or a text file with the name of a class in each line, as LabelImg, Label
-            Studio (`classes.txt`), and Darknet and CVAT (`obj.names`) write it.
-        confidence: Rows may have a sixth column, a confidence (`save_conf` of ultralytics), which is not read.
+        subset_names: Subsets to read. When empty, those of train, val and test that `data.yaml`
+            gives.
+        file: The YAML file, within the root; or a text file with the name of a class in each line,
+            as LabelImg, Label Studio (`classes.txt`), and Darknet and CVAT (`obj.names`) write it.
+        confidence: Rows may have a sixth column, a confidence (`save_conf` of ultralytics), which
+            is not read.
     """
 
     SOURCE: ClassVar[str] = "docs.ultralytics.com/datasets/detect (the format)"
@@ -134,27 +147,34 @@ class YOLO(Reader):
                 collector.add_object(row, box, category, line)
         labels.warn(collector)
         _warn_respelled(collector, images)
-        return collector.annotations(unit="image", categories=categories, row="{row}", box_field="box")
+        return collector.annotations(
+            unit="image", categories=categories, row="{row}", box_field="box"
+        )
 
     def _no_labels(self, subset: str, images: Sequence[_Image], others: Sequence[str]) -> DataError:
         """The error about a subset without any label file; `others` are label files that belong to no image."""
         first = images[0].file
         expected = label_file_of(first)
-        problem = (
-            f"none of the {len(images)} images of {subset!r} has a label file; that of {first} would be {expected}"
-        )
+        problem = f"none of the {len(images)} images of {subset!r} has a label file; that of {first} would be {expected}"
         if others:
             problem += f". {len(others)} label files belong to no image, such as {others[0]}: rename or move them"
         return DataError(problem, file=inside(self.root, expected))
 
     def _content(self) -> dict[str, Any]:
-        path, absent = inside(self.root, self.file), "the file does not exist; parameter 'file' says where it is"
+        path, absent = (
+            inside(self.root, self.file),
+            "the file does not exist; parameter 'file' says where it is",
+        )
         if path.suffix in NAMES:
             content: dict[str, Any] = {"names": [line for line in read_lines(path, absent) if line]}
         else:
             content = read_mapping(path, "names, train and val", absent)
         if "kpt_shape" in content:
-            raise DataError("rows of keypoints are not read; use a detection dataset", file=path, field="kpt_shape")
+            raise DataError(
+                "rows of keypoints are not read; use a detection dataset",
+                file=path,
+                field="kpt_shape",
+            )
         if any(content.get(subset) for subset in self.ORIGINALS):
             return content
         return {**content, **self._folders(), "path": None}
@@ -180,7 +200,9 @@ class YOLO(Reader):
         value, base = content.get(subset), content.get("path")
         entries: list[Any] = value if isinstance(value, list) else [value]
         if not entries or not are_texts(entries) or not all(entries):
-            raise location.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
+            raise location.error(
+                f"expected a folder, a list of images, or several of them, found {shorten(value)}"
+            )
         if value in self._folders().values():
             return [str(value)]
         folder = Path(self.file).parent.as_posix()
@@ -282,13 +304,21 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
     names = content.get("names")
     location = Location(path, None, "names")
     if isinstance(names, dict):
-        numbers = {key: int(key) for key in names if isinstance(key, str) and key.isdecimal() and len(key) < 10}
+        numbers = {
+            key: int(key)
+            for key in names
+            if isinstance(key, str) and key.isdecimal() and len(key) < 10
+        }
         names = {numbers.get(key, key): name for key, name in names.items()}
         if sorted(names, key=str) != sorted(range(len(names)), key=str):
-            raise location.error(f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}")
+            raise location.error(
+                f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}"
+            )
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names:
-        raise location.error(f"expected a list of classes, or a mapping from 0, found {shorten(names)}")
+        raise location.error(
+            f"expected a list of classes, or a mapping from 0, found {shorten(names)}"
+        )
     names = [str(name) for name in names]
     twice, count = Counter(names).most_common(1)[0]
     if count > 1:
@@ -307,7 +337,9 @@ def _rows(path: Path, classes: int, *, confidence: bool) -> Iterator[tuple[int, 
             category, *values = _numbers(line, Location(path, str(number)))
             if not category.is_integer() or not 0 <= category < classes:
                 location = Location(path, str(number), "class")
-                raise location.error(f"expected a class from 0 to {classes - 1}, found {category:g}")
+                raise location.error(
+                    f"expected a class from 0 to {classes - 1}, found {category:g}"
+                )
             values = values[:4] if confidence and len(values) == 5 else values
             yield number, int(category), _edges(values, Location(path, str(number), "box"))
 
@@ -328,5 +360,7 @@ def _edges(values: list[float], location: Location) -> Edges:
         x, y, width, height = values
         return x - width / 2, y - height / 2, x + width / 2, y + height / 2
     if len(values) < 6 or len(values) % 2:
-        raise location.error(f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers")
+        raise location.error(
+            f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers"
+        )
     return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])

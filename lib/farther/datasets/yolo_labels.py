@@ -33,8 +33,9 @@ class LabelFiles:
 
     Attributes:
         by_image: The label file of each image that has one; paths within the root.
-        other_names: The images among these whose label file is not the one expected, but is called like the image in
-            another spelling (`a%20b.txt`), or like the image with its ending (`a.jpg.txt`).
+        other_names: The images among these whose label file is not the one expected, but is called
+            like the image in another spelling (`a%20b.txt`), or like the image with its ending
+            (`a.jpg.txt`).
         without: The images without a label file.
         unmatched: Label files of no image, and why, as far as their names tell.
         beside: Label files beside images whose labels are expected in another folder.
@@ -56,11 +57,14 @@ class LabelFiles:
         if self.without and self.by_image:
             total = len(self.without) + len(self.by_image)
             count = f"{len(self.without)} of {total}, such as {self.without[0]}"
-            collector.warn(Location(root / self.without[0]), WITHOUT_LABELS, count, "read as images without objects")
-        for name in self.unmatched:
-            problem = (
-                f"no image belongs to {shorten(name)}, whose objects are lost: rename it as its image, or delete it"
+            collector.warn(
+                Location(root / self.without[0]),
+                WITHOUT_LABELS,
+                count,
+                "read as images without objects",
             )
+        for name in self.unmatched:
+            problem = f"no image belongs to {shorten(name)}, whose objects are lost: rename it as its image, or delete it"
             collector.warn(Location(root / name), UNMATCHED, problem, "not read", about="image")
         for name in self.beside:
             problem = f"{shorten(name)} is beside its image, and is expected at {labels_of(name)}: move it"
@@ -100,7 +104,9 @@ def find_labels(root: Path, images: Sequence[str], folders: Iterable[str]) -> La
     unused -= set(label_files.by_image.values())
     unused -= _have_images(root, unused)
     label_files.unmatched = [name for name in sorted(unused) if is_label_file(root / name)]
-    label_files.beside = [name for name in _beside(label_files.without) if is_label_file(root / name)]
+    label_files.beside = [
+        name for name in _beside(label_files.without) if is_label_file(root / name)
+    ]
     return label_files
 
 
@@ -132,7 +138,9 @@ def _text_files(root: Path, images: Sequence[str], folders: Iterable[str]) -> se
     return {file.relative_to(root).as_posix() for file in files if file.suffix == ".txt"}
 
 
-def _add_other_names(by_image: dict[str, str], lacking: Sequence[str], unused: set[str]) -> list[str]:
+def _add_other_names(
+    by_image: dict[str, str], lacking: Sequence[str], unused: set[str]
+) -> list[str]:
     """Adds the label files whose names differ from those expected in a way that leaves no doubt; their images."""
     images_by_form = defaultdict[str, list[str]](list)
     for image in lacking:

@@ -37,7 +37,8 @@ class SceneSelection:
     Args:
         dataset, subset: Images of an ingested dataset.
         most: Largest number of images, selected as by a benchmark's `most`; all when None.
-        rules: A rules file: only images of its ID classes, labelled by their names (see `farther.curation.IdSplit`).
+        rules: A rules file: only images of its ID classes, labelled by their names (see
+            `farther.curation.IdSplit`).
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
     """
 
@@ -54,11 +55,16 @@ class SceneSelection:
             ParameterError: a dataset, subset or vocabulary is unknown.
             DataError: a table or the rules file is damaged.
         """
-        source, categories = tables.source(self.dataset, self.subset), tables.categories(self.dataset)
+        source, categories = (
+            tables.source(self.dataset, self.subset),
+            tables.categories(self.dataset),
+        )
         if self.rules is None:
             return source.at_most(self.most), categories.names
         rules = Rules(self.rules)
-        known = of_id_classes(source, rules.by_category(self.vocabulary or self.dataset, categories))
+        known = of_id_classes(
+            source, rules.by_category(self.vocabulary or self.dataset, categories)
+        )
         return known.at_most(self.most), rules.id_classes
 
 
@@ -76,7 +82,9 @@ class Scenes:
             raise DataError(problem, file=self.source.name, field="category")
         rows = self.source.image_row
         object.__setattr__(self, "_order", np.argsort(rows, kind="stable"))
-        object.__setattr__(self, "_starts", np.searchsorted(np.sort(rows), np.arange(len(self) + 1)))
+        object.__setattr__(
+            self, "_starts", np.searchsorted(np.sort(rows), np.arange(len(self) + 1))
+        )
 
     def __len__(self) -> int:
         return len(self.source.images)
@@ -131,8 +139,9 @@ class Derived(ABC):
 
         Args:
             scenes: The images that `images` names.
-            out: Folder to write, aside first and then renamed: `annotations/instances_<subset>.json`, the files of each
-                subset in `<subset>/`, a CSV file that says how each image was made, and `summary.json`.
+            out: Folder to write, aside first and then renamed:
+                `annotations/instances_<subset>.json`, the files of each subset in `<subset>/`, a
+                CSV file that says how each image was made, and `summary.json`.
 
         Raises:
             DataError: too many files cannot be read, or no image is left.
@@ -166,8 +175,12 @@ class Derived(ABC):
             DataError: more than `max_failures` of the files cannot be read; names the first five.
         """
         if len(failures) > self.max_failures * attempts:
-            first = "\n".join(f"  {failure['name']}: {failure['reason']}"[:LINE] for failure in failures[:5])
-            problem = f"{len(failures)} of {attempts} files cannot be read, more than max_failures = "
+            first = "\n".join(
+                f"  {failure['name']}: {failure['reason']}"[:LINE] for failure in failures[:5]
+            )
+            problem = (
+                f"{len(failures)} of {attempts} files cannot be read, more than max_failures = "
+            )
             problem += f"{self.max_failures:g} allows. Fix them, or raise it. The first:\n{first}"
             raise DataError(problem, file=f"{self.images.dataset}/{self.images.subset}")
         counts = {**counts, "failures": len(failures)}
@@ -210,11 +223,17 @@ class CocoFile:
         """Lists an image."""
         self.images.append({"id": image_id, "file_name": file, "width": width, "height": height})
 
-    def add_object(self, image_id: str, category: str, box: np.ndarray, area: float, **flags: int) -> int:
+    def add_object(
+        self, image_id: str, category: str, box: np.ndarray, area: float, **flags: int
+    ) -> int:
         """Lists an object of an image, and returns its number."""
         left, top, right, bottom = box.tolist()
         shape = {"bbox": [left, top, right - left, bottom - top], "area": area}
-        names = {"id": len(self.annotations) + 1, "image_id": image_id, "category_id": self._number[category]}
+        names = {
+            "id": len(self.annotations) + 1,
+            "image_id": image_id,
+            "category_id": self._number[category],
+        }
         self.annotations.append({**names, **shape, "iscrowd": 0, **flags})
         return len(self.annotations)
 
@@ -222,11 +241,24 @@ class CocoFile:
         """Lists objects of images that keep their labels, with new boxes where they are given."""
         for row, box in enumerate(objects.box if boxes is None else boxes):
             area = float((box[2] - box[0]) * (box[3] - box[1]))
-            flags = {"iscrowd": int(objects.is_crowd[row]), "is_difficult": int(objects.is_difficult[row])}
+            flags = {
+                "iscrowd": int(objects.is_crowd[row]),
+                "is_difficult": int(objects.is_difficult[row]),
+            }
             self.add_object(objects.image_id[row], objects.category[row], box, area, **flags)
 
     def write(self, folder: Path, subset: str) -> None:
         """Writes `annotations/instances_<subset>.json`."""
         categories = [{"id": number, "name": name} for name, number in self._number.items()]
-        path, info = folder / "annotations" / f"instances_{subset}.json", {"description": self._description}
-        write_coco(path, info, licenses=[], categories=categories, images=self.images, annotations=self.annotations)
+        path, info = (
+            folder / "annotations" / f"instances_{subset}.json",
+            {"description": self._description},
+        )
+        write_coco(
+            path,
+            info,
+            licenses=[],
+            categories=categories,
+            images=self.images,
+            annotations=self.annotations,
+        )

@@ -23,12 +23,12 @@ SUBSET = "blank"
 class Blank(ChangedImages):
     """ID images with all annotated boxes filled with zeros, so that no known object is left; without annotations.
 
-    A detector should be as uncertain about them as about images without known objects. From them and their originals
-    the threshold on an image's uncertainty is taken where there is no OOD data.
+    A detector should be as uncertain about them as about images without known objects. From them
+    and their originals the threshold on an image's uncertainty is taken where there is no OOD data.
 
     References:
-        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Section 4, arXiv:2307.00934.
+        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+        Quantification and Calibration" (SAOD), 2023, Section 4, arXiv:2307.00934.
     """
 
     TITLE: ClassVar[str] = "ID images whose objects are blanked out"
@@ -41,7 +41,10 @@ class Blank(ChangedImages):
     def changes(self, scenes: Scenes) -> list[Change]:
         """Each image once, without its objects."""
         boxes = [scenes.objects(row).box for row in range(len(scenes))]
-        return [Change(SUBSET, row, SUBSET, partial(without, boxes=one)) for row, one in enumerate(boxes)]
+        return [
+            Change(SUBSET, row, SUBSET, partial(without, boxes=one))
+            for row, one in enumerate(boxes)
+        ]
 
     def counts(self, scenes: Scenes, made: Sequence[Change], folder: Path) -> dict[str, Any]:
         """Numbers of images and of objects that were blanked out."""

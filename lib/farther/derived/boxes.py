@@ -40,10 +40,16 @@ class BoxCutOuts(AnnotatedSource):
         size = np.stack([images.width, images.height], axis=1)[image]
         usable = self.usable(objects.box, image, size, ~(objects.is_crowd | objects.is_difficult))
         found = [
-            CutOut(objects.category[row], f"{images.file[image[row]]}, object {objects.object_id[row]}", row)
+            CutOut(
+                objects.category[row],
+                f"{images.file[image[row]]}, object {objects.object_id[row]}",
+                row,
+            )
             for row in np.flatnonzero(usable).tolist()
         ]
-        return CutOuts(folder.categories(self.dataset), found, lambda one: self._picture(tables, one.row))
+        return CutOuts(
+            folder.categories(self.dataset), found, lambda one: self._picture(tables, one.row)
+        )
 
     def _picture(self, tables: LabelledImages, row: int) -> Image.Image:
         pixels = pictures.load(inside(self.root, tables.images.file[tables.image_row[row]]))

@@ -61,11 +61,19 @@ class ChangedImages(Derived):
         images, failures, made = scenes.source.images, list[dict[str, str]](), list[Change]()
         changes = self.changes(scenes)
         with write_aside(out) as aside:
-            files = {name: CocoFile(scenes.categories, f"{self.TITLE}: {name}") for name in self.subsets()}
+            files = {
+                name: CocoFile(scenes.categories, f"{self.TITLE}: {name}")
+                for name in self.subsets()
+            }
             for name in files:
                 (aside / name).mkdir(parents=True)
             work = [
-                (self, scenes.file(one.row), one.function, aside / one.subset / f"{one.row + 1:06d}{self.suffix}")
+                (
+                    self,
+                    scenes.file(one.row),
+                    one.function,
+                    aside / one.subset / f"{one.row + 1:06d}{self.suffix}",
+                )
                 for one in changes
             ]
             done = tqdm(_run(work), self.TITLE, len(work), unit="image", leave=False, disable=None)

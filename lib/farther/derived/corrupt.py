@@ -20,7 +20,12 @@ from farther.registry import STRICT
 from farther.tables.files import write_csv
 
 #: Columns of `corruptions.csv`.
-COLUMNS = {"subset": pl.String, "image_id": pl.String, "corruption": pl.String, "severity": pl.Int64}
+COLUMNS = {
+    "subset": pl.String,
+    "image_id": pl.String,
+    "corruption": pl.String,
+    "severity": pl.Int64,
+}
 
 
 #: Sets of corruptions by name.
@@ -32,21 +37,23 @@ SETS: dict[str, tuple[str, ...]] = {"saod": corruptions.SAOD, "imagenet-c": corr
 class Corrupt(ChangedImages):
     """ID images with one corruption each, at several severities: one subset per severity, named c1 to c5.
 
-    Which corruption an image has is drawn from its name, the severity and the seed. So subsets grow without changing.
+    Which corruption an image has is drawn from its name, the severity and the seed. So subsets grow
+    without changing.
 
     Args:
         severities: From 1 to 5.
-        corruptions: "saod" or "imagenet-c", whose fifteen kinds differ in two (speckle noise and Gaussian blur; glass
-            and zoom blur); or a list of the corruptions to draw from.
-        draw_per: "severity" draws a corruption for each image and severity; "image" one for all severities of an image,
-            which then differ in nothing else.
+        corruptions: "saod" or "imagenet-c", whose fifteen kinds differ in two (speckle noise and
+            Gaussian blur; glass and zoom blur); or a list of the corruptions to draw from.
+        draw_per: "severity" draws a corruption for each image and severity; "image" one for all
+            severities of an image, which then differ in nothing else.
 
     References:
-        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Section 3 and Appendix A.2, arXiv:2307.00934: severities 1, 3 and 5.
+        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+        Quantification and Calibration" (SAOD), 2023, Section 3 and Appendix A.2, arXiv:2307.00934:
+        severities 1, 3 and 5.
 
-        Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
-        2019, arXiv:1903.12261.
+        Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+        Perturbations", 2019, arXiv:1903.12261.
     """
 
     TITLE: ClassVar[str] = "ID images, each with a corruption"
@@ -60,7 +67,9 @@ class Corrupt(ChangedImages):
     @classmethod
     def _known_severities(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if set(value) - set(corruptions.SEVERITIES) or len(set(value)) < len(value):
-            raise ValueError(f"each is one of {', '.join(map(str, corruptions.SEVERITIES))}, and listed once")
+            raise ValueError(
+                f"each is one of {', '.join(map(str, corruptions.SEVERITIES))}, and listed once"
+            )
         return value
 
     @field_validator("corruptions")
@@ -109,4 +118,7 @@ class Corrupt(ChangedImages):
         write_csv(folder / "corruptions.csv", pl.DataFrame(rows, schema=COLUMNS, orient="row"))
         images = Counter(dict.fromkeys(self.subsets(), 0))
         images.update(one.subset for one in made)
-        return {"images": dict(images), "corruptions": dict(sorted(Counter(one.kind for one in made).items()))}
+        return {
+            "images": dict(images),
+            "corruptions": dict(sorted(Counter(one.kind for one in made).items())),
+        }

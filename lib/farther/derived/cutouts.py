@@ -67,21 +67,23 @@ class AnnotatedSource(CutOutSource):
     """Cuts objects out of annotated images, except crowds and objects that touch the edge of their image.
 
     Args:
-        covered: Largest share of an object's box that another object's box may cover: such objects may be partly
-            hidden, or show the other object too.
+        covered: Largest share of an object's box that another object's box may cover: such objects
+            may be partly hidden, or show the other object too.
     """
 
     covered: Share = 0.1
 
-    def usable(self, box: np.ndarray, image: np.ndarray, size: np.ndarray, is_single: np.ndarray) -> np.ndarray:
+    def usable(
+        self, box: np.ndarray, image: np.ndarray, size: np.ndarray, is_single: np.ndarray
+    ) -> np.ndarray:
         """Mask of the objects that can be cut out.
 
         Args:
             box: ndarray of shape (N, 4): edges in pixels of the objects' images.
             image: ndarray of shape (N,): number of each object's image.
             size: ndarray of shape (N, 2): width and height of that image.
-            is_single: ndarray of shape (N,), bool: False for crowds and other objects to leave out; they still cover
-                others.
+            is_single: ndarray of shape (N,), bool: False for crowds and other objects to leave out;
+                they still cover others.
 
         Returns:
             ndarray of shape (N,), bool.

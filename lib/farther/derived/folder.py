@@ -28,7 +28,10 @@ class CutOutFolder(CutOutSource):
     def read(self) -> CutOuts:
         """The images of all sub-folders, by name; see `CutOutSource`. DataError if there is none."""
         if not self.root.is_dir():
-            raise DataError("the folder does not exist; expected one with one sub-folder per category", file=self.root)
+            raise DataError(
+                "the folder does not exist; expected one with one sub-folder per category",
+                file=self.root,
+            )
         paths = [path for path in listed(self.root, "*/*") if path.suffix.lower() in SUFFIXES]
         large = [path for path in paths if min(_opened(path).size) >= self.smallest]
         if not large:
@@ -36,7 +39,8 @@ class CutOutFolder(CutOutSource):
             problem = f"no image ({kinds}) of at least {self.smallest} pixels in a sub-folder; lower 'smallest'?"
             raise DataError(problem, file=self.root)
         found = [
-            CutOut(path.parent.name, path.relative_to(self.root).as_posix(), row) for row, path in enumerate(large)
+            CutOut(path.parent.name, path.relative_to(self.root).as_posix(), row)
+            for row, path in enumerate(large)
         ]
         categories = Categories(tuple(dict.fromkeys(one.category for one in found)))
         return CutOuts(categories, found, lambda one: _loaded(large[one.row]))

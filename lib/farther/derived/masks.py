@@ -42,7 +42,8 @@ class MaskCutOuts(AnnotatedSource):
     Args:
         annotations: The file, within the root.
         images: Folder of the images, within the root; `.` for the root itself.
-        orientation: What outlines refer to where images have an EXIF orientation; see `AnnotatedOn`.
+        orientation: What outlines refer to where images have an EXIF orientation; see
+            `AnnotatedOn`.
     """
 
     annotations: str = "annotations/instances_val2017.json"
@@ -52,7 +53,9 @@ class MaskCutOuts(AnnotatedSource):
     def read(self) -> CutOuts:
         """The file's single objects that have an outline; see `CutOutSource`."""
         whole = read_record(inside(self.root, self.annotations), without=UNREAD)
-        names = {record.integer("id"): record.text("name") for record in whole.records("categories")}
+        names = {
+            record.integer("id"): record.text("name") for record in whole.records("categories")
+        }
         files = {identity(record, "id"): record for record in whole.records("images")}
         annotated = list(whole.records("annotations"))
         _refuse_unknown(annotated, files, names)
@@ -63,13 +66,23 @@ class MaskCutOuts(AnnotatedSource):
         image = np.unique([one.file for one in outlined], return_inverse=True)[1]
         single = np.array([not one.record.flag("iscrowd") for one in outlined], dtype=bool)
         found = [
-            CutOut(outlined[row].category, f"{outlined[row].file}, object {outlined[row].record.integer('id')}", row)
+            CutOut(
+                outlined[row].category,
+                f"{outlined[row].file}, object {outlined[row].record.integer('id')}",
+                row,
+            )
             for row in np.flatnonzero(self.usable(box, image, size, single)).tolist()
         ]
-        return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row], extents))
+        return CutOuts(
+            Categories(tuple(names.values())),
+            found,
+            lambda one: self._picture(outlined[one.row], extents),
+        )
 
     def _picture(self, one: _Outlined, extents: Mapping[str, tuple[float, float]]) -> Image.Image:
-        file = self.root / image_file(self.root, self.images, one.file, one.record.location("image_id"))
+        file = self.root / image_file(
+            self.root, self.images, one.file, one.record.location("image_id")
+        )
         displayed, orientation = Image.fromarray(pictures.load(file)), pictures.read_header(file)[2]
         if (
             orientation != UPRIGHT
@@ -79,15 +92,24 @@ class MaskCutOuts(AnnotatedSource):
         pixels = np.asarray(turned(displayed, BACK.get(orientation, orientation)))
         height, width = pixels.shape[:2]
         left, top = (max(int(np.floor(edge)) - 1, 0) for edge in one.box[:2])
-        right, bottom = min(int(np.ceil(one.box[2])) + 1, width), min(int(np.ceil(one.box[3])) + 1, height)
+        right, bottom = (
+            min(int(np.ceil(one.box[2])) + 1, width),
+            min(int(np.ceil(one.box[3])) + 1, height),
+        )
         if right <= left or bottom <= top:
-            raise one.record.error(f"the box is outside the image, which is {width} × {height}", "bbox")
+            raise one.record.error(
+                f"the box is outside the image, which is {width} × {height}", "bbox"
+            )
         picture = Image.fromarray(pixels[top:bottom, left:right])
         picture.putalpha(alpha_of(one.record, (left, top, right, bottom), (width, height)))
         return turned(picture, orientation)
 
     def _refers_to(
-        self, one: _Outlined, displayed: tuple[int, int], orientation: int, extent: tuple[float, float]
+        self,
+        one: _Outlined,
+        displayed: tuple[int, int],
+        orientation: int,
+        extent: tuple[float, float],
     ) -> AnnotatedOn:
         """Whether an outline was drawn on the displayed image or on stored pixels.
 
@@ -127,7 +149,9 @@ class _Outlined:
     category: str
 
 
-def alpha_of(record: Record, window: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image:
+def alpha_of(
+    record: Record, window: tuple[int, int, int, int], size: tuple[int, int]
+) -> Image.Image:
     """The alpha channel of an annotation's outline (`segmentation`), mode "L"; polygons have soft edges.
 
     Args:
@@ -147,7 +171,10 @@ def alpha_of(record: Record, window: tuple[int, int, int, int], size: tuple[int,
 
 def _outlined(record: Record, files: dict[str, Record], names: dict[int, str]) -> _Outlined | None:
     """The annotation's fields; None without an outline, image or category."""
-    image, category = files.get(identity(record, "image_id")), names.get(record.integer("category_id"))
+    image, category = (
+        files.get(identity(record, "image_id")),
+        names.get(record.integer("category_id")),
+    )
     if image is None or category is None or not record.has("segmentation"):
         return None
     x, y, width, height = record.numbers("bbox", 4)
@@ -164,7 +191,9 @@ def _extents(outlined: Sequence[_Outlined]) -> dict[str, tuple[float, float]]:
     return extents
 
 
-def _refuse_unknown(annotated: Sequence[Record], files: Mapping[str, Record], names: Mapping[int, str]) -> None:
+def _refuse_unknown(
+    annotated: Sequence[Record], files: Mapping[str, Record], names: Mapping[int, str]
+) -> None:
     """Refuses a file of which more than `UNKNOWN` of the annotations are of no image or category that it lists."""
 
     def is_known(record: Record) -> bool:
@@ -173,7 +202,9 @@ def _refuse_unknown(annotated: Sequence[Record], files: Mapping[str, Record], na
     unknown = [record for record in annotated if not is_known(record)]
     if len(unknown) > UNKNOWN * len(annotated):
         problem = f"{len(unknown)} of {len(annotated)} annotations are of an image or a category that the file does not"
-        raise unknown[0].error(f"{problem} list, as this one: image {unknown[0].values['image_id']!r}", "image_id")
+        raise unknown[0].error(
+            f"{problem} list, as this one: image {unknown[0].values['image_id']!r}", "image_id"
+        )
 
 
 def _drawn(record: Record, polygons: Any, window: tuple[int, int, int, int]) -> Image.Image:
@@ -185,7 +216,9 @@ def _drawn(record: Record, polygons: Any, window: tuple[int, int, int, int]) -> 
         if count < 6 or count % 2:
             problem = "expected run lengths, or polygons: x, y, x, y, … of at least three points"
             raise record.error(problem, "segmentation")
-        numbers = Record({"segmentation": polygon}, record.file, record.row).numbers("segmentation", count)
+        numbers = Record({"segmentation": polygon}, record.file, record.row).numbers(
+            "segmentation", count
+        )
         # Pillow's coordinates are centres of pixels, COCO's are edges.
         scaled = (np.array(numbers).reshape(-1, 2) - (left, top)) * OVERSAMPLING - 0.5
         draw.polygon([(x, y) for x, y in scaled.tolist()], fill=255)
@@ -210,8 +243,8 @@ def _mask(runs: Record, size: tuple[int, int]) -> np.ndarray:
 def _lengths(runs: Record, text: str) -> list[int]:
     """Run lengths from pycocotools' text (https://github.com/cocodataset/cocoapi, `rleFrString`).
 
-    A character holds five bits, low ones first, and whether more follow; from the fourth on, a number is the difference
-    to the one before the last.
+    A character holds five bits, low ones first, and whether more follow; from the fourth on, a
+    number is the difference to the one before the last.
     """
     lengths, value, bits = list[int](), 0, 0
     for code in (letter - ord("0") for letter in text.encode()):
@@ -224,5 +257,7 @@ def _lengths(runs: Record, text: str) -> list[int]:
             lengths.append(value + (lengths[-2] if len(lengths) > 2 else 0))
             value = bits = 0
     if bits:
-        raise runs.error("not run lengths: expected characters '0' to 'o' that end with a number", "counts")
+        raise runs.error(
+            "not run lengths: expected characters '0' to 'o' that end with a number", "counts"
+        )
     return lengths

@@ -39,14 +39,16 @@ class Paste(Derived):
     Args:
         rules: The rules file that tells which classes are unknown.
         vocabulary: Its name for the vocabulary of the cut-outs' categories.
-        cutouts: The source of the cut-outs: `source`, one of `farther.derived.names()`, and its parameters.
+        cutouts: The source of the cut-outs: `source`, one of `farther.derived.names()`, and its
+            parameters.
         protocol: Lists of the rules file to use.
         categories: Unknown categories to paste; all when empty.
         pasting: How cut-outs are pasted into a scene.
 
     References:
-        Montoya et al., "FindMeIfYouCan: Bringing Open Set metrics to near, far and farther Out-of-Distribution Object
-        detection" (FMIYC), 2025, names such a split as future work. arXiv:2506.14008.
+        Montoya et al., "FindMeIfYouCan: Bringing Open Set metrics to near, far and farther
+        Out-of-Distribution Object detection" (FMIYC), 2025, names such a split as future work.
+        arXiv:2506.14008.
     """
 
     rules: Path
@@ -93,7 +95,9 @@ class Unknowns:
         return found[int(rng.integers(len(found)))]
 
 
-def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[str] = ()) -> Unknowns:
+def unknowns(
+    cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[str] = ()
+) -> Unknowns:
     """The cut-outs whose categories are unknown to a benchmark: neither an ID class nor an overlap with one.
 
     Args:
@@ -103,7 +107,8 @@ def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[s
         wanted: Categories to keep; all unknown ones when empty.
 
     Raises:
-        ParameterError: a wanted category has no cut-out or is known, the vocabulary is unknown, or nothing is left.
+        ParameterError: a wanted category has no cut-out or is known, the vocabulary is unknown, or
+            nothing is left.
     """
     deciding = rules.by_category(vocabulary, cutouts.categories)
     by_kind: dict[str, dict[str, list[CutOut]]] = {}
@@ -114,24 +119,33 @@ def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[s
             by_kind.setdefault(kind, {}).setdefault(one.category, []).append(one)
     known = {name for by_category in by_kind.values() for name in by_category}
     if not known:
-        raise ParameterError(f"none of the {len(cutouts.found)} cut-outs shows an unknown class: choose another source")
+        raise ParameterError(
+            f"none of the {len(cutouts.found)} cut-outs shows an unknown class: choose another source"
+        )
     for name in wanted:
         if name not in known:
-            why = f"the rules say '{deciding[name]}'" if name in deciding else "there is no usable cut-out"
+            why = (
+                f"the rules say '{deciding[name]}'"
+                if name in deciding
+                else "there is no usable cut-out"
+            )
             raise ParameterError(f"category {name!r}: {why}. Known: {', '.join(sorted(known))}")
     chosen = {
         kind: {name: found for name, found in by_category.items() if not wanted or name in wanted}
         for kind, by_category in sorted(by_kind.items())
     }
-    return Unknowns(cutouts, {kind: by_category for kind, by_category in chosen.items() if by_category})
+    return Unknowns(
+        cutouts, {kind: by_category for kind, by_category in chosen.items() if by_category}
+    )
 
 
 def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) -> dict[str, Any]:
     """Writes the dataset; returns the counts of scenes, images, objects, failures and pasted objects per category.
 
-    Each image is a scene with unknown objects, either near or far ones, each kind equally likely, and has the scene's
-    name. The scene's objects stay annotated, with boxes reduced where pasted objects hide them. A scene without room is
-    left out. Images depend on the seed, their scene's name and the cut-outs, not on other scenes.
+    Each image is a scene with unknown objects, either near or far ones, each kind equally likely,
+    and has the scene's name. The scene's objects stay annotated, with boxes reduced where pasted
+    objects hide them. A scene without room is left out. Images depend on the seed, their scene's
+    name and the cut-outs, not on other scenes.
 
     Args:
         params: Parameters of the dataset.
@@ -140,7 +154,8 @@ def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) 
         out: Folder to write; see `Derived.write`. `pasted.csv` names the source of each object.
 
     Raises:
-        DataError: too many files cannot be read, no scene had room, or a class is both known and unknown.
+        DataError: too many files cannot be read, no scene had room, or a class is both known and
+            unknown.
     """
     both = sorted(set(scenes.categories) & set(unknown.categories))
     if both:
@@ -149,7 +164,10 @@ def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) 
     with write_aside(out) as aside:
         (aside / SUBSET).mkdir(parents=True)
         composer, origins = _Composer(params, scenes, unknown), list[dict[str, Any]]()
-        coco = CocoFile((*scenes.categories, *unknown.categories), "ID scenes with pasted objects of unknown classes")
+        coco = CocoFile(
+            (*scenes.categories, *unknown.categories),
+            "ID scenes with pasted objects of unknown classes",
+        )
         for row in tqdm(range(len(scenes)), "paste", unit="scene", leave=False, disable=None):
             canvas, pasted = composer.compose(row)
             if canvas is not None and pasted:
@@ -189,7 +207,9 @@ class _Composer:
         try:
             canvas = Canvas(self._scenes.pixels(row), self._scenes.objects(row).box)
         except DataError as error:
-            self.failures.append({"name": images.image_id[row], "reason": f"{images.file[row]}: {error.problem}"})
+            self.failures.append(
+                {"name": images.image_id[row], "reason": f"{images.file[row]}: {error.problem}"}
+            )
             return None, []
         rng = np.random.default_rng([self._params.seed, int(digest(images.image_id[row])[:15], 16)])
         kinds = list(self._unknown.by_kind)
@@ -198,7 +218,9 @@ class _Composer:
         tried = [self._add(canvas, kind, rng) for _ in range(int(rng.integers(low, high + 1)))]
         return canvas, [one for one in tried if one is not None]
 
-    def _add(self, canvas: Canvas, kind: str, rng: np.random.Generator) -> tuple[int, CutOut] | None:
+    def _add(
+        self, canvas: Canvas, kind: str, rng: np.random.Generator
+    ) -> tuple[int, CutOut] | None:
         """Pastes an object of a kind; tries another one where the first finds no room."""
         for _ in range(CHOICES):
             chosen = self._unknown.draw(kind, rng)
@@ -234,7 +256,12 @@ def _annotate(
         box, area = canvas.visible_box(number), canvas.area(number)
         if box is not None:
             object_id = coco.add_object(image_id, cutout.category, box, area)
-            names = {"image_id": image_id, "object_id": object_id, "category": cutout.category, "cutout": cutout.name}
+            names = {
+                "image_id": image_id,
+                "object_id": object_id,
+                "category": cutout.category,
+                "cutout": cutout.name,
+            }
             edges = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(int, box.tolist()), strict=True))
             yield {**names, **edges, "visible": f"{area / canvas.sizes[number]:.3f}"}
 

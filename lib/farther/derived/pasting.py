@@ -36,17 +36,18 @@ class Pasting:
 
     Args:
         objects: Least and largest number of objects per scene.
-        size: Range of an object's longest side, as a share of the scene's longest side, drawn log-uniformly. None: the
-            size of a random ID object of the scenes.
+        size: Range of an object's longest side, as a share of the scene's longest side, drawn
+            log-uniformly. None: the size of a random ID object of the scenes.
         enlarge: Largest factor by which a cut-out is enlarged; more would blur it.
-        hidden: Largest share of an ID object's box, or of another pasted object, that may be covered.
+        hidden: Largest share of an ID object's box, or of another pasted object, that may be
+            covered.
         mirrored: Share of the objects that are mirrored.
         rotate: Largest rotation in degrees, in either direction.
         feather: Radius in pixels over which the object's edge fades, inwards.
-        match_colours: Degree to which an object's colours are moved to the scene's; at 1 mean and standard deviation of
-            each channel are equal.
-        tries: Number of places tried at each of three sizes (the one drawn, 3/4 and 1/2 of it) before the object is
-            left out.
+        match_colours: Degree to which an object's colours are moved to the scene's; at 1 mean and
+            standard deviation of each channel are equal.
+        tries: Number of places tried at each of three sizes (the one drawn, 3/4 and 1/2 of it)
+            before the object is left out.
     """
 
     objects: tuple[PositiveInt, PositiveInt] = (1, 3)
@@ -105,7 +106,8 @@ class Canvas:
 
     Attributes:
         pixels: ndarray of shape (height, width, 3), uint8: the current image.
-        owner: ndarray of shape (height, width), int16: number of the pasted object that each pixel belongs to.
+        owner: ndarray of shape (height, width), int16: number of the pasted object that each pixel
+            belongs to.
         sizes: Number of opaque pixels of each pasted object.
     """
 
@@ -125,10 +127,16 @@ class Canvas:
         mask = _opaque(picture)
         owner = self.owner[top : top + mask.shape[0], left : left + mask.shape[1]]
         lost = np.bincount(owner[mask & (owner != NO_OBJECT)], minlength=len(self.sizes))
-        shares = [self._covered(number) + lost[number] / size for number, size in enumerate(self.sizes)]
+        shares = [
+            self._covered(number) + lost[number] / size for number, size in enumerate(self.sizes)
+        ]
         covered = self.owner != NO_OBJECT
         covered[top : top + mask.shape[0], left : left + mask.shape[1]] |= mask
-        shares += [float(window.mean()) for window in map(covered.__getitem__, map(_window, self.box)) if window.size]
+        shares += [
+            float(window.mean())
+            for window in map(covered.__getitem__, map(_window, self.box))
+            if window.size
+        ]
         return max(shares, default=0.0)
 
     def paste(self, picture: Image.Image, left: int, top: int) -> int:
@@ -154,8 +162,9 @@ class Canvas:
     def known_boxes(self) -> np.ndarray:
         """Boxes of the visible parts of the scene's objects, float64 of shape (N, 4).
 
-        An edge moves inwards where the box is covered all along it. The pixels of an object within its box are not
-        known, so a box may be larger than the visible part. A box that is covered entirely does not change.
+        An edge moves inwards where the box is covered all along it. The pixels of an object within
+        its box are not known, so a box may be larger than the visible part. A box that is covered
+        entirely does not change.
         """
         boxes = self.box.copy()
         for row, box in enumerate(self.box):
@@ -171,7 +180,9 @@ class Canvas:
         return 1 - self.area(number) / self.sizes[number]
 
 
-def place(canvas: Canvas, picture: Image.Image, side: float, params: Pasting, rng: np.random.Generator) -> int | None:
+def place(
+    canvas: Canvas, picture: Image.Image, side: float, params: Pasting, rng: np.random.Generator
+) -> int | None:
     """Pastes a cut-out at a random place where it hides little; returns its number, or None where there is no room.
 
     Args:
@@ -217,7 +228,11 @@ def matched(picture: Image.Image, scene: np.ndarray, share: float) -> Image.Imag
     around = scene.reshape(-1, 3).astype(np.float64)
     ratio = np.clip(around.std(axis=0) / np.maximum(own.std(axis=0), 1e-9), 1 / CONTRAST, CONTRAST)
     middle = own.mean(axis=0)
-    moved = (colours - middle) * (1 + share * (ratio - 1)) + middle + share * (around.mean(axis=0) - middle)
+    moved = (
+        (colours - middle) * (1 + share * (ratio - 1))
+        + middle
+        + share * (around.mean(axis=0) - middle)
+    )
     result = Image.fromarray(np.clip(np.round(moved), 0, 255).astype(np.uint8))
     result.putalpha(picture.getchannel("A"))
     return result
@@ -230,7 +245,9 @@ def _feathered(alpha: Image.Image, radius: float) -> Image.Image:
     wide.paste(alpha, (margin, margin))
     blurred = np.asarray(wide.filter(ImageFilter.GaussianBlur(radius)), dtype=np.int16)
     inner = blurred[margin : margin + alpha.height, margin : margin + alpha.width]
-    return Image.fromarray(np.minimum(np.clip(2 * inner - 255, 0, 255), np.asarray(alpha)).astype(np.uint8))
+    return Image.fromarray(
+        np.minimum(np.clip(2 * inner - 255, 0, 255), np.asarray(alpha)).astype(np.uint8)
+    )
 
 
 def _opaque(picture: Image.Image) -> np.ndarray:

@@ -79,14 +79,16 @@ class Adapter(ABC):
 class Detector(Adapter):
     """A network: the only code that knows its framework.
 
-    The checkpoint is read when something first needs it, so that a detector is cheap to make. An instance can be
-    pickled for worker processes; the network stays behind, and `prepare` does not need it.
+    The checkpoint is read when something first needs it, so that a detector is cheap to make. An
+    instance can be pickled for worker processes; the network stays behind, and `prepare` does not
+    need it.
 
     Args:
         weights: The checkpoint's file.
         device: "cpu", "cuda", "cuda:1", "mps", …; "auto" is the first GPU, or else the CPU.
-        precision: Type of the network's activations; boxes, scores and logits are always computed in float32. "tf32" is
-            what PyTorch takes of itself for the convolutions of a GPU: float32 with 10 bits of mantissa.
+        precision: Type of the network's activations; boxes, scores and logits are always computed
+            in float32. "tf32" is what PyTorch takes of itself for the convolutions of a GPU:
+            float32 with 10 bits of mantissa.
         features_dtype: Type of the columns `features` and `latent`.
     """
 
@@ -121,10 +123,12 @@ class Detector(Adapter):
         """Detects objects in one batch of prepared images.
 
         Returns:
-            The rows image by image, in the order given, best score first; `region_id` counts them from 0.
+            The rows image by image, in the order given, best score first; `region_id` counts them
+            from 0.
 
         Raises:
-            DataError: the checkpoint is absent or damaged, does not fit, or gives numbers that are not finite.
+            DataError: the checkpoint is absent or damaged, does not fit, or gives numbers that are
+                not finite.
         """
 
     def forward_proposals(
@@ -136,8 +140,8 @@ class Detector(Adapter):
             wanted: Selections of proposals, by name.
 
         Returns:
-            The regions of `forward`, and for each selection a table of the same form under `proposals_header`: `score`
-            is the objectness, `label` the class of the highest logit.
+            The regions of `forward`, and for each selection a table of the same form under
+            `proposals_header`: `score` is the objectness, `label` the class of the highest logit.
 
         Raises:
             ParameterError: this kind of detector gives none; `PROPOSALS` is None.
@@ -148,12 +152,17 @@ class Detector(Adapter):
     def proposals_header(self, selection: ProposalSelection) -> Header:
         """Header of the proposals: the detector's, with the selection beside its name."""
         header = self.header()
-        return replace(header, score_threshold=0.0, detector={**header.detector, "proposals": asdict(selection)})
+        return replace(
+            header,
+            score_threshold=0.0,
+            detector={**header.detector, "proposals": asdict(selection)},
+        )
 
     def replay(self, prepared: list) -> Replay:
         """Detects objects in one batch of prepared images, so that its rows can be computed again.
 
-        The network's output for the same rows can then be had of other images, with gradients or with dropout.
+        The network's output for the same rows can then be had of other images, with gradients or
+        with dropout.
 
         Raises:
             ParameterError: this kind of detector cannot do so; `can_replay` is False.
@@ -172,7 +181,9 @@ class Detector(Adapter):
         Raises:
             ParameterError: this kind of detector has no such parameter.
         """
-        raise ParameterError(f"detector {self.name!r}: the size of its input cannot be scaled by {factor:g}")
+        raise ParameterError(
+            f"detector {self.name!r}: the size of its input cannot be scaled by {factor:g}"
+        )
 
     def only(self, columns: Collection[str]) -> Self:
         """This detector without the optional columns (`features`, `latent`, `box_variance`, …) that are not listed.
@@ -192,8 +203,10 @@ class Detector(Adapter):
         """Detects objects in images.
 
         Args:
-            images: Arrays of shape (H, W, 3), uint8, red green blue; image files; or PIL images. One, or several.
-            image_ids: Their names; left out, a file is called by its path and an array by its number.
+            images: Arrays of shape (H, W, 3), uint8, red green blue; image files; or PIL images.
+                One, or several.
+            image_ids: Their names; left out, a file is called by its path and an array by its
+                number.
             batch_size: Images that go through the network together.
 
         Returns:
@@ -203,12 +216,17 @@ class Detector(Adapter):
             DataError: an image cannot be read or has another shape or type; or see `forward`.
             ParameterError: there are not as many names as images.
         """
-        if isinstance(images, (str, Path, Image)) or (isinstance(images, np.ndarray) and images.ndim == 3):
+        if isinstance(images, (str, Path, Image)) or (
+            isinstance(images, np.ndarray) and images.ndim == 3
+        ):
             images = [images]
         if isinstance(image_ids, str):
             image_ids = [image_ids]
         if image_ids is None:
-            image_ids = [str(image) if isinstance(image, (str, Path)) else str(n) for n, image in enumerate(images)]
+            image_ids = [
+                str(image) if isinstance(image, (str, Path)) else str(n)
+                for n, image in enumerate(images)
+            ]
         if len(image_ids) != len(images):
             raise ParameterError(f"{len(images)} images, but {len(image_ids)} image_ids")
         if len(images) == 0:
@@ -216,7 +234,10 @@ class Detector(Adapter):
         found = []
         for start in range(0, len(images), batch_size):
             names = list(image_ids[start : start + batch_size])
-            pixels = [as_pixels(i, n) for i, n in zip(images[start : start + batch_size], names, strict=True)]
+            pixels = [
+                as_pixels(i, n)
+                for i, n in zip(images[start : start + batch_size], names, strict=True)
+            ]
             found.append(self.forward([self.prepare(image) for image in pixels], names))
         together = Regions.concatenate(found)
         return together.with_columns(region_id=np.arange(len(together)))
@@ -245,7 +266,11 @@ class Detector(Adapter):
         Raises:
             DataError: a file is absent.
         """
-        return {"name": self.name, "weights_digest": digest(*self.content()), "params": self.parameters()}
+        return {
+            "name": self.name,
+            "weights_digest": digest(*self.content()),
+            "params": self.parameters(),
+        }
 
     def parameters(self) -> dict[str, Any]:
         """Every parameter that is not one of `PLACES`, as `identity` has them."""
@@ -297,7 +322,10 @@ class ReplayDetector(Detector):
             seen = self.detection(prepared)
             further = [
                 as_regions(
-                    self.proposals_header(of), cast("Proposing", seen).proposals(of), image_ids, self.features_dtype
+                    self.proposals_header(of),
+                    cast("Proposing", seen).proposals(of),
+                    image_ids,
+                    self.features_dtype,
                 )
                 for of in wanted.values()
             ]
@@ -314,11 +342,12 @@ class LayeredDetector(Detector):
     """Base of the networks whose inner modules can be stored, by the names of PyTorch's `named_modules`.
 
     Args:
-        latents: Modules, such as the stages of a ResNet, whose activations are averaged per channel over each box (a
-            classifier's over the image): each is a column `latent.<name>`, which the parameter `layer` of a method
-            selects. For boxes, their outputs are maps, as of the stages of a backbone.
-        grams: Modules whose activations give the Gram matrices that the method `gram` reads: a column `gram.<name>` of
-            `gram_powers` values per channel.
+        latents: Modules, such as the stages of a ResNet, whose activations are averaged per channel
+            over each box (a classifier's over the image): each is a column `latent.<name>`, which
+            the parameter `layer` of a method selects. For boxes, their outputs are maps, as of the
+            stages of a backbone.
+        grams: Modules whose activations give the Gram matrices that the method `gram` reads: a
+            column `gram.<name>` of `gram_powers` values per channel.
         gram_powers: Number of powers, from 1.
     """
 
@@ -336,10 +365,11 @@ class BoxDetector(Detector):
     """Base of the networks that detect boxes.
 
     Args:
-        score_threshold: Detections below this score are discarded. Keep it low: the operating threshold is applied
-            later.
+        score_threshold: Detections below this score are discarded. Keep it low: the operating
+            threshold is applied later.
         max_detections: Largest number of detections per image; the best are kept.
-        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is kept.
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
+            is kept.
     """
 
     score_threshold: Fraction = 0.05
@@ -352,14 +382,16 @@ class LatentDetector(LayeredDetector, BoxDetector):
     """Base of the networks whose column `latent` is pooled from an inner layer (FMIYC, Appendix F.2.4).
 
     Args:
-        protocol: "paper", or "published-code" for what the code published with FMIYC stores. It is the value of each
-            parameter that says so and is None.
-        latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the protocol's: 9 in the
-            paper, 16 in the published code.
-        latent_sampling: Samples along one side of a cell; below 1 as many as fit; None takes the protocol's: 2, or -1.
-        published_rois: Place boxes as the published code does: those of the image as given, scaled in both directions
-            by width of the map / width of the image. That misplaces them where the network's input has another shape
-            than the image or is padded, so no protocol implies it.
+        protocol: "paper", or "published-code" for what the code published with FMIYC stores. It is
+            the value of each parameter that says so and is None.
+        latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the
+            protocol's: 9 in the paper, 16 in the published code.
+        latent_sampling: Samples along one side of a cell; below 1 as many as fit; None takes the
+            protocol's: 2, or -1.
+        published_rois: Place boxes as the published code does: those of the image as given, scaled
+            in both directions by width of the map / width of the image. That misplaces them where
+            the network's input has another shape than the image or is padded, so no protocol
+            implies it.
     """
 
     protocol: Protocol = "paper"
@@ -367,7 +399,9 @@ class LatentDetector(LayeredDetector, BoxDetector):
     latent_sampling: int | None = None
     published_rois: bool = False
 
-    def stored_columns(self, *, all_levels: bool = False, log_scores: bool = False) -> StoredColumns:
+    def stored_columns(
+        self, *, all_levels: bool = False, log_scores: bool = False
+    ) -> StoredColumns:
         """What the network's inference stores; see `StoredColumns`."""
         size, sampling = (9, 2) if self.protocol == "paper" else (16, -1)
         pooling = Pooling(

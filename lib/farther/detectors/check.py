@@ -20,7 +20,17 @@ from farther.tables import Header, Images
 from farther.tables.files import regular_file
 
 #: What an entry may have.
-KEYS = ("title", "adapter", "benchmark", "weights", "params", "classes", "threshold", "passes", "proposals")
+KEYS = (
+    "title",
+    "adapter",
+    "benchmark",
+    "weights",
+    "params",
+    "classes",
+    "threshold",
+    "passes",
+    "proposals",
+)
 
 #: Where a checkpoint comes from if section `sources` does not name it.
 ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
@@ -56,7 +66,9 @@ def check_weights(run: str, entry: Mapping[str, Any], source: str = ELSEWHERE) -
     # The name may be a model's on the hub: owner/name, without the ending of a file.
     named = len(weights.parts) == 2 and weights.suffix in ("", weights.name)
     if lacking == [weights] and named and detectors.get(entry["adapter"]).FROM_HUB:
-        return Finding("checkpoints", run, "note", f"{weights}: a model of the hub, fetched when `infer` runs")
+        return Finding(
+            "checkpoints", run, "note", f"{weights}: a model of the hub, fetched when `infer` runs"
+        )
     if lacking:
         more = {"belongs at": ", ".join(map(str, lacking)), "comes from": source}
         return Finding("checkpoints", run, "missing", f"{entry['adapter']} checkpoint", more)
@@ -77,8 +89,8 @@ def check_run(
         run: Name of the run.
         entry: Its entry, which `check_entry` accepts.
         id_classes: The ID classes of its benchmark.
-        images: Images of the splits, and the splits and datasets that there are: imported detections are read and
-            compared with them.
+        images: Images of the splits, and the splits and datasets that there are: imported
+            detections are read and compared with them.
         encoder: See `read_passes`.
         unknown_classes: See `check_classes`.
     """
@@ -86,7 +98,11 @@ def check_run(
     try:
         header = detector.header()
         absent = check_classes(header, entry.get("classes"), id_classes, unknown_classes)
-        layer = "" if header.weight is None else f", last layer {header.weight.shape[0]}×{header.weight.shape[1]}"
+        layer = (
+            ""
+            if header.weight is None
+            else f", last layer {header.weight.shape[0]}×{header.weight.shape[1]}"
+        )
         text = f"{weights}: {len(header.known_classes)} classes{layer}"
         text += f"; it does not have the ID classes {', '.join(absent)}" if absent else ""
         if images is not None and isinstance(detector, Imported):

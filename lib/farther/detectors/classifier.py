@@ -39,8 +39,13 @@ from farther.tables.header import numbered
 
 FORMAT = "farther.classifier"
 
-#: OpenOOD's ResNets with a 3×3 stem, and the side of their images; None where the checkpoint or the parameters give it.
-STEM_3X3: dict[str, int | None] = {"ResNet18_32x32": 32, "ResNet18_64x64": 64, "openood_resnet": None}
+#: OpenOOD's ResNets with a 3×3 stem, and the side of their images; None where the checkpoint or the
+#: parameters give it.
+STEM_3X3: dict[str, int | None] = {
+    "ResNet18_32x32": 32,
+    "ResNet18_64x64": 64,
+    "openood_resnet": None,
+}
 
 #: OpenOOD's network for MNIST, and the side of its images.
 LENET, LENET_SIDE = "LeNet", 28
@@ -82,12 +87,15 @@ LATENTS = {
     r"vit_h.*": "encoder.layers.encoder_layer_23",
 }
 
-#: Names that wrap a network: of DataParallel, of torch.compile, and usual ones in PyTorch Lightning's modules.
+#: Names that wrap a network: of DataParallel, of torch.compile, and usual ones in PyTorch
+#: Lightning's modules.
 WRAPPERS = ("module.", "_orig_mod.", "model.", "net.")
 
 
 Channels = tuple[float, float, float]
-Deviations = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
+Deviations = tuple[
+    Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]
+]
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 Side = Annotated[int, Field(ge=1, le=4096)]
@@ -136,30 +144,33 @@ PREPROCESSING = tuple(field.name for field in fields(ClassifierPreprocessing))
 class Classifier(ClassifierPreprocessing, ImageClassifier):
     """A classifier of torchvision, or a ResNet in OpenOOD's layout, and its state dict.
 
-    Logits are those of the network. `features` is the input of the last linear layer, which is the header's last layer;
-    a network that does not end with one (SqueezeNet) has neither.
+    Logits are those of the network. `features` is the input of the last linear layer, which is the
+    header's last layer; a network that does not end with one (SqueezeNet) has neither.
 
-    Networks with a head of their own are read from the checkpoints of farther's trainer and from OpenOOD's. Of a
-    confidence branch (`ConfBranchNet`), `latent.confidence` is its output before the sigmoid. Of G-ODIN (`GodinNet`),
-    the logits are the quotients h(x) / g(x), `latent.numerator` is h and `latent.denominator` g; there are no
-    `features`. Where the checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its
-    numbers.
+    Networks with a head of their own are read from the checkpoints of farther's trainer and from
+    OpenOOD's. Of a confidence branch (`ConfBranchNet`), `latent.confidence` is its output before
+    the sigmoid. Of G-ODIN (`GodinNet`), the logits are the quotients h(x) / g(x),
+    `latent.numerator` is h and `latent.denominator` g; there are no `features`. Where the
+    checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its numbers.
 
-    Images are prepared as torchvision's presets do: resized with Pillow, cropped at the centre, scaled to 0 … 1 and
-    normalised. Values that no parameter gives are those of the file's metadata, or else of the preset.
+    Images are prepared as torchvision's presets do: resized with Pillow, cropped at the centre,
+    scaled to 0 … 1 and normalised. Values that no parameter gives are those of the file's metadata,
+    or else of the preset.
 
     Args:
-        weights: A PyTorch file of weights, whole or below `state_dict`, `model`, `model_state_dict` or `net`; or a
-            safetensors file.
+        weights: A PyTorch file of weights, whole or below `state_dict`, `model`, `model_state_dict`
+            or `net`; or a safetensors file.
         latent: See `ImageClassifier`.
-        architecture: Name of torchvision's function ("resnet50", "vit_b_16", "convnext_tiny", …); or "ResNet18_32x32",
-            "ResNet18_64x64", "ResNet18_224x224" or "LeNet" of OpenOOD; or "openood_resnet": the basic blocks of its
-            ResNets behind a 3×3 stem, of any width and depth, which are read from the weights. None takes the file's
-            metadata.
-        classes: Class names, in the order of the logits. None takes the file's metadata, else the preset's (ImageNet).
+        architecture: Name of torchvision's function ("resnet50", "vit_b_16", "convnext_tiny", …);
+            or "ResNet18_32x32", "ResNet18_64x64", "ResNet18_224x224" or "LeNet" of OpenOOD; or
+            "openood_resnet": the basic blocks of its ResNets behind a 3×3 stem, of any width and
+            depth, which are read from the weights. None takes the file's metadata.
+        classes: Class names, in the order of the logits. None takes the file's metadata, else the
+            preset's (ImageNet).
         preset: Name of torchvision's weights whose preprocessing applies; None is "DEFAULT".
-        similarity: Of the numerator of a network that G-ODIN trained: "inner", "euclidean" or "cosine" (OpenOOD's
-            default). None takes the file's metadata, or "inner" where the numerator has a bias.
+        similarity: Of the numerator of a network that G-ODIN trained: "inner", "euclidean" or
+            "cosine" (OpenOOD's default). None takes the file's metadata, or "inner" where the
+            numerator has a bias.
     """
 
     architecture: str | None = None
@@ -180,16 +191,30 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
         if architecture is None:
             raise ParameterError("detector 'classifier': give the parameter 'architecture'")
         try:
-            described = asdict(build(ClassifierPreprocessing, "preprocessing", found.get("preprocessing", {})))
+            described = asdict(
+                build(ClassifierPreprocessing, "preprocessing", found.get("preprocessing", {}))
+            )
             usual = describe(architecture, self.preset)
         except ParameterError as error:
-            raise DataError(str(error), file=self.weights, field="preprocessing") if found else error from None
-        said = {name: getattr(self, name) for name in PREPROCESSING if getattr(self, name) is not None}
-        preprocessing = {**usual["preprocessing"], **{k: v for k, v in described.items() if v is not None}, **said}
+            raise (
+                DataError(str(error), file=self.weights, field="preprocessing") if found else error
+            ) from None
+        said = {
+            name: getattr(self, name) for name in PREPROCESSING if getattr(self, name) is not None
+        }
+        preprocessing = {
+            **usual["preprocessing"],
+            **{k: v for k, v in described.items() if v is not None},
+            **said,
+        }
         classes = self.classes or found.get("classes") or usual.get("classes", ())
-        missing = [name for name in PREPROCESSING if name not in preprocessing] + ["classes"] * (not classes)
+        missing = [name for name in PREPROCESSING if name not in preprocessing] + ["classes"] * (
+            not classes
+        )
         if missing:
-            raise ParameterError(f"detector 'classifier': {architecture} also needs {', '.join(missing)}")
+            raise ParameterError(
+                f"detector 'classifier': {architecture} also needs {', '.join(missing)}"
+            )
         similarity = self.similarity or found.get("similarity")
         return ClassifierBlueprint(architecture, tuple(classes), preprocessing, similarity)
 
@@ -240,10 +265,13 @@ class OpenOODResNet(nn.Module):
             stride = 1 if number == 1 else 2
             shortcut = None
             if stride > 1 or before != width:
-                shortcut = nn.Sequential(nn.Conv2d(before, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+                shortcut = nn.Sequential(
+                    nn.Conv2d(before, width, 1, stride, bias=False), nn.BatchNorm2d(width)
+                )
             first = BasicBlock(before, width, stride, shortcut)
             self.add_module(
-                f"layer{number}", nn.Sequential(first, *(BasicBlock(width, width) for _ in range(count - 1)))
+                f"layer{number}",
+                nn.Sequential(first, *(BasicBlock(width, width) for _ in range(count - 1))),
             )
             before = width
         self.stages, self.width = len(widths), before
@@ -265,12 +293,15 @@ class OpenOODLeNet(nn.Module):
         channels: Channels of an image; OpenOOD repeats grey ones three times.
 
     References:
-        LeCun et al., "Gradient-based learning applied to document recognition", 1998, doi:10.1109/5.726791.
+        LeCun et al., "Gradient-based learning applied to document recognition", 1998,
+        doi:10.1109/5.726791.
     """
 
     def __init__(self, classes: int, channels: int = 3):
         super().__init__()
-        self.block1 = nn.Sequential(nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2))
+        self.block1 = nn.Sequential(
+            nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)
+        )
         self.block2 = nn.Sequential(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2))
         self.block3 = nn.Sequential(nn.Conv2d(16, 120, 5), nn.ReLU())
         self.width = 84
@@ -302,7 +333,9 @@ def read_description(path: Path) -> dict[str, Any]:
         return {}
     preprocessing = json_field(path, metadata, "preprocessing")
     if not isinstance(preprocessing, dict):
-        raise DataError(f"expected an object, found {shorten(preprocessing)}", file=path, field="preprocessing")
+        raise DataError(
+            f"expected an object, found {shorten(preprocessing)}", file=path, field="preprocessing"
+        )
     classes = as_names(path, json_field(path, metadata, "classes"))
     similarity = metadata.get("similarity", "null")
     if similarity not in ("null", *get_args(Similarity)):
@@ -354,14 +387,18 @@ def resize_and_crop(image: np.ndarray, preprocessing: Mapping[str, Any]) -> Scal
     """An image (H, W, 3), uint8, resized with Pillow and cropped at its centre, as torchvision's presets do."""
     size = preprocessing["resize"]
     mode = InterpolationMode(preprocessing["interpolation"])
-    resized = functional.resize(Image.fromarray(image), [size] if isinstance(size, int) else list(size), mode)
+    resized = functional.resize(
+        Image.fromarray(image), [size] if isinstance(size, int) else list(size), mode
+    )
     cropped = functional.center_crop(resized, [preprocessing["crop"]])
     return Scaled(np.array(cropped), (image.shape[0], image.shape[1]))
 
 
 def default_latent(architecture: str) -> str | None:
     """Name of the module three quarters through the network, None where it is not known."""
-    return next((module for family, module in LATENTS.items() if re.fullmatch(family, architecture)), None)
+    return next(
+        (module for family, module in LATENTS.items() if re.fullmatch(family, architecture)), None
+    )
 
 
 def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
@@ -372,7 +409,10 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
         ParameterError: the similarity of a network that G-ODIN trained is not known.
     """
     weights = _renamed(read_weights(path))
-    count, name = len(blueprint.classes), SAME_AS.get(blueprint.architecture, blueprint.architecture)
+    count, name = (
+        len(blueprint.classes),
+        SAME_AS.get(blueprint.architecture, blueprint.architecture),
+    )
     if name == LENET:
         weights = {_lenet_name(weight): tensor for weight, tensor in weights.items()}
         network: nn.Module = _lenet(path, blueprint)
@@ -380,7 +420,9 @@ def load_network(path: Path, blueprint: ClassifierBlueprint) -> nn.Module:
         network = _openood_resnet(path, weights, count)
     else:
         side = blueprint.preprocessing["crop"]
-        network = models.get_model(name, num_classes=count, **({"image_size": side} if name.startswith("vit") else {}))
+        network = models.get_model(
+            name, num_classes=count, **({"image_size": side} if name.startswith("vit") else {})
+        )
     replace_head(network, weights, count, blueprint.similarity, path)
     if any(weight.startswith(f"{ENERGY_HEAD}.") for weight in weights):
         network.add_module(ENERGY_HEAD, EnergyHead(count))
@@ -414,18 +456,24 @@ def _openood_resnet(path: Path, weights: Mapping[str, Tensor], classes: int) -> 
     missing = [name for name in ["conv1.weight", *firsts] if name not in weights]
     if missing or not blocks:
         raise DataError(
-            "the weight is missing: not a ResNet in OpenOOD's layout", file=path, field=(missing or ["layer1"])[0]
+            "the weight is missing: not a ResNet in OpenOOD's layout",
+            file=path,
+            field=(missing or ["layer1"])[0],
         )
     if flat := [name for name in firsts if weights[name].ndim != 4]:
         raise DataError("expected the weight of a convolution", file=path, field=flat[0])
     return OpenOODResNet(
-        [len(weights[name]) for name in firsts], [blocks[number] for number in sorted(blocks)], classes
+        [len(weights[name]) for name in firsts],
+        [blocks[number] for number in sorted(blocks)],
+        classes,
     )
 
 
 def _renamed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights under torchvision's names: without wrappers, and with the newer names of DenseNet's and OpenOOD's."""
-    while wrapper := next((w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), ""):
+    while wrapper := next(
+        (w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), ""
+    ):
         weights = {name.removeprefix(wrapper): tensor for name, tensor in weights.items()}
     weights = from_openood(weights)
     renamed = {}

@@ -51,21 +51,23 @@ class _Category(Record):
 class CocoResults(ImportedClasses):
     """Detections from COCO results files: `image_id`, `category_id`, `bbox` (x, y, width, height) and `score` of each.
 
-    Each may also have `logits`, `features`, `latent`, `box_variance` (of xmin, ymin, xmax and ymax) and `uncertainty`:
-    then all must. Other fields are not read.
+    Each may also have `logits`, `features`, `latent`, `box_variance` (of xmin, ymin, xmax and ymax)
+    and `uncertainty`: then all must. Other fields are not read.
 
     Args:
         weights: A JSON file, or a folder of such files (`*.json`).
         score_threshold, score_tolerance, last_layer: See `Imported`.
-        annotations: COCO annotation file whose `images` give the file of an `image_id`; where the results are
-            a folder, one file for all, or one for each results file by its name without ending. Without, `image_id` is
-            that of the images table; a number is also padded to 12 digits, as COCO does.
-        categories: `category_id` → name of the class, or an annotation file whose `categories` say so. Without, those
-            of `annotations`; a `category_id` that is text is always the name itself.
+        annotations: COCO annotation file whose `images` give the file of an `image_id`; where the
+            results are a folder, one file for all, or one for each results file by its name without
+            ending. Without, `image_id` is that of the images table; a number is also padded to 12
+            digits, as COCO does.
+        categories: `category_id` → name of the class, or an annotation file whose `categories` say
+            so. Without, those of `annotations`; a `category_id` that is text is always the name
+            itself.
         classes: Name of each value of `logits`, in order; without, the categories by rising number.
-        match: Field that names the image: `image_id`, or `file_name` (as ultralytics writes it), whose end is compared
-            with that of the image's path. Without, `file_name` where the first detection has it and there are no
-            `annotations`.
+        match: Field that names the image: `image_id`, or `file_name` (as ultralytics writes it),
+            whose end is compared with that of the image's path. Without, `file_name` where the
+            first detection has it and there are no `annotations`.
         background_index: Which of them is "no object".
         activation: Turns the logits into the scores.
     """
@@ -80,7 +82,9 @@ class CocoResults(ImportedClasses):
         sources = []
         for path, files in self._image_files.items():
             name = path.stem if len(self._image_files) > 1 else ""
-            sources.append(DetectionsSource(name, path, None if files is None else tuple(files.values())))
+            sources.append(
+                DetectionsSource(name, path, None if files is None else tuple(files.values()))
+            )
         return sources
 
     def files(self) -> list[Path]:
@@ -96,7 +100,11 @@ class CocoResults(ImportedClasses):
         """See `Imported.batches`."""
         header, files = self.header(), self._image_files[source.path]
         numbers = None if files is None else {key: str(number) for number, key in enumerate(files)}
-        by = "image_id" if files is None or self._annotations_of(source.path) is not None else "file_name"
+        by = (
+            "image_id"
+            if files is None or self._annotations_of(source.path) is not None
+            else "file_name"
+        )
         labels, optional = self._labels(header), None
         for first, detections in _records(source.path, list[Detection]):
             place = Place(source.path, first)
@@ -113,7 +121,9 @@ class CocoResults(ImportedClasses):
             unknown = sorted(set(self.annotations) - {file.stem for file in results})
             if unknown:
                 known = ", ".join(file.stem for file in results)
-                raise ParameterError(f"parameter 'annotations': no results file {unknown[0]!r}. Known: {known}")
+                raise ParameterError(
+                    f"parameter 'annotations': no results file {unknown[0]!r}. Known: {known}"
+                )
         images = {file: _images(file) for file in self._annotation_files()}
         described = [(file, self._annotations_of(file)) for file in results]
         return {
@@ -127,13 +137,21 @@ class CocoResults(ImportedClasses):
         named = isinstance(first, dict) and isinstance(first.get("file_name"), str)
         if self.match == "image_id" or (self.match is None and not named):
             return None
-        names = (one["file_name"] for _, detections in _records(results, list[_Named]) for one in detections)
+        names = (
+            one["file_name"]
+            for _, detections in _records(results, list[_Named])
+            for one in detections
+        )
         return {name: name for name in names}
 
     def _results(self) -> list[Path]:
         if not self.weights.is_dir():
             return [self.weights]
-        described = {resolved(file) for file in [*self._annotation_files(), self.categories] if isinstance(file, Path)}
+        described = {
+            resolved(file)
+            for file in [*self._annotation_files(), self.categories]
+            if isinstance(file, Path)
+        }
         found = [file for file in listed(self.weights, "*.json") if resolved(file) not in described]
         if not found:
             raise DataError("no results here: expected files *.json", file=self.weights)
@@ -145,7 +163,11 @@ class CocoResults(ImportedClasses):
         return [] if self.annotations is None else [self.annotations]
 
     def _annotations_of(self, results: Path) -> Path | None:
-        return self.annotations.get(results.stem) if isinstance(self.annotations, dict) else self.annotations
+        return (
+            self.annotations.get(results.stem)
+            if isinstance(self.annotations, dict)
+            else self.annotations
+        )
 
     @cached_property
     def _names(self) -> dict[int, str]:
@@ -176,7 +198,9 @@ def _images(annotations: Path) -> dict[int | str, str]:
             found[image["id"]] = image["file_name"]
             files.add(image["file_name"])
     if not found:
-        raise DataError("no images here; expected a COCO annotation file", file=annotations, field="images")
+        raise DataError(
+            "no images here; expected a COCO annotation file", file=annotations, field="images"
+        )
     return found
 
 

@@ -1,7 +1,8 @@
 """One-stage detectors of torchvision, which score every anchor.
 
-RetinaNet (Lin et al. 2017, "Focal Loss for Dense Object Detection"), FCOS (Tian et al. 2019, "FCOS: Fully Convolutional
-One-Stage Object Detection"), and the base that they share with SSD (`farther.detectors.ssd`).
+RetinaNet (Lin et al. 2017, "Focal Loss for Dense Object Detection"), FCOS (Tian et al. 2019, "FCOS:
+Fully Convolutional One-Stage Object Detection"), and the base that they share with SSD
+(`farther.detectors.ssd`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from torchvision.models.detection.transform import resize_boxes
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
 from farther.detectors.base import Count, Fraction, LatentDetector, register
-from farther.detectors.networks.detection import ImageDetections, autocast, columns_of, network_input, pyramid_latent
+from farther.detectors.networks.detection import (
+    ImageDetections,
+    autocast,
+    columns_of,
+    network_input,
+    pyramid_latent,
+)
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.proposals import ImageProposals, as_regions, best, propose
 from farther.detectors.networks.retinanet import RetinaNetBlueprint, load_retinanet, read_retinanet
@@ -37,7 +44,13 @@ from farther.detectors.networks.torchvision_builders import (
     epsilon_of,
 )
 from farther.detectors.networks.weights import describes_itself, fill, read_weights
-from farther.detectors.settings import BoxSelection, MapSelection, Pooling, ProposalSelection, to_numpy
+from farther.detectors.settings import (
+    BoxSelection,
+    MapSelection,
+    Pooling,
+    ProposalSelection,
+    to_numpy,
+)
 from farther.errors import DataError, ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode
@@ -187,7 +200,9 @@ class AnchorDetector(LatentDetector):
             columns = columns_of(found, given, image_ids) | stored.arrays(vectors)
             tables = [Regions(header=header, **columns, logits=to_numpy(torch.cat(logits)))]
             for selection in wanted.values():
-                proposals = [self._proposals(selection, (height, width), output) for output in outputs]
+                proposals = [
+                    self._proposals(selection, (height, width), output) for output in outputs
+                ]
                 header_of = self.proposals_header(selection)
                 tables.append(as_regions(header_of, proposals, image_ids, self.features_dtype))
             return tuple(tables)
@@ -205,7 +220,9 @@ class AnchorDetector(LatentDetector):
         widths = [output.original[1] for output in outputs]
         return pyramid_latent(maps, stride, boxes, given, widths, pooling)
 
-    def _proposals(self, selection: ProposalSelection, padded: tuple[int, int], output: AnchorOutput) -> ImageProposals:
+    def _proposals(
+        self, selection: ProposalSelection, padded: tuple[int, int], output: AnchorOutput
+    ) -> ImageProposals:
         """The proposals of an image.
 
         Args:
@@ -231,22 +248,25 @@ class AnchorDetector(LatentDetector):
 class DenseDetector(AnchorDetector):
     """A detector of torchvision that scores every anchor with a convolution, and its state dict.
 
-    Logits are the whole row of the anchor that gave the box, before the sigmoid. The last layer is a 3×3 convolution:
-    there is no last linear layer on a vector, hence neither `features` nor a `weight`, and methods that need them are
-    not offered for it. `latent` pools the feature pyramid over each detection's box, from the level that fits its size,
-    and averages it per channel.
+    Logits are the whole row of the anchor that gave the box, before the sigmoid. The last layer is
+    a 3×3 convolution: there is no last linear layer on a vector, hence neither `features` nor a
+    `weight`, and methods that need them are not offered for it. `latent` pools the feature pyramid
+    over each detection's box, from the level that fits its size, and averages it per channel.
 
-    torchvision reserves the first column for a background, which is never trained. A file with one column more than
-    `classes` has it: it is then called "background", stored in the logits, and never detected.
+    torchvision reserves the first column for a background, which is never trained. A file with one
+    column more than `classes` has it: it is then called "background", stored in the logits, and
+    never detected.
 
     Args:
         classes: The file's classes, without the background, in the order of its logits.
         min_size: Images are scaled to this many pixels on the shorter side (800) …
         max_size: … unless the longer one would then have more than this (1333).
-        candidates: Number of boxes of each pyramid level, the best, that take part in the suppression.
-        norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1` were trained with 0,
-            which their file does not contain, nor do files that were fine-tuned from them; all others with 1e-5. Left
-            out, it is 0 for the file that torchvision publishes, else 1e-5.
+        candidates: Number of boxes of each pyramid level, the best, that take part in the
+            suppression.
+        norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1`
+            were trained with 0, which their file does not contain, nor do files that were
+            fine-tuned from them; all others with 1e-5. Left out, it is 0 for the file that
+            torchvision publishes, else 1e-5.
     """
 
     min_size: Count | None = None
@@ -324,7 +344,15 @@ class DenseDetector(AnchorDetector):
     def select(self, output: AnchorOutput, counts: Sequence[int]) -> ImageDetections:
         """See `AnchorDetector.select`."""
         selection = self.selection()
-        return select(self.network, output.scores, output.deltas, output.anchors, output.size, list(counts), selection)
+        return select(
+            self.network,
+            output.scores,
+            output.deltas,
+            output.anchors,
+            output.size,
+            list(counts),
+            selection,
+        )
 
     def latent_maps(self, levels: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
         """See `AnchorDetector.latent_maps`."""
@@ -332,7 +360,9 @@ class DenseDetector(AnchorDetector):
 
     def selection(self) -> BoxSelection:
         """Which boxes are detections."""
-        return BoxSelection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
+        return BoxSelection(
+            self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates
+        )
 
 
 @register("retinanet")
@@ -340,16 +370,18 @@ class DenseDetector(AnchorDetector):
 class RetinaNet(DenseDetector):
     """torchvision's RetinaNet. Boxes, scores and labels are those of its own forward pass.
 
-    A box's score is the sigmoid of its class's logit. See `DenseDetector` for what is stored and its parameters. A
-    checkpoint of farther's trainer says its classes, its architecture and the size of images itself.
+    A box's score is the sigmoid of its class's logit. See `DenseDetector` for what is stored and
+    its parameters. A checkpoint of farther's trainer says its classes, its architecture and the
+    size of images itself.
 
     Args:
-        architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels, its coarsest levels
-            follow the backbone); left out, the one that the weights fit.
+        architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels,
+            its coarsest levels follow the backbone); left out, the one that the weights fit.
         classes: For a state dict: its classes, without the background, in the order of its logits.
 
     Raises:
-        ParameterError: a state dict is given without its classes, or a checkpoint of farther with one of these.
+        ParameterError: a state dict is given without its classes, or a checkpoint of farther with
+            one of these.
     """
 
     architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] | None = None
@@ -393,9 +425,9 @@ class RetinaNet(DenseDetector):
 class FCOS(DenseDetector):
     """torchvision's FCOS. Boxes, scores and labels are those of its own forward pass.
 
-    The network also says how near each anchor is to the middle of its object, its centerness, and a box's score is
-    √(sigmoid(logit) · sigmoid(centerness)): it is not a function of the logits alone, which are the class's only. See
-    `DenseDetector` for what is stored and its parameters.
+    The network also says how near each anchor is to the middle of its object, its centerness, and a
+    box's score is √(sigmoid(logit) · sigmoid(centerness)): it is not a function of the logits
+    alone, which are the class's only. See `DenseDetector` for what is stored and its parameters.
 
     Args:
         nms_iou: See `BoxDetector`; the default is torchvision's.
@@ -431,7 +463,8 @@ def select(
     """Threshold, the best of each level, and non-maximum suppression per class, as torchvision does.
 
     Args:
-        scores, deltas, anchors: (A, K), (A, 4) and (A, 4) for an image's A anchors, in pixels of the resized image.
+        scores, deltas, anchors: (A, K), (A, 4) and (A, 4) for an image's A anchors, in pixels of
+            the resized image.
         size: Height and width of the resized image.
         counts: Number of anchors of each level.
     """

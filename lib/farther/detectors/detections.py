@@ -12,7 +12,13 @@ from farther.detectors.base import register
 from farther.detectors.imported.base import DetectionsSource, Place, Placed
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.formats import Results, files_of, open_results
-from farther.detectors.imported.records import DETECTIONS, OPTIONAL_FIELDS, check_fields, checked_records, columns_of
+from farther.detectors.imported.records import (
+    DETECTIONS,
+    OPTIONAL_FIELDS,
+    check_fields,
+    checked_records,
+    columns_of,
+)
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import is_folder, regular_file
@@ -28,11 +34,12 @@ class Detections(ImportedClasses):
 
     Args:
         weights: A file; a folder of files; or a folder of such folders.
-        score_threshold, score_tolerance, last_layer, categories, classes, background_index, activation: See
+        score_threshold, score_tolerance, last_layer, categories, classes, background_index,
+        activation: See
             `ImportedClasses`.
         fractions: True where boxes are fractions of the image's width and height.
-        columns: Names of the columns of text files, by default those of Ultralytics (`class cx cy width height
-            score`), or of CSV files without a line of names.
+        columns: Names of the columns of text files, by default those of Ultralytics (`class cx cy
+            width height score`), or of CSV files without a line of names.
     """
 
     fractions: bool = False
@@ -50,7 +57,10 @@ class Detections(ImportedClasses):
     def files(self) -> list[Path]:
         """See `Imported.files`."""
         described = [one for one in (self.categories, self.last_layer) if isinstance(one, Path)]
-        files = [*(file for source in self.sources() for file in self._files(source.path)), *described]
+        files = [
+            *(file for source in self.sources() for file in self._files(source.path)),
+            *described,
+        ]
         return [regular_file(file) for file in files]
 
     def batches(self, source: DetectionsSource) -> Iterator[Placed]:
@@ -64,7 +74,9 @@ class Detections(ImportedClasses):
                     rows = checked_records(DETECTIONS, batch.records, batch.first, file)
                     optional = OPTIONAL_FIELDS & rows[0].keys() if optional is None else optional
                     check_fields(rows, "image_id", optional, place)
-                    regions = self.checked(header, columns_of(rows, "image_id", None, labels, place), place)
+                    regions = self.checked(
+                        header, columns_of(rows, "image_id", None, labels, place), place
+                    )
                 except DataError as error:
                     field = FIELDS.get(error.field or "", error.field)
                     own = batch.fields.get(field or "", field)
@@ -83,9 +95,12 @@ class Detections(ImportedClasses):
             images = next((results for _, results in opened if results.per_image), None)
             found += opened if images is None else [(place, images)]
         if not found:
-            raise DataError("no detections here: expected files .csv, .json or .txt", file=self.weights)
+            raise DataError(
+                "no detections here: expected files .csv, .json or .txt", file=self.weights
+            )
         return [
-            DetectionsSource(path.stem if len(found) > 1 else "", path, named=results.named) for path, results in found
+            DetectionsSource(path.stem if len(found) > 1 else "", path, named=results.named)
+            for path, results in found
         ]
 
     def _files(self, path: Path) -> list[Path]:

@@ -12,7 +12,13 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.base import Fraction, LatentDetector, ReplayDetector, register
 from farther.detectors.hub import HubDetector, make_processor
-from farther.detectors.networks.detr import DetrCheckpoint, class_head, find_checkpoint, keep_exact, load_network
+from farther.detectors.networks.detr import (
+    DetrCheckpoint,
+    class_head,
+    find_checkpoint,
+    keep_exact,
+    load_network,
+)
 from farther.detectors.networks.detr_inference import replay, unit
 from farther.detectors.networks.replay import GroupedReplay
 from farther.detectors.settings import BoxSelection
@@ -25,31 +31,37 @@ from farther.tables import Header
 class Detr(HubDetector, ReplayDetector, LatentDetector):
     """A detection transformer of the kind that the checkpoint's configuration names (`model_type`).
 
-    Tried: RF-DETR, LW-DETR, DEIMv2, RT-DETR and RT-DETRv2, D-FINE, YOLOS, DETR and Table Transformer, Conditional, DAB
-    and Deformable DETR, and PP-DocLayoutV3; others are refused by name. Boxes, scores and labels are those of the
-    checkpoint's own image processor in transformers (`post_process_object_detection`), or those that `predict` of the
-    package rfdetr gives. With a sigmoid (all but DETR, Table Transformer and YOLOS) a query is a detection for each
-    class that it scores high enough: such rows differ in `score` and `label` and share `box`, `logits`, `features` and
-    `latent`. `per_query: one` keeps the best class only.
+    Tried: RF-DETR, LW-DETR, DEIMv2, RT-DETR and RT-DETRv2, D-FINE, YOLOS, DETR and Table
+    Transformer, Conditional, DAB and Deformable DETR, and PP-DocLayoutV3; others are refused by
+    name. Boxes, scores and labels are those of the checkpoint's own image processor in transformers
+    (`post_process_object_detection`), or those that `predict` of the package rfdetr gives. With a
+    sigmoid (all but DETR, Table Transformer and YOLOS) a query is a detection for each class that
+    it scores high enough: such rows differ in `score` and `label` and share `box`, `logits`,
+    `features` and `latent`. `per_query: one` keeps the best class only.
 
-    Logits are the query's own, from the last decoder layer; with a softmax the last column is "no object". `features`
-    is the decoder's last hidden state of that query, the input of the linear class head that is the header's last
-    layer; in YOLOS, whose head has three layers, the input of the last of these. D-FINE and DEIMv2 add to a query's
-    logits one number for the quality of its box: they have `features`, but no last layer. `latent` pools the output of
-    the first encoder module (RT-DETR's AIFI, at stride 32) over each detection's box and averages it per channel
-    (FMIYC, Appendix F.2.4); in RF-DETR and LW-DETR, which have no encoder, that of the projector behind the backbone.
+    Logits are the query's own, from the last decoder layer; with a softmax the last column is "no
+    object". `features` is the decoder's last hidden state of that query, the input of the linear
+    class head that is the header's last layer; in YOLOS, whose head has three layers, the input of
+    the last of these. D-FINE and DEIMv2 add to a query's logits one number for the quality of its
+    box: they have `features`, but no last layer. `latent` pools the output of the first encoder
+    module (RT-DETR's AIFI, at stride 32) over each detection's box and averages it per channel
+    (FMIYC, Appendix F.2.4); in RF-DETR and LW-DETR, which have no encoder, that of the projector
+    behind the backbone.
 
     Args:
-        weights: A folder as transformers saves it, or the file of weights in it; a file that the package rfdetr wrote
-            (`checkpoint_best_total.pth`); farther's own safetensors file; another PyTorch file (such as PyTorch
-            Lightning's `.ckpt`), with `config`; or the name of a model on the hub (`owner/name`).
-        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is kept. Detection
-            transformers need no suppression: the default, 1, keeps all.
-        per_query: "several" or "one", see above. None takes the protocol's: as transformers does, or "one" in the
-            published code.
-        config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file in another folder.
-        classes: Names for the classes, in the order of the logits, instead of the checkpoint's. For a file of rfdetr
-            they may be fewer than the rows of its class head, of which the last one means no class.
+        weights: A folder as transformers saves it, or the file of weights in it; a file that the
+            package rfdetr wrote (`checkpoint_best_total.pth`); farther's own safetensors file;
+            another PyTorch file (such as PyTorch Lightning's `.ckpt`), with `config`; or the name
+            of a model on the hub (`owner/name`).
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
+            is kept. Detection transformers need no suppression: the default, 1, keeps all.
+        per_query: "several" or "one", see above. None takes the protocol's: as transformers does,
+            or "one" in the published code.
+        config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file in
+            another folder.
+        classes: Names for the classes, in the order of the logits, instead of the checkpoint's. For
+            a file of rfdetr they may be fewer than the rows of its class head, of which the last
+            one means no class.
     """
 
     PLACES = (*HubDetector.PLACES, "config")

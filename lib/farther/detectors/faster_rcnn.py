@@ -46,36 +46,43 @@ from farther.tables import Header
 class FasterRCNN(ReplayDetector, LatentDetector):
     """torchvision's Faster R-CNN, with everything that OOD scores read.
 
-    Logits are the box head's, the background in column 0; `features` is the input of their linear layer. `latent` pools
-    the RPN's shared activations over each detection's box and averages them per channel (LaRD; FMIYC, Appendix F.2.4).
-    Where the checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its numbers.
+    Logits are the box head's, the background in column 0; `features` is the input of their linear
+    layer. `latent` pools the RPN's shared activations over each detection's box and averages them
+    per channel (LaRD; FMIYC, Appendix F.2.4). Where the checkpoint holds the head that VOS trains,
+    the header's `detector["vos_head"]` has its numbers.
 
     Where it holds the head of box variances (docs/training.md), `box_variance` is predicted.
 
-    A checkpoint of Detectron2 on MSRA's ResNet-50, as the authors of VOS publish them, is recognised by the names of
-    its weights and computed as Detectron2 does, from Pillow's scaling on; only boxes narrower than a hundredth of a
-    pixel are dropped, as torchvision does. Which layout a PyTorch file has is said in the header's
-    `detector["layout"]`. Network and checkpoint: `farther.detectors.networks.msra` and `.detectron2_import`.
+    A checkpoint of Detectron2 on MSRA's ResNet-50, as the authors of VOS publish them, is
+    recognised by the names of its weights and computed as Detectron2 does, from Pillow's scaling
+    on; only boxes narrower than a hundredth of a pixel are dropped, as torchvision does. Which
+    layout a PyTorch file has is said in the header's `detector["layout"]`. Network and checkpoint:
+    `farther.detectors.networks.msra` and `.detectron2_import`.
 
     Args:
-        latent: Levels of the RPN's pyramid that `latent` is pooled from: "level", the one that fits the box's size, or
-            "levels", all of them side by side (5 × 256 = 1,280 values). None takes the protocol's, the latter in the
-            published code.
-        architecture: For a PyTorch file: "resnet50_fpn", "resnet50_fpn_v2", "mobilenet_v3_large_fpn",
-            "mobilenet_v3_large_320_fpn", "small" or "resnet50_fpn_msra" (Detectron2's layout); left out, the one that
-            the weights fit. The weights of the two with MobileNetV3 have the same shapes: one of them must be named. A
-            safetensors checkpoint says this and the following itself.
-        layout: For a PyTorch file: "torchvision" or "detectron2", if the other one is to be refused.
-        classes: For a PyTorch file: its classes, without the background, in the order of its logits.
-        min_size: For a PyTorch file: images are scaled to this many pixels on the shorter side (800; 320 for
-            "mobilenet_v3_large_320_fpn") …
+        latent: Levels of the RPN's pyramid that `latent` is pooled from: "level", the one that fits
+            the box's size, or "levels", all of them side by side (5 × 256 = 1,280 values). None
+            takes the protocol's, the latter in the published code.
+        architecture: For a PyTorch file: "resnet50_fpn", "resnet50_fpn_v2",
+            "mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn", "small" or "resnet50_fpn_msra"
+            (Detectron2's layout); left out, the one that the weights fit. The weights of the two
+            with MobileNetV3 have the same shapes: one of them must be named. A safetensors
+            checkpoint says this and the following itself.
+        layout: For a PyTorch file: "torchvision" or "detectron2", if the other one is to be
+            refused.
+        classes: For a PyTorch file: its classes, without the background, in the order of its
+            logits.
+        min_size: For a PyTorch file: images are scaled to this many pixels on the shorter side
+            (800; 320 for "mobilenet_v3_large_320_fpn") …
         max_size: … unless the longer one would then have more than this (1333; 640).
-        norm_epsilon: For a PyTorch file: ε of the frozen normalisations. Networks on ResNet-50 that were fine-tuned
-            from torchvision's weights `COCO_V1` were trained with 0, which their files do not say; all others with
-            1e-5. Left out, it is 0 for the files that torchvision publishes and trained so, else 1e-5.
+        norm_epsilon: For a PyTorch file: ε of the frozen normalisations. Networks on ResNet-50 that
+            were fine-tuned from torchvision's weights `COCO_V1` were trained with 0, which their
+            files do not say; all others with 1e-5. Left out, it is 0 for the files that torchvision
+            publishes and trained so, else 1e-5.
 
     Raises:
-        ParameterError: a PyTorch file is given without its classes, or a safetensors checkpoint with them.
+        ParameterError: a PyTorch file is given without its classes, or a safetensors checkpoint
+            with them.
     """
 
     #: Beginnings of the names of weights that a checkpoint may hold and the network does not have.
@@ -106,7 +113,8 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         """Description from which the network is built.
 
         Raises:
-            DataError: the checkpoint is absent, its metadata is wrong, or its layout is not the one asked for.
+            DataError: the checkpoint is absent, its metadata is wrong, or its layout is not the one
+                asked for.
         """
         if self.classes is None:
             return read_blueprint(self.weights)
@@ -122,7 +130,9 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         """How the weights fit those of torchvision's networks that they fit best; without heads that training adds."""
         heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
         weights = read_weights(self.weights)
-        return closest_builders({name: tensor for name, tensor in weights.items() if not name.startswith(heads)})
+        return closest_builders(
+            {name: tensor for name, tensor in weights.items() if not name.startswith(heads)}
+        )
 
     @cached_property
     def found_architecture(self) -> str:
@@ -135,7 +145,9 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         if self.found_layout == "detectron2":
             return MSRA
         if not self.fits:
-            problem = "the weight is missing: these are not the weights of a Faster R-CNN of torchvision"
+            problem = (
+                "the weight is missing: these are not the weights of a Faster R-CNN of torchvision"
+            )
             raise DataError(problem, file=self.weights, field=BOX_PREDICTOR)
         if self.fits[0].misfits:
             self.fits[0].refuse(self.weights)
@@ -158,7 +170,11 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         """
         found = layout_of(self.weights)
         if self.layout not in (None, found):
-            raise DataError(f"expected {self.layout!r}, found weights in {found!r}", file=self.weights, field="layout")
+            raise DataError(
+                f"expected {self.layout!r}, found weights in {found!r}",
+                file=self.weights,
+                field="layout",
+            )
         return found
 
     @cached_property
@@ -170,7 +186,9 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     @property
     def all_levels(self) -> bool:
         """True if `latent` is pooled from all levels of the pyramid."""
-        return (self.latent or {"paper": "level", "published-code": "levels"}[self.protocol]) == "levels"
+        return (
+            self.latent or {"paper": "level", "published-code": "levels"}[self.protocol]
+        ) == "levels"
 
     @cached_property
     def network(self) -> Network:
@@ -182,7 +200,11 @@ class FasterRCNN(ReplayDetector, LatentDetector):
         network = load_network(self.weights, self.blueprint, self.unused_weights)
         network = self.placed(network)
         epsilon = self.norm_epsilon
-        if epsilon is None and self.classes is not None and self.blueprint.architecture == "resnet50_fpn":
+        if (
+            epsilon is None
+            and self.classes is not None
+            and self.blueprint.architecture == "resnet50_fpn"
+        ):
             epsilon = epsilon_of(self.weights, self.fits)
         for module in network.modules():
             if isinstance(module, FrozenBatchNorm2d) and epsilon is not None:
@@ -222,7 +244,9 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     def detection(self, prepared: list) -> FasterRCNNReplay:
         """See `ReplayDetector.detection`: the rows are proposals. Dropout is put behind each ReLU of the box head."""
         stored = self.stored_columns(all_levels=self.all_levels)
-        sizes = [image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared]
+        sizes = [
+            image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared
+        ]
         images = [image.pixels if isinstance(image, Scaled) else image for image in prepared]
         return FasterRCNNReplay(self.network, self._header, images, self.precision, stored, sizes)
 
@@ -237,9 +261,10 @@ class FasterRCNN(ReplayDetector, LatentDetector):
 class MaskRCNN(FasterRCNN):
     """torchvision's Mask R-CNN or Keypoint R-CNN: boxes, scores and labels, with everything that OOD scores read.
 
-    The masks are drawn in boxes that are already detected, so the boxes are those of a Faster R-CNN with the weights
-    that the mask branch does not use. Only that part is built and loaded: masks are neither computed nor stored; nor
-    are keypoints. See `FasterRCNN` for what is stored and for the parameters.
+    The masks are drawn in boxes that are already detected, so the boxes are those of a Faster R-CNN
+    with the weights that the mask branch does not use. Only that part is built and loaded: masks
+    are neither computed nor stored; nor are keypoints. See `FasterRCNN` for what is stored and for
+    the parameters.
     """
 
     unused_weights: ClassVar[tuple[str, ...]] = (*MASK_BRANCH, *KEYPOINT_BRANCH)

@@ -99,7 +99,9 @@ class HubDetector(Detector):
 
 def prepare(processor: BaseImageProcessor, image: np.ndarray) -> Prepared:
     """The image (H, W, 3), uint8, resized, rescaled, normalised and padded by its checkpoint's processor."""
-    prepared = processor(images=[np.ascontiguousarray(image)], input_data_format="channels_last", return_tensors="pt")
+    prepared = processor(
+        images=[np.ascontiguousarray(image)], input_data_format="channels_last", return_tensors="pt"
+    )
     mask = prepared.get("pixel_mask")
     return Prepared(prepared["pixel_values"][0], None if mask is None else mask[0], image.shape[:2])
 
@@ -116,11 +118,15 @@ def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
         found = SquareResizeImageProcessor
     elif not (isinstance(found, type) and hasattr(found, "post_process_object_detection")):
         name = processor.get("image_processor_type")
-        raise ParameterError(f"image_processor_type {name!r} is not one of transformers' processors for detection")
+        raise ParameterError(
+            f"image_processor_type {name!r} is not one of transformers' processors for detection"
+        )
     try:
         return found.from_dict(processor)
     except Exception as error:  # each processor raises different errors
-        raise ParameterError(f"transformers refuses the image processor: {str(error).strip()[:400]}") from None
+        raise ParameterError(
+            f"transformers refuses the image processor: {str(error).strip()[:400]}"
+        ) from None
 
 
 @contextmanager
@@ -139,7 +145,11 @@ def quiet() -> Iterator[None]:
 
 
 def fetched(
-    weights: Path, revision: str | None = None, *, local_files_only: bool = False, more: Sequence[str] = ()
+    weights: Path,
+    revision: str | None = None,
+    *,
+    local_files_only: bool = False,
+    more: Sequence[str] = (),
 ) -> Path:
     """The file or folder `weights`, or the folder that the hub's model of that name was fetched to.
 
@@ -156,8 +166,12 @@ def fetched(
         return weights
     wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX, *more]
     try:
-        found = snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only)
-    except Exception as error:  # no network, no such model, no access, not fetched before: each has its error
+        found = snapshot_download(
+            name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only
+        )
+    except (
+        Exception
+    ) as error:  # no network, no such model, no access, not fetched before: each has its error
         problem = f"no such file or folder, and no such model on the hub: {first_line(error)}"
         raise DataError(problem, file=name) from None
     return Path(found)
@@ -183,8 +197,14 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
         return (folder / WEIGHTS,)
     index = read_json(folder / INDEX)
     shards = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
-        raise DataError("expected the file of each weight, by name", file=folder / INDEX, field="weight_map")
+    if (
+        not isinstance(shards, dict)
+        or not shards
+        or not all(isinstance(name, str) for name in shards.values())
+    ):
+        raise DataError(
+            "expected the file of each weight, by name", file=folder / INDEX, field="weight_map"
+        )
     return tuple(inside(folder, name) for name in sorted(set(shards.values())))
 
 
@@ -224,14 +244,17 @@ def load_pretrained(
 
     Args:
         network_class: Its class, or one of transformers' Auto classes.
-        folder: Where configuration and safetensors are; None where both are `given`, as `config` and `state_dict`.
+        folder: Where configuration and safetensors are; None where both are `given`, as `config`
+            and `state_dict`.
         file: Is named in errors.
-        tolerated: "class heads" lets weights whose shape depends on the number of classes or queries start at random.
+        tolerated: "class heads" lets weights whose shape depends on the number of classes or
+            queries start at random.
         what: Name of the network in errors; its class by default.
         given: Further arguments of transformers' `from_pretrained`.
 
     Raises:
-        DataError: transformers cannot load it, or weights are missing, unexpected or of another shape.
+        DataError: transformers cannot load it, or weights are missing, unexpected or of another
+            shape.
     """
     try:
         with quiet():
@@ -248,8 +271,13 @@ def load_pretrained(
     except MemoryError:
         raise
     except Exception as error:  # each network raises different errors
-        raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=file) from None
-    shapes = {name: f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]}
+        raise DataError(
+            f"transformers cannot load this network: {str(error).strip()[:400]}", file=file
+        ) from None
+    shapes = {
+        name: f"{name} {tuple(found)} instead of {tuple(to)}"
+        for name, found, to in info["mismatched_keys"]
+    }
     missing = set(info["missing_keys"])
     if tolerated == "class heads":
         missing, shapes = missing - set(shapes), {}

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 InferenceParams = StreamParams
 #: The ID split that methods learn from.
 TRAINING = "train"
-#: The record of the proposals that the network gives; that of imported ones has the name of their source.
+#: The record of the proposals that the network gives; that of imported ones has the name of their
+#: source.
 NETWORK_RECORD = ".network.json"
 
 
@@ -47,7 +48,9 @@ class Detection(Model):
     wanted: Mapping[str, ProposalSelection] = field(default_factory=dict, kw_only=True)
 
     @classmethod
-    def of(cls, detector: Detector, wanted: Mapping[str, ProposalSelection] | None = None) -> Detection:
+    def of(
+        cls, detector: Detector, wanted: Mapping[str, ProposalSelection] | None = None
+    ) -> Detection:
         """The model of a detector, whose checkpoint is read for its header."""
         return cls(detector, detector.header(), wanted=wanted or {})
 
@@ -89,7 +92,10 @@ class Detection(Model):
 
     def empties(self) -> tuple[Regions, ...]:
         """See `Model.empties`."""
-        return (self.empty(), *(Regions.empty(self.detector.proposals_header(of)) for of in self.wanted.values()))
+        return (
+            self.empty(),
+            *(Regions.empty(self.detector.proposals_header(of)) for of in self.wanted.values()),
+        )
 
     def empty(self) -> Regions:
         """See `Model.empty`."""
@@ -113,8 +119,8 @@ def infer(
 ) -> RegionsFolder:
     """Runs a detector over images and writes its regions as a regions folder.
 
-    See `farther.images.stream.stream` for the order of rows, images that cannot be used, and resuming. `region_id` is
-    the image's row × 65,536 + the region's rank within the image.
+    See `farther.images.stream.stream` for the order of rows, images that cannot be used, and
+    resuming. `region_id` is the image's row × 65,536 + the region's rank within the image.
 
     Args:
         detector: Yields the regions.
@@ -123,7 +129,8 @@ def infer(
         out: The regions folder to be; it is replaced when all is done.
         work: Folder for unfinished work, on the same file system.
         params: How to stream the images.
-        proposals: Selections of proposals that are written in the same pass, by name, and the folder of each.
+        proposals: Selections of proposals that are written in the same pass, by name, and the
+            folder of each.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
@@ -134,7 +141,12 @@ def infer(
     key = cache_key(model, images, params)
     writer = RegionsWriter(out, model.header, work / "regions" if proposals else work, key)
     beside = [
-        RegionsWriter(to, detector.proposals_header(selection), work / f"of {name}", proposals_key(key, selection))
+        RegionsWriter(
+            to,
+            detector.proposals_header(selection),
+            work / f"of {name}",
+            proposals_key(key, selection),
+        )
         for name, (selection, to) in proposals.items()
     ]
     stream(model, images, roots, writer, params, beside=beside, progress=progress)
@@ -150,8 +162,8 @@ def network_record(folder: str | Path) -> Path:
     """The record of the proposals that the network of a run gives.
 
     Args:
-        folder: The folder of the run's proposals. Imported ones have records of their own, by the names of their
-            sources.
+        folder: The folder of the run's proposals. Imported ones have records of their own, by the
+            names of their sources.
     """
     return record_path(folder).with_suffix("") / NETWORK_RECORD
 
@@ -162,14 +174,21 @@ class ProposalFolders:
     Args:
         out: The folder.
         wanted: Selections of proposals, by name; None for those that are imported into the folder.
-        keys: Cache key of the regions of each split. Methods learn from the detections in training images, but nothing
-            does from their proposals: that split has none.
+        keys: Cache key of the regions of each split. Methods learn from the detections in training
+            images, but nothing does from their proposals: that split has none.
     """
 
-    def __init__(self, out: str | Path, wanted: Mapping[str, ProposalSelection | None], keys: Mapping[str, str]):
+    def __init__(
+        self,
+        out: str | Path,
+        wanted: Mapping[str, ProposalSelection | None],
+        keys: Mapping[str, str],
+    ):
         record = network_record(out)
         self._kept = Keyed(out, record)
-        self._wanted = {name: selection for name, selection in wanted.items() if selection is not None}
+        self._wanted = {
+            name: selection for name, selection in wanted.items() if selection is not None
+        }
         self._keys = {
             f"{name}/{split}": proposals_key(key, selection)
             for split, key in keys.items()
@@ -187,7 +206,11 @@ class ProposalFolders:
     def of(self, split: str) -> dict[str, tuple[ProposalSelection, Path]]:
         """Selection and folder of each kind of proposals in a split, by name."""
         named = ((name, f"{name}/{split}", selection) for name, selection in self._wanted.items())
-        return {name: (selection, self._kept.path(item)) for name, item, selection in named if item in self._keys}
+        return {
+            name: (selection, self._kept.path(item))
+            for name, item, selection in named
+            if item in self._keys
+        }
 
     def record(self, split: str) -> None:
         """The folders of a split were written."""
@@ -203,7 +226,9 @@ class ProposalFolders:
         """Copies those of splits with the same images as another, whose pass they share."""
         for item, key in self._keys.items():
             if not self._kept.is_current(item, key):
-                same = next(o for o, k in self._keys.items() if k == key and self._kept.is_current(o, k))
+                same = next(
+                    o for o, k in self._keys.items() if k == key and self._kept.is_current(o, k)
+                )
                 with self._kept.make(item, key) as to:
                     shutil.copytree(self._kept.path(same), to)
 
@@ -211,7 +236,9 @@ class ProposalFolders:
         """Stores them with other names of classes, as `RegionsFolder.renamed` does."""
         for item in self._keys:
             selection = self._wanted[item.partition("/")[0]]
-            rename_classes(self._kept, [item], renamed(detector.proposals_header(selection), classes))
+            rename_classes(
+                self._kept, [item], renamed(detector.proposals_header(selection), classes)
+            )
 
 
 def infer_splits(
@@ -235,9 +262,11 @@ def infer_splits(
         detector: Yields the regions.
         splits: Folder whose sub-folders are the splits; each holds `images.parquet`.
         roots: Folder of each dataset that the tables name.
-        out, work: Folders of the results and of unfinished work; each split has a sub-folder of its name.
+        out, work: Folders of the results and of unfinished work; each split has a sub-folder of its
+            name.
         params: How to stream the images.
-        classes: Other names of the detector's classes, see `farther.detectors.known_classes.renamed`.
+        classes: Other names of the detector's classes, see
+            `farther.detectors.known_classes.renamed`.
         proposals: Folder of the proposals, and their selections, by name; see `ProposalFolders`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per split.
@@ -256,11 +285,22 @@ def infer_splits(
 
     def make(split: str, to: Path, unfinished: Path) -> str:
         into = {} if beside is None else beside.of(split)
-        made = infer(detector, tables[split], roots, to, unfinished, params, proposals=into, progress=progress)
+        made = infer(
+            detector,
+            tables[split],
+            roots,
+            to,
+            unfinished,
+            params,
+            proposals=into,
+            progress=progress,
+        )
         if beside is not None:
             beside.record(split)
         info = made.info
-        return f"{info['images']} images, {info['regions']} regions, {len(info['failures'])} failures"
+        return (
+            f"{info['images']} images, {info['regions']} regions, {len(info['failures'])} failures"
+        )
 
     is_current = None if beside is None else beside.are_current
     folders = update_splits(keys, out, work, make, log, is_current)

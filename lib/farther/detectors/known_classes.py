@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from farther.errors import LISTED, ParameterError
 from farther.tables import Header
 
-#: Other names of a detector's classes: {class of the detector: ID class, or None for one that means unknown objects}.
+#: Other names of a detector's classes: {class of the detector: ID class, or None for one that means
+#: unknown objects}.
 Names = Mapping[str, str | None]
 
 
@@ -18,8 +19,9 @@ def renamed(header: Header, names: Names | None) -> Header:
 
     Args:
         header: The detector's.
-        names: {class of the detector: ID class}; classes that it leaves out keep their names. One with None, as an
-            open-world detector has it, means an unknown object and keeps its name too.
+        names: {class of the detector: ID class}; classes that it leaves out keep their names. One
+            with None, as an open-world detector has it, means an unknown object and keeps its name
+            too.
 
     Raises:
         ParameterError: the detector has no such class, or two would have one name.
@@ -28,16 +30,23 @@ def renamed(header: Header, names: Names | None) -> Header:
         return header
     if absent := [name for name in names if name not in header.known_classes]:
         known = _listed(header.known_classes)
-        raise ParameterError(f"classes: the detector has no class {absent[0]!r}. Its classes: {known}")
+        raise ParameterError(
+            f"classes: the detector has no class {absent[0]!r}. Its classes: {known}"
+        )
     classes = tuple(names.get(name) or name for name in header.classes)
     if twice := next((name for name in classes if classes.count(name) > 1), None):
         raise ParameterError(f"classes: two classes of the detector would be called {twice!r}")
     unknown = {header.classes.index(name) for name, given in names.items() if given is None}
-    return dataclasses.replace(header, classes=classes, unknown_columns=(*header.unknown_columns, *unknown))
+    return dataclasses.replace(
+        header, classes=classes, unknown_columns=(*header.unknown_columns, *unknown)
+    )
 
 
 def check_classes(
-    header: Header, names: Names | None, id_classes: Sequence[str], unknown_classes: Collection[str] = ()
+    header: Header,
+    names: Names | None,
+    id_classes: Sequence[str],
+    unknown_classes: Collection[str] = (),
 ) -> list[str]:
     """Refuses a detector that was taught classes which its benchmark takes for unknown.
 
@@ -65,9 +74,7 @@ def check_classes(
     absent = [name for name in id_classes if name not in known]
     if not extra:
         return absent
-    message = (
-        f"{len(extra)} of the detector's {len(known)} classes are not ID classes of the benchmark: {_listed(extra)}."
-    )
+    message = f"{len(extra)} of the detector's {len(known)} classes are not ID classes of the benchmark: {_listed(extra)}."
     if absent:
         pairs = _alike(extra, absent) or {extra[0]: absent[0]}
         text = ", ".join(f"{one}: {other}" for one, other in pairs.items())
@@ -81,7 +88,9 @@ def check_classes(
 
 def _alike(names: Sequence[str], others: Sequence[str]) -> dict[str, str]:
     """Names that resemble one of the others, with it: a few."""
-    found = {name: difflib.get_close_matches(name.casefold(), others, n=1, cutoff=0.7) for name in names}
+    found = {
+        name: difflib.get_close_matches(name.casefold(), others, n=1, cutoff=0.7) for name in names
+    }
     return dict([(name, close[0]) for name, close in found.items() if close][:5])
 
 

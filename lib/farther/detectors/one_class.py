@@ -18,9 +18,9 @@ from farther.tables import Header, Regions
 class OneClass(Detector):
     """Each image is one region as large as the image, of the only class, with score 1. No network runs.
 
-    For benchmarks whose images have no classes, such as those of anomaly detection (`farther.datasets.mvtec`): methods
-    that another program ran give a score per image, which the method `imported` reads. The only logit is 0; there are
-    no features.
+    For benchmarks whose images have no classes, such as those of anomaly detection
+    (`farther.datasets.mvtec`): methods that another program ran give a score per image, which the
+    method `imported` reads. The only logit is 0; there are no features.
 
     Args:
         weights: A file that stage `infer` depends on, such as that of the scores; it is not read.

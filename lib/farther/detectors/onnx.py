@@ -118,21 +118,21 @@ class Onnx(Detector):
     | `mmdeploy` | MMDeploy | dets (1, N, 5), labels (1, N) | none |
 
     The layout follows from names, shapes and metadata of inputs and outputs. Images are prepared as
-    the exporter's own code does; sizes, mean and std of transformers' `preprocessor_config.json` and
-    MMDeploy's `pipeline.json` beside the graph are used, and a graph that begins with a normalisation,
-    or takes 8-bit pixels, is given pixels without. The parameters override each of these. A probability that
-    float32 rounds to 1 has the logit of 1 − 2⁻²⁴, 16.6.
+    the exporter's own code does; sizes, mean and std of transformers' `preprocessor_config.json`
+    and MMDeploy's `pipeline.json` beside the graph are used, and a graph that begins with a
+    normalisation, or takes 8-bit pixels, is given pixels without. The parameters override each of
+    these. A probability that float32 rounds to 1 has the logit of 1 − 2⁻²⁴, 16.6.
 
-    The graph is data: operators that ONNX Runtime does not have, and files of weights outside of its
-    folder, are refused.
+    The graph is data: operators that ONNX Runtime does not have, and files of weights outside of
+    its folder, are refused.
 
     Args:
         score_threshold: Detections below this score are discarded. Keep it low: the operating
             threshold is applied later.
         max_detections: Largest number of detections per image; the best are kept.
-        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is
-            kept. None is that of the exporter's own code: 0.7 for `yolo`, 0.45 for `yolov5`, 0.65 for
-            `yolox`, and no suppression for the others.
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
+            is kept. None is that of the exporter's own code: 0.7 for `yolo`, 0.45 for `yolov5`,
+            0.65 for `yolox`, and no suppression for the others.
         layout: See above; None recognises it.
         classes: Names of the classes, in the graph's order, without a background.
         size: Pixels of the input of graphs that take several: its longer side, or height and width;
@@ -146,8 +146,8 @@ class Onnx(Detector):
         pixel_range: Largest value of a pixel: 1 or 255.
         mean, std: Subtracted from, and divided by, pixels between 0 and `pixel_range`, in the order
             of `channels`.
-        features: Name of an output with a vector per candidate (anchor or query), of shape (1, A, D)
-            or (1, D, A).
+        features: Name of an output with a vector per candidate (anchor or query), of shape (1, A,
+            D) or (1, D, A).
 
     Raises:
         DataError: the file is damaged, or its outputs are of no layout; says what they are.
@@ -250,7 +250,9 @@ class Onnx(Detector):
         """The layout of the outputs; errors as in `recognise_layout`."""
         if self.features is not None and self.features not in self.graph.outputs:
             outputs = ", ".join(self.graph.outputs)
-            raise ParameterError(f"features: the graph has no output {self.features!r}, but {outputs}")
+            raise ParameterError(
+                f"features: the graph has no output {self.features!r}, but {outputs}"
+            )
         try:
             return recognise_layout(self.graph, self.layout, self.features)
         except DataError:
@@ -481,7 +483,9 @@ class Onnx(Detector):
         """Height and width of an input that varies; errors as in `_canvas`."""
         size = self._given_size()
         if size is None:
-            raise ParameterError(f"detector {self.name!r}: the graph's input varies: give its 'size' in pixels")
+            raise ParameterError(
+                f"detector {self.name!r}: the graph's input varies: give its 'size' in pixels"
+            )
         if isinstance(size, int):
             size = (size, size)
         height, width = size
@@ -534,7 +538,11 @@ class Onnx(Detector):
             "label": labels.numpy().astype(np.int16),
         }
         if stored_columns is not None:
-            logits = [detections.logits for detections in detections_by_image if detections.logits is not None]
+            logits = [
+                detections.logits
+                for detections in detections_by_image
+                if detections.logits is not None
+            ]
             columns["logits"] = torch.cat(logits).numpy()
         if features:
             columns["features"] = np.concatenate(features).astype(self.features_dtype)
@@ -621,7 +629,8 @@ class Onnx(Detector):
             boxes = placement.of_fractions(boxes)
         if self._layout.clips:
             boxes = placement.clipped(boxes)
-        # Heads without exp() may give sides below 0: such a box is an empty one, which matches nothing.
+        # Heads without exp() may give sides below 0: such a box is an empty one, which matches
+        # nothing.
         boxes = torch.cat([boxes[:, :2], torch.maximum(boxes[:, :2], boxes[:, 2:])], dim=1)
         graph_rows = candidates.rows[rows]
         return Detections(

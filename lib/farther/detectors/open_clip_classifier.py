@@ -15,7 +15,11 @@ from torch import Tensor, nn
 from farther.detectors.base import register
 from farther.detectors.prompts import Template
 from farther.detectors.scaling import Scaled
-from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier, three_quarters_through
+from farther.detectors.whole_images import (
+    ClassifierNetwork,
+    ImageClassifier,
+    three_quarters_through,
+)
 from farther.errors import ParameterError
 from farther.images.bounds import network_errors
 from farther.images.clip import HUB, LOCAL, ClipPreprocessing, Encoder, EncoderParams
@@ -29,13 +33,16 @@ from farther.tables.folders import listed
 class OpenClipClassifier(ImageClassifier):
     """CLIP as a zero-shot classifier (Radford et al. 2021, arXiv:2103.00020, Section 3.1).
 
-    The logit of a class is logit_scale · cos(image, text); text is the mean of the embeddings of its prompts, at length
-    1. `features` is the image's embedding at length 1. The header's last layer is the classes' text embeddings times
+    The logit of a class is logit_scale · cos(image, text); text is the mean of the embeddings of
+    its prompts, at length
+    1. `features` is the image's embedding at length 1. The header's last layer is the classes' text
+       embeddings times
     logit_scale, with bias 0 (SigLIP's logit_bias), so methods on features and last layer apply.
 
     Args:
-        weights: A folder with `open_clip_config.json` and weights; the name of a model on the hub (`owner/name`); or,
-            with `architecture`, a file of weights or a tag that open_clip knows ("openai").
+        weights: A folder with `open_clip_config.json` and weights; the name of a model on the hub
+            (`owner/name`); or, with `architecture`, a file of weights or a tag that open_clip knows
+            ("openai").
         latent: See `ImageClassifier`. Names begin with `clip.visual.`.
         classes: The classes.
         architecture: Name of an architecture that open_clip ships ("ViT-B-32").
@@ -70,7 +77,10 @@ class OpenClipClassifier(ImageClassifier):
     def identity(self) -> dict[str, Any]:
         """See `Detector.identity`; the content of the weights counts, not their place."""
         encoder = self.encoder.identity
-        shown = {"weights_digest": encoder["weights_digest"], "preprocessing": encoder["preprocessing"]}
+        shown = {
+            "weights_digest": encoder["weights_digest"],
+            "preprocessing": encoder["preprocessing"],
+        }
         return {"name": self.name, **shown, "params": self.parameters()}
 
     @cached_property
@@ -85,7 +95,9 @@ class OpenClipClassifier(ImageClassifier):
             raise ParameterError(f"parameter 'words': {unknown[0]!r} is not one of the classes")
         encoder, latent = self.encoder, self.latent
         with network_errors(self.weights):
-            text = encoder.names([self.words.get(name, name) for name in self.classes], self.templates)
+            text = encoder.names(
+                [self.words.get(name, name) for name in self.classes], self.templates
+            )
             network = ZeroShot(encoder, torch.from_numpy(text).to(encoder.device)).eval()
             if latent is None:
                 visual = network.clip.visual
@@ -94,7 +106,9 @@ class OpenClipClassifier(ImageClassifier):
             height, width = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
             config = self.preprocessing.config
             normalisation = tuple(config["mean"]), tuple(config["std"])
-            return ClassifierNetwork(network, (height, width), latent, normalisation, layers=self.layers())
+            return ClassifierNetwork(
+                network, (height, width), latent, normalisation, layers=self.layers()
+            )
 
     @cached_property
     def preprocessing(self) -> ClipPreprocessing:
@@ -108,10 +122,16 @@ class OpenClipClassifier(ImageClassifier):
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, prepared as the model's configuration says."""
         with network_errors(self.weights):
-            return Scaled(self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1]))
+            return Scaled(
+                self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1])
+            )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {"preprocessing": self.__dict__["preprocessing"]} if "preprocessing" in self.__dict__ else {}
+        kept = (
+            {"preprocessing": self.__dict__["preprocessing"]}
+            if "preprocessing" in self.__dict__
+            else {}
+        )
         return {**super().__getstate__(), **kept}
 
 

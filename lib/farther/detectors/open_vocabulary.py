@@ -27,7 +27,11 @@ from farther.detectors.hub import (
     require,
     weight_files,
 )
-from farther.detectors.networks.open_vocabulary import NETWORKS, OpenVocabularyNetwork, detect_regions
+from farther.detectors.networks.open_vocabulary import (
+    NETWORKS,
+    OpenVocabularyNetwork,
+    detect_regions,
+)
 from farther.detectors.prompts import Prompts, Templates, Unknown
 from farther.detectors.settings import BoxSelection
 from farther.errors import DataError, ParameterError, first_line, shorten
@@ -38,7 +42,8 @@ from farther.tables import Header, Regions
 from farther.tables.documents import read_json
 from farther.tables.files import is_file
 
-#: The description of a whole processor, as recent releases save it: the image processor's is a field.
+#: The description of a whole processor, as recent releases save it: the image processor's is a
+#: field.
 WHOLE_PROCESSOR = "processor_config.json"
 
 #: Files of a tokenizer; a folder has the first, or those of one of the vocabularies.
@@ -83,28 +88,33 @@ class OpenVocabularyFolder:
 class OpenVocabulary(HubDetector):
     """A detector whose classes are prompts, on the network that the configuration names (`model_type`).
 
-    OWLv2 (`owlv2`), Grounding DINO (`grounding-dino`), MM Grounding DINO (`mm-grounding-dino`) and OmDet-Turbo
-    (`omdet-turbo`). Boxes, scores and labels are those of transformers' `post_process_grounded_object_detection`, but
-    that a Grounding DINO's score is the largest over the tokens of prompts, without the separators. Code on the hub is
-    never run. The prompts are embedded once per run.
+    OWLv2 (`owlv2`), Grounding DINO (`grounding-dino`), MM Grounding DINO (`mm-grounding-dino`) and
+    OmDet-Turbo (`omdet-turbo`). Boxes, scores and labels are those of transformers'
+    `post_process_grounded_object_detection`, but that a Grounding DINO's score is the largest over
+    the tokens of prompts, without the separators. Code on the hub is never run. The prompts are
+    embedded once per run.
 
-    Logits are before the sigmoid, one column per prompt. In OWLv2 and OmDet-Turbo, `features` and the text embeddings,
-    which are the header's last layer, give them as features @ weight.T. OWLv2's scale and shift per query are part of
-    `features`. In Grounding DINO there is no last layer; `features` is the decoder's last hidden state.
+    Logits are before the sigmoid, one column per prompt. In OWLv2 and OmDet-Turbo, `features` and
+    the text embeddings, which are the header's last layer, give them as features @ weight.T.
+    OWLv2's scale and shift per query are part of `features`. In Grounding DINO there is no last
+    layer; `features` is the decoder's last hidden state.
 
     Args:
         weights: A folder as transformers saves it (`config.json`, `preprocessor_config.json` or
-            `processor_config.json`, `model.safetensors` or its shards, and the tokenizer's files), or the name of a
-            model on the hub (`owner/name`).
+            `processor_config.json`, `model.safetensors` or its shards, and the tokenizer's files),
+            or the name of a model on the hub (`owner/name`).
         classes: The ID classes.
-        template: A sentence in which `{}` is the place of a class, or several, whose embeddings are averaged (not in
-            Grounding DINO). None is "a photo of a {}" for OWLv2 and "{}" for the others.
-        unknown: Negative prompts, which mean an unknown object ("object"), or a text file of them, one per line.
-        score_threshold: Detections below this score are discarded. Keep it low: the operating threshold is applied
-            later.
+        template: A sentence in which `{}` is the place of a class, or several, whose embeddings are
+            averaged (not in Grounding DINO). None is "a photo of a {}" for OWLv2 and "{}" for the
+            others.
+        unknown: Negative prompts, which mean an unknown object ("object"), or a text file of them,
+            one per line.
+        score_threshold: Detections below this score are discarded. Keep it low: the operating
+            threshold is applied later.
         max_detections: Largest number of detections per image; the best are kept.
-        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one is kept. None is as
-            in transformers: 0.5 in OmDet-Turbo, and 1, which keeps all, in the others.
+        nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
+            is kept. None is as in transformers: 0.5 in OmDet-Turbo, and 1, which keeps all, in the
+            others.
     """
 
     #: The content of the prompts counts, wherever they are: see `identity`.
@@ -145,10 +155,14 @@ class OpenVocabulary(HubDetector):
         """See `Detector.network`.
 
         Raises:
-            ParameterError: a prompt is too long for the text encoder, or the network cannot average templates.
+            ParameterError: a prompt is too long for the text encoder, or the network cannot average
+                templates.
         """
         prompts = self.prompts  # a wrong prompt is refused before the weights are read
-        network, tokenizer = load_network(self.folder).to(self.torch_device()), load_tokenizer(self.folder)
+        network, tokenizer = (
+            load_network(self.folder).to(self.torch_device()),
+            load_tokenizer(self.folder),
+        )
         with network_errors(self.weights):
             return self._kind(network, tokenizer, prompts)
 
@@ -181,7 +195,9 @@ class OpenVocabulary(HubDetector):
         """See `Detector.forward`."""
         wanted = self.computed is None or "features" in self.computed
         iou = self._kind.nms_iou if self.nms_iou is None else self.nms_iou
-        selection = BoxSelection(self.score_threshold, iou, self.max_detections, self._kind.per_query)
+        selection = BoxSelection(
+            self.score_threshold, iou, self.max_detections, self._kind.per_query
+        )
         settings = selection, self.precision, self.features_dtype if wanted else None
         with network_errors(self.weights), inference_mode():
             return detect_regions(self.network, self._header, prepared, image_ids, *settings)
@@ -198,7 +214,10 @@ def read_folder(path: Path) -> OpenVocabularyFolder:
     vocabulary = next((names for names in VOCABULARIES if is_file(path / names[0])), (TOKENIZER,))
     tokenizer = (TOKENIZER,) if is_file(path / TOKENIZER) else vocabulary
     needed = f"a model needs {CONFIG}, {PROCESSOR} or {WHOLE_PROCESSOR}, safetensors, and {TOKENIZER} or a vocabulary"
-    require([path / CONFIG, *weight_files(path), described, *(path / name for name in tokenizer)], needed)
+    require(
+        [path / CONFIG, *weight_files(path), described, *(path / name for name in tokenizer)],
+        needed,
+    )
     names = [name for name in (*TOKENIZER_FILES, *TOKENIZER_NOTES) if is_file(path / name)]
     config, processor = read_description(path / CONFIG), read_description(described, MOST_PIXELS)
     if whole and isinstance(processor, dict):
@@ -231,7 +250,9 @@ def load_tokenizer(folder: OpenVocabularyFolder) -> PreTrainedTokenizerBase:
         with quiet():
             return tokenizer_class.from_pretrained(folder.path, local_files_only=True)
     except Exception as error:  # whatever its reader met
-        raise DataError(f"transformers cannot read the tokenizer: {first_line(error)}", file=file) from None
+        raise DataError(
+            f"transformers cannot read the tokenizer: {first_line(error)}", file=file
+        ) from None
 
 
 def load_network(folder: OpenVocabularyFolder) -> PreTrainedModel:
@@ -256,11 +277,17 @@ def _of_local_parts(folder: OpenVocabularyFolder) -> dict[str, Any]:
     """
     fields = {name: value for name, value in folder.config.items() if name != "model_type"}
     named, settings = fields.get("backbone"), fields.get("backbone_kwargs") or {}
-    by_default = folder.model_type == "omdet-turbo" and not settings  # transformers knows these settings by itself
+    by_default = (
+        folder.model_type == "omdet-turbo" and not settings
+    )  # transformers knows these settings by itself
     if named is not None and fields.get("backbone_config") is None and not by_default:
         if not fields.get("use_timm_backbone", True):
             problem = f"names a model on the hub, {shorten(named)}: give its configuration as 'backbone_config'"
             raise DataError(problem, file=folder.path / CONFIG, field="backbone")
-        fields = {name: value for name, value in fields.items() if name not in ("backbone", "backbone_kwargs")}
+        fields = {
+            name: value
+            for name, value in fields.items()
+            if name not in ("backbone", "backbone_kwargs")
+        }
         fields["backbone_config"] = {"model_type": "timm_backbone", "backbone": named, **settings}
     return fields

@@ -43,19 +43,22 @@ FACTS = tuple(RegionsFacts.__annotations__)
 class ParquetRegions(Imported):
     """Detections from Parquet files with the columns `image_id`, `box`, `score` and `label`.
 
-    They may also have `logits`, `features`, `latent`, `box_variance` and `uncertainty`. Regions are numbered anew;
-    other columns are not read. What holds for all rows is said by the parameters, or by a `regions.json` beside the
-    files.
+    They may also have `logits`, `features`, `latent`, `box_variance` and `uncertainty`. Regions are
+    numbered anew; other columns are not read. What holds for all rows is said by the parameters, or
+    by a `regions.json` beside the files.
 
     Args:
-        weights: A file; a folder of files (`*.parquet`); or a folder of such folders, as farther's own
-            `artifacts/regions/RUN` is.
-        score_threshold, score_tolerance, last_layer: See `Imported`. A folder that farther wrote has its last layer.
+        weights: A file; a folder of files (`*.parquet`); or a folder of such folders, as farther's
+            own `artifacts/regions/RUN` is.
+        score_threshold, score_tolerance, last_layer: See `Imported`. A folder that farther wrote
+            has its last layer.
         classes: Name of each value of `logits`, which `label` is an index into.
         background_index: Which of them is "no object".
         activation: Turns the logits into the scores; softmax by default.
-        whole_images: True for the output of an image classifier: one row per image, whose box is the image.
-        columns: Optional columns to read, all by default: for folders of which some have more columns than others.
+        whole_images: True for the output of an image classifier: one row per image, whose box is
+            the image.
+        columns: Optional columns to read, all by default: for folders of which some have more
+            columns than others.
     """
 
     classes: tuple[str, ...] | None = None
@@ -74,7 +77,10 @@ class ParquetRegions(Imported):
                 raise DataError(f"contradicts {sources[0].path / 'regions.json'}", file=source.path)
         if not layer and made is not None and made.weight is not None and made.bias is not None:
             layer = {"weight": made.weight, "bias": made.bias}
-        identity = {**self.identity, **({"made_by": made.detector} if made is not None and made.detector else {})}
+        identity = {
+            **self.identity,
+            **({"made_by": made.detector} if made is not None and made.detector else {}),
+        }
         try:
             return Header(detector=identity, **layer, **self._facts(facts))
         except DataError as error:
@@ -124,8 +130,14 @@ class ParquetRegions(Imported):
         """The columns of the regions table that the file has and that are read, but `region_id`."""
         if "image_id" not in frame.columns:
             raise DataError("the column is missing", file=place.file, field="image_id")
-        read = [c.name for c in Regions.COLUMNS if not c.optional or self.columns is None or c.name in self.columns]
-        columns = {name: frame[name] for name in read if name in frame.columns and name != "region_id"}
+        read = [
+            c.name
+            for c in Regions.COLUMNS
+            if not c.optional or self.columns is None or c.name in self.columns
+        ]
+        columns = {
+            name: frame[name] for name in read if name in frame.columns and name != "region_id"
+        }
         columns["image_id"] = _as_texts(frame["image_id"])
         return columns
 
@@ -137,10 +149,19 @@ class ParquetRegions(Imported):
             return [DetectionsSource("", self.weights)]
         if _is_source(self.weights):
             return [DetectionsSource("", self.weights)]
-        folders = [folder for folder in listed(self.weights, "*") if is_folder(folder) and _is_source(folder)]
+        folders = [
+            folder
+            for folder in listed(self.weights, "*")
+            if is_folder(folder) and _is_source(folder)
+        ]
         if not folders:
-            raise DataError("no detections here: expected files *.parquet, or folders of them", file=self.weights)
-        return [DetectionsSource(folder.name if len(folders) > 1 else "", folder) for folder in folders]
+            raise DataError(
+                "no detections here: expected files *.parquet, or folders of them",
+                file=self.weights,
+            )
+        return [
+            DetectionsSource(folder.name if len(folders) > 1 else "", folder) for folder in folders
+        ]
 
 
 def _as_texts(image_id: pl.Series) -> pl.Series:
@@ -171,9 +192,13 @@ def _described(path: Path) -> tuple[dict[str, Any], Header | None]:
         problem = error.errors(include_url=False)[0]
         field = str(problem["loc"][0]) if problem["loc"] else None
         if problem["type"] == "extra_forbidden":
-            raise DataError(f"unknown; known: {', '.join(FACTS)}", file=source, field=field) from None
+            raise DataError(
+                f"unknown; known: {', '.join(FACTS)}", file=source, field=field
+            ) from None
         found = info.get(field) if isinstance(info, dict) else info
-        raise DataError(f"{problem['msg']}, found {shorten(found)}", file=source, field=field) from None
+        raise DataError(
+            f"{problem['msg']}, found {shorten(found)}", file=source, field=field
+        ) from None
     return {**facts, "classes": tuple(facts["classes"])} if facts.get("classes") else facts, None
 
 

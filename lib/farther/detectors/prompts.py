@@ -17,10 +17,12 @@ from farther.tables.files import digest, read_text, regular_file
 Template = Annotated[str, Field(pattern=r"\{\}")]
 Templates = Template | Annotated[tuple[Template, ...], Field(min_length=1)]
 
-#: Type of a parameter `unknown`: prompts that mean unknown objects, or a text file of them, one per line.
+#: Type of a parameter `unknown`: prompts that mean unknown objects, or a text file of them, one per
+#: line.
 Unknown = tuple[str, ...] | Path
 
-#: Largest number of prompts, as labels are 16-bit integers; most bytes of a file of them; most characters of one.
+#: Largest number of prompts, as labels are 16-bit integers; most bytes of a file of them; most
+#: characters of one.
 MOST_PROMPTS, MOST_BYTES, MOST_CHARACTERS = np.iinfo(np.int16).max, 2**24, 500
 
 
@@ -30,10 +32,10 @@ class Prompts:
 
     Args:
         classes: Names of the ID classes.
-        unknown: Names of what is not an ID class ("object", or negatives mined from WordNet). They are put into the
-            templates as the classes are, and their columns mean an unknown object.
-        templates: Sentences; `{}` is the place of a name. Embeddings of several are averaged (Radford et al. 2021,
-            arXiv:2103.00020, Section 3.1.4).
+        unknown: Names of what is not an ID class ("object", or negatives mined from WordNet). They
+            are put into the templates as the classes are, and their columns mean an unknown object.
+        templates: Sentences; `{}` is the place of a name. Embeddings of several are averaged
+            (Radford et al. 2021, arXiv:2103.00020, Section 3.1.4).
 
     Example:
         >>> prompts = Prompts.of(("cat", "dog"), "a photo of a {}", ["object"])
@@ -48,23 +50,29 @@ class Prompts:
     templates: tuple[str, ...]
 
     @classmethod
-    def of(cls, classes: Sequence[str], template: Templates, unknown: Sequence[str] | Path = ()) -> Self:
+    def of(
+        cls, classes: Sequence[str], template: Templates, unknown: Sequence[str] | Path = ()
+    ) -> Self:
         """Prompts of an entry of params.yaml.
 
         Args:
             classes: The ID classes.
             template: One template, or several.
-            unknown: Prompts, or a text file with one per line; blank lines and lines that begin with `#` are skipped.
+            unknown: Prompts, or a text file with one per line; blank lines and lines that begin
+                with `#` are skipped.
 
         Raises:
-            ParameterError: a prompt is empty or too long, or occurs twice or is also a class, where case and spaces
-                do not count; there are too many; or a template has no `{}`.
-            DataError: the same of a line of the file; or the file is absent, too large, not UTF-8, or has no prompt.
+            ParameterError: a prompt is empty or too long, or occurs twice or is also a class, where
+                case and spaces do not count; there are too many; or a template has no `{}`.
+            DataError: the same of a line of the file; or the file is absent, too large, not UTF-8,
+                or has no prompt.
         """
         templates = (template,) if isinstance(template, str) else tuple(template)
         for sentence in templates:
             if "{}" not in sentence:
-                raise ParameterError(f"parameter 'template': {shorten(sentence)} lacks {{}}, the place of a class name")
+                raise ParameterError(
+                    f"parameter 'template': {shorten(sentence)} lacks {{}}, the place of a class name"
+                )
         lines = _of_file(unknown) if isinstance(unknown, Path) else list(enumerate(unknown))
         file = unknown if isinstance(unknown, Path) else None
         seen: dict[str, str] = {}
@@ -96,12 +104,19 @@ class Prompts:
 
     def sentences(self) -> list[tuple[str, ...]]:
         """For each template, the sentence of each column."""
-        return [tuple(template.replace("{}", name) for name in self.columns) for template in self.templates]
+        return [
+            tuple(template.replace("{}", name) for name in self.columns)
+            for template in self.templates
+        ]
 
     def identity(self) -> dict[str, Any]:
         """What results depend on, for a cache key: the templates, and a digest of all names in their order."""
         parts = [digest(*self.classes), digest(*self.unknown)]
-        return {"templates": list(self.templates), "names": len(self.columns), "names_digest": digest(*parts)}
+        return {
+            "templates": list(self.templates),
+            "names": len(self.columns),
+            "names_digest": digest(*parts),
+        }
 
 
 def _of_file(path: Path) -> list[tuple[int, str]]:

@@ -7,8 +7,8 @@
           rpn: {}
           unknown: {kind: second_detector, run: voc-yolov8-unknown}
 
-The name of an entry names its folder; it is also the kind, unless `kind` gives one. Networks give theirs in the pass in
-which they detect.
+The name of an entry names its folder; it is also the kind, unless `kind` gives one. Networks give
+theirs in the pass in which they detect.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Source(ABC):
 
     Args:
         most: Largest number per image; the best are kept.
-        iou: Of two proposals that overlap more than this, the better one stays, whatever their classes are.
+        iou: Of two proposals that overlap more than this, the better one stays, whatever their
+            classes are.
         smallest: Proposals whose shorter side has fewer pixels are dropped.
     """
 
@@ -66,13 +67,14 @@ class NetworkSource(Source):
     """Base of the sources that come of the network's own pass.
 
     Args:
-        objectness: "network": what the network itself calls objectness (the RPN's probability); "class_score": the
-            highest score of a class; "ambiguity": how much class score there is and how little it is of one class, see
-            `farther.detectors.networks.proposals.ambiguity`.
-        size: Exponent γ of the square root of the box's share of the image, by which the objectness is multiplied. The
-            false alarms among anchors and queries are mostly small known objects just below the threshold. 0 does
-            without.
-        candidates: Number of anchors, those of the highest class score, that take part in the suppression.
+        objectness: "network": what the network itself calls objectness (the RPN's probability);
+            "class_score": the highest score of a class; "ambiguity": how much class score there is
+            and how little it is of one class, see `farther.detectors.networks.proposals.ambiguity`.
+        size: Exponent γ of the square root of the box's share of the image, by which the objectness
+            is multiplied. The false alarms among anchors and queries are mostly small known objects
+            just below the threshold. 0 does without.
+        candidates: Number of anchors, those of the highest class score, that take part in the
+            suppression.
     """
 
     objectness: Literal["class_score", "ambiguity"] = "ambiguity"
@@ -96,7 +98,8 @@ class NetworkSource(Source):
 class Rpn(NetworkSource):
     """Boxes of a region proposal network, by its objectness: Faster and Mask R-CNN (Ren et al. 2015, Section 3.1).
 
-    The box head gives each its logits and features. Boxes are those of the proposals, before the box head moves them.
+    The box head gives each its logits and features. Boxes are those of the proposals, before the
+    box head moves them.
     """
 
     objectness: Literal["network", "class_score", "ambiguity"] = "network"  # type: ignore[assignment]
@@ -120,9 +123,9 @@ class Queries(NetworkSource):
 class FeatureMap(NetworkSource):
     """Parts of the network's finest feature map that differ from its background; no head has a say in where they are.
 
-    See `farther.detectors.networks.feature_maps.salient_boxes` (FMap's enhanced unknown localisation, Martinez-Seras et
-    al., arXiv:2411.04586). Logits and features are those of the anchor that overlaps a box most; Faster R-CNN's box
-    head gives its own.
+    See `farther.detectors.networks.feature_maps.salient_boxes` (FMap's enhanced unknown
+    localisation, Martinez-Seras et al., arXiv:2411.04586). Logits and features are those of the
+    anchor that overlaps a box most; Faster R-CNN's box head gives its own.
 
     Args:
         objectness: "network" is the contrast: how far a part stands out of the background.
@@ -135,7 +138,9 @@ class FeatureMap(NetworkSource):
     def check(self, detector: Adapter) -> None:
         """See `Source.check`."""
         if not detector.FEATURE_MAP:
-            raise ParameterError(f"proposals of kind 'feature_map': detector {detector.name!r} gives no feature map")
+            raise ParameterError(
+                f"proposals of kind 'feature_map': detector {detector.name!r} gives no feature map"
+            )
 
     def selection(self) -> ProposalSelection:
         """See `NetworkSource.selection`."""
@@ -147,8 +152,9 @@ class FeatureMap(NetworkSource):
 class SecondDetector(Source):
     """What another run detects in the same images, as class-agnostic boxes: their score is the objectness.
 
-    That run may be a detector with a class for unknown objects, an open-vocabulary one with prompts such as "object",
-    or a file of boxes of any other program, which the adapter `detections` imports.
+    That run may be a detector with a class for unknown objects, an open-vocabulary one with prompts
+    such as "object", or a file of boxes of any other program, which the adapter `detections`
+    imports.
 
     Args:
         run: Name of the run; its benchmark must be the same.
@@ -179,11 +185,14 @@ class ImportedBoxes(Source):
         """The adapter that reads the file.
 
         Raises:
-            ParameterError: it is unknown, or reads no file of detections, or a parameter of it is wrong.
+            ParameterError: it is unknown, or reads no file of detections, or a parameter of it is
+                wrong.
         """
         made = detectors.create(self.adapter, weights=self.file, **self.params)
         if not isinstance(made, Imported):
-            raise ParameterError(f"adapter {self.adapter!r} runs a network: give the run's own source, or a second run")
+            raise ParameterError(
+                f"adapter {self.adapter!r} runs a network: give the run's own source, or a second run"
+            )
         return made
 
     def check(self, detector: Adapter) -> None:
@@ -211,7 +220,9 @@ def read_sources(run: str, entries: Mapping[str, Any] | None) -> dict[str, Sourc
     return found
 
 
-def selections(run: str, sources: Mapping[str, Source], detector: Adapter) -> dict[str, ProposalSelection | None]:
+def selections(
+    run: str, sources: Mapping[str, Source], detector: Adapter
+) -> dict[str, ProposalSelection | None]:
     """The selections of those sources that come of the detector's own pass, by name; None for imported ones.
 
     Raises:

@@ -1,8 +1,8 @@
 """Records what a PyTorch detector computes while a user's own loop runs it: detections with logits and features.
 
-Hooks keep the output of the modules that are named. Post-processing (thresholds, NMS, the best k) hides which of a
-network's candidates (proposals, anchors, queries) a final detection came from: it is told by the user, or found by the
-score, which the candidate's logits must give.
+Hooks keep the output of the modules that are named. Post-processing (thresholds, NMS, the best k)
+hides which of a network's candidates (proposals, anchors, queries) a final detection came from: it
+is told by the user, or found by the score, which the candidate's logits must give.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class Tap:
             self.name = names[module]
         else:
             problem = f"this {type(module).__name__} is not a module of the model"
-            raise ParameterError(f"record: parameter {parameter!r}: {problem}; name one of model.named_modules()")
+            raise ParameterError(
+                f"record: parameter {parameter!r}: {problem}; name one of model.named_modules()"
+            )
         self.outputs: list[Any] = []
         self.inputs: list[Any] = []
         self.keeps_input = False
@@ -139,7 +141,9 @@ class Recorder:
             tap.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         for tap in self._taps():
             tap.stop()
         if kind is None and self._folder is not None:
@@ -156,18 +160,22 @@ class Recorder:
         """Takes the final detections of the image, or of the batch of images, that the model has just seen.
 
         Args:
-            image: The image's name, as in the images table, or the end of its path; for a batch, a list of names.
-            boxes: Shape (N, 4): xmin, ymin, xmax, ymax in pixels of the original image. Arrays or tensors on any
-                device; for a batch, here and in what follows, a list with one for each image.
+            image: The image's name, as in the images table, or the end of its path; for a batch, a
+                list of names.
+            boxes: Shape (N, 4): xmin, ymin, xmax, ymax in pixels of the original image. Arrays or
+                tensors on any device; for a batch, here and in what follows, a list with one for
+                each image.
             scores: Shape (N,), from 0 to 1.
             labels: Columns of the logits, shape (N,); the background's column counts.
-            rows: The candidate that each detection came from, shape (N,): an index into the image's rows of the
-                logits, or into all rows where logits of shape (R, K) are of a batch; of maps in the order of levels,
-                rows, columns and anchors. Left out, it is found by the score.
+            rows: The candidate that each detection came from, shape (N,): an index into the image's
+                rows of the logits, or into all rows where logits of shape (R, K) are of a batch; of
+                maps in the order of levels, rows, columns and anchors. Left out, it is found by the
+                score.
 
         Raises:
-            DataError: a module did not run since the last call, or ran several times; numbers of rows do not fit; or
-                it is not certain which candidates the detections came from. Nothing of the image is then recorded.
+            DataError: a module did not run since the last call, or ran several times; numbers of
+                rows do not fit; or it is not certain which candidates the detections came from.
+                Nothing of the image is then recorded.
         """
         several = not isinstance(image, str)
         names = [str(name) for name in image] if several else [str(image)]
@@ -267,7 +275,10 @@ class Recorder:
         what = f"module {tap.name!r}"
         if not calls:
             problem = f"{what} did not run since the image before: call add after the model has seen the image"
-            raise DataError(f"image {names[0]!r}: {problem}, and name a module that it uses", field=tap.parameter)
+            raise DataError(
+                f"image {names[0]!r}: {problem}, and name a module that it uses",
+                field=tap.parameter,
+            )
         is_logits = calls is self._logits.outputs
         read: Callable[[Any], Any] = _first_tensor
         if is_logits and self._matching.read is not None:
@@ -297,10 +308,15 @@ class Recorder:
             )
             raise DataError(f"image {names[0]!r}: {problem}", field=tap.parameter)
         if tensors[0].ndim == 4:
-            tensors = [torch.cat([_cells(level, len(self._header.classes), what) for level in tensors], dim=1)]
+            tensors = [
+                torch.cat(
+                    [_cells(level, len(self._header.classes), what) for level in tensors], dim=1
+                )
+            ]
         rows = tensors[0]
         if rows.ndim == 2:
-            # Of all images of the batch, one after the other: each detection is looked for among all of them.
+            # Of all images of the batch, one after the other: each detection is looked for among
+            # all of them.
             return [rows] * len(names)
         if len(rows) != len(names):
             problem = f"{what} gives rows of {len(rows)} images, but {len(names)} are added"
@@ -360,7 +376,9 @@ class Recorder:
         if len(scores) == 0:
             return labels
         if len(candidates.logits) == 0:
-            raise DataError(f"image {name!r}: {len(scores)} detections, but no candidates", field="rows")
+            raise DataError(
+                f"image {name!r}: {len(scores)} detections, but no candidates", field="rows"
+            )
         of_candidates = _class_scores(candidates.logits.float(), self._header)
         parts, distances = [], []
         for few in torch.arange(len(scores), device=labels.device).split(AT_ONCE):
@@ -375,16 +393,25 @@ class Recorder:
         if len(found) > 1:
             doubtful = ~absent & (distance[1] <= self._matching.tolerance)
             if bool((distance[0] == 0).all()):
-                # The scores were computed as they are here, to the last bit: then only equal bits are in doubt.
+                # The scores were computed as they are here, to the last bit: then only equal bits
+                # are in doubt.
                 doubtful &= distance[1] == 0
             same_logits = (candidates.logits[rows] == candidates.logits[found[1]]).all(dim=1)
             doubtful &= ~same_logits
         if bool(absent.any() | doubtful.any()):
-            raise DataError(self._uncertain(name, scores, labels, distance[0], absent, doubtful), field="rows")
+            raise DataError(
+                self._uncertain(name, scores, labels, distance[0], absent, doubtful), field="rows"
+            )
         return rows
 
     def _uncertain(
-        self, name: str, scores: Tensor, labels: Tensor, nearest: Tensor, absent: Tensor, doubtful: Tensor
+        self,
+        name: str,
+        scores: Tensor,
+        labels: Tensor,
+        nearest: Tensor,
+        absent: Tensor,
+        doubtful: Tensor,
     ) -> str:
         """A message about detections whose candidate is not certain; arguments as in `_matched`, shape (N,)."""
         parts = []
@@ -399,7 +426,9 @@ class Recorder:
                 if problem == "fit no candidate":
                     example += f", the nearest is {float(nearest[number]):.2g} away"
                 examples.append(example)
-            parts.append(f"{len(numbers)} of {len(scores)} detections {problem} ({'; '.join(examples)})")
+            parts.append(
+                f"{len(numbers)} of {len(scores)} detections {problem} ({'; '.join(examples)})"
+            )
         advice = (
             f"a score must be the {self._header.activation} of the logits of module {self._logits.name!r} in the "
             "label's column; where it is not, or where two candidates score alike, give `rows`"
@@ -423,30 +452,36 @@ def record(
 ) -> Recorder:
     """Records the detections of any PyTorch model, with the logits and features that gave them.
 
-    The model runs in your own loop, in a `with` block; hooks keep what its modules give, and `Recorder.add` takes the
-    final detections of each image. With a `folder`, the adapter `parquet` reads what is written there; else
-    `Recorder.regions` has it.
+    The model runs in your own loop, in a `with` block; hooks keep what its modules give, and
+    `Recorder.add` takes the final detections of each image. With a `folder`, the adapter `parquet`
+    reads what is written there; else `Recorder.regions` has it.
 
-    The candidate (proposal, anchor, query) that a detection came from is the only one whose logits give its score in
-    its label's column, to `tolerance`. Where that is not certain, the image is refused; `add` then takes the `rows`
-    that your post-processing kept.
+    The candidate (proposal, anchor, query) that a detection came from is the only one whose logits
+    give its score in its label's column, to `tolerance`. Where that is not certain, the image is
+    refused; `add` then takes the `rows` that your post-processing kept.
 
     Args:
         model: The network, in evaluation mode.
-        logits: The module that gives the logits, before softmax or sigmoid; or its name in `model.named_modules()`.
-            Its output has shape (R, K), or (B, R, K) for B images; or it is a convolution that gives maps
-            (B, A · K, h, w), once per level, with the K logits of an anchor next to each other.
+        logits: The module that gives the logits, before softmax or sigmoid; or its name in
+            `model.named_modules()`. Its output has shape (R, K), or (B, R, K) for B images; or it
+            is a convolution that gives maps (B, A · K, h, w), once per level, with the K logits of
+            an anchor next to each other.
         classes: Name of each of the K columns, the background's included.
         background_index: The background's column; None where there is none.
         activation: What turns logits into scores: "softmax", "sigmoid", or "exp".
-        features: The module whose output is the input of the last layer, (R, D) or (B, R, D). Left out, it is the input
-            of `logits` where that is an `nn.Linear`, whose weight and bias are then recorded as the last layer.
-        folder: A folder to be written, in files of 512 images; memory does not grow. One that is there is replaced.
-        score_threshold: The lowest score that the loop lets through; no operating threshold below it is tried later.
-        call: Which call counts where a module runs several times per image, as an index: -1 is the last.
-        tolerance: Largest difference between a detection's score and its candidate's. Half precision needs 1e-3.
-        read: Makes the tensor of logits from the output of `logits`, where that is not a tensor or a tuple whose first
-            part is one.
+        features: The module whose output is the input of the last layer, (R, D) or (B, R, D). Left
+            out, it is the input of `logits` where that is an `nn.Linear`, whose weight and bias are
+            then recorded as the last layer.
+        folder: A folder to be written, in files of 512 images; memory does not grow. One that is
+            there is replaced.
+        score_threshold: The lowest score that the loop lets through; no operating threshold below
+            it is tried later.
+        call: Which call counts where a module runs several times per image, as an index: -1 is the
+            last.
+        tolerance: Largest difference between a detection's score and its candidate's. Half
+            precision needs 1e-3.
+        read: Makes the tensor of logits from the output of `logits`, where that is not a tensor or
+            a tuple whose first part is one.
 
     Returns:
         A context manager.
@@ -494,7 +529,13 @@ def record(
         **last_layer,
     )
     vectors = None if features is None else Tap(model, features, "features")
-    return Recorder(header, tap, vectors, None if folder is None else Path(folder), Matching(call, tolerance, read))
+    return Recorder(
+        header,
+        tap,
+        vectors,
+        None if folder is None else Path(folder),
+        Matching(call, tolerance, read),
+    )
 
 
 def _module_of(model: nn.Module, name: str, parameter: str) -> nn.Module:

@@ -34,17 +34,18 @@ SMALLEST_PROBABILITY = 1e-12
 class Repeated(Detector):
     """Another adapter's detector, run several times on each image; the detections of all passes are merged.
 
-    Dropout sampling as Miller et al. 2018 (arXiv:1710.06677) have it: each pass with dropout detects, and detections
-    that overlap and have the same label become one. As Dhamija et al. 2020 (the elephant in the room of open-set
-    detection) have it, with `merge: candidates`: the outputs of each proposal are averaged over 30 passes at rate 0.5,
-    and then detections are selected. Proposals, anchors or queries are those of a pass without dropout.
+    Dropout sampling as Miller et al. 2018 (arXiv:1710.06677) have it: each pass with dropout
+    detects, and detections that overlap and have the same label become one. As Dhamija et al. 2020
+    (the elephant in the room of open-set detection) have it, with `merge: candidates`: the outputs
+    of each proposal are averaged over 30 passes at rate 0.5, and then detections are selected.
+    Proposals, anchors or queries are those of a pass without dropout.
 
     An ensemble: `weights` is a folder of checkpoints of one kind, each of which detects once.
 
-    Rows have the mean box, the mean probabilities p̄ as `logits` (log p̄, or for sigmoids log p̄ / (1 − p̄)), the score
-    p̄ of the label, `predictive_entropy`, `mutual_information` and `box_variance` over the merged detections (see
-    `farther.detectors.passes.moments.Moments`), and their number in `detections`. There are neither features nor a last
-    layer.
+    Rows have the mean box, the mean probabilities p̄ as `logits` (log p̄, or for sigmoids log p̄ /
+    (1 − p̄)), the score p̄ of the label, `predictive_entropy`, `mutual_information` and
+    `box_variance` over the merged detections (see `farther.detectors.passes.moments.Moments`), and
+    their number in `detections`. There are neither features nor a last layer.
 
     Args:
         of: The adapter.
@@ -53,15 +54,17 @@ class Repeated(Detector):
         passes: Number of passes with dropout.
         rate: Probability that a value is dropped; see the pass `dropout`.
         seed: Seed of the masks.
-        where: Names of the modules whose outputs are masked; none for the usual place, see the pass `dropout`.
-        merge: "clusters" of detections, or "candidates": averages of all proposals, anchors or queries before
-            detections are selected.
-        iou: Any two detections of a cluster overlap by this IoU. Miller et al. 2018 found 0.95 to be best; members of
-            an ensemble agree less, 0.5 is usual.
+        where: Names of the modules whose outputs are masked; none for the usual place, see the pass
+            `dropout`.
+        merge: "clusters" of detections, or "candidates": averages of all proposals, anchors or
+            queries before detections are selected.
+        iou: Any two detections of a cluster overlap by this IoU. Miller et al. 2018 found 0.95 to
+            be best; members of an ensemble agree less, 0.5 is usual.
         min_detections: Clusters of fewer detections are left out.
 
     Raises:
-        ParameterError: the adapter is unknown, its parameters do not fit, or it cannot detect with dropout.
+        ParameterError: the adapter is unknown, its parameters do not fit, or it cannot detect with
+            dropout.
     """
 
     of: str
@@ -77,10 +80,16 @@ class Repeated(Detector):
 
     def __post_init__(self) -> None:
         kind = registry.get(self.of)
-        if not issubclass(kind, Detector) or (self.kind == "dropout" and kind.replay is Detector.replay):
-            raise ParameterError(f"detector 'repeated': parameter 'of': {self.of!r} cannot detect in several passes")
+        if not issubclass(kind, Detector) or (
+            self.kind == "dropout" and kind.replay is Detector.replay
+        ):
+            raise ParameterError(
+                f"detector 'repeated': parameter 'of': {self.of!r} cannot detect in several passes"
+            )
         if self.kind == "ensemble" and self.merge != "clusters":
-            raise ParameterError("detector 'repeated': parameter 'merge': an ensemble has only clusters")
+            raise ParameterError(
+                "detector 'repeated': parameter 'merge': an ensemble has only clusters"
+            )
 
     @cached_property
     def members(self) -> list[Detector]:
@@ -101,7 +110,9 @@ class Repeated(Detector):
             return super().content()
         files = tuple(file for file in listed(self.weights, "*") if is_file(file))
         if not files:
-            raise DataError("an ensemble needs a folder with its members' checkpoints", file=self.weights)
+            raise DataError(
+                "an ensemble needs a folder with its members' checkpoints", file=self.weights
+            )
         return files
 
     @property
@@ -119,9 +130,14 @@ class Repeated(Detector):
         first, *others = [member.header() for member in self.members]
         for other in others:
             if (other.classes, other.activation) != (first.classes, first.activation):
-                raise DataError("members differ in their classes or in the activation of the logits", file=self.weights)
+                raise DataError(
+                    "members differ in their classes or in the activation of the logits",
+                    file=self.weights,
+                )
         if first.whole_images:
-            raise ParameterError(f"detector 'repeated': parameter 'of': {self.of!r} classifies whole images")
+            raise ParameterError(
+                f"detector 'repeated': parameter 'of': {self.of!r} classifies whole images"
+            )
         return replace(first, detector=self.identity, weight=None, bias=None)
 
     def header(self) -> Header:
@@ -134,9 +150,14 @@ class Repeated(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        passes = [Dropout(self.rate, self.seed, number, image_ids, self.where) for number in range(self.passes)]
+        passes = [
+            Dropout(self.rate, self.seed, number, image_ids, self.where)
+            for number in range(self.passes)
+        ]
         if self.kind == "ensemble":
-            found = of_members([member.forward(prepared, image_ids) for member in self.members], image_ids)
+            found = of_members(
+                [member.forward(prepared, image_ids) for member in self.members], image_ids
+            )
         else:
             replay: Any = self.members[0].replay(prepared)
             if self.merge == "candidates":
@@ -165,7 +186,8 @@ class Merged:
 def clusters(boxes: np.ndarray, labels: np.ndarray, iou: float) -> np.ndarray:
     """Number of each detection's cluster, from 0, shape (N,): all pairs in it share the label and overlap by `iou`.
 
-    Clusters are joined as long as all pairs of the result overlap so much (complete linkage), the closest first.
+    Clusters are joined as long as all pairs of the result overlap so much (complete linkage), the
+    closest first.
 
     Args:
         boxes: Shape (N, 4), corners.
@@ -187,7 +209,9 @@ def clusters(boxes: np.ndarray, labels: np.ndarray, iou: float) -> np.ndarray:
     return found
 
 
-def merge_clusters(header: Header, found: Sequence[dict[str, np.ndarray]], iou: float, fewest: int) -> Merged:
+def merge_clusters(
+    header: Header, found: Sequence[dict[str, np.ndarray]], iou: float, fewest: int
+) -> Merged:
     """Merges detections of one image that overlap and share the label (Miller et al. 2018, arXiv:1710.06677).
 
     Args:
@@ -196,8 +220,12 @@ def merge_clusters(header: Header, found: Sequence[dict[str, np.ndarray]], iou: 
         iou: See `clusters`.
         fewest: Clusters of fewer detections are left out.
     """
-    logits, boxes, labels = (np.concatenate([one[name] for one in found]) for name in ("logits", "boxes", "labels"))
-    numbers, counts = np.unique(clusters(boxes, labels, iou), return_inverse=True, return_counts=True)[1:]
+    logits, boxes, labels = (
+        np.concatenate([one[name] for one in found]) for name in ("logits", "boxes", "labels")
+    )
+    numbers, counts = np.unique(
+        clusters(boxes, labels, iou), return_inverse=True, return_counts=True
+    )[1:]
     kept = np.flatnonzero(counts >= fewest)
     place = np.full(len(counts), -1)
     place[kept] = np.arange(len(kept))
@@ -217,20 +245,28 @@ def merge_clusters(header: Header, found: Sequence[dict[str, np.ndarray]], iou: 
 def merge_candidates(header: Header, replay: FreeReplay, passes: Sequence[Dropout]) -> list[Merged]:
     """Averages all proposals, anchors or queries of each image over passes with dropout, and then detects."""
     merged = []
-    for number, of_passes in enumerate(zip(*(replay.candidates(one) for one in passes), strict=True)):
+    for number, of_passes in enumerate(
+        zip(*(replay.candidates(one) for one in passes), strict=True)
+    ):
         moments = Moments(header)
-        probabilities = sum(moments.probabilities(one.logits.double().cpu().numpy()) for one in of_passes) / len(passes)
+        probabilities = sum(
+            moments.probabilities(one.logits.double().cpu().numpy()) for one in of_passes
+        ) / len(passes)
         mean = torch.stack([one.boxes for one in of_passes]).mean(0)
         scores = torch.from_numpy(probabilities).to(mean)
         kept = replay.select(number, scores, mean)
         for one in of_passes:
             boxes = replay.placed(number, one.boxes, kept.rows, kept.labels)
             moments.add(one.logits[kept.rows].cpu().numpy(), boxes.cpu().numpy())
-        merged.append(Merged(kept.labels.cpu().numpy(), np.full(len(kept.rows), len(passes)), moments))
+        merged.append(
+            Merged(kept.labels.cpu().numpy(), np.full(len(kept.rows), len(passes)), moments)
+        )
     return merged
 
 
-def detections(header: Header, replay: FreeReplay, passes: Sequence[Dropout]) -> list[list[dict[str, np.ndarray]]]:
+def detections(
+    header: Header, replay: FreeReplay, passes: Sequence[Dropout]
+) -> list[list[dict[str, np.ndarray]]]:
     """`logits`, `boxes` and `labels` of what each pass with dropout detects: of each image, one item per pass."""
     moments, found = Moments(header), []
     for candidates in (replay.candidates(one) for one in passes):
@@ -244,12 +280,16 @@ def detections(header: Header, replay: FreeReplay, passes: Sequence[Dropout]) ->
     return [list(of_image) for of_image in zip(*found, strict=True)]
 
 
-def of_members(members: Sequence[Regions], image_ids: Sequence[str]) -> list[list[dict[str, np.ndarray]]]:
+def of_members(
+    members: Sequence[Regions], image_ids: Sequence[str]
+) -> list[list[dict[str, np.ndarray]]]:
     """`logits`, `boxes` and `labels` of what each member of an ensemble detects: of each image, one item per member."""
     found = []
     for image_id in image_ids:
         rows = [regions[np.asarray(regions.image_id) == image_id] for regions in members]
-        found.append([{"logits": one.logits, "boxes": one.box, "labels": one.label} for one in rows])
+        found.append(
+            [{"logits": one.logits, "boxes": one.box, "labels": one.label} for one in rows]
+        )
     return found
 
 
@@ -261,7 +301,9 @@ def regions(header: Header, merged: Sequence[Merged], image_ids: Sequence[str]) 
         of_image = one.moments.columns()
         p = of_image.pop("mean_probabilities").astype(np.float64).clip(SMALLEST_PROBABILITY, 1)
         score = p[np.arange(len(p)), one.labels]
-        odds = np.log(p) - (np.log1p(-p.clip(max=1 - 1e-7)) if header.activation == "sigmoid" else 0)
+        odds = np.log(p) - (
+            np.log1p(-p.clip(max=1 - 1e-7)) if header.activation == "sigmoid" else 0
+        )
         of_image |= {"logits": odds, "box": one.moments.boxes, "score": score, "label": one.labels}
         of_image["detections"] = one.counts
         order = np.argsort(-score, kind="stable")
@@ -269,4 +311,6 @@ def regions(header: Header, merged: Sequence[Merged], image_ids: Sequence[str]) 
         for name, values in of_image.items():
             columns.setdefault(name, []).append(values[order])
     together = {name: np.concatenate(values) for name, values in columns.items()}
-    return Regions(header=header, image_id=np.array(names, object), region_id=np.arange(len(names)), **together)
+    return Regions(
+        header=header, image_id=np.array(names, object), region_id=np.arange(len(names)), **together
+    )

@@ -24,8 +24,8 @@ class Scaled:
 def scaled_sides(height: int, width: int, shorter: int, longer: int) -> tuple[int, int]:
     """Height and width of an image whose shorter side is brought to `shorter` pixels, or else its longer to `longer`.
 
-    The shape is kept but for rounding, which is to the nearest pixel (Detectron2's `ResizeShortestEdge`; torchvision
-    rounds down).
+    The shape is kept but for rounding, which is to the nearest pixel (Detectron2's
+    `ResizeShortestEdge`; torchvision rounds down).
 
     >>> scaled_sides(480, 640, 800, 1333), scaled_sides(375, 1242, 800, 1333)
     ((800, 1067), (402, 1333))
@@ -43,8 +43,8 @@ def scaled_sides(height: int, width: int, shorter: int, longer: int) -> tuple[in
 def scale(image: np.ndarray, shorter: int, longer: int) -> Scaled:
     """Scales an image of bytes with Pillow, bilinear, as Detectron2 does (its default since Wu et al. 2019).
 
-    Pillow averages over all pixels that fall into one, and rounds to bytes; interpolating a float tensor does neither,
-    and moves the scores of networks that were trained on the former.
+    Pillow averages over all pixels that fall into one, and rounds to bytes; interpolating a float
+    tensor does neither, and moves the scores of networks that were trained on the former.
 
     Args:
         image: ndarray of shape (H, W, 3), uint8.

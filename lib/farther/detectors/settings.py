@@ -23,12 +23,16 @@ class BoxSelection:
 
     Args:
         score_threshold: Boxes whose class scores no more than this are dropped.
-        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps both.
+        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps
+            both.
         max_detections: Largest number per image.
-        per_query: For detection transformers. "several": a query counts for each class that scores high enough, as in
-            transformers' processors for sigmoid heads. "one": for its best class only.
-        candidates: For one-stage detectors: number of boxes per pyramid level, the best, that take part in suppression.
-        clipped: Boxes end at the image's edges, as in the package rfdetr; transformers lets them leave the image.
+        per_query: For detection transformers. "several": a query counts for each class that scores
+            high enough, as in transformers' processors for sigmoid heads. "one": for its best class
+            only.
+        candidates: For one-stage detectors: number of boxes per pyramid level, the best, that take
+            part in suppression.
+        clipped: Boxes end at the image's edges, as in the package rfdetr; transformers lets them
+            leave the image.
     """
 
     score_threshold: float
@@ -65,7 +69,8 @@ class Pooling:
     Args:
         size: Cells along one side of the grid.
         sampling: Samples along one side of a cell; below 1 as many as fit.
-        all_levels: Pool each box from all pyramid levels, side by side; else from the level that fits its size.
+        all_levels: Pool each box from all pyramid levels, side by side; else from the level that
+            fits its size.
         published_rois: Place boxes as `published_cells` does.
     """
 
@@ -94,7 +99,9 @@ class Layers:
         if columns is None:
             return self
         latents = tuple(name for name in self.latents if f"{LAYER}{name}" in columns)
-        return Layers(latents, tuple(name for name in self.grams if f"{GRAM}{name}" in columns), self.powers)
+        return Layers(
+            latents, tuple(name for name in self.grams if f"{GRAM}{name}" in columns), self.powers
+        )
 
 
 NO_LAYERS = Layers()
@@ -135,7 +142,8 @@ NOTHING = StoredColumns(Pooling(), only=frozenset())
 def to_numpy(tensor: Tensor, dtype: str = "float32") -> np.ndarray:
     """The same values in an array on the CPU, floating-point ones in a type ("float32", "float16").
 
-    They are rounded by torch where they are: NumPy takes up to twenty times as long for values below 6e-5.
+    They are rounded by torch where they are: NumPy takes up to twenty times as long for values
+    below 6e-5.
     """
     if tensor.is_floating_point():
         tensor = tensor.float().half() if dtype == "float16" else tensor.float()

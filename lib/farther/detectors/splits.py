@@ -49,7 +49,10 @@ def read_splits(folder: str | Path) -> dict[str, Images]:
     folder = Path(folder)
     names = [entry.name for entry in listed(folder, "*") if entry.is_dir()]
     if not names:
-        raise DataError("no split here: expected sub-folders with images.parquet, as curate writes them", file=folder)
+        raise DataError(
+            "no split here: expected sub-folders with images.parquet, as curate writes them",
+            file=folder,
+        )
     return {name: Images.read(folder / name / "images.parquet") for name in names}
 
 
@@ -67,7 +70,8 @@ def update_splits(
 
     Args:
         keys: Key of each split.
-        out, work: Folders of the results and of unfinished work; each split has a sub-folder of its name.
+        out, work: Folders of the results and of unfinished work; each split has a sub-folder of its
+            name.
         make: Called with split, folder to write, and folder for unfinished work; returns a summary.
         log: Takes one line per split.
         is_current: Whether what is written beside the regions of a split is current, too.
@@ -103,7 +107,9 @@ def update_splits(
     return folders
 
 
-def rename_classes(folders: Keyed, splits: Sequence[str], header: Header) -> dict[str, RegionsFolder]:
+def rename_classes(
+    folders: Keyed, splits: Sequence[str], header: Header
+) -> dict[str, RegionsFolder]:
     """Stores regions folders with a header's names of classes, which are no part of their keys.
 
     Args:

@@ -47,7 +47,8 @@ KINDS = {
     "ssdlite320_mobilenet_v3_large": SSDKind(iou=0.55, candidates=300, stride=32),
 }
 
-#: Number of the level that is the backbone's last layer; further levels have other numbers of channels.
+#: Number of the level that is the backbone's last layer; further levels have other numbers of
+#: channels.
 BACKBONE_LEVEL = 1
 
 
@@ -56,21 +57,23 @@ BACKBONE_LEVEL = 1
 class SingleShotDetector(AnchorDetector):
     """torchvision's SSD300 on VGG-16, or SSDLite320 on MobileNetV3. Detections are those of its own forward pass.
 
-    Which of the two a state dict is of follows from the names of its weights. Images are scaled to 300 × 300 or
-    320 × 320 pixels, whatever their shape.
+    Which of the two a state dict is of follows from the names of its weights. Images are scaled to
+    300 × 300 or 320 × 320 pixels, whatever their shape.
 
-    Logits are the whole row of the anchor that gave the box, the background in column 0, before the softmax. Each of
-    the six levels has a last layer of its own, a convolution: there is no last linear layer on a vector, hence neither
-    `features` nor a `weight`. `latent` pools the backbone's last layer (1,024 channels of VGG-16's fc7; 480 or 960 of
-    MobileNetV3) over each detection's box, and averages it per channel.
+    Logits are the whole row of the anchor that gave the box, the background in column 0, before the
+    softmax. Each of the six levels has a last layer of its own, a convolution: there is no last
+    linear layer on a vector, hence neither `features` nor a `weight`. `latent` pools the backbone's
+    last layer (1,024 channels of VGG-16's fc7; 480 or 960 of MobileNetV3) over each detection's
+    box, and averages it per channel.
 
     Args:
         nms_iou: See `BoxDetector`; left out, torchvision's: 0.45 for SSD, 0.55 for SSDLite.
-        candidates: Number of boxes of each class, the best, that take part in the suppression; left out, torchvision's:
-            400 for SSD, 300 for SSDLite.
+        candidates: Number of boxes of each class, the best, that take part in the suppression; left
+            out, torchvision's: 400 for SSD, 300 for SSDLite.
 
     Raises:
-        DataError: the file is not the state dict of one of them, or the number of classes does not fit.
+        DataError: the file is not the state dict of one of them, or the number of classes does not
+            fit.
     """
 
     nms_iou: Fraction | None = None  # type: ignore[assignment]
@@ -87,7 +90,12 @@ class SingleShotDetector(AnchorDetector):
         fit = self.fit
         check_columns(self.weights, self.classes, fit.columns)
         network = BUILDERS[fit.builder].build(fit.columns)
-        fill(network, self.weights, read_weights(self.weights), f"{fit.builder} with {fit.columns} columns")
+        fill(
+            network,
+            self.weights,
+            read_weights(self.weights),
+            f"{fit.builder} with {fit.columns} columns",
+        )
         return self.placed(network.eval())
 
     @cached_property
@@ -120,7 +128,10 @@ class SingleShotDetector(AnchorDetector):
     def anchors_per_level(self, levels: Sequence[Tensor]) -> list[int]:
         """See `AnchorDetector.anchors_per_level`."""
         per_cell = self.network.anchor_generator.num_anchors_per_location()
-        return [level.shape[2] * level.shape[3] * count for level, count in zip(levels, per_cell, strict=True)]
+        return [
+            level.shape[2] * level.shape[3] * count
+            for level, count in zip(levels, per_cell, strict=True)
+        ]
 
     def latent_maps(self, levels: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
         """See `AnchorDetector.latent_maps`."""
@@ -133,10 +144,14 @@ class SingleShotDetector(AnchorDetector):
         rows, labels = [], []
         for label in range(1, output.scores.shape[1]):
             above = torch.where(output.scores[:, label] > selection.score_threshold)[0]
-            highest = output.scores[above, label].topk(_topk_min(above, selection.candidates, 0)).indices
+            highest = (
+                output.scores[above, label].topk(_topk_min(above, selection.candidates, 0)).indices
+            )
             rows.append(above[highest])
             labels.append(torch.full_like(highest, label))
         row, column = torch.cat(rows), torch.cat(labels)
         confidence = output.scores[row, column]
-        kept = batched_nms(boxes[row], confidence, column, selection.iou)[: selection.max_detections]
+        kept = batched_nms(boxes[row], confidence, column, selection.iou)[
+            : selection.max_detections
+        ]
         return ImageDetections(boxes[row[kept]], confidence[kept], column[kept], row[kept])

@@ -24,7 +24,12 @@ from farther.detectors.hub import (
     weight_files,
 )
 from farther.detectors.scaling import Scaled
-from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier, Normalisation, three_quarters_through
+from farther.detectors.whole_images import (
+    ClassifierNetwork,
+    ImageClassifier,
+    Normalisation,
+    three_quarters_through,
+)
 from farther.errors import DataError, ParameterError
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.registry import STRICT
@@ -35,14 +40,15 @@ from farther.registry import STRICT
 class TransformersClassifier(HubDetector, ImageClassifier):
     """A model that `AutoModelForImageClassification` of transformers loads; code on the hub is never run.
 
-    Logits are the model's, and `features` is the input of the linear layer that they come from, which is the header's
-    last layer. A model whose logits come from another layer (DeiT with a teacher averages two) has neither. Images are
-    prepared by the model's own processor.
+    Logits are the model's, and `features` is the input of the linear layer that they come from,
+    which is the header's last layer. A model whose logits come from another layer (DeiT with a
+    teacher averages two) has neither. Images are prepared by the model's own processor.
 
     Args:
-        weights: A folder as transformers saves it (`config.json`, `preprocessor_config.json`, `model.safetensors` or
-            its shards), or the name of a model on the hub (`owner/name`).
-        latent: See `ImageClassifier`; the default is the module three quarters through the outermost list of modules.
+        weights: A folder as transformers saves it (`config.json`, `preprocessor_config.json`,
+            `model.safetensors` or its shards), or the name of a model on the hub (`owner/name`).
+        latent: See `ImageClassifier`; the default is the module three quarters through the
+            outermost list of modules.
         classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
     """
 
@@ -72,9 +78,15 @@ class TransformersClassifier(HubDetector, ImageClassifier):
             sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
             read_description(config_file)
             with network_errors(config_file, "built"):
-                config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False, local_files_only=True)
-            refuse_larger(config_file, weights, lambda: AutoModelForImageClassification.from_config(config))
-            network = load_pretrained(AutoModelForImageClassification, self.folder, weights[0]).to(self.torch_device())
+                config = AutoConfig.from_pretrained(
+                    self.folder, trust_remote_code=False, local_files_only=True
+                )
+            refuse_larger(
+                config_file, weights, lambda: AutoModelForImageClassification.from_config(config)
+            )
+            network = load_pretrained(AutoModelForImageClassification, self.folder, weights[0]).to(
+                self.torch_device()
+            )
             make = partial(
                 ClassifierNetwork,
                 network,
@@ -95,7 +107,9 @@ class TransformersClassifier(HubDetector, ImageClassifier):
         read_description(self.folder / PROCESSOR, MOST_PIXELS)
         try:
             with quiet():
-                return AutoImageProcessor.from_pretrained(self.folder, trust_remote_code=False, local_files_only=True)
+                return AutoImageProcessor.from_pretrained(
+                    self.folder, trust_remote_code=False, local_files_only=True
+                )
         except Exception as error:  # each processor raises different errors
             problem = f"transformers cannot load this image processor: {str(error).strip()[:400]}"
             raise DataError(problem, file=self.folder / PROCESSOR) from None
@@ -114,5 +128,9 @@ class TransformersClassifier(HubDetector, ImageClassifier):
 def normalisation_of(processor: Any) -> Normalisation:
     """Mean and standard deviation by which an image processor normalises pixels from 0 to 1."""
     largest = 255 * (processor.rescale_factor if processor.do_rescale else 1)
-    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
+    mean, std = (
+        (processor.image_mean, processor.image_std)
+        if processor.do_normalize
+        else ((0.0,) * 3, (1.0,) * 3)
+    )
     return tuple(value / largest for value in mean), tuple(value / largest for value in std)

@@ -1,7 +1,7 @@
 """Image classifiers: the only region of an image is the whole image.
 
-The base of their adapters, and classification that keeps the input of the last linear layer and the activations of an
-inner module.
+The base of their adapters, and classification that keeps the input of the last linear layer and the
+activations of an inner module.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class ImageClassifier(ReplayDetector, LayeredDetector):
     """An image classifier. The region of an image is its frame, the score the largest probability, t* is 0.
 
     Args:
-        latent: Name of the module whose activations, averaged per channel, are the column `latent`. None takes a module
-            three quarters through the network where the adapter knows one; without a name there is no such column.
+        latent: Name of the module whose activations, averaged per channel, are the column `latent`.
+            None takes a module three quarters through the network where the adapter knows one;
+            without a name there is no such column.
     """
 
     latent: str | None = None
@@ -90,7 +91,8 @@ class ClassifierOutput(NamedTuple):
 class ClassifierNetwork:
     """A network, its last linear layer, and the inner module that `latent` is pooled from.
 
-    The last layer is the linear layer whose output is the network's. It is found by one pass over an image of zeros.
+    The last layer is the linear layer whose output is the network's. It is found by one pass over
+    an image of zeros.
 
     Args:
         network: On its device, in evaluation mode: images (B, 3, H, W) → logits (B, K).
@@ -101,7 +103,8 @@ class ClassifierNetwork:
         channels_last: The inner module's maps are (B, H, W, C), not (B, C, H, W).
 
     Raises:
-        ParameterError: the network has no such module, or its activations are not those of one image each.
+        ParameterError: the network has no such module, or its activations are not those of one
+            image each.
     """
 
     def __init__(
@@ -120,7 +123,8 @@ class ClassifierNetwork:
         self._heads = head_columns(network)
         self.normalisation = normalisation
         self._last: nn.Linear | None = None
-        # Two images: outputs of the inner module whose first dimension is not that of images are then refused.
+        # Two images: outputs of the inner module whose first dimension is not that of images are
+        # then refused.
         self.columns = self._find_last(torch.zeros((2, 3, *sample), device=self.device))
 
     def last_layer(self) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
@@ -135,7 +139,9 @@ class ClassifierNetwork:
         pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(self.device)
         if pixels.dtype != torch.uint8:
             return pixels
-        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in self.normalisation)
+        mean, std = (
+            torch.tensor(values, device=self.device)[:, None, None] for values in self.normalisation
+        )
         return ((pixels.permute(0, 3, 1, 2).contiguous().float() / 255) - mean) / std
 
     def __call__(
@@ -144,9 +150,12 @@ class ClassifierNetwork:
         """Output for images (B, 3, H, W); whatever the precision, the last layer computes in float32.
 
         Args:
-            only: Names of the columns that are pooled; None for all. The outputs of a head of its own are always there.
+            only: Names of the columns that are pooled; None for all. The outputs of a head of its
+                own are always there.
         """
-        named = Layers((self._latent,) if self._latent and (only is None or "latent" in only) else ())
+        named = Layers(
+            (self._latent,) if self._latent and (only is None or "latent" in only) else ()
+        )
         tap = Taps(self.network, named, "latent", channels_last=self._channels_last)
         taps = Taps(self.network, self._layers.only(only), channels_last=self._channels_last)
         heads = Taps(self.network, Layers(tuple(self._heads.values())))
@@ -179,7 +188,9 @@ class ClassifierNetwork:
         layers = [module for module in self.network.modules() if isinstance(module, nn.Linear)]
         with kept_calls(layers) as kept:
             logits = _logits(self.network(sample))
-        self._last = next((layer for layer in layers if layer in kept and kept[layer][1] is logits), None)
+        self._last = next(
+            (layer for layer in layers if layer in kept and kept[layer][1] is logits), None
+        )
         self(sample)  # refuses activations that cannot be pooled before the first image is read
         return logits.shape[1]
 
@@ -193,7 +204,8 @@ class ClassifierNetwork:
 class ClassifierReplay:
     """Classification of one batch, which can be computed again; see `Replay`.
 
-    Images of one shape go through the network together. The usual place of dropout is the input of the last layer.
+    Images of one shape go through the network together. The usual place of dropout is the input of
+    the last layer.
 
     Args:
         classifier: The network.
@@ -213,7 +225,12 @@ class ClassifierReplay:
         dtype: str,
         only: Collection[str] | None = None,
     ):
-        self._classifier, self._header, self._precision, self._dtype = classifier, header, precision, dtype
+        self._classifier, self._header, self._precision, self._dtype = (
+            classifier,
+            header,
+            precision,
+            dtype,
+        )
         self._only = only
         frames = [[0, 0, width, height] for height, width in (image.original for image in prepared)]
         self.images = [classifier.inputs([image])[0] for image in prepared]
@@ -226,7 +243,9 @@ class ClassifierReplay:
 
     @cached_property
     def _seen(self) -> RowOutputs:
-        if self._boxes.is_inference():  # made where no gradients are wanted: inference mode is faster
+        if (
+            self._boxes.is_inference()
+        ):  # made where no gradients are wanted: inference mode is faster
             return self._see(self.images)
         with ordinary_tensors():
             return self._see(self.images)
@@ -258,7 +277,9 @@ class ClassifierReplay:
             **{name: to_numpy(values, self._dtype) for name, values in vectors.items()},
         )
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
+    def again(
+        self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
+    ) -> RowOutputs:
         """See `Replay.again`."""
         with ordinary_tensors(images or ()):
             if dropout is None:
@@ -270,7 +291,9 @@ class ClassifierReplay:
             if seen.features is None:
                 problem = "the network does not end with a linear layer; name the modules to mask"
                 raise ParameterError(f"parameter 'where': {problem}")
-            masks = torch.stack(dropout.masks([seen.features.shape[1:]] * len(seen.features), "features"))
+            masks = torch.stack(
+                dropout.masks([seen.features.shape[1:]] * len(seen.features), "features")
+            )
             masked = seen.features * masks.to(seen.features)
             return RowOutputs(self._classifier.logits_of(masked), seen.boxes, masked)
 
@@ -281,16 +304,24 @@ class ClassifierReplay:
             groups.setdefault(image.shape, []).append(number)
         batches = (torch.stack([images[n] for n in group]) for group in groups.values())
         parts = [self._classifier(batch, self._precision, self._only) for batch in batches]
-        order = torch.tensor([n for group in groups.values() for n in group], device=self._boxes.device).argsort()
+        order = torch.tensor(
+            [n for group in groups.values() for n in group], device=self._boxes.device
+        ).argsort()
         together = lambda values: torch.cat(list(values))[order]  # noqa: E731
         features = None if parts[0].features is None else together(part.features for part in parts)
-        latents = {name: together(part.latents[name] for part in parts) for name in parts[0].latents}
+        latents = {
+            name: together(part.latents[name] for part in parts) for name in parts[0].latents
+        }
         return RowOutputs(together(part.logits for part in parts), self._boxes, features, latents)
 
 
 def three_quarters_through(network: nn.Module) -> str | None:
     """Name of the module three quarters through the outermost list of modules; None where there is no list."""
-    lists = ((name, len(m)) for name, m in network.named_modules() if isinstance(m, nn.ModuleList) and len(m) > 1)
+    lists = (
+        (name, len(m))
+        for name, m in network.named_modules()
+        if isinstance(m, nn.ModuleList) and len(m) > 1
+    )
     name, count = next(lists, ("", 0))
     return f"{name}.{math.ceil(0.75 * count) - 1}" if count else None
 

@@ -21,10 +21,23 @@ from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.proposals import ImageProposals, best, propose
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, kept_calls
-from farther.detectors.networks.yolo import DetectionModel, YoloCheckpoint, letterbox, load_network, read_checkpoint
+from farther.detectors.networks.yolo import (
+    DetectionModel,
+    YoloCheckpoint,
+    letterbox,
+    load_network,
+    read_checkpoint,
+)
 from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.scaling import Scaled
-from farther.detectors.settings import NOTHING, BoxSelection, MapSelection, ProposalSelection, StoredColumns, to_numpy
+from farther.detectors.settings import (
+    NOTHING,
+    BoxSelection,
+    MapSelection,
+    ProposalSelection,
+    StoredColumns,
+    to_numpy,
+)
 from farther.errors import DataError
 from farther.images.device import ordinary_tensors
 from farther.registry import STRICT
@@ -44,29 +57,32 @@ NO_TIME_LIMIT = 1e6
 class Yolo(ReplayDetector, LatentDetector):
     """A detection network of Ultralytics: YOLOv8, and the others whose head scores each anchor (v3 to v12, YOLO26).
 
-    Of a segmentation network the boxes are read, without its masks; `predict` drops boxes with an empty mask.
+    Of a segmentation network the boxes are read, without its masks; `predict` drops boxes with an
+    empty mask.
 
-    Boxes, scores and labels are those of Ultralytics' `predict`, given one image at a time (in a batch it pads images
-    of different shapes to squares). Heads that also have a branch without suppression (YOLOv10, YOLO26) answer with
-    the other one, as `predict` does. Image files are read as stored: unlike `predict`, without turning them as EXIF
-    says.
+    Boxes, scores and labels are those of Ultralytics' `predict`, given one image at a time (in a
+    batch it pads images of different shapes to squares). Heads that also have a branch without
+    suppression (YOLOv10, YOLO26) answer with the other one, as `predict` does. Image files are read
+    as stored: unlike `predict`, without turning them as EXIF says.
 
-    Logits are the head's at the anchor that gave the box, see `logits`; there is no background. The network
-    is convolutional to its end: it has no last linear layer, hence neither `features` nor a `weight`, and methods that
-    need them are not offered for it (FMIYC, Section 4 and Appendix F). `latent` pools the backbone's last layer over
-    each detection's box and averages it per channel (FMIYC, Appendix F.2.4).
+    Logits are the head's at the anchor that gave the box, see `logits`; there is no background. The
+    network is convolutional to its end: it has no last linear layer, hence neither `features` nor a
+    `weight`, and methods that need them are not offered for it (FMIYC, Section 4 and Appendix F).
+    `latent` pools the backbone's last layer over each detection's box and averages it per channel
+    (FMIYC, Appendix F.2.4).
 
-    YOLO-World and YOLOE are read from a `.pt` file whose classes were set (`set_classes`) and saved. They have a last
-    layer: `weight` is the text embeddings, and `features` the anchor's embedding with scale and bias of its level.
+    YOLO-World and YOLOE are read from a `.pt` file whose classes were set (`set_classes`) and
+    saved. They have a last layer: `weight` is the text embeddings, and `features` the anchor's
+    embedding with scale and bias of its level.
 
-    The checkpoint is farther's safetensors file or a `.pt` file of Ultralytics. The latter is a pickle, read without
-    running anything that it names.
+    The checkpoint is farther's safetensors file or a `.pt` file of Ultralytics. The latter is a
+    pickle, read without running anything that it names.
 
     Args:
         nms_iou: See `BoxDetector`; the default is that of `predict`.
         image_size: Pixels that the longer side is scaled to; None takes the checkpoint's.
-        logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), of which the published code computes its
-            scores. None takes the protocol's.
+        logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), of which the
+            published code computes its scores. None takes the protocol's.
     """
 
     PROPOSALS: ClassVar[str | None] = "anchors"
@@ -89,7 +105,9 @@ class Yolo(ReplayDetector, LatentDetector):
     @property
     def log_scores(self) -> bool:
         """True if the column `logits` is log(sigmoid(logit))."""
-        return (self.logits or {"paper": "raw", "published-code": "log_sigmoid"}[self.protocol]) == "log_sigmoid"
+        return (
+            self.logits or {"paper": "raw", "published-code": "log_sigmoid"}[self.protocol]
+        ) == "log_sigmoid"
 
     def header(self) -> Header:
         """See `Detector.header`."""
@@ -108,20 +126,31 @@ class Yolo(ReplayDetector, LatentDetector):
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, scaled and padded as `predict` does."""
-        return letterbox(image, self.image_size or self.checkpoint.blueprint.image_size, self.checkpoint.stride)
+        return letterbox(
+            image, self.image_size or self.checkpoint.blueprint.image_size, self.checkpoint.stride
+        )
 
     def scaled(self, factor: float) -> Self:
         """See `Detector.scaled`."""
-        other = replace(self, image_size=round((self.image_size or self.checkpoint.blueprint.image_size) * factor))
+        other = replace(
+            self,
+            image_size=round((self.image_size or self.checkpoint.blueprint.image_size) * factor),
+        )
         vars(other).update(
-            {name: value for name, value in vars(self).items() if name in ("checkpoint", "network", "computed")}
+            {
+                name: value
+                for name, value in vars(self).items()
+                if name in ("checkpoint", "network", "computed")
+            }
         )
         return other
 
     def detection(self, prepared: list) -> GroupedReplay:
         """See `ReplayDetector.detection`: the rows are anchors."""
         stored = self.stored_columns(log_scores=self.log_scores)
-        return replay(self.network, self.header(), prepared, self.selection(), self.precision, stored)
+        return replay(
+            self.network, self.header(), prepared, self.selection(), self.precision, stored
+        )
 
     def selection(self) -> BoxSelection:
         """Which boxes are detections."""
@@ -152,7 +181,9 @@ class YoloGroup:
     ):
         self._network, self._precision, self._stored = network, precision, stored
         self._sizes = [image.original for image in images]
-        pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(next(network.parameters()).device)
+        pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(
+            next(network.parameters()).device
+        )
         self._batch = pixels.permute(0, 3, 1, 2).float().div_(255)
         self.images = list(self._batch)
         self._taps = Taps(network, stored.layers)
@@ -177,23 +208,35 @@ class YoloGroup:
         }
         self.columns |= stored.arrays({**self._features(seen), **self._latents(seen)})
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
+    def again(
+        self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
+    ) -> RowOutputs:
         """See `Replay.again`."""
         head = self._network.model[-1]
         with ordinary_tensors(images or ()):
             if images is None and dropout is not None and not dropout.where:
                 return RowOutputs(self._stored_logits(self._class_branch(dropout)), self._boxes)
             batch = self._batch if images is None else torch.stack(list(images))
-            batch = batch.contiguous(memory_format=torch.channels_last)  # another layout would round differently
-            only_head = images is None and dropout is not None and dropout.is_within([f"model.{head.i}"])
+            batch = batch.contiguous(
+                memory_format=torch.channels_last
+            )  # another layout would round differently
+            only_head = (
+                images is None and dropout is not None and dropout.is_within([f"model.{head.i}"])
+            )
             places = class_features(self._network)
-            masked = nullcontext() if dropout is None else dropout.on(self._network, places, [1] * len(batch))
+            masked = (
+                nullcontext()
+                if dropout is None
+                else dropout.on(self._network, places, [1] * len(batch))
+            )
             with masked, self._taps:
                 if only_head:
                     seen = run_head(self._network, self._levels, batch)
                 else:
                     seen = run(self._network, batch, self._precision)
-            decoded = [of_image.T[rows] for of_image, rows in zip(seen.decoded, self._anchors, strict=True)]
+            decoded = [
+                of_image.T[rows] for of_image, rows in zip(seen.decoded, self._anchors, strict=True)
+            ]
             boxes = self._in_images([xywh2xyxy(one[:, :4]) for one in decoded])
             latents = {} if only_head else self._latents(seen)
             logits = self._stored_logits(self._of_anchors(seen.logits))
@@ -206,13 +249,17 @@ class YoloGroup:
         for number, (decoded, logits) in enumerate(zip(seen.decoded, seen.logits, strict=True)):
             own = None
             if isinstance(selection, MapSelection):
-                whole, own = salient_pixels(seen.levels[0][number], self._batch.shape[2:], selection)
+                whole, own = salient_pixels(
+                    seen.levels[0][number], self._batch.shape[2:], selection
+                )
                 rows = nearest(whole, xywh2xyxy(decoded[:4].T))
             else:
                 rows = best(decoded[4:].amax(dim=0), selection)
                 whole = xywh2xyxy(decoded[:4, rows].T)
             boxes = scale_boxes(self._batch.shape[2:], whole.clone(), self._sizes[number])
-            kept, values = propose(boxes, decoded[4:, rows].T, own, self._sizes[number], selection, whole)
+            kept, values = propose(
+                boxes, decoded[4:, rows].T, own, self._sizes[number], selection, whole
+            )
             of = None if features is None else features[number].T[rows[kept]]
             z = self._stored_logits(logits.T[rows[kept]])
             found.append(ImageProposals(boxes[kept], values, z, of))
@@ -229,9 +276,13 @@ class YoloGroup:
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """See `Free.select`."""
-        (found,), (anchors,) = _suppressed(torch.cat([boxes, probabilities], dim=1).T[None], self._selection)
+        (found,), (anchors,) = _suppressed(
+            torch.cat([boxes, probabilities], dim=1).T[None], self._selection
+        )
         labels = found[:, 5].long()
-        return ImageDetections(self.placed(number, boxes, anchors, labels), found[:, 4], labels, anchors)
+        return ImageDetections(
+            self.placed(number, boxes, anchors, labels), found[:, 4], labels, anchors
+        )
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
         """See `Free.placed`."""
@@ -257,7 +308,9 @@ class YoloGroup:
         given, stride = self._boxes.split(self.counts), width // seen.backbone.shape[-1]
         widths = [width for _, width in self._sizes]
         return {
-            "latent": pyramid_latent([seen.backbone], stride, self._shown, given, widths, self._stored.pooling),
+            "latent": pyramid_latent(
+                [seen.backbone], stride, self._shown, given, widths, self._stored.pooling
+            ),
             **further,
         }
 
@@ -267,9 +320,14 @@ class YoloGroup:
         anchors = torch.cat(self._anchors)
         logits = self._batch.new_zeros(len(anchors), self._network.model[-1].nc)
         convolutions = zip(
-            _last_convolutions(self._network), self._class_features, class_features(self._network), strict=True
+            _last_convolutions(self._network),
+            self._class_features,
+            class_features(self._network),
+            strict=True,
         )
-        for (conv, features, place), (first, end) in zip(convolutions, pairwise(starts), strict=True):
+        for (conv, features, place), (first, end) in zip(
+            convolutions, pairwise(starts), strict=True
+        ):
             cells = [one[(one >= first) & (one < end)] - int(first) for one in self._anchors]
             inputs = [of.flatten(1).T[at] for of, at in zip(features, cells, strict=True)]
             masks = dropout.masks([tuple(of_image.shape) for of_image in inputs], place)
@@ -280,7 +338,9 @@ class YoloGroup:
 
     def _of_anchors(self, logits: Tensor) -> Tensor:
         """Logits of all rows, (N, K), from those of all anchors, (B, K, A)."""
-        return torch.cat([of_image.T[rows] for of_image, rows in zip(logits, self._anchors, strict=True)])
+        return torch.cat(
+            [of_image.T[rows] for of_image, rows in zip(logits, self._anchors, strict=True)]
+        )
 
     def _stored_logits(self, logits: Tensor) -> Tensor:
         return logsigmoid(logits) if self._stored.log_scores else logits
@@ -288,7 +348,12 @@ class YoloGroup:
     def _in_images(self, boxes: Sequence[Tensor]) -> Tensor:
         """Boxes of each image in pixels of the batch → all boxes in pixels of the images as given."""
         shape = self._batch.shape[2:]
-        return torch.cat([scale_boxes(shape, of.clone(), size) for of, size in zip(boxes, self._sizes, strict=True)])
+        return torch.cat(
+            [
+                scale_boxes(shape, of.clone(), size)
+                for of, size in zip(boxes, self._sizes, strict=True)
+            ]
+        )
 
 
 def _suppressed(decoded: Tensor, selection: BoxSelection) -> tuple[list[Tensor], list[Tensor]]:
@@ -304,7 +369,9 @@ def _suppressed(decoded: Tensor, selection: BoxSelection) -> tuple[list[Tensor],
     # Heads that give distances as they are (YOLO26) can turn a box inside out.
     proper = [(kept[:, 2:4] >= kept[:, :2]).all(dim=1) for kept in detections]
     found = [kept[rows] for kept, rows in zip(detections, proper, strict=True)]
-    return found, [anchor.view(-1).long()[rows] for anchor, rows in zip(anchors, proper, strict=True)]
+    return found, [
+        anchor.view(-1).long()[rows] for anchor, rows in zip(anchors, proper, strict=True)
+    ]
 
 
 def replay(
@@ -357,7 +424,9 @@ def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> Y
 def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) -> YoloOutput:
     """The output, from the inputs of the head."""
     head, last = network.model[-1], _last_convolutions(network)
-    if torch.jit.is_tracing() or (head.anchors.is_inference() and not torch.is_inference_mode_enabled()):
+    if torch.jit.is_tracing() or (
+        head.anchors.is_inference() and not torch.is_inference_mode_enabled()
+    ):
         head.shape = None  # anchors are made again: a graph has those of any shape, gradients those of another mode
     with kept_calls(last) as kept:
         decoded, raw = Detect.forward(head, levels) if isinstance(head, Segment) else head(levels)
@@ -369,7 +438,9 @@ def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) ->
 def class_features(network: DetectionModel) -> list[str]:
     """Names of the modules whose outputs enter the last convolutions of the class branch, one per level."""
     head = network.model[-1]
-    return [f"model.{head.i}.cv3.{level}.{len(branch) - 2}" for level, branch in enumerate(head.cv3)]
+    return [
+        f"model.{head.i}.cv3.{level}.{len(branch) - 2}" for level, branch in enumerate(head.cv3)
+    ]
 
 
 def _last_convolutions(network: DetectionModel) -> list[nn.Conv2d]:

@@ -27,17 +27,31 @@ def means(
         distance: Of each split.
 
     Returns:
-        Distance → means of the metrics that all of its splits have, None where one of them has no value.
+        Distance → means of the metrics that all of its splits have, None where one of them has no
+        value.
     """
     found = {}
     for name in dict.fromkeys(distance[split] for split in distance if split in results):
         splits = [split for split in results if distance.get(split) == name]
-        metrics = [m for m in METRICS.values() if m.averaged and all(m.group in results[s].groups for s in splits)]
-        values = {metric.name: [results[split].value(metric) for split in splits] for metric in metrics}
-        drawn = {m: [replicates[s][m] for s in splits] for m in values if all(m in replicates[s] for s in splits)}
+        metrics = [
+            m
+            for m in METRICS.values()
+            if m.averaged and all(m.group in results[s].groups for s in splits)
+        ]
+        values = {
+            metric.name: [results[split].value(metric) for split in splits] for metric in metrics
+        }
+        drawn = {
+            m: [replicates[s][m] for s in splits]
+            for m in values
+            if all(m in replicates[s] for s in splits)
+        }
         found[name] = MeanOverSplits(
             splits=splits,
-            values={m: None if None in of else float(np.mean(np.array(of, dtype=float))) for m, of in values.items()},
+            values={
+                m: None if None in of else float(np.mean(np.array(of, dtype=float)))
+                for m, of in values.items()
+            },
             intervals=intervals.within({m: np.mean(of, axis=0) for m, of in drawn.items()}),
         )
     return found
@@ -66,7 +80,8 @@ def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> MetricValues:
         tau: The method's threshold.
 
     Returns:
-        flagged, id_regions and images, their numbers; false_alarms per image, id_flagged per region.
+        flagged, id_regions and images, their numbers; false_alarms per image, id_flagged per
+        region.
     """
     images, flagged = len(inputs.id_split.images), id_scores < tau
     counts = {"flagged": int(flagged.sum()), "id_regions": len(id_scores), "images": images}

@@ -122,7 +122,9 @@ class SplitCase:
         matching = self.split.matching
         if matching.protocol == "paper":
             return self.outcome
-        split = OpenSetSplit.of(self.split.objects, self.split.detections, replace(matching, protocol="paper"))
+        split = OpenSetSplit.of(
+            self.split.objects, self.split.detections, replace(matching, protocol="paper")
+        )
         return split.match(self.is_unknown)
 
     @cached_property
@@ -131,9 +133,13 @@ class SplitCase:
         pairs = self.split.pairs
         if pairs is None:
             return None
-        return pairs.match(self.is_unknown, self.inputs.scores(self.method.name, pairs.base) < self.method.tau)
+        return pairs.match(
+            self.is_unknown, self.inputs.scores(self.method.name, pairs.base) < self.method.tau
+        )
 
     @cached_property
     def mixed_outcome(self) -> Outcome:
         """The outcome in the ID images and the split's as one set, from all stored regions."""
-        return self.split.mixed.match(np.concatenate([self.method.stored, self.stored]) < self.method.tau)
+        return self.split.mixed.match(
+            np.concatenate([self.method.stored, self.stored]) < self.method.tau
+        )

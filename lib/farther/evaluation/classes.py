@@ -1,8 +1,9 @@
 """Results of a run by how far out the classes are, and which ID classes other classes are taken for.
 
-Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, arXiv:2404.10474: results by
-OODness of a class, with classes of low OODness counted as ID (Table VI: T1 counts 0 and 1, T2 counts 0 to 2), the graph
-of classes and their predictions, and the similarity of both (Figures 2 and 3).
+Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
+arXiv:2404.10474: results by OODness of a class, with classes of low OODness counted as ID (Table
+VI: T1 counts 0 and 1, T2 counts 0 to 2), the graph of classes and their predictions, and the
+similarity of both (Figures 2 and 3).
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResult
     Returns:
         None for a benchmark without splits whose images are chosen by rules; else
 
-        by_oodness: method → OODness → images, regions and the metrics of `SHOWN`: ID test regions against those of
-            images of that OODness.
-        id_up_to: method → largest OODness that counts as ID → the metrics of `SHOWN`: ID test regions and those
-            of images that count as ID, against the others.
-        outcomes: method → OODness of an object's class → objects of OOD splits, found, misclassified, missed.
+        by_oodness: method → OODness → images, regions and the metrics of `SHOWN`: ID test regions
+            against those of images of that OODness.
+        id_up_to: method → largest OODness that counts as ID → the metrics of `SHOWN`: ID test
+            regions and those of images that count as ID, against the others.
+        outcomes: method → OODness of an object's class → objects of OOD splits, found,
+            misclassified, missed.
         edges: other class, ID class that it is taken for, objects; see `class_edges`.
-        similarity: mean similarity of class and prediction, by `category` and by `id_class`, with objects.
+        similarity: mean similarity of class and prediction, by `category` and by `id_class`, with
+            objects.
 
     Raises:
         DataError: a table is absent or damaged.
@@ -85,7 +88,9 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> ClassesResult
             for level in levels
         }
         id_up_to[method] = {
-            str(most): _shown(np.concatenate([id_scores, scores[oodness <= most]]), scores[oodness > most])
+            str(most): _shown(
+                np.concatenate([id_scores, scores[oodness <= most]]), scores[oodness > most]
+            )
             for most in COUNTED
         }
     edges = class_edges(inputs, methods[0])
@@ -113,9 +118,13 @@ def _parts(inputs: RunInputs) -> list[_Part]:
         classes = ImageClasses.read(file).frame.filter(pl.col("image_id").is_in(list(split.images)))
         of_image = dict(classes.select("image_id", "oodness").iter_rows())
         if absent := next((name for name in regions.image_id[rows] if name not in of_image), None):
-            raise DataError(f"no row of the image {absent!r}, which the split has", file=file, field="image_id")
+            raise DataError(
+                f"no row of the image {absent!r}, which the split has", file=file, field="image_id"
+            )
         oodness = np.array([of_image[name] for name in regions.image_id[rows]], np.int64)
-        found.append(_Part(split, rows, oodness, dict(classes["oodness"].value_counts().iter_rows())))
+        found.append(
+            _Part(split, rows, oodness, dict(classes["oodness"].value_counts().iter_rows()))
+        )
     return found
 
 
@@ -132,9 +141,15 @@ def _outcomes(inputs: RunInputs, method: str) -> dict[str, dict[str, int]]:
         outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
         images = Images.read(inputs.files.images(split.name)).frame
         found.append(outcomes.join(images, on="image_id").join(classes, on=["dataset", "category"]))
-    rows = pl.concat(found).filter(pl.col("outcome").is_in(OUTCOMES)).group_by("oodness", "outcome").len()
+    rows = (
+        pl.concat(found)
+        .filter(pl.col("outcome").is_in(OUTCOMES))
+        .group_by("oodness", "outcome")
+        .len()
+    )
     counts: dict[str, dict[str, int]] = {
-        str(level): {"objects": 0, **dict.fromkeys(OUTCOMES, 0)} for level in rows["oodness"].unique().sort()
+        str(level): {"objects": 0, **dict.fromkeys(OUTCOMES, 0)}
+        for level in rows["oodness"].unique().sort()
     }
     for level, outcome, count in rows.iter_rows():
         counts[str(level)][outcome] = count
@@ -150,23 +165,36 @@ def _of_benchmark(inputs: RunInputs, name: str) -> Path:
 def class_edges(inputs: RunInputs, method: str) -> pl.DataFrame:
     """Classes that are not known, and the ID classes that their objects are taken for: category, id_class, objects.
 
-    Counted are objects of OOD splits that a detection was matched to or that it misclassifies, by any outcome under a
-    method; of a classifier also the images of shifted splits that the rules made. The most frequent pair comes first.
+    Counted are objects of OOD splits that a detection was matched to or that it misclassifies, by
+    any outcome under a method; of a classifier also the images of shifted splits that the rules
+    made. The most frequent pair comes first.
     """
     found = []
     for shifted in inputs.shifted if inputs.whole_images else ():
         file = inside(inputs.files.images(shifted.name).parent, "classes.parquet")
         if file.is_file():
             predicted = _predicted(shifted.regions(), shifted.folder.header.classes)
-            found.append(ImageClasses.read(file).frame.join(predicted, on="image_id").select("category", "id_class"))
+            found.append(
+                ImageClasses.read(file)
+                .frame.join(predicted, on="image_id")
+                .select("category", "id_class")
+            )
     for split in inputs.tested:
         outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
         predicted = _predicted(split.regions(), split.folder.header.classes)
         joined = outcomes.join(predicted, on=["image_id", "region_id"])
         found.append(joined.select("category", "id_class"))
-    pairs = pl.concat(found) if found else pl.DataFrame(schema={"category": pl.String, "id_class": pl.String})
+    pairs = (
+        pl.concat(found)
+        if found
+        else pl.DataFrame(schema={"category": pl.String, "id_class": pl.String})
+    )
     known = inputs.id_split.known_classes
-    counts = pairs.filter(~pl.col("category").is_in(known)).group_by("category", "id_class").agg(objects=pl.len())
+    counts = (
+        pairs.filter(~pl.col("category").is_in(known))
+        .group_by("category", "id_class")
+        .agg(objects=pl.len())
+    )
     return counts.sort("objects", "category", "id_class", descending=[True, False, False])
 
 
@@ -182,7 +210,9 @@ def _similarity(inputs: RunInputs, edges: pl.DataFrame) -> dict[str, list[Simila
     if not file.is_file():
         return {}
     pairs = ClassPairs.read(file).frame.unique(["category", "id_class"])
-    similar = pairs.select("category", "id_class", similarity=(pl.col("path") + pl.col("wu_palmer")) / 2)
+    similar = pairs.select(
+        "category", "id_class", similarity=(pl.col("path") + pl.col("wu_palmer")) / 2
+    )
     known = edges.join(similar, on=["category", "id_class"])
     weighted = (pl.col("similarity") * pl.col("objects")).sum() / pl.col("objects").sum()
     found = {}

@@ -1,7 +1,7 @@
 """What each method of a run costs per image: further passes and stored bytes, and milliseconds on this machine.
 
-What is the same on every machine is counted (`count_passes`, `count_methods`), for a file under version control; times
-(`time_network`, `time_methods`) are for one that is not.
+What is the same on every machine is counted (`count_passes`, `count_methods`), for a file under
+version control; times (`time_network`, `time_methods`) are for one that is not.
 """
 
 from __future__ import annotations
@@ -81,16 +81,25 @@ def _gpu() -> str | None:
 def _processor() -> str:
     """Name of the processor, of Linux's list where there is one."""
     listed = Path("/proc/cpuinfo")
-    names = re.findall(r"^model name\s*: (.+)$", listed.read_text(), re.MULTILINE) if listed.exists() else []
+    names = (
+        re.findall(r"^model name\s*: (.+)$", listed.read_text(), re.MULTILINE)
+        if listed.exists()
+        else []
+    )
     return str(names[0]) if names else platform.processor() or platform.machine()
 
 
 def count_passes(passes: Mapping[str, Pass]) -> dict[str, PassCost]:
     """Passes of the network per image, of each pass of a run."""
-    return {n: {"forward": one.forward_passes, "backward": one.backward_passes} for n, one in passes.items()}
+    return {
+        n: {"forward": one.forward_passes, "backward": one.backward_passes}
+        for n, one in passes.items()
+    }
 
 
-def count_methods(entries: Sequence[MethodEntry], folders: RunFolders, split: str) -> dict[str, MethodCost]:
+def count_methods(
+    entries: Sequence[MethodEntry], folders: RunFolders, split: str
+) -> dict[str, MethodCost]:
     """The pass that each method reads, and bytes per image of its columns.
 
     Args:
@@ -99,7 +108,10 @@ def count_methods(entries: Sequence[MethodEntry], folders: RunFolders, split: st
         split: The split whose bytes are counted.
     """
     return {
-        entry.name: {"pass": entry.pass_name, "bytes": _stored(read_method(state), folder) / _images(folder)}
+        entry.name: {
+            "pass": entry.pass_name,
+            "bytes": _stored(read_method(state), folder) / _images(folder),
+        }
         for entry, state, folder in _fitted(entries, folders, split)
     }
 
@@ -128,7 +140,10 @@ def update(
 
 
 def time_methods(
-    entries: Sequence[MethodEntry], folders: RunFolders, split: str, known: Mapping[str, float] | None = None
+    entries: Sequence[MethodEntry],
+    folders: RunFolders,
+    split: str,
+    known: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Milliseconds per image of scoring by each method that applies.
 
@@ -139,7 +154,9 @@ def time_methods(
         known: Times that stay, by the method's name.
     """
     return {
-        entry.name: known[entry.name] if known and entry.name in known else _scoring(load_method(state), regions)
+        entry.name: known[entry.name]
+        if known and entry.name in known
+        else _scoring(load_method(state), regions)
         for entry, state, regions in _fitted(entries, folders, split)
     }
 
@@ -167,10 +184,12 @@ def time_network(
         inference: Batch size and limits.
 
     Returns:
-        Milliseconds per image. "detector": None where not measured; "passes" and "proposals": {name: those beyond the
-        detector's}.
+        Milliseconds per image. "detector": None where not measured; "passes" and "proposals":
+        {name: those beyond the detector's}.
     """
-    drawn = np.unique(np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int))
+    drawn = np.unique(
+        np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int)
+    )
     files = [inside(roots[images.dataset[row]], images.file[row]) for row in drawn]
     times: dict[tuple[str, str], float] = {}
     if detector is not None and files:
@@ -243,7 +262,9 @@ def timed(call: Callable[[], T], tries: int = 1) -> tuple[float, T]:
     return fastest, returned
 
 
-def _milliseconds(call: Callable[..., Any], batches: Sequence[tuple[Sequence[np.ndarray], list[str]]]) -> float:
+def _milliseconds(
+    call: Callable[..., Any], batches: Sequence[tuple[Sequence[np.ndarray], list[str]]]
+) -> float:
     """Milliseconds that a call takes for all batches, after the first one to warm up."""
     call(*batches[0])
     return 1000 * timed(lambda: [call(*batch) for batch in batches], tries=2)[0]
@@ -256,7 +277,11 @@ def _fitted(
     for entry in entries:
         state = inside(folders.fitted, entry.name)
         if not not_applicable(state) and read_method(state).get("computes", True):
-            place = folders.regions if entry.pass_name is None else inside(folders.passes, entry.pass_name)
+            place = (
+                folders.regions
+                if entry.pass_name is None
+                else inside(folders.passes, entry.pass_name)
+            )
             yield entry, state, RegionsFolder(place / split)
 
 
@@ -281,6 +306,10 @@ def _stored(method: Mapping[str, Any], folder: RegionsFolder) -> int:
         metadata = pq.read_metadata(shard)
         for group in range(metadata.num_row_groups):
             columns = (metadata.row_group(group).column(n) for n in range(metadata.num_columns))
-            read = (column for column in columns if column.path_in_schema.split(".list")[0] in method["needs"])
+            read = (
+                column
+                for column in columns
+                if column.path_in_schema.split(".list")[0] in method["needs"]
+            )
             total += sum(column.total_compressed_size for column in read)
     return total

@@ -39,5 +39,7 @@ def evaluate_detector(inputs: RunInputs) -> DetectorResults:
 def _closed_set(inputs: RunInputs, matches: closed_set.Matches) -> ClosedSetResults:
     values = matches.evaluate()
     per_class = values.pop("per_class")
-    drawn = {} if inputs.id_draws is None else matches.metrics(inputs.id_draws.of(matches.known.images))
+    drawn = (
+        {} if inputs.id_draws is None else matches.metrics(inputs.id_draws.of(matches.known.images))
+    )
     return ClosedSetResults(values=values, intervals=intervals.within(drawn), per_class=per_class)

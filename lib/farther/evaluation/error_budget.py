@@ -21,12 +21,21 @@ def of_detector(inputs: RunInputs, known: ClosedSet) -> ErrorBudget | None:
     found = error_budget.known_gains(known, iou)
     counts = error_budget.of_known(known, iou)[0].counts
     draws = inputs.id_draws
-    within = {} if draws is None else intervals.within(error_budget.known_gains(known, iou, draws.of(known.images)))
-    kinds = {k: KindOfError(count=n, gain=value(found[k][0]), interval=within.get(k)) for k, n in counts.items()}
+    within = (
+        {}
+        if draws is None
+        else intervals.within(error_budget.known_gains(known, iou, draws.of(known.images)))
+    )
+    kinds = {
+        k: KindOfError(count=n, gain=value(found[k][0]), interval=within.get(k))
+        for k, n in counts.items()
+    }
     return ErrorBudget(ap=value(found["ap"][0]), kinds=kinds)
 
 
-def of_method(split: TestSplit, outcome: Outcome, unknown_score: np.ndarray) -> dict[str, MetricValues] | None:
+def of_method(
+    split: TestSplit, outcome: Outcome, unknown_score: np.ndarray
+) -> dict[str, MetricValues] | None:
     """Errors on unknown objects of an OOD split.
 
     Args:
@@ -43,8 +52,13 @@ def of_method(split: TestSplit, outcome: Outcome, unknown_score: np.ndarray) -> 
     gains = error_budget.unknown_gains(outcome, errors, unknown_score)
     drawn = {}
     if split.draws is not None:
-        drawn = error_budget.unknown_gains(outcome, errors, unknown_score, split.draws.of(outcome.split.images))
+        drawn = error_budget.unknown_gains(
+            outcome, errors, unknown_score, split.draws.of(outcome.split.images)
+        )
     return {
-        kind: MetricValues(values={"count": n, **plain(gains[kind])}, intervals=intervals.within(drawn.get(kind, {})))
+        kind: MetricValues(
+            values={"count": n, **plain(gains[kind])},
+            intervals=intervals.within(drawn.get(kind, {})),
+        )
         for kind, n in errors.counts.items()
     }

@@ -2,20 +2,21 @@
 
 Outputs, below the artifacts folder:
 
-    metrics/<run>/<split>/<method>.json      the metrics to compare: auroc, fpr95, nose, ap_u, p_u, r_u, user-defined
-    metrics/<run>/detector.json              map50, map, threshold; of a classifier accuracy, nll and ece too
-    metrics/<run>/methods.json               of each method: means over near and far splits; errors on ID images
-    metrics/<run>/<split>/detector.json      the share of images without any detection
-    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet
+    metrics/<run>/<split>/<method>.json      the metrics to compare: auroc, fpr95, nose, ap_u, p_u,
+    r_u, user-defined metrics/<run>/detector.json              map50, map, threshold; of a
+    classifier accuracy, nll and ece too metrics/<run>/methods.json               of each method:
+    means over near and far splits; errors on ID images metrics/<run>/<split>/detector.json      the
+    share of images without any detection outcomes/<run>/<method>/<split>.parquet,
+    <split>.objects.parquet
                                              the outcome of each detection and of each object
-    plots/<run>/roc.csv, pr.csv              curves: split, method, x, y
-    plots/<run>/tau.csv, confidence.csv      metrics over τ and over t*
-    plots/<run>/wilderness.csv, reliability.csv
-    evaluation/<run>.json                    everything, with counts, parameters, intervals and digests
-    evaluation/<run>/                        results and replicates of each method, kept from run to run
+    plots/<run>/roc.csv, pr.csv              curves: split, method, x, y plots/<run>/tau.csv,
+    confidence.csv      metrics over τ and over t* plots/<run>/wilderness.csv, reliability.csv
+    evaluation/<run>.json                    everything, with counts, parameters, intervals and
+    digests evaluation/<run>/                        results and replicates of each method, kept
+    from run to run
 
-`outcomes/<run>` and `evaluation/<run>` are kept: only methods whose inputs, parameters or code changed are evaluated
-again. Comparisons between methods are computed from the stored replicates.
+`outcomes/<run>` and `evaluation/<run>` are kept: only methods whose inputs, parameters or code
+changed are evaluated again. Comparisons between methods are computed from the stored replicates.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class EvaluationCode:
     user_defined: Mapping[str, str] = field(default_factory=dict)
 
 
-def evaluate_run(inputs: RunInputs, tau: TauSettings, code: EvaluationCode) -> tuple[Evaluation, list[str]]:
+def evaluate_run(
+    inputs: RunInputs, tau: TauSettings, code: EvaluationCode
+) -> tuple[Evaluation, list[str]]:
     """Computes and writes all metrics of a run; only what changed since the last time is computed.
 
     Args:
@@ -89,17 +92,26 @@ def evaluate_run(inputs: RunInputs, tau: TauSettings, code: EvaluationCode) -> t
 
 def _bootstrap(inputs: RunInputs) -> dict[str, DrawnImages]:
     """What the replicates of each split draw; {} without replicates."""
-    draws = {inputs.id_split.name: inputs.id_draws, **{split.name: split.draws for split in inputs.tested}}
-    return {name: DrawnImages(**drawn.facts()) for name, drawn in draws.items() if drawn is not None}
+    draws = {
+        inputs.id_split.name: inputs.id_draws,
+        **{split.name: split.draws for split in inputs.tested},
+    }
+    return {
+        name: DrawnImages(**drawn.facts()) for name, drawn in draws.items() if drawn is not None
+    }
 
 
-def _with_comparisons(each: dict[str, EvaluatedMethod], inputs: RunInputs) -> dict[str, MethodResults]:
+def _with_comparisons(
+    each: dict[str, EvaluatedMethod], inputs: RunInputs
+) -> dict[str, MethodResults]:
     """The results of all methods, each compared with the best one of each split."""
     results = {name: part.results for name, part in each.items()}
     settings = inputs.settings
     for split in [tested.name for tested in inputs.tested] if settings.replicates else ():
         of_split = {name: found.splits[split] for name, found in results.items()}
         replicates = {name: part.replicates[split] for name, part in each.items()}
-        for name, compared in intervals.against_best(of_split, replicates, settings.comparisons).items():
+        for name, compared in intervals.against_best(
+            of_split, replicates, settings.comparisons
+        ).items():
             of_split[name].against_best = compared
     return results

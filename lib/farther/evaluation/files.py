@@ -23,12 +23,15 @@ class RunSplit:
     Args:
         files: Paths of the run's files.
         split: The name of the split.
-        logits: Whether regions keep their logits, which few metrics read and which take the most memory.
+        logits: Whether regions keep their logits, which few metrics read and which take the most
+            memory.
 
-    Objects of images that the detector could not read are left out of `objects`, and counted in `summary`.
+    Objects of images that the detector could not read are left out of `objects`, and counted in
+    `summary`.
 
     Raises:
-        DataError: a table or the regions folder is absent or wrong, or shows an image that the split does not have.
+        DataError: a table or the regions folder is absent or wrong, or shows an image that the
+            split does not have.
     """
 
     def __init__(self, files: RunFiles, split: str, *, logits: bool = False):
@@ -42,7 +45,9 @@ class RunSplit:
         failed = {failure["image_id"] for failure in self.folder.failures}
         self.images = frozenset(images.image_id) - failed
         self.failed = len(images) - len(self.images)
-        readable = np.fromiter((name not in failed for name in objects.image_id), bool, len(objects))
+        readable = np.fromiter(
+            (name not in failed for name in objects.image_id), bool, len(objects)
+        )
         self.objects = objects[readable]
         self._refuse_other_images(self.objects.image_id, self.source)
 
@@ -63,11 +68,18 @@ class RunSplit:
     def files(self) -> dict[str, str]:
         """The file of each readable image."""
         images = self.table
-        return {name: file for name, file in zip(images.image_id, images.file, strict=True) if name in self.images}
+        return {
+            name: file
+            for name, file in zip(images.image_id, images.file, strict=True)
+            if name in self.images
+        }
 
     @cached_property
     def _stored(self) -> Regions:
-        parts = [batch.with_frame(batch.frame.drop(self._left_out, strict=False)) for batch in self.folder.batches(())]
+        parts = [
+            batch.with_frame(batch.frame.drop(self._left_out, strict=False))
+            for batch in self.folder.batches(())
+        ]
         regions = Regions.concatenate(parts) if parts else Regions.empty(self.folder.header)
         self._refuse_other_images(regions.image_id, self.folder.path)
         return regions
@@ -108,15 +120,24 @@ class RunSplit:
 
     def digests(self) -> dict[str, str]:
         """Digests of what was read: of files, of names of readable images, and of the columns of regions that count."""
-        columns = [getattr(self._stored, name).tobytes() for name in ("region_id", "box", "score", "label")]
+        columns = [
+            getattr(self._stored, name).tobytes() for name in ("region_id", "box", "score", "label")
+        ]
         used = digest("\0".join(self._stored.image_id), *columns)
         readable = digest("\0".join(sorted(self.images)))
-        return {name: digest(path) for name, path in self._files.items()} | {"readable": readable, "regions": used}
+        return {name: digest(path) for name, path in self._files.items()} | {
+            "readable": readable,
+            "regions": used,
+        }
 
     def _refuse_other_images(self, image_id: np.ndarray, source: Path) -> None:
         if not self.images.issuperset(image_id):
-            row, other = next((row, name) for row, name in enumerate(image_id) if name not in self.images)
-            problem = f"{other!r} is not a readable image of split '{self.name}'; run `farther repro`"
+            row, other = next(
+                (row, name) for row, name in enumerate(image_id) if name not in self.images
+            )
+            problem = (
+                f"{other!r} is not a readable image of split '{self.name}'; run `farther repro`"
+            )
             raise DataError(problem, file=source, row=row, field="image_id")
 
 
@@ -143,7 +164,9 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
         return scores.score
     _, (score_image, region_image) = image_numbers(scores.image_id, regions.image_id)
     # Numbers of regions may be as large as int64 is; their places among each other are not.
-    numbers, place = np.unique(np.concatenate([scores.region_id, regions.region_id]), return_inverse=True)
+    numbers, place = np.unique(
+        np.concatenate([scores.region_id, regions.region_id]), return_inverse=True
+    )
     key = score_image.astype(np.int64) * len(numbers) + place[: len(scores)]
     wanted = region_image.astype(np.int64) * len(numbers) + place[len(scores) :]
     order = np.argsort(key, kind="stable")
@@ -157,6 +180,8 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
     missing = np.flatnonzero(key[place] != wanted) if len(key) else np.arange(len(wanted))
     if len(missing):
         row = int(missing[0])
-        problem = f"region {regions.region_id[row]} of {regions.image_id[row]!r} has no score: {advice}"
+        problem = (
+            f"region {regions.region_id[row]} of {regions.image_id[row]!r} has no score: {advice}"
+        )
         raise DataError(problem, file=path, field="region_id")
     return scores.score[order[place]]

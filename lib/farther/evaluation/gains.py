@@ -23,10 +23,13 @@ def gains(each: Mapping[str, EvaluatedMethod]) -> Gains:
         each: The evaluated methods of a run, by their names in params.yaml.
 
     Returns:
-        The baseline is the entry whose method is `confidence`. The interval of a gain is from paired replicates. A
-        metric that is not defined in every split is left out; without a baseline there are no gains.
+        The baseline is the entry whose method is `confidence`. The interval of a gain is from
+        paired replicates. A metric that is not defined in every split is left out; without a
+        baseline there are no gains.
     """
-    baseline = next((name for name, one in each.items() if one.results.fitted.name == BASELINE), None)
+    baseline = next(
+        (name for name, one in each.items() if one.results.fitted.name == BASELINE), None
+    )
     means = {name: _means(one) for name, one in each.items()}
     found: dict[str, dict[str, Gain]] = {}
     for name, of_method in means.items():
@@ -36,7 +39,11 @@ def gains(each: Mapping[str, EvaluatedMethod]) -> Gains:
             if baseline is not None and metric in means[baseline]:
                 of_baseline, drawn_baseline = means[baseline][metric]
                 compared = bootstrap.compare(drawn, drawn_baseline)
-                gain.gain, gain.gain_interval, gain.p = value - of_baseline, compared["interval"], compared["p"]
+                gain.gain, gain.gain_interval, gain.p = (
+                    value - of_baseline,
+                    compared["interval"],
+                    compared["p"],
+                )
             found[name][metric] = gain
     return Gains(baseline=baseline, methods=found)
 
@@ -48,7 +55,11 @@ def _means(evaluated: EvaluatedMethod) -> dict[str, tuple[float, np.ndarray]]:
     for name in COMPARED:
         values = [of.value(METRICS[name]) for of in splits.values()]
         if values and None not in values:
-            drawn = [evaluated.replicates[split][name] for split in splits if name in evaluated.replicates[split]]
+            drawn = [
+                evaluated.replicates[split][name]
+                for split in splits
+                if name in evaluated.replicates[split]
+            ]
             together = np.mean(drawn, axis=0) if len(drawn) == len(splits) else np.zeros(0)
             found[name] = float(np.mean(np.array(values, dtype=float))), together
     return found

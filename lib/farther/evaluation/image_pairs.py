@@ -50,7 +50,10 @@ class PairedSplit:
         self._base_of = image_pairs.base_images(*names, name=params["name"])
         if not self._base_of:
             problem = f"no image of split {images.name!r} has a partner in split {base.name!r} by the pattern "
-            raise DataError(f"{problem}{params['name']!r}: change 'name' of the split's 'pairs'", file=images.source)
+            raise DataError(
+                f"{problem}{params['name']!r}: change 'name' of the split's 'pairs'",
+                file=images.source,
+            )
         paired = list(self._base_of)
         objects = images.objects[np.isin(images.objects.image_id, paired)]
         self._rows = np.isin(regions.image_id, paired)
@@ -70,7 +73,8 @@ class PairedSplit:
         """The outcomes of the images with unknown objects, and of those without them.
 
         Args:
-            is_unknown: Regions of the images with unknown objects, at or above t*, that are flagged.
+            is_unknown: Regions of the images with unknown objects, at or above t*, that are
+                flagged.
             base_is_unknown: The same of all stored regions of the images without them.
         """
         flagged = base_is_unknown[self._above][self._copied]

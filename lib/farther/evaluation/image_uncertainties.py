@@ -20,12 +20,22 @@ from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.statistics.bootstrap import ImageDraws, interval
 from farther.metrics.weighting import RowWeights, joined, mean_of_defined, row_weights, value
 
-CONFIDENCE, ENTROPY, BOX_ENTROPY, DETERMINANT = "1 − confidence", "entropy", "box entropy", "box determinant"
+CONFIDENCE, ENTROPY, BOX_ENTROPY, DETERMINANT = (
+    "1 − confidence",
+    "entropy",
+    "box entropy",
+    "box determinant",
+)
 MEAN_OF_SIGMOIDS = "entropy, mean of sigmoids"
-BOTH, BALANCED, NORMALISED = "entropy + box entropy", "4 · entropy + box entropy", "both entropies, normalised"
+BOTH, BALANCED, NORMALISED = (
+    "entropy + box entropy",
+    "4 · entropy + box entropy",
+    "both entropies, normalised",
+)
 
-#: Uncertainties that are computed from stored regions: method and parameters. Eqs. A.6 and A.7 count the background of
-#: a softmax head as one more class, K + 1 in all, as the published code does.
+#: Uncertainties that are computed from stored regions: method and parameters. Eqs. A.6 and A.7
+#: count the background of a softmax head as one more class, K + 1 in all, as the published code
+#: does.
 COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
     ENTROPY: ("entropy", {"background": "keep"}),
     MEAN_OF_SIGMOIDS: ("entropy", {"activation": "detector"}),
@@ -47,13 +57,16 @@ def of_detections(
 
     Args:
         splits: The splits.
-        held_out: The ID validation split, whose smallest and largest entropies are 0 and 1 of `NORMALISED`.
+        held_out: The ID validation split, whose smallest and largest entropies are 0 and 1 of
+            `NORMALISED`.
     """
     yield CONFIDENCE, [1.0 - split.regions().score.astype(np.float64) for split in splits]
     folder, entropies = splits[0].folder, {}
     for title, (name, options) in COMPUTED.items():
         of_sigmoids = options.get("activation") == "detector"
-        if create(name, **options).missing(folder) or (of_sigmoids and folder.header.activation != "sigmoid"):
+        if create(name, **options).missing(folder) or (
+            of_sigmoids and folder.header.activation != "sigmoid"
+        ):
             continue
         doubts = _computed(title, splits)
         if title in (ENTROPY, BOX_ENTROPY):
@@ -67,7 +80,10 @@ def of_detections(
         )
         yield BOTH, [of_class + of_box for of_class, of_box in pairs]
         yield BALANCED, [4 * of_class + of_box for of_class, of_box in pairs]
-        yield NORMALISED, [(of_class - low) / size + (of_box - box_low) / box_size for of_class, of_box in pairs]
+        yield (
+            NORMALISED,
+            [(of_class - low) / size + (of_box - box_low) / box_size for of_class, of_box in pairs],
+        )
 
 
 def _computed(title: str, splits: Sequence[RunSplit]) -> list[np.ndarray]:
@@ -84,9 +100,13 @@ def uncertainties(run: SelfAwareRun, inputs: RunInputs) -> dict[str, MetricValue
     names = [run.clean.names, *(run.ood[split.name].names for split in others)]
     weights = _weights(run, [split.name for split in others])
     found = {}
-    for title, doubts in of_detections(splits, lambda: RunSplit(inputs.files, run.settings.calibration_split)):
+    for title, doubts in of_detections(
+        splits, lambda: RunSplit(inputs.files, run.settings.calibration_split)
+    ):
         of = found[title] = MetricValues()
-        for how in image_uncertainty.AGGREGATES if title in (CONFIDENCE, DETERMINANT) else (AGGREGATE,):
+        for how in (
+            image_uncertainty.AGGREGATES if title in (CONFIDENCE, DETERMINANT) else (AGGREGATE,)
+        ):
             known, *unknown = (
                 image_uncertainty.aggregate(doubt, split.regions().image_id, images, how)
                 for doubt, split, images in zip(doubts, splits, names, strict=True)
@@ -117,11 +137,19 @@ def accuracy(run: SelfAwareRun) -> dict[str, MetricValues]:
     settings, held_out = run.settings, run.held_out
     of_held_out = settings.draws(held_out.names)
     draws = {settings.calibration_split: of_held_out, settings.id_split: run.draws.get("clean")}
-    images = {settings.calibration_split: held_out, settings.id_split: run.clean, **run.shifted, **run.shifted_val}
+    images = {
+        settings.calibration_split: held_out,
+        settings.id_split: run.clean,
+        **run.shifted,
+        **run.shifted_val,
+    }
     if run.shifted_val:
         names_of_shifted_val = frozenset().union(*(of.names for of in run.shifted_val.values()))
         draws |= dict.fromkeys(run.shifted_val, settings.draws(names_of_shifted_val))
-    found = {name: average_precision(of, draws.get(name, run.draws.get("shifted"))) for name, of in images.items()}
+    found = {
+        name: average_precision(of, draws.get(name, run.draws.get("shifted")))
+        for name, of in images.items()
+    }
     matched = held_out.match(run.asked.iou, held_out.above(run.detector.confidence_thresholds))
     lrp = found[settings.calibration_split]
     lrp.values["lrp"] = value(run.means(matched, None)["lrp"][0])
@@ -130,7 +158,9 @@ def accuracy(run: SelfAwareRun) -> dict[str, MetricValues]:
     return found
 
 
-def average_precision(images: DetectedImages, draws: ImageDraws | None, kept: np.ndarray | None = None) -> MetricValues:
+def average_precision(
+    images: DetectedImages, draws: ImageDraws | None, kept: np.ndarray | None = None
+) -> MetricValues:
     """COCO's AP of detections, with its interval where there are draws of the images.
 
     Args:

@@ -105,7 +105,9 @@ class RunInputs:
 
     def mixed_with(self, split: RunSplit) -> MixedImages:
         """A split, as one part of mixed images."""
-        return MixedImages.of(split.objects, split.regions(), self.id_split.known_classes, self.settings.iou)
+        return MixedImages.of(
+            split.objects, split.regions(), self.id_split.known_classes, self.settings.iou
+        )
 
     @cached_property
     def is_correct(self) -> np.ndarray:
@@ -121,24 +123,34 @@ class RunInputs:
     def spectrum(self) -> np.ndarray:
         """Image of each region at or above t* in the ID split and, after them, in the shifted splits.
 
-        A shifted image is drawn together with the one that it was made from, which has the same name.
+        A shifted image is drawn together with the one that it was made from, which has the same
+        name.
         """
-        images = [split.regions(self.threshold).image_id for split in (self.id_split, *self.shifted)]
+        images = [
+            split.regions(self.threshold).image_id for split in (self.id_split, *self.shifted)
+        ]
         return np.concatenate(images)
 
     @cached_property
     def spectrum_draws(self) -> ImageDraws | None:
         """Draws of the images of the ID split and the shifted splits; None without replicates."""
-        return self.settings.draws(frozenset().union(*(split.images for split in (self.id_split, *self.shifted))))
+        return self.settings.draws(
+            frozenset().union(*(split.images for split in (self.id_split, *self.shifted)))
+        )
 
     def spectrum_scores(self, method: str) -> np.ndarray:
         """A method's scores of the regions of `spectrum`."""
-        each = [self.scores(method, s)[s.regions().score >= self.threshold] for s in (self.id_split, *self.shifted)]
+        each = [
+            self.scores(method, s)[s.regions().score >= self.threshold]
+            for s in (self.id_split, *self.shifted)
+        ]
         return np.concatenate(each)
 
     def scores(self, method: str, split: RunSplit) -> np.ndarray:
         """A method's scores of the stored regions of a split; see `aligned_scores`."""
-        found = aligned_scores(split.regions(), self.files.scores(method, split.name), len(split.folder))
+        found = aligned_scores(
+            split.regions(), self.files.scores(method, split.name), len(split.folder)
+        )
         if len(found) > LARGE:  # the table's other columns took more
             give_back_memory()
         return found
@@ -172,7 +184,9 @@ class TestSplit(RunSplit):
     @cached_property
     def categories(self) -> np.ndarray:
         """Category of the object that each region at or above t* overlaps most, "" where there is none."""
-        category: np.ndarray = true_classes(self.objects, self.detections, self.inputs.settings.iou).category
+        category: np.ndarray = true_classes(
+            self.objects, self.detections, self.inputs.settings.iou
+        ).category
         return category.astype(str)
 
     @cached_property
@@ -254,13 +268,19 @@ class TestSplit(RunSplit):
         if params is None:
             return None
         base = inputs.bases[params["of"]]
-        return PairedSplit(self, self.detections, base, params, threshold=inputs.threshold, matching=self.matching)
+        return PairedSplit(
+            self, self.detections, base, params, threshold=inputs.threshold, matching=self.matching
+        )
 
     def steps(self) -> Iterator[ConfidenceStep]:
         """The split at each value of t* from which on regions are stored, one at a time in memory."""
         id_split = self.inputs.id_split
         stored = max(split.folder.header.score_threshold for split in (self, id_split))
-        return (self._step(confidence) for confidence in self.inputs.settings.confidences if confidence >= stored)
+        return (
+            self._step(confidence)
+            for confidence in self.inputs.settings.confidences
+            if confidence >= stored
+        )
 
     def _step(self, confidence: float) -> ConfidenceStep:
         rows = self.regions().score >= confidence
@@ -303,7 +323,11 @@ def named_together(splits: Sequence[RunSplit], like: RunSplit) -> tuple[Objects,
     """
 
     def named(table: T, split: RunSplit) -> T:
-        return table.with_frame(table.frame.with_columns(image_id=pl.lit(f"{split.name}/") + pl.col("image_id")))
+        return table.with_frame(
+            table.frame.with_columns(image_id=pl.lit(f"{split.name}/") + pl.col("image_id"))
+        )
 
     objects = Objects.concatenate([like.objects[:0], *(named(one.objects, one) for one in splits)])
-    return objects, Regions.concatenate([like.regions()[:0], *(named(one.regions(), one) for one in splits)])
+    return objects, Regions.concatenate(
+        [like.regions()[:0], *(named(one.regions(), one) for one in splits)]
+    )

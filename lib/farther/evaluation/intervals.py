@@ -29,16 +29,23 @@ def against_best(
         comparisons: see `farther.metrics.statistics.bootstrap.compare_with`.
 
     Returns:
-        {method: {metric: difference}}; metrics that no method has are left out, and so are methods without the metric.
+        {method: {metric: difference}}; metrics that no method has are left out, and so are methods
+        without the metric.
     """
     differences: dict[str, dict[str, FromBest]] = {name: {} for name in replicates}
     for name, metric in METRICS.items():
         if not metric.ranked:
             continue
-        values = {method: value for method in replicates if (value := results[method].value(metric)) is not None}
+        values = {
+            method: value
+            for method in replicates
+            if (value := results[method].value(metric)) is not None
+        }
         if not values:
             continue
-        best = (min if metric.higher_is_better is False else max)(values, key=lambda method: values[method])
+        best = (min if metric.higher_is_better is False else max)(
+            values, key=lambda method: values[method]
+        )
         drawn = {method: replicates[method][name] for method in values}
         for method, difference in bootstrap.compare_with(best, values, drawn, comparisons).items():
             differences[method][name] = FromBest(best=best, **difference)

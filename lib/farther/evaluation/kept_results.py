@@ -70,8 +70,8 @@ class KeptResults:
     def update(self) -> tuple[DetectorResults, dict[str, EvaluatedMethod]]:
         """Computes what is outdated, on one thread per core, and reads the rest; deletes what is of no method.
 
-        What all methods share is computed with the first of them. Methods of very large splits are computed one after
-        the other, as each takes much memory.
+        What all methods share is computed with the first of them. Methods of very large splits are
+        computed one after the other, as each takes much memory.
 
         Returns:
             The results of the detector, and those of each method.
@@ -99,7 +99,9 @@ class KeptResults:
         for name in methods:
             if name not in evaluated:
                 folder = self._results.path(method_item(name))
-                evaluated[name] = EvaluatedMethod.read(folder, [split.name for split in self._inputs.tested])
+                evaluated[name] = EvaluatedMethod.read(
+                    folder, [split.name for split in self._inputs.tested]
+                )
         for name in methods:
             self._add_user_defined(name, evaluated[name], outdated)
         return detector, {name: evaluated[name] for name in methods}
@@ -107,7 +109,12 @@ class KeptResults:
     @property
     def _is_large(self) -> bool:
         """Whether a split has more images than are drawn one by one."""
-        splits = (self._inputs.id_split, *self._inputs.tested, *self._inputs.shifted, *self._inputs.bases.values())
+        splits = (
+            self._inputs.id_split,
+            *self._inputs.tested,
+            *self._inputs.shifted,
+            *self._inputs.bases.values(),
+        )
         return max(len(split.images) for split in splits) > self._inputs.settings.drawn_images
 
     def _evaluate_method(self, name: str) -> EvaluatedMethod:
@@ -172,7 +179,8 @@ def _keys(
 ) -> dict[str, str]:
     """The key of each item: of whole folders, all settings that the item is computed with, and all of its code.
 
-    User-defined metrics are computed apart: the settings that all other items are computed with have none.
+    User-defined metrics are computed apart: the settings that all other items are computed with
+    have none.
     """
     files = inputs.files
     settings: dict[str, Any] = asdict(replace(inputs.settings, user_defined={}))

@@ -20,7 +20,8 @@ def update_with_proposals(inputs: RunInputs, code: str) -> list[str]:
         code: Digest of the code that measures.
 
     Returns:
-        Names of the methods that were measured. Without proposals there are none, and the folder has no results.
+        Names of the methods that were measured. Without proposals there are none, and the folder
+        has no results.
 
     Raises:
         DataError: a file of an earlier stage is absent or damaged.

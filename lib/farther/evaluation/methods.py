@@ -122,7 +122,9 @@ class EvaluatedMethod:
         )
 
 
-def evaluate_method(name: str, fitted: FittedMethod, tau: StoredTau, inputs: RunInputs) -> EvaluatedMethod:
+def evaluate_method(
+    name: str, fitted: FittedMethod, tau: StoredTau, inputs: RunInputs
+) -> EvaluatedMethod:
     """Evaluates one method on all OOD test splits.
 
     Args:
@@ -145,7 +147,12 @@ def evaluate_method(name: str, fitted: FittedMethod, tau: StoredTau, inputs: Run
     for split in inputs.tested:
         case = SplitCase(scores, split)
         splits[split.name], replicates[split.name] = _measured(case)
-        outcome, stored, of_split, of_ood = case.outcome, case.stored, case.regions.scores, case.of_ood.scores
+        outcome, stored, of_split, of_ood = (
+            case.outcome,
+            case.stored,
+            case.regions.scores,
+            case.of_ood.scores,
+        )
         del case  # and all that is cached in it
         outcomes[split.name] = outcome
         swept = sweeps.over_tau(split.split, of_split, id_scores, inputs.settings.kept)
@@ -207,4 +214,6 @@ def _leaks(fitted: FittedMethod, inputs: RunInputs) -> list[str]:
     if not named:
         return []
     listed = ", ".join(named[:LISTED]) + (" and more" if len(named) > LISTED else "")
-    return [f"negative prompts name {len(named)} of the {len(categories)} categories of the test splits: {listed}"]
+    return [
+        f"negative prompts name {len(named)} of the {len(categories)} categories of the test splits: {listed}"
+    ]

@@ -1,7 +1,7 @@
 """Differences between two evaluations on the same images, beyond chance, from the replicates that they stored.
 
-Two methods of one run, one method of two detectors, or the same at two commits: replicates of the same draws of images
-are paired, so that image difficulty cancels out of their difference.
+Two methods of one run, one method of two detectors, or the same at two commits: replicates of the
+same draws of images are paired, so that image difficulty cancels out of their difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Replicates:
     """Replicates of the metrics of one method in one OOD split of one run.
 
     Args:
-        draws: All that the draws of images depend on, by name; replicates of equal draws are paired.
+        draws: All that the draws of images depend on, by name; replicates of equal draws are
+            paired.
         metrics: {metric: ndarray of shape (B,)}.
     """
 
@@ -61,14 +62,23 @@ class StoredEvaluation:
         settings = self.report.settings
         file = self._files.replicates(method, split)
         if not settings.replicates:
-            raise DataError("evaluated without replicates: set evaluate.replicates in params.yaml", file=self._file)
+            raise DataError(
+                "evaluated without replicates: set evaluate.replicates in params.yaml",
+                file=self._file,
+            )
         try:
-            id_images, images = (self.report.splits[name].inputs["readable"] for name in (settings.id_split, split))
+            id_images, images = (
+                self.report.splits[name].inputs["readable"] for name in (settings.id_split, split)
+            )
             frame = read_parquet(file)
         except (KeyError, DataError):
             advice = f"run `farther repro evaluate@{self.report.run}`"
             raise DataError(f"no replicates of {method}: {advice}", file=file) from None
-        draws = {"ID images": id_images, "OOD images": images, "number of replicates": settings.replicates}
+        draws = {
+            "ID images": id_images,
+            "OOD images": images,
+            "number of replicates": settings.replicates,
+        }
         metrics = {column.name: column.to_numpy() for column in frame}
         return Replicates({**draws, "seed": settings.seed}, metrics)
 

@@ -3,21 +3,20 @@
 Below the artifacts folder:
 
     splits/<benchmark>/roles.json            which splits are tested, shifted or pseudo-OOD
-    splits/<benchmark>/<split>/images.parquet, objects.parquet
-    regions/<run>/<split>/                   detections
-    thresholds/<run>.json                    operating threshold t*
-    truth/<run>.parquet                      true classes of the detections it was chosen from
-    fitted/<run>/methods.json                the methods; see `farther.scoring.fitted`
-    fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
-    scores/<run>/<method>/<split>.parquet    its scores
-    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.annotations`
-    metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
-    evaluation/<run>/methods/<method>/threshold.json     a method's threshold τ
-    choices/<run>.json                       what to deploy; see `farther.evaluation.deploy.results`
-    proposals/<run>/<source>/<split>/        class-agnostic boxes with an objectness
-    recovered/<run>/results.json             what they find; see `farther.evaluation.proposals`
-    with_proposals/<run>/<method>.json       metrics of the method's detections and them together
-    recovered/<run>/called/<source>/<split>.parquet    those called unknown (`farther.tables.called.CalledProposals`)
+    splits/<benchmark>/<split>/images.parquet, objects.parquet regions/<run>/<split>/
+    detections thresholds/<run>.json                    operating threshold t* truth/<run>.parquet
+    true classes of the detections it was chosen from fitted/<run>/methods.json                the
+    methods; see `farther.scoring.fitted` fitted/<run>/<method>/method.json        a method's
+    parameters, or why it does not apply scores/<run>/<method>/<split>.parquet    its scores
+    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see
+    `farther.tables.annotations` metrics/<run>/, plots/<run>/, evaluation/<run>.json,
+    evaluation/<run>/    see `farther.evaluation.evaluate`
+    evaluation/<run>/methods/<method>/threshold.json     a method's threshold τ choices/<run>.json
+    what to deploy; see `farther.evaluation.deploy.results` proposals/<run>/<source>/<split>/
+    class-agnostic boxes with an objectness recovered/<run>/results.json             what they find;
+    see `farther.evaluation.proposals` with_proposals/<run>/<method>.json       metrics of the
+    method's detections and them together recovered/<run>/called/<source>/<split>.parquet    those
+    called unknown (`farther.tables.called.CalledProposals`)
 """
 
 from __future__ import annotations
@@ -41,7 +40,8 @@ class Roles:
         shifted: Severity of each shifted split.
         shifted_val: Severity of each split of shifted validation images.
         pseudo_ood: The split of pseudo-OOD images, if any.
-        pairs: `of`, `name` and `by` of the OOD splits whose images were made from those of another split.
+        pairs: `of`, `name` and `by` of the OOD splits whose images were made from those of another
+            split.
     """
 
     test: Sequence[str] = ()

@@ -21,7 +21,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "tau": {
         "split": pl.String,
         "method": pl.String,
-        **dict.fromkeys(("kept", "tau", "nose", "p_u", "r_u", "fn_missed", "ap_u", "ap_u_11"), pl.Float64),
+        **dict.fromkeys(
+            ("kept", "tau", "nose", "p_u", "r_u", "fn_missed", "ap_u", "ap_u_11"), pl.Float64
+        ),
         "aose": pl.Int64,
         "map50": pl.Float64,
     },
@@ -30,7 +32,18 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "t": pl.Float64,
         "method": pl.String,
         **dict.fromkeys(
-            ("no_detection", "auroc", "fpr95", "nose", "ap_u", "p_u", "r_u", "fn_missed", "ap_u_11"), pl.Float64
+            (
+                "no_detection",
+                "auroc",
+                "fpr95",
+                "nose",
+                "ap_u",
+                "p_u",
+                "r_u",
+                "fn_missed",
+                "ap_u_11",
+            ),
+            pl.Float64,
         ),
         "aose": pl.Int64,
         **dict.fromkeys(("aupr_in", "aupr_out", "detection_error", "map50", "map"), pl.Float64),
@@ -79,4 +92,6 @@ def thin(x: np.ndarray, y: np.ndarray, points: int = CURVE_POINTS) -> tuple[np.n
 
 
 def _points(x: np.ndarray, y: np.ndarray) -> list[dict[str, float]]:
-    return [{"x": a, "y": b} for a, b in zip(*(values.tolist() for values in thin(x, y)), strict=True)]
+    return [
+        {"x": a, "y": b} for a, b in zip(*(values.tolist() for values in thin(x, y)), strict=True)
+    ]

@@ -17,12 +17,23 @@ from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import Interval, MetricValues, Stored, read_results
-from farther.evaluation.reviewed_images import REVIEWED, check_reviewed, reviewed_file, with_unlabelled
+from farther.evaluation.reviewed_images import (
+    REVIEWED,
+    check_reviewed,
+    reviewed_file,
+    with_unlabelled,
+)
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.with_proposals import CalledIn, MethodWithProposals, ResultsWithProposals
 from farther.metrics.matching.boxes import AREA_RANGES, image_numbers, is_among
 from farther.metrics.open_set.outcomes import MatchingRules
-from farther.metrics.open_set.proposals import Recovery, average_recall, beside, best_of_each_image, thresholds
+from farther.metrics.open_set.proposals import (
+    Recovery,
+    average_recall,
+    beside,
+    best_of_each_image,
+    thresholds,
+)
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import plain
 from farther.tables import Regions, RegionsFolder
@@ -44,7 +55,8 @@ class FrocPoint(Stored):
 class RecoveredObjects(MetricValues):
     """Unknown objects of a split, or of all splits of a distance.
 
-    `values` has `objects`, `missed`, `still_missed` and `recovered` at τ_o, and AR@k (`ar@10`, `ar@100`, by size).
+    `values` has `objects`, `missed`, `still_missed` and `recovered` at τ_o, and AR@k (`ar@10`,
+    `ar@100`, by size).
 
     Args:
         froc: At each rate asked for.
@@ -66,14 +78,15 @@ class SourceResults(Stored):
         kind: Of the source.
         rule: "objectness": in all ID images; "reviewed": without those in which reviewers saw
             unlabelled objects.
-        threshold: τ_o, chosen on the calibration split for the rate of false alarms asked for; None: all proposals.
+        threshold: τ_o, chosen on the calibration split for the rate of false alarms asked for;
+            None: all proposals.
         alarms: False alarms per image of the ID test split at τ_o.
         alarms_interval: Its 95% interval.
         proposals: Proposals per image of the ID test split that lie on no detection.
         splits: By OOD split.
         distances: By distance: near, far, farther.
-        methods: Method → OOD split → metrics of detections and proposals together, which are stored apart
-            (`farther.evaluation.with_proposals.KeptMethod`); {} where the rule is "reviewed".
+        methods: Method → OOD split → metrics of detections and proposals together, which are stored
+            apart (`farther.evaluation.with_proposals.KeptMethod`); {} where the rule is "reviewed".
     """
 
     kind: str
@@ -110,7 +123,9 @@ def read_recovered(files: RunFiles) -> RecoveredRun | None:
     """
     if not files.recovered.is_file():
         return None
-    recovered = read_results(RecoveredRun, files.recovered, f"run `farther repro proposals@{files.run}`")
+    recovered = read_results(
+        RecoveredRun, files.recovered, f"run `farther repro proposals@{files.run}`"
+    )
     advice = f"run `farther repro with_proposals@{files.run}`"
     for file in listed(files.all_with_proposals, "*.json"):
         results = read_results(ResultsWithProposals, file, advice)
@@ -172,19 +187,24 @@ def evaluate_proposals(
         sources: Its sources, by name.
         settings: How runs are evaluated.
         others: Files of another run, by its name; needed for `second_detector`.
-        tables: Folder for the proposals that are called unknown, `<source>/<split>.parquet`; see `CalledProposals`.
+        tables: Folder for the proposals that are called unknown, `<source>/<split>.parquet`; see
+            `CalledProposals`.
 
     Raises:
         DataError: an input is absent or wrong.
     """
     inputs = RunInputs(files, files.roles, settings)
-    splits: dict[str, RunSplit] = {settings.calibration_split: RunSplit(files, settings.calibration_split)}
+    splits: dict[str, RunSplit] = {
+        settings.calibration_split: RunSplit(files, settings.calibration_split)
+    }
     splits |= {split.name: split for split in (inputs.id_split, *inputs.tested)}
     detections = {name: split.regions(inputs.threshold) for name, split in splits.items()}
 
     id_splits = (settings.calibration_split, settings.id_split)
     decisions = reviewed_file(files.benchmark, files.root.parent)
-    check_reviewed(decisions, {name: splits[name].table.image_id for name in id_splits if name in splits})
+    check_reviewed(
+        decisions, {name: splits[name].table.image_id for name in id_splits if name in splits}
+    )
     unlabelled = with_unlabelled(decisions, id_splits)
 
     results_by_source = {}
@@ -293,12 +313,17 @@ def suppressed(regions: Regions, source: Source) -> Regions:
     sides = regions.box[:, 2:] - regions.box[:, :2]
     large = regions[sides.min(axis=1) >= source.smallest]
     _, (image,) = image_numbers(large.image_id)
-    box, score = torch.from_numpy(large.box.astype(np.float64)), torch.from_numpy(large.score.astype(np.float64))
+    box, score = (
+        torch.from_numpy(large.box.astype(np.float64)),
+        torch.from_numpy(large.score.astype(np.float64)),
+    )
     kept = large[np.sort(batched_nms(box, score, torch.from_numpy(image), source.iou).numpy())]
     return kept[best_of_each_image(kept, source.most)]
 
 
-def _source(kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings: EvaluationSettings) -> SourceResults:
+def _source(
+    kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings: EvaluationSettings
+) -> SourceResults:
     """Results of a source whose proposals are read."""
     asked, roles = settings.proposals, files.roles
     calibration, id_split = tables[settings.calibration_split], tables[settings.id_split]
@@ -311,8 +336,12 @@ def _source(kind: str, tables: Mapping[str, Proposed], files: RunFiles, settings
     found = {}
     for name in counted:
         one = tables[name]
-        results = _objects(recoveries[name], one.split.images, alarms, id_draws, images, tau, settings)
-        recall = average_recall(one.split.objects, one.proposals, known_classes=one.split.known_classes)
+        results = _objects(
+            recoveries[name], one.split.images, alarms, id_draws, images, tau, settings
+        )
+        recall = average_recall(
+            one.split.objects, one.proposals, known_classes=one.split.known_classes
+        )
         found[name] = results.model_copy(update={"values": {**results.values, **recall}})
     by_distance = {}
     for distance in dict.fromkeys(roles.distance[name] for name in counted):
@@ -354,12 +383,19 @@ def _objects(
         place = draws.places(objects.image_id)
         drawn = objects.found(np.full(settings.replicates, tau), draws.weights, place)
         within = intervals.within(drawn)
-        each = thresholds(alarms.score, rates, images, id_draws.weights, id_draws.places(alarms.image_id))
+        each = thresholds(
+            alarms.score, rates, images, id_draws.weights, id_draws.places(alarms.image_id)
+        )
         for k, of_rate in enumerate(each):
             still = objects.found(of_rate, draws.weights, place)["still_missed"]
             of_rates[k] = intervals.within({"still_missed": still})["still_missed"]
     points = [
-        FrocPoint(alarms=rate, recovered=one["recovered"], still_missed=one["still_missed"], interval=interval)
+        FrocPoint(
+            alarms=rate,
+            recovered=one["recovered"],
+            still_missed=one["still_missed"],
+            interval=interval,
+        )
         for rate, one, interval in zip(rates, froc, of_rates, strict=True)
     ]
     return RecoveredObjects(
@@ -369,17 +405,24 @@ def _objects(
         curve=_curve(objects, alarms.score, images, max(rates)),
         by_size={name: _part(objects[objects.size == name], tau) for name in AREA_RANGES},
         by_category={
-            str(name): _part(objects[objects.category == name], tau) for name in np.unique(objects.category.astype(str))
+            str(name): _part(objects[objects.category == name], tau)
+            for name in np.unique(objects.category.astype(str))
         },
     )
 
 
 def _part(objects: Recovery, tau: float) -> dict[str, float | None]:
     found = plain(objects.found(np.array([tau])))
-    return {"objects": len(objects.missed), "missed": found["missed"], "still_missed": found["still_missed"]}
+    return {
+        "objects": len(objects.missed),
+        "missed": found["missed"],
+        "still_missed": found["still_missed"],
+    }
 
 
-def _curve(objects: Recovery, alarms: np.ndarray, images: int, most: float) -> list[tuple[float, float]]:
+def _curve(
+    objects: Recovery, alarms: np.ndarray, images: int, most: float
+) -> list[tuple[float, float]]:
     """Alarms per image and share still missed, from none to the largest rate."""
     if not len(objects.missed):
         return []

@@ -1,6 +1,7 @@
 """The content of `evaluation/<run>.json`, typed: written by the stage `evaluate`, read by reports and commands.
 
-Values are fractions, None where they are not defined. Maps have names as keys: of metrics, methods, splits, classes.
+Values are fractions, None where they are not defined. Maps have names as keys: of metrics, methods,
+splits, classes.
 """
 
 from __future__ import annotations
@@ -242,8 +243,8 @@ class DetectorResults(Stored):
     """What is measured of a detector, whatever the methods; see `farther.evaluation.detector`.
 
     Args:
-        closed_set, error_budget, classifier: On the ID split; `error_budget` is None for a classifier, `classifier`
-            for a detector of objects.
+        closed_set, error_budget, classifier: On the ID split; `error_budget` is None for a
+            classifier, `classifier` for a detector of objects.
         wilderness, self_awareness: On all splits.
         splits: Counts of the ID split and of each OOD split.
         map_at: t* → map50 and map of the detections from it on.
@@ -308,7 +309,8 @@ class SplitResults(Stored):
         ap_u_by_confidence: AP_U where the detector's confidence ranks.
         by_category, by_size, by_supercategory: Outcomes of parts of the unknown objects.
         over_iou: Means over IoU thresholds; None where the setting `iou` is above all of them.
-        error_budget: Kind of error on unknown objects → its number, and gains; None for a classifier.
+        error_budget: Kind of error on unknown objects → its number, and gains; None for a
+            classifier.
     """
 
     groups: dict[str, GroupResults] = Field(default_factory=dict)
@@ -330,7 +332,11 @@ class SplitResults(Stored):
 
     def interval(self, metric: Metric) -> Interval:
         """The interval of a metric; None where there is none."""
-        return self.groups[metric.group].intervals.get(metric.key) if metric.group in self.groups else None
+        return (
+            self.groups[metric.group].intervals.get(metric.key)
+            if metric.group in self.groups
+            else None
+        )
 
 
 class MeanOverSplits(MetricValues):
@@ -345,7 +351,8 @@ class MethodResults(Stored):
     Args:
         fitted: The method.
         tau: Its threshold τ.
-        id_regions, id_regions_kept: Number of regions of the ID split, and the share of them that τ keeps.
+        id_regions, id_regions_kept: Number of regions of the ID split, and the share of them that τ
+            keeps.
         splits: Results on each OOD split.
         means: Distance → means over its splits.
         misclassification: How scores tell wrong detections on the ID split from right ones.
@@ -425,7 +432,8 @@ class Evaluation(DetectorResults):
         bootstrap: What the replicates of each split draw; {} without replicates.
         methods: Results of each method that applies.
         not_applicable: Method → why it does not apply to the detector.
-        classes: Results by how far out classes are; None where no split's images were chosen by rules.
+        classes: Results by how far out classes are; None where no split's images were chosen by
+            rules.
         gains: What methods gain over the detector's own confidence.
     """
 
@@ -464,7 +472,9 @@ def read_results(kind: type[T], file: Path, advice: str) -> T:
         return kind.model_validate(content)
     except ValidationError as error:
         where = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        raise DataError(f"written by another version: {advice}", file=file, field=where or None) from None
+        raise DataError(
+            f"written by another version: {advice}", file=file, field=where or None
+        ) from None
 
 
 def read_evaluation(file: Path) -> Evaluation:

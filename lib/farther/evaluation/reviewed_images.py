@@ -30,7 +30,8 @@ def check_reviewed(file: Path, images_by_split: Mapping[str, Collection[str]]) -
 
     Args:
         file: See `reviewed_file`; may be absent.
-        images_by_split: Names of the images of some splits; decisions about other splits are not looked at.
+        images_by_split: Names of the images of some splits; decisions about other splits are not
+            looked at.
 
     Raises:
         DataError: there is such a decision, or the file is damaged; names row and field.
@@ -44,7 +45,9 @@ def check_reviewed(file: Path, images_by_split: Mapping[str, Collection[str]]) -
         if elsewhere.height:
             row, image_id = elsewhere.select("row", "image_id").row(0)
             count = f"{elsewhere.height} of {of_split.height} decisions about split {split!r}"
-            problem = f"{count} are of images that it does not have, as {image_id!r}: delete these lines"
+            problem = (
+                f"{count} are of images that it does not have, as {image_id!r}: delete these lines"
+            )
             raise DataError(problem, file=file, row=row, field="image_id")
 
 

@@ -1,8 +1,8 @@
 """Self-awareness of a run (Oksuz et al., CVPR 2023, arXiv:2307.00934, Section 6): which images it accepts, and how
 accurate and calibrated its detections are on clean and on shifted images.
 
-Everything that is chosen is chosen on the calibration split and its pseudo-OOD images: confidence thresholds,
-calibrators, and the image threshold.
+Everything that is chosen is chosen on the calibration split and its pseudo-OOD images: confidence
+thresholds, calibrators, and the image threshold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from farther.metrics.self_awareness.matches import MatchesByClass
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, plain, ratio
 
-#: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and 5).
+#: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and
+#: 5).
 MAY_REJECT = 5
 
 
@@ -35,7 +36,11 @@ def images_of(split: RunSplit, severity: int = 0) -> DetectedImages:
     """The images of one split."""
     names = tuple(sorted(split.images))
     return DetectedImages(
-        split.objects, split.regions(), names, names, frozenset(names if severity >= MAY_REJECT else ())
+        split.objects,
+        split.regions(),
+        names,
+        names,
+        frozenset(names if severity >= MAY_REJECT else ()),
     )
 
 
@@ -55,11 +60,19 @@ class SelfAwareRun:
         self.held_out = images_of(RunSplit(inputs.files, self.settings.calibration_split))
         self.clean = images_of(inputs.id_split)
         # An image with an object of a known class is to be accepted, whatever else it shows.
-        self.ood = {split.name: images_of(split) for split in inputs.tested if not split.shows_known}
+        self.ood = {
+            split.name: images_of(split) for split in inputs.tested if not split.shows_known
+        }
         self.severities = dict(roles.shifted)
-        self.shifted = {name: images_of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
-        self.pseudo = images_of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
-        self.shifted_val = {name: images_of(RunSplit(inputs.files, name)) for name in roles.shifted_val}
+        self.shifted = {
+            name: images_of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()
+        }
+        self.pseudo = (
+            images_of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
+        )
+        self.shifted_val = {
+            name: images_of(RunSplit(inputs.files, name)) for name in roles.shifted_val
+        }
         self.pooled = DetectedImages.pooled(self.shifted) if self.shifted else None
         self.image_threshold: ImageThreshold = self.asked.image_threshold or (
             "pseudo_ood" if self.pseudo else "keep_95"
@@ -113,7 +126,10 @@ class SelfAwareRun:
         settings = self.settings
         if not settings.replicates:
             return {}
-        names = {"clean": self.clean.names, **{name: images.names for name, images in self.ood.items()}}
+        names = {
+            "clean": self.clean.names,
+            **{name: images.names for name, images in self.ood.items()},
+        }
         if self.pooled:
             names["shifted"] = self.pooled.original
         return {
@@ -121,7 +137,9 @@ class SelfAwareRun:
             for name, images in names.items()
         }
 
-    def match(self, detector: SelfAwareDetector, images: DetectedImages, iou: float | None = None) -> MatchesByClass:
+    def match(
+        self, detector: SelfAwareDetector, images: DetectedImages, iou: float | None = None
+    ) -> MatchesByClass:
         """Matched detections in accepted images."""
         kept, score = detector.confidences(images.regions)
         return images.match(iou or self.asked.iou, kept, score, rejected(detector, images))
@@ -134,7 +152,9 @@ class SelfAwareRun:
         if draws is None:
             return self.means(matched, None)
         original = dict(zip(images.names, images.original, strict=True))
-        return self.means(matched, draws.of(np.array([original[name] for name in matched.images], dtype=object)))
+        return self.means(
+            matched, draws.of(np.array([original[name] for name in matched.images], dtype=object))
+        )
 
     def means(
         self, matched: MatchesByClass, weights: ImageWeights | None, iou: float | None = None
@@ -146,7 +166,9 @@ class SelfAwareRun:
             weights: Of the images; each counts once when None.
             iou: Smallest IoU of a true positive; that of the settings when None.
         """
-        of_classes = self_awareness.by_class(matched, iou or self.asked.iou, self.settings.protocol, weights)
+        of_classes = self_awareness.by_class(
+            matched, iou or self.asked.iou, self.settings.protocol, weights
+        )
         return self_awareness.means(of_classes)
 
     def balanced(self, detector: SelfAwareDetector, *, replicates: bool = False) -> dict[str, Any]:
@@ -157,11 +179,20 @@ class SelfAwareRun:
             for name, images in parts.items():
                 refused = rejected(detector, images)
                 right = refused if side == "tnr" else ~refused
-                weights = self.draws[name].of(np.array(images.names, dtype=object)) if replicates else None
+                weights = (
+                    self.draws[name].of(np.array(images.names, dtype=object))
+                    if replicates
+                    else None
+                )
                 correct = correct + (right.sum() if weights is None else weights @ right)
-                total = total + (len(right) if weights is None else weights @ np.ones(len(right), dtype=np.int64))
+                total = total + (
+                    len(right) if weights is None else weights @ np.ones(len(right), dtype=np.int64)
+                )
             sides[side] = ratio(correct, total)
-        return {**sides, "balanced_accuracy": self_awareness.harmonic_mean(sides["tpr"], sides["tnr"])}
+        return {
+            **sides,
+            "balanced_accuracy": self_awareness.harmonic_mean(sides["tpr"], sides["tnr"]),
+        }
 
     def quality(self, detector: SelfAwareDetector) -> dict[str, Any]:
         """DAQ and its parts (Table 6), `_t` for shifted images; without those, and without OOD images, no DAQ."""
@@ -170,7 +201,12 @@ class SelfAwareRun:
         found = {**plain(self.balanced(detector)), **_named(clean, ""), **_named(shifted, "_t")}
         parts = [found.get(name) for name in ("balanced_accuracy", "idq", "idq_t")]
         known = [part for part in parts if part is not None]
-        return {**found, "daq": float(self_awareness.harmonic_mean(*known)) if len(known) == len(parts) else None}
+        return {
+            **found,
+            "daq": float(self_awareness.harmonic_mean(*known))
+            if len(known) == len(parts)
+            else None,
+        }
 
     def replicates(self) -> dict[str, np.ndarray]:
         """Replicates of what `quality` gives for the run made self-aware as asked for."""
@@ -185,4 +221,6 @@ class SelfAwareRun:
 
 
 def _named(values: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    return {f"{name}{suffix}": values[name] for name in (*self_awareness.PARTS, "idq") if name in values}
+    return {
+        f"{name}{suffix}": values[name] for name in (*self_awareness.PARTS, "idq") if name in values
+    }

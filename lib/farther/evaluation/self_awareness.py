@@ -24,7 +24,11 @@ from farther.evaluation.sweeps import mean_average_precision
 from farther.metrics import closed_set, ood, self_awareness
 from farther.metrics.matching.boxes import image_numbers, is_among
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
-from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.self_awareness.detector import (
+    ConfidenceThreshold,
+    ImageThreshold,
+    SelfAwareDetector,
+)
 from farther.metrics.self_awareness.images import ANY_OVERLAP, DetectedImages
 from farther.metrics.weighting import plain, value
 from farther.tables import Regions
@@ -35,13 +39,15 @@ UNCERTAINTY_BINS = np.linspace(0, 1, 11)
 #: Values of τ that the sensitivity to it is measured at (Figure A.13).
 IOUS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
-#: Numbers of detections per image that are filled up with dummy detections (Figure 5 a and Table A.13).
+#: Numbers of detections per image that are filled up with dummy detections (Figure 5 a and Table
+#: A.13).
 TOP_K = (10, 25, 50, 100, 300, 500)
 
 #: Confidence thresholds for all classes (Figure 5 b and Table A.14); at 0 there is none.
 THRESHOLDS = (0.0, 0.3, 0.5, 0.7)
 
-#: Image thresholds, and confidence thresholds of all classes, in the curves (Figure A.15: both from 0 to 1).
+#: Image thresholds, and confidence thresholds of all classes, in the curves (Figure A.15: both from
+#: 0 to 1).
 IMAGE_THRESHOLDS = tuple((np.arange(11) / 10).tolist())
 CONFIDENCES = tuple((np.arange(11) / 10).tolist())
 
@@ -58,22 +64,26 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
     Returns:
         settings: How the run was made self-aware.
         detector: The result.
-        values: lrp, lrp_loc, lrp_fp, lrp_fn, laece, idq on ID test images; the same with `_t` on all shifted images
-            together; tpr, tnr, balanced_accuracy: shares of ID test images accepted and of OOD images rejected, and
-            their harmonic mean; daq: that of balanced_accuracy, idq and idq_t, None without shifted images.
+        values: lrp, lrp_loc, lrp_fp, lrp_fn, laece, idq on ID test images; the same with `_t` on
+            all shifted images together; tpr, tnr, balanced_accuracy: shares of ID test images
+            accepted and of OOD images rejected, and their harmonic mean; daq: that of
+            balanced_accuracy, idq and idq_t, None without shifted images.
         intervals: Of all of these.
         per_class, reliability, reliability_before: On ID test images; the last before calibration.
-        reliabilities: For the calibration split and the ID test split the diagram by calibrator (Figure A.14).
-        splits: For each OOD split without known objects, and for `all` of them: AUROC, tpr, tnr and balanced_accuracy.
-        images: For the ID test split, each shifted and each OOD split the number of images, how many are rejected, and
-            `histogram`, the share of images in each bin of uncertainty; for ID and shifted ones also severity, metrics,
-            and AUROC against all OOD images.
+        reliabilities: For the calibration split and the ID test split the diagram by calibrator
+            (Figure A.14).
+        splits: For each OOD split without known objects, and for `all` of them: AUROC, tpr, tnr and
+            balanced_accuracy.
+        images: For the ID test split, each shifted and each OOD split the number of images, how
+            many are rejected, and `histogram`, the share of images in each bin of uncertainty; for
+            ID and shifted ones also severity, metrics, and AUROC against all OOD images.
         map_by_uncertainty: AP of ID and shifted images by bin of uncertainty (Figure 2).
         image_thresholds: Threshold and balanced accuracy of either way to take it (Table A.12).
         calibrated: Errors with each calibrator and with none (Table 5).
-        ablation: Table 7. aggregates: AUROC by aggregate (Table 2). uncertainties: AUROC by uncertainty of detections
-            and aggregate (Tables 3 and A.9 to A.11). accuracy: AP and LRP (Tables 6 and A.8). sweeps: Figure A.15.
-            ious: Figure A.13. top_k: Figure 5 a and Table A.13. by_threshold: Figure 5 b and Table A.14.
+        ablation: Table 7. aggregates: AUROC by aggregate (Table 2). uncertainties: AUROC by
+            uncertainty of detections and aggregate (Tables 3 and A.9 to A.11). accuracy: AP and LRP
+            (Tables 6 and A.8). sweeps: Figure A.15. ious: Figure A.13. top_k: Figure 5 a and Table
+            A.13. by_threshold: Figure 5 b and Table A.14.
         thresholds_on_test: LRP-optimal thresholds on ID test images (Figure A.16).
 
     Raises:
@@ -91,7 +101,9 @@ def evaluate_self_awareness(inputs: RunInputs) -> SelfAwarenessResults:
         intervals=intervals.within(run.replicates()) if run.draws else {},
         per_class=clean["per_class"],
         reliability=Reliability(**clean["reliability"]),
-        reliability_before=Reliability(**self_awareness.reliability(before.values(), run.settings.protocol)),
+        reliability_before=Reliability(
+            **self_awareness.reliability(before.values(), run.settings.protocol)
+        ),
         reliabilities=_reliabilities(run),
         splits=_by_split(run),
         images=_by_images(run),
@@ -138,7 +150,9 @@ def _by_images(run: SelfAwareRun) -> dict[str, AcceptedImages]:
     for name, images in {id_split: run.clean, **run.shifted, **run.ood}.items():
         doubt = _doubt(run, images)
         refused = rejected(run.detector, images)
-        counts = np.histogram(np.minimum(doubt, 1.0), UNCERTAINTY_BINS)[0]  # without detections: the last bin
+        counts = np.histogram(np.minimum(doubt, 1.0), UNCERTAINTY_BINS)[
+            0
+        ]  # without detections: the last bin
         found[name] = AcceptedImages(
             images=len(images.names),
             rejected_images=int(refused.sum()),
@@ -155,7 +169,9 @@ def _accepted_with_copies(run: SelfAwareRun) -> str | None:
     """The first accepted ID test image that is in the first shifted split too; None where there is none."""
     for images in run.shifted.values():
         copied = set(images.names)
-        for name, is_rejected in zip(run.clean.names, rejected(run.detector, run.clean), strict=True):
+        for name, is_rejected in zip(
+            run.clean.names, rejected(run.detector, run.clean), strict=True
+        ):
             if name in copied and not is_rejected:
                 return name
         break
@@ -171,7 +187,8 @@ def _examples(
         images: I images.
         doubt: Uncertainty of each, ndarray of shape (I,).
         refused: Whether it is rejected, ndarray of shape (I,), bool.
-        preferred: An image that is taken before the first one, so that corrupted copies of one image are beside it.
+        preferred: An image that is taken before the first one, so that corrupted copies of one
+            image are beside it.
     """
     examples = []
     for is_rejected in (False, True):
@@ -182,7 +199,9 @@ def _examples(
         if preferred in images.names and images.names.index(preferred) in rows:
             row = images.names.index(preferred)
         examples.append(
-            ExampleImage(image_id=images.names[row], uncertainty=float(doubt[row]), is_rejected=is_rejected)
+            ExampleImage(
+                image_id=images.names[row], uncertainty=float(doubt[row]), is_rejected=is_rejected
+            )
         )
     return examples
 
@@ -191,7 +210,9 @@ def _map_by_uncertainty(run: SelfAwareRun) -> list[float | None]:
     parts = {"clean": run.clean, **run.shifted}
     pooled = DetectedImages.pooled(parts)
     doubt = np.minimum(_doubt(run, pooled), 1.0)
-    place = np.minimum(np.searchsorted(UNCERTAINTY_BINS, doubt, side="right") - 1, len(UNCERTAINTY_BINS) - 2)
+    place = np.minimum(
+        np.searchsorted(UNCERTAINTY_BINS, doubt, side="right") - 1, len(UNCERTAINTY_BINS) - 2
+    )
     found: list[float | None] = []
     for number in range(len(UNCERTAINTY_BINS) - 1):
         names = np.array(pooled.names, dtype=object)[place == number]
@@ -220,7 +241,9 @@ def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
             iou: run.clean.match(iou, kept, score)
             for iou in (run.asked.iou, ANY_OVERLAP, calibration_errors.PRECISION_IOU)
         }
-        errors = calibration_errors.of_matched(at[ANY_OVERLAP], at[calibration_errors.PRECISION_IOU])
+        errors = calibration_errors.of_matched(
+            at[ANY_OVERLAP], at[calibration_errors.PRECISION_IOU]
+        )
         found[kind or "none"] = {**plain(run.means(at[run.asked.iou], None)), **errors}
     return found
 
@@ -258,8 +281,8 @@ def _aggregates(run: SelfAwareRun) -> dict[str, Any]:
 def _sweeps(run: SelfAwareRun) -> dict[str, list[dict[str, float | None]]]:
     """The run over the image threshold, and over one confidence threshold for all classes (Figure A.15).
 
-    Each row has the threshold, `image_threshold` or `confidence`, and the metrics in `SWEPT`; rows of the former also
-    `kept`, the share of ID validation images that are accepted.
+    Each row has the threshold, `image_threshold` or `confidence`, and the metrics in `SWEPT`; rows
+    of the former also `kept`, the share of ID validation images that are accepted.
     """
     chosen = run.detector
     uncertainty_of_validation = _doubt(run, run.held_out)
@@ -310,16 +333,20 @@ def _ious(run: SelfAwareRun) -> list[dict[str, Any]]:
     rows = []
     for iou in IOUS:
         found, raw = (
-            plain(run.means(run.clean.match(iou, kept, confidence), None, iou)) for confidence in (score, None)
+            plain(run.means(run.clean.match(iou, kept, confidence), None, iou))
+            for confidence in (score, None)
         )
-        rows.append({"iou": iou, "lrp": found["lrp"], "laece": found["laece"], "laece_before": raw["laece"]})
+        rows.append(
+            {"iou": iou, "lrp": found["lrp"], "laece": found["laece"], "laece_before": raw["laece"]}
+        )
     return rows
 
 
 def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
     """Validation images whose detections are filled up to k by dummies of confidence 0, and without (Table A.13).
 
-    The dummies of an image are spread evenly over the classes: the expectation of the paper's random ones.
+    The dummies of an image are spread evenly over the classes: the expectation of the paper's
+    random ones.
     """
     images = run.held_out
     above_thresholds = images.above(run.detector.confidence_thresholds)
@@ -338,7 +365,9 @@ def _by_threshold(run: SelfAwareRun) -> list[dict[str, Any]]:
     """
     images = run.held_out
     scores = images.regions.score
-    rows = [{"threshold": threshold, **_quality(run, scores >= threshold)} for threshold in THRESHOLDS]
+    rows = [
+        {"threshold": threshold, **_quality(run, scores >= threshold)} for threshold in THRESHOLDS
+    ]
     lrp_optimal = images.above(images.lrp_thresholds(run.asked.iou))
     rows.append({"threshold": None, **_quality(run, lrp_optimal)})
     return rows
@@ -347,8 +376,8 @@ def _by_threshold(run: SelfAwareRun) -> list[dict[str, Any]]:
 def _quality(run: SelfAwareRun, kept: np.ndarray, dummies: int = 0) -> dict[str, float | None]:
     """LRP, LaECE and AP of validation images, uncalibrated.
 
-    Dummies are false positives in the lowest bin, whose confidence and IoU are 0, so they only enlarge counts. They do
-    not change AP, in which they are ranked last.
+    Dummies are false positives in the lowest bin, whose confidence and IoU are 0, so they only
+    enlarge counts. They do not change AP, in which they are ranked last.
 
     Args:
         run: The run.
@@ -356,7 +385,8 @@ def _quality(run: SelfAwareRun, kept: np.ndarray, dummies: int = 0) -> dict[str,
         dummies: Number of dummy detections in all images.
 
     Returns:
-        detections_per_image, without dummies; lrp, laece, ap, and the ends `ap_low` and `ap_high` of its interval.
+        detections_per_image, without dummies; lrp, laece, ap, and the ends `ap_low` and `ap_high`
+        of its interval.
     """
     images, iou, protocol = run.held_out, run.asked.iou, run.settings.protocol
     matched = images.match(iou, kept)

@@ -34,7 +34,8 @@ class SelfAwarenessSettings:
 
     Args:
         aggregate: see `farther.metrics.self_awareness.image_uncertainty.aggregate`.
-        image_threshold: "pseudo_ood" or "keep_95"; by default the former where the benchmark has such images.
+        image_threshold: "pseudo_ood" or "keep_95"; by default the former where the benchmark has
+            such images.
         calibrator: see `farther.metrics.self_awareness.calibration.fit`.
         iou: Smallest IoU of a true positive.
     """
@@ -53,12 +54,15 @@ class ProposalSettings:
     """How proposals are evaluated: section `evaluate.proposals` of params.yaml.
 
     Args:
-        alarms: False alarms per ID image for which the threshold τ_o is chosen, on the calibration split.
+        alarms: False alarms per ID image for which the threshold τ_o is chosen, on the calibration
+            split.
         rates: False alarms per ID image at which the FROC curve is read.
     """
 
     alarms: float = Field(default=0.2, gt=0)
-    rates: Annotated[tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Field(min_length=1)] = RATES
+    rates: Annotated[
+        tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...], Field(min_length=1)
+    ] = RATES
 
     @model_validator(mode="before")
     @classmethod
@@ -88,28 +92,32 @@ class EvaluationSettings:
     Args:
         id_split: ID split that the OOD splits are compared with.
         calibration_split: ID split that the thresholds of self-awareness are chosen on.
-        iou, protocol: see `farther.metrics.open_set.evaluate`, and `farther.metrics.self_awareness.evaluate`.
+        iou, protocol: see `farther.metrics.open_set.evaluate`, and
+            `farther.metrics.self_awareness.evaluate`.
         aupr: see `farther.metrics.ood.evaluate`.
-        separation: Sides that are separated too: "gtu", the ID detections from the OOD detections on labelled unknown
-            objects; "uu", from those on no object; "correct_id", only the ID detections of the right class from all
-            OOD detections.
-        replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for none.
-        recomputed_replicates: The same for the metrics of wilderness, which are computed anew in each replicate: about
-            0.1 s each on 20,000 regions; 0 for none.
-        drawn_images: Most images of a split that the bootstrap draws one by one; those of a larger one are drawn in
-            1,024 random groups, see `farther.metrics.statistics.bootstrap`.
+        separation: Sides that are separated too: "gtu", the ID detections from the OOD detections
+            on labelled unknown objects; "uu", from those on no object; "correct_id", only the ID
+            detections of the right class from all OOD detections.
+        replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for
+            none.
+        recomputed_replicates: The same for the metrics of wilderness, which are computed anew in
+            each replicate: about 0.1 s each on 20,000 regions; 0 for none.
+        drawn_images: Most images of a split that the bootstrap draws one by one; those of a larger
+            one are drawn in 1,024 random groups, see `farther.metrics.statistics.bootstrap`.
         seed: Seed of the bootstrap, and of the order in which wild images are added.
-        comparisons: "all_pairs" allows for the number of methods in comparisons with the best one; "single" compares
-            each with the best as if there were no other. See `farther.metrics.statistics.bootstrap.compare_with`.
+        comparisons: "all_pairs" allows for the number of methods in comparisons with the best one;
+            "single" compares each with the best as if there were no other. See
+            `farther.metrics.statistics.bootstrap.compare_with`.
         kept: Shares of ID regions that τ keeps, for the curves over τ.
         confidences: Operating thresholds for the curves over t*.
         supercategories: {category: supercategory}, for metrics by supercategory; none when empty.
         self_awareness: see `SelfAwarenessSettings`.
         proposals: see `ProposalSettings`.
-        engine: "local", or "ray": each run is fitted, scored and evaluated on a machine of a cluster, see
-            docs/cluster.md.
+        engine: "local", or "ray": each run is fitted, scored and evaluated on a machine of a
+            cluster, see docs/cluster.md.
         memory: GiB that a run reserves there.
-        user_defined: User-defined metrics, and the parameters of each; see `farther.metrics.user_defined`.
+        user_defined: User-defined metrics, and the parameters of each; see
+            `farther.metrics.user_defined`.
     """
 
     id_split: str = "test"
@@ -136,7 +144,9 @@ class EvaluationSettings:
         """Draws of some images, with the seed of the settings or another one; None without replicates."""
         if not self.replicates:
             return None
-        return ImageDraws(images, self.replicates, self.seed if seed is None else seed, self.drawn_images)
+        return ImageDraws(
+            images, self.replicates, self.seed if seed is None else seed, self.drawn_images
+        )
 
     @property
     def ious(self) -> list[float]:

@@ -1,6 +1,7 @@
 """Metrics as functions of the two thresholds: τ of the OOD score, and t* of the detector's confidence.
 
-Regions are stored at a low confidence once, so any threshold can be tried without running the detector again.
+Regions are stored at a low confidence once, so any threshold can be tried without running the
+detector again.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ def over_tau(
         split: The split's objects and its N regions.
         scores: ndarray of shape (N,), higher means more in-distribution.
         id_scores: Scores of ID regions, ndarray of shape (M,).
-        kept: Smallest shares that τ keeps of those that the detector labels as known; it flags the others always.
+        kept: Smallest shares that τ keeps of those that the detector labels as known; it flags the
+            others always.
 
     Returns:
-        One row per share: kept, tau, and nose, p_u, r_u, fn_missed (share of the unknown objects), ap_u, ap_u_11,
+        One row per share: kept, tau, and nose, p_u, r_u, fn_missed (share of the unknown objects),
+            ap_u, ap_u_11,
         aose; an empty list where there is no ID region.
 
     Raises:
@@ -72,7 +75,9 @@ def closed_set_over_tau(
     """
     taus = {share: _keeping(id_scores, share) for share in kept}
     return {
-        share: mean_average_precision(closed.keeping(id_scores >= tau).match(COCO_IOUS[:1]))["map50"]
+        share: mean_average_precision(closed.keeping(id_scores >= tau).match(COCO_IOUS[:1]))[
+            "map50"
+        ]
         for share, tau in taus.items()
         if tau is not None
     }
@@ -106,7 +111,11 @@ class ConfidenceStep:
 
 
 def over_confidence(
-    steps: Iterable[ConfidenceStep], scores: np.ndarray, id_scores: np.ndarray, tau: float, aupr: ood.Aupr = "step"
+    steps: Iterable[ConfidenceStep],
+    scores: np.ndarray,
+    id_scores: np.ndarray,
+    tau: float,
+    aupr: ood.Aupr = "step",
 ) -> list[dict[str, Any]]:
     """All metrics of a method for values of t*, with its τ unchanged.
 
@@ -118,7 +127,8 @@ def over_confidence(
         aupr: see `farther.metrics.ood.evaluate`.
 
     Returns:
-        One row per value: t, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_missed (share of the unknown
+        One row per value: t, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_missed (share of
+            the unknown
         objects), ap_u_11, aose, aupr_in, aupr_out, detection_error.
 
     Raises:
@@ -126,17 +136,29 @@ def over_confidence(
     """
     rows = []
     for step in steps:
-        for of_side, mask, field in ((scores, step.rows, "scores"), (id_scores, step.id_rows, "id_scores")):
+        for of_side, mask, field in (
+            (scores, step.rows, "scores"),
+            (id_scores, step.id_rows, "id_scores"),
+        ):
             if len(of_side) != len(mask):
                 raise DataError(f"{len(of_side)} scores, but {len(mask)} regions", field=field)
         here = scores[step.rows]
         found = open_set.metrics(step.split.match(here < tau), -here)
         separated = ood.evaluate(id_scores[step.id_rows], here[step.is_ood], aupr=aupr)
-        rows.append({"t": step.confidence, "no_detection": step.no_detection, **separated, **_of_objects(found)})
+        rows.append(
+            {
+                "t": step.confidence,
+                "no_detection": step.no_detection,
+                **separated,
+                **_of_objects(found),
+            }
+        )
     return rows
 
 
-def mean_average_precision(matched: MatchedDetections, confidence: float = 0.0) -> dict[str, float | None]:
+def mean_average_precision(
+    matched: MatchedDetections, confidence: float = 0.0
+) -> dict[str, float | None]:
     """map50 and map of the detections whose confidence is at least that; None where there are no objects.
 
     Nothing is matched again: the object of a detection does not depend on less confident ones.
@@ -145,7 +167,10 @@ def mean_average_precision(matched: MatchedDetections, confidence: float = 0.0) 
         matched: All detections at some IoU thresholds, 0.5 the first.
     """
     each = matched.above(confidence).average_precision()
-    return {"map50": value(mean_of_defined(each[0])[0]), "map": value(mean_of_defined(each, axis=(0, 1))[0])}
+    return {
+        "map50": value(mean_of_defined(each[0])[0]),
+        "map": value(mean_of_defined(each, axis=(0, 1))[0]),
+    }
 
 
 def _of_objects(found: Mapping[str, Any]) -> dict[str, Any]:

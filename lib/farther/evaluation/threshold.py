@@ -24,8 +24,8 @@ class ThresholdSettings:
 
     Args:
         split: ID split it is chosen on.
-        rule, tolerance: see `farther.metrics.closed_set.operating_threshold.choose`; always 0 for classifiers of
-            whole images.
+        rule, tolerance: see `farther.metrics.closed_set.operating_threshold.choose`; always 0 for
+            classifiers of whole images.
     """
 
     split: str = "val"
@@ -43,7 +43,9 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
     split = RunSplit(files, settings.split)
     regions = split.regions()
     try:
-        chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance, split.table)
+        chosen = operating_threshold.choose(
+            split.objects, regions, settings.rule, settings.tolerance, split.table
+        )
     except DataError as error:
         raise DataError(error.problem, file=split.source) from None
     true_classes(split.objects, regions).write(files.truth)

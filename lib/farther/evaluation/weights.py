@@ -14,7 +14,8 @@ from farther.metrics.weighting import ImageWeights, RowWeights
 class Weights:
     """How often images count: as often as they are drawn in each of B replicates, or once.
 
-    All that its methods return is as formulas of `farther.metrics` take it: None where each image counts once.
+    All that its methods return is as formulas of `farther.metrics` take it: None where each image
+    counts once.
 
     Args:
         id_images: Draws of the images of the ID split.

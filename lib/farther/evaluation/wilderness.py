@@ -28,7 +28,8 @@ from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import joined, value
 from farther.metrics.wilderness import background_probability
 
-#: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3 and 4).
+#: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3
+#: and 4).
 DIAGNOSIS_RECALL = 0.3
 
 #: The wilderness ratio at which errors are diagnosed (Figures 3 and 9 to 11).
@@ -51,11 +52,12 @@ class WildImages:
         self._wild = wild = [split for split in inputs.tested if not split.shows_known]
         self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
         objects, self._regions = named_together(wild, self._closed)
-        #: In images that nobody annotated nothing is labelled, and a detection there is wrong nevertheless.
+        #: In images that nobody annotated nothing is labelled, and a detection there is wrong
+        #: nevertheless.
         self._objects = objects[~objects.is_unlabelled]
         self._has_boxes = any(split.has_boxes for split in wild)
-        #: Objects and regions of the ID images, and of the wild ones: nothing that is measured here of an image depends
-        #: on another, and one part after the other takes less memory.
+        #: Objects and regions of the ID images, and of the wild ones: nothing that is measured here
+        #: of an image depends on another, and one part after the other takes less memory.
         self._parts = (self._closed.objects, self._known), (self._objects, self._regions)
         self._impact = wilderness.Wilderness(
             self._closed.objects,
@@ -71,11 +73,14 @@ class WildImages:
     def metrics(self) -> WildernessResults:
         """All metrics of wilderness.
 
-        Those of `farther.metrics.wilderness.evaluate`, with intervals for `recomputed_replicates`; `confusion` as in
-        `farther.metrics.errors.error_diagnosis`, at the recall `diagnosis_recall`; `operating_points` are the best
-        thresholds of `farther.metrics.wilderness.Wilderness`.
+        Those of `farther.metrics.wilderness.evaluate`, with intervals for `recomputed_replicates`;
+        `confusion` as in `farther.metrics.errors.error_diagnosis`, at the recall
+        `diagnosis_recall`; `operating_points` are the best thresholds of
+        `farther.metrics.wilderness.Wilderness`.
         """
-        points = dict(zip(self._impact.classes, self._impact.operating_points(DIAGNOSIS_RECALL), strict=True))
+        points = dict(
+            zip(self._impact.classes, self._impact.operating_points(DIAGNOSIS_RECALL), strict=True)
+        )
         replicates = self._settings.recomputed_replicates
         return WildernessResults(
             **self._impact.metrics(),
@@ -91,22 +96,39 @@ class WildImages:
         """Causes of detections over recall, in the ID images and as many wild ones, or in all where there are fewer."""
         wild = self._impact.wild_images(DIAGNOSIS_RATIO)
         rows = is_among(self._regions.image_id, wild)
-        tables = self._parts[0], (self._objects[is_among(self._objects.image_id, wild)], self._regions[rows])
-        parts = [ClosedSet.of(*of, self._impact.classes, max_detections=len(of[1]) + 1) for of in tables]
+        tables = (
+            self._parts[0],
+            (self._objects[is_among(self._objects.image_id, wild)], self._regions[rows]),
+        )
+        parts = [
+            ClosedSet.of(*of, self._impact.classes, max_detections=len(of[1]) + 1) for of in tables
+        ]
         of_known, of_wild = (part.images for part in parts)
         images, places = sorted_together(of_known, of_wild)
-        known = parts[0].joined(parts[1], images, places, len(self._known), len(self._closed.objects))
+        known = parts[0].joined(
+            parts[1], images, places, len(self._known), len(self._closed.objects)
+        )
         del parts  # copies of all detections
-        cause = np.concatenate([self._cause[: len(self._known)], self._cause[len(self._known) :][rows]])
+        cause = np.concatenate(
+            [self._cause[: len(self._known)], self._cause[len(self._known) :][rows]]
+        )
         matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
         recalls = error_diagnosis.RECALLS
         counts, classes = error_diagnosis.counts_at_recalls(matched, cause, recalls)
         within = {}
         if self._draws is not None:
             both = joined(self._draws.of(of_known), self._wild_draws(wild).of(of_wild))
-            drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, both[:, np.argsort(places)])
-            within = {name: [bootstrap.interval(at) for at in of] for name, of in error_diagnosis.shares(drawn).items()}
-        shares = {name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()}
+            drawn, _ = error_diagnosis.counts_at_recalls(
+                matched, cause, recalls, both[:, np.argsort(places)]
+            )
+            within = {
+                name: [bootstrap.interval(at) for at in of]
+                for name, of in error_diagnosis.shares(drawn).items()
+            }
+        shares = {
+            name: [value(one) for one in of[:, 0]]
+            for name, of in error_diagnosis.shares(counts).items()
+        }
         if not self._has_boxes and wild:
             shares["unknown_unknown"] = [None] * len(recalls)
             within |= {"unknown_unknown": [None] * len(recalls)} if within else {}
@@ -123,8 +145,8 @@ class WildImages:
     def background(self) -> BackgroundResults | None:
         """Class against background probability, of correct ID detections and of detections of unknown objects.
 
-        See `farther.metrics.wilderness.background_probability`; classes are those predicted. None where the detector
-        has no column for the background.
+        See `farther.metrics.wilderness.background_probability`; classes are those predicted. None
+        where the detector has no column for the background.
         """
         of_known = self._closed.read_margins()
         if of_known is None:
@@ -155,7 +177,9 @@ class WildImages:
             )
             for name, regions in sides.items()
         }
-        return BackgroundResults(values=background_probability.metrics(*both), intervals=within, **found)
+        return BackgroundResults(
+            values=background_probability.metrics(*both), intervals=within, **found
+        )
 
     @cached_property
     def _cause(self) -> np.ndarray:
@@ -163,13 +187,19 @@ class WildImages:
         settings = error_diagnosis.Diagnosis(self._similar, self._names, self._settings.iou)
         points = dict.fromkeys(self._impact.classes, -np.inf)
         causes = error_diagnosis.CAUSES
-        each = [places_among(error_diagnosis.diagnose(*part, points, settings), causes) for part in self._parts]
+        each = [
+            places_among(error_diagnosis.diagnose(*part, points, settings), causes)
+            for part in self._parts
+        ]
         return np.concatenate([of_part.astype(np.int8) for of_part in each])
 
     def _confusion(self, points: dict[str, float | None]) -> dict[str, dict[str, int]]:
         """`farther.metrics.errors.error_diagnosis.confusion` of both parts."""
         found = [error_diagnosis.confusion(*part, points) for part in self._parts]
-        counts = sum((Counter({(k, c): n for k, of in one.items() for c, n in of.items()}) for one in found), Counter())
+        counts = sum(
+            (Counter({(k, c): n for k, of in one.items() for c, n in of.items()}) for one in found),
+            Counter(),
+        )
         table: dict[str, dict[str, int]] = {}
         for (category, detected_as), count in sorted(counts.items()):
             table.setdefault(category, {})[detected_as] = count
@@ -181,7 +211,10 @@ class WildImages:
 
     def _impact_intervals(self, replicates: int) -> dict[str, Interval]:
         seed = self._settings.seed
-        closed, drawn = ImageDraws(self._closed.images, replicates, seed), ImageDraws(self._names, replicates, seed + 1)
+        closed, drawn = (
+            ImageDraws(self._closed.images, replicates, seed),
+            ImageDraws(self._names, replicates, seed + 1),
+        )
 
         def compute(replicate: int) -> dict[str, Any]:
             again = wilderness.evaluate(
@@ -194,7 +227,11 @@ class WildImages:
                 seed=seed,
             )
             averages = ("average_impact", "average_impact_by_precision")
-            at = {f"{name}@{recall}": of[name] for recall, of in again["at_recall"].items() for name in averages}
+            at = {
+                f"{name}@{recall}": of[name]
+                for recall, of in again["at_recall"].items()
+                for name in averages
+            }
             return {"map_closed": again["map_closed"], "map_open": again["map_open"], **at}
 
         return intervals.within(bootstrap.recomputed(replicates, compute))

@@ -42,7 +42,8 @@ class MethodWithProposals(MetricValues):
     Args:
         without: `CHANGED` of the detections alone.
         by_size, by_category: See `farther.metrics.open_set.by_group`.
-        error_budget: Number and gains of the missed objects, those that proposals find apart from the others.
+        error_budget: Number and gains of the missed objects, those that proposals find apart from
+            the others.
     """
 
     without: dict[str, Number]
@@ -70,7 +71,9 @@ class CalledIn:
     finds: np.ndarray
 
     @classmethod
-    def of(cls, split: RunSplit, detections: Regions, proposals: Regions, tau: float, iou: float) -> CalledIn:
+    def of(
+        cls, split: RunSplit, detections: Regions, proposals: Regions, tau: float, iou: float
+    ) -> CalledIn:
         """Those above τ_o that lie on no detection.
 
         Args:
@@ -108,7 +111,10 @@ class CalledIn:
             label=np.full(len(table), any_class(split.folder.header), dtype=np.int16),
         )
         rows = {number: row for row, number in enumerate(split.objects.object_id.tolist())}
-        return cls(proposals, np.array([rows.get(number, -1) for number in table.object_id.tolist()], dtype=np.int64))
+        return cls(
+            proposals,
+            np.array([rows.get(number, -1) for number in table.object_id.tolist()], dtype=np.int64),
+        )
 
     def table(self, split: RunSplit) -> CalledProposals:
         """They as a table.
@@ -148,7 +154,10 @@ class OfProposals:
     def measure(self, method: MethodScores) -> MethodWithProposals:
         """Metrics with them, and of the detections alone."""
         case = SplitCase(method, self._split)
-        outcome, score = self._both.match(case.is_unknown), self._both.unknown_score(case.unknown_score)
+        outcome, score = (
+            self._both.match(case.is_unknown),
+            self._both.unknown_score(case.unknown_score),
+        )
         recalled = [
             both.match(stored < method.tau)
             for both, stored in zip(self._stored, (method.stored, case.stored), strict=True)
@@ -171,7 +180,10 @@ class OfProposals:
             without={name: alone[name] for name in CHANGED},
             error_budget=self._error_budget(case),
             **{
-                name: {part: MetricValues(values=of) for part, of in open_set.by_group(outcome, group).items()}
+                name: {
+                    part: MetricValues(values=of)
+                    for part, of in open_set.by_group(outcome, group).items()
+                }
                 for name, group in groups.items()
             },
         )
@@ -184,7 +196,9 @@ class OfProposals:
         found = {}
         for name, rows in ((FOUND_BY_PROPOSALS, is_found), ("missed", ~is_found)):
             part = replace(errors, missed=errors.missed & rows)
-            gains = error_budget.unknown_gains(case.outcome, part, case.unknown_score, kinds=("missed",))["missed"]
+            gains = error_budget.unknown_gains(
+                case.outcome, part, case.unknown_score, kinds=("missed",)
+            )["missed"]
             found[name] = MetricValues(values={"count": part.counts["missed"], **plain(gains)})
         return found
 
@@ -209,7 +223,9 @@ def measure_methods(
     """
     results = {name: ResultsWithProposals(sources={}) for name in taus}
     for source in sources:
-        of_id = CalledIn.read(inputs.id_split, inputs.files.called(source, inputs.id_split.name)).proposals
+        of_id = CalledIn.read(
+            inputs.id_split, inputs.files.called(source, inputs.id_split.name)
+        ).proposals
         for split in inputs.tested:
             if not split.has_boxes:
                 continue

@@ -38,15 +38,26 @@ def write_run(
 def _write_metrics(folder: Path, evaluation: Evaluation) -> None:
     closed = evaluation.closed_set.values
     classifier = evaluation.classifier.values if evaluation.classifier else {}
-    of_detector = {"map50": closed["ap50"], "map": closed["ap"], **classifier, "threshold": evaluation.threshold}
+    of_detector = {
+        "map50": closed["ap50"],
+        "map": closed["ap"],
+        **classifier,
+        "threshold": evaluation.threshold,
+    }
     write_json(folder / "detector.json", of_detector)
-    write_json(folder / "methods.json", {name: _of_method(found) for name, found in evaluation.methods.items()})
+    write_json(
+        folder / "methods.json",
+        {name: _of_method(found) for name, found in evaluation.methods.items()},
+    )
     for name, counts in evaluation.splits.items():
         write_json(inside(folder, f"{name}/detector.json"), {"no_detection": counts.no_detection})
     for method, found in evaluation.methods.items():
         for split, results in found.splits.items():
             compared = {name: results.value(METRICS[name]) for name in COMPARED}
-            write_json(inside(folder, f"{split}/{method}.json"), {**compared, **results.of_group("user_defined")})
+            write_json(
+                inside(folder, f"{split}/{method}.json"),
+                {**compared, **results.of_group("user_defined")},
+            )
 
 
 def _of_method(results: MethodResults) -> dict[str, Number]:
@@ -57,9 +68,16 @@ def _of_method(results: MethodResults) -> dict[str, Number]:
         for name in ("auroc", "fpr95", "full_spectrum_auroc", "oscr")
         if name in of.values
     }
-    errors = {name: results.misclassification.values[name] for name in ("auroc", "fpr95", "aurc", "e_aurc")}
+    errors = {
+        name: results.misclassification.values[name]
+        for name in ("auroc", "fpr95", "aurc", "e_aurc")
+    }
     costs = {name: results.costs.values[name] for name in ("false_alarms", "id_flagged")}
-    return {**means, **{f"misclassification_{name}": value for name, value in errors.items()}, **costs}
+    return {
+        **means,
+        **{f"misclassification_{name}": value for name, value in errors.items()},
+        **costs,
+    }
 
 
 def _plots(
@@ -68,7 +86,9 @@ def _plots(
 ) -> dict[str, pl.DataFrame]:
     """The rows of all methods, sorted by split, and those of the detector."""
     found = {
-        kind: pl.concat([plots.frame(kind, []), *(of_method[kind] for of_method in frames.values())])
+        kind: pl.concat(
+            [plots.frame(kind, []), *(of_method[kind] for of_method in frames.values())]
+        )
         for kind in plots.OF_METHODS
     }
     order = {split: number for number, split in enumerate(evaluation.splits)}
@@ -78,8 +98,14 @@ def _plots(
         [{"t": float(t), **values} for t, values in evaluation.map_at.items()],
         schema={"t": pl.Float64, "map50": pl.Float64, "map": pl.Float64},
     )
-    confidence = found["confidence"].drop("map50", "map").join(of_detector, on="t", how="left", maintain_order="left")
-    found["confidence"] = confidence.sort(by_split, "t", maintain_order=True).select(*plots.SCHEMAS["confidence"])
+    confidence = (
+        found["confidence"]
+        .drop("map50", "map")
+        .join(of_detector, on="t", how="left", maintain_order="left")
+    )
+    found["confidence"] = confidence.sort(by_split, "t", maintain_order=True).select(
+        *plots.SCHEMAS["confidence"]
+    )
     wild, diagram = evaluation.wilderness, evaluation.self_awareness.reliability_before
     found["wilderness"] = plots.frame(
         "wilderness",
@@ -89,5 +115,7 @@ def _plots(
             for ratio, impact in zip(wild.ratios, at.impact, strict=True)
         ),
     )
-    found["reliability"] = pl.DataFrame(vars(diagram), schema_overrides=plots.SCHEMAS["reliability"]).drop("lower")
+    found["reliability"] = pl.DataFrame(
+        vars(diagram), schema_overrides=plots.SCHEMAS["reliability"]
+    ).drop("lower")
     return found

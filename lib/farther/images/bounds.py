@@ -14,7 +14,8 @@ from farther.errors import DataError, FartherError, shorten
 if TYPE_CHECKING:
     from torch import nn
 
-#: Largest number of layers (of a stack, or of repeats of one), side of an image in pixels, and other number.
+#: Largest number of layers (of a stack, or of repeats of one), side of an image in pixels, and
+#: other number.
 MOST_LAYERS, MOST_PIXELS, MOST = 256, 4_096, 2**22
 
 #: Longest list of a description; classes are a mapping.
@@ -38,17 +39,23 @@ def check_description(path: str | Path, content: Any, most: float = MOST, field:
         inner = [(f"{field}.{key}" if field else str(key), value) for key, value in content.items()]
     elif isinstance(content, list):
         if len(content) > MOST_VALUES:
-            raise DataError(f"{len(content):,} values; at most {MOST_VALUES:,} are read", file=path, field=field)
+            raise DataError(
+                f"{len(content):,} values; at most {MOST_VALUES:,} are read", file=path, field=field
+            )
         inner = [(f"{field}[{number}]", value) for number, value in enumerate(content)]
     elif isinstance(content, (int, float)) and not isinstance(content, bool):
         limit = min(most, MOST_LAYERS) if LAYERS.search(field.rpartition(".")[2]) else most
         if not abs(content) <= limit:  # NaN, too
-            raise DataError(f"expected at most {limit:,}, found {shorten(content)}", file=path, field=field)
+            raise DataError(
+                f"expected at most {limit:,}, found {shorten(content)}", file=path, field=field
+            )
     for name, value in inner:
         check_description(path, value, most, name)
 
 
-def refuse_larger(path: str | Path, files: Sequence[str | Path], build: Callable[[], nn.Module]) -> nn.Module:
+def refuse_larger(
+    path: str | Path, files: Sequence[str | Path], build: Callable[[], nn.Module]
+) -> nn.Module:
     """Refuses the description of a network that has more values than its files have bytes.
 
     Returns:
@@ -87,4 +94,6 @@ def network_errors(path: str | Path, what: str = "run") -> Iterator[None]:
         if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which this module does not load
             raise
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
-        raise DataError(f"the network or its processor cannot be {what}: {text}", file=path) from error
+        raise DataError(
+            f"the network or its processor cannot be {what}: {text}", file=path
+        ) from error

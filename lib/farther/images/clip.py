@@ -38,9 +38,11 @@ class EncoderParams:
     """The CLIP, and its prompt for class names.
 
     Args:
-        model: `local-dir:<folder>` with `open_clip_config.json` and weights beside it, `hf-hub:<owner>/<name>`, or the
-            name of an architecture that open_clip ships ("ViT-B-32").
-        pretrained: Weights of a shipped architecture: a tag that open_clip knows ("openai"), or a file.
+        model: `local-dir:<folder>` with `open_clip_config.json` and weights beside it,
+            `hf-hub:<owner>/<name>`, or the name of an architecture that open_clip ships
+            ("ViT-B-32").
+        pretrained: Weights of a shipped architecture: a tag that open_clip knows ("openai"), or a
+            file.
         cache: Folder for weights from the hub; the hub's by default.
         template: Sentence for a class name; `{}` is its place.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
@@ -91,12 +93,15 @@ class Encoder:
 
     Raises:
         FartherError: open_clip is not installed.
-        ParameterError: there is no such model, folder, tag, weights file or device, or the weights do not fit.
+        ParameterError: there is no such model, folder, tag, weights file or device, or the weights
+            do not fit.
     """
 
     def __init__(self, params: EncoderParams):
         self.params = params
-        self.preprocessing = ClipPreprocessing(config=json.loads(json.dumps(self.network.visual.preprocess_cfg)))
+        self.preprocessing = ClipPreprocessing(
+            config=json.loads(json.dumps(self.network.visual.preprocess_cfg))
+        )
 
     @cached_property
     def device(self) -> torch.device:
@@ -114,7 +119,11 @@ class Encoder:
     def identity(self) -> dict[str, Any]:
         """Origin of the embeddings: the model's name, a digest of its weights, preprocessing, and template."""
         state = self.network.state_dict()
-        parts = [part for name in sorted(state) for part in (name, state[name].cpu().contiguous().numpy().tobytes())]
+        parts = [
+            part
+            for name in sorted(state)
+            for part in (name, state[name].cpu().contiguous().numpy().tobytes())
+        ]
         return {
             "model": self.params.model,
             "pretrained": self.params.pretrained,
@@ -150,12 +159,12 @@ class Encoder:
         Args:
             pixels: ndarray of shape (N, height, width, 3), uint8.
             batch_size: Images that the network sees at once.
-            patch_by: Embeddings of texts, rows of length 1, ndarray of shape (K, D): of each image the patch with the
-                largest softmax of its cosines with them is embedded too.
+            patch_by: Embeddings of texts, rows of length 1, ndarray of shape (K, D): of each image
+                the patch with the largest softmax of its cosines with them is embedded too.
 
         Returns:
-            Embeddings of the images and of those patches (None without `patch_by`), ndarrays of shape (N, D), float32,
-            rows of length 1.
+            Embeddings of the images and of those patches (None without `patch_by`), ndarrays of
+            shape (N, D), float32, rows of length 1.
 
         Raises:
             ParameterError: patches are asked for, and the network is not one of those in `Patches`.
@@ -163,38 +172,59 @@ class Encoder:
         import torch
 
         config = self.preprocessing.config
-        mean, std = (torch.tensor(config[name], device=self.device)[:, None, None] for name in ("mean", "std"))
+        mean, std = (
+            torch.tensor(config[name], device=self.device)[:, None, None]
+            for name in ("mean", "std")
+        )
         patches = None if patch_by is None else Patches(self.network.visual)
-        text = None if patch_by is None else torch.from_numpy(patch_by.astype(np.float32)).to(self.device)
+        text = (
+            None
+            if patch_by is None
+            else torch.from_numpy(patch_by.astype(np.float32)).to(self.device)
+        )
         found, best = [], []
         with inference_mode():
             for start in range(0, len(pixels), batch_size):
-                batch = torch.from_numpy(pixels[start : start + batch_size]).to(self.device).permute(0, 3, 1, 2)
+                batch = (
+                    torch.from_numpy(pixels[start : start + batch_size])
+                    .to(self.device)
+                    .permute(0, 3, 1, 2)
+                )
                 prepared = (batch.contiguous().float().div(255) - mean) / std
                 with nullcontext() if patches is None else patches.taken():
-                    found.append(self.network.encode_image(prepared, normalize=True).float().cpu().numpy())
+                    found.append(
+                        self.network.encode_image(prepared, normalize=True).float().cpu().numpy()
+                    )
                     if patches is not None and text is not None:
                         local = torch.nn.functional.normalize(patches.embeddings().float(), dim=-1)
                         chosen = (local @ text.T).softmax(-1).amax(-1).argmax(1)
                         best.append(local[torch.arange(len(local)), chosen].cpu().numpy())
-        return _of_length_one(np.concatenate(found)), _of_length_one(np.concatenate(best)) if best else None
+        return _of_length_one(np.concatenate(found)), _of_length_one(
+            np.concatenate(best)
+        ) if best else None
 
     def scale_and_bias(self) -> tuple[float, float]:
         """Logits are scale · cosine + bias (SigLIP's `logit_bias`; 0 for others)."""
         bias = getattr(self.network, "logit_bias", None)
-        return float(self.network.logit_scale.detach().exp()), 0.0 if bias is None else float(bias.detach())
+        return float(self.network.logit_scale.detach().exp()), 0.0 if bias is None else float(
+            bias.detach()
+        )
 
     def names(self, names: Sequence[str], templates: Sequence[str] = ()) -> np.ndarray:
         """Embeddings of class names, each in the sentence that `template` makes of it.
 
         Args:
-            templates: Sentences for a name, instead of `template`; their embeddings are averaged (Radford et al. 2021).
+            templates: Sentences for a name, instead of `template`; their embeddings are averaged
+                (Radford et al. 2021).
 
         Returns:
             ndarray of shape (number of names, D), float32, rows of length 1.
         """
         if templates:
-            each = [self._sentences([template.replace("{}", name) for name in names]) for template in templates]
+            each = [
+                self._sentences([template.replace("{}", name) for name in names])
+                for template in templates
+            ]
             return _of_length_one(np.mean(each, axis=0))
         return self._sentences([self.params.template.replace("{}", name) for name in names])
 
@@ -233,7 +263,9 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
         return model, open_clip.get_tokenizer(params.model, cache_dir=cache)
     except (MemoryError, DataError):
         raise
-    except Exception as error:  # open_clip answers with nearly anything: RuntimeError, ValueError, KeyError, …
+    except (
+        Exception
+    ) as error:  # open_clip answers with nearly anything: RuntimeError, ValueError, KeyError, …
         problem = f"model {params.model!r}, pretrained {params.pretrained!r}: {first_line(error)}"
         raise ParameterError(problem) from None
 
@@ -244,14 +276,18 @@ def _refuse_larger(model: str, folder: Path) -> None:
 
     from farther.images.bounds import refuse_larger
 
-    files = [regular_file(file) for file in listed(folder, "*") if not file.is_dir()]  # a pipe would never end
+    files = [
+        regular_file(file) for file in listed(folder, "*") if not file.is_dir()
+    ]  # a pipe would never end
     build = partial(open_clip.create_model, model, load_weights=False, device="meta")
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))  # open_clip warns that it loads no weights
     try:
         refuse_larger(folder / "open_clip_config.json", files, build)
     except DataError as error:
-        if error.__cause__ is None:  # else it cannot be built at all, and open_clip's own error says why
+        if (
+            error.__cause__ is None
+        ):  # else it cannot be built at all, and open_clip's own error says why
             raise
     finally:
         logging.disable(before)
@@ -261,7 +297,9 @@ def _check_place(params: EncoderParams) -> None:
     """Refuses what open_clip would pass over in silence: weights named twice, a folder without a configuration."""
     has_own_weights = params.model.startswith((LOCAL, HUB))
     if has_own_weights and params.pretrained is not None:
-        raise ParameterError(f"parameter 'pretrained': {params.model!r} includes weights; leave it out")
+        raise ParameterError(
+            f"parameter 'pretrained': {params.model!r} includes weights; leave it out"
+        )
     if not has_own_weights and params.pretrained is None:
         raise ParameterError(
             f"parameter 'pretrained': {params.model!r} is an architecture; name its weights by a tag or a file, "
@@ -287,7 +325,9 @@ def _check_hub(name: str, cache: str | None) -> None:
     """Fetches the configuration of a model on the hub, and that of its tokenizer, and checks them as in a folder."""
     from open_clip.pretrained import download_pretrained_from_hf
 
-    config = Path(download_pretrained_from_hf(name, filename="open_clip_config.json", cache_dir=cache))
+    config = Path(
+        download_pretrained_from_hf(name, filename="open_clip_config.json", cache_dir=cache)
+    )
     check_folder(config.parent)
 
 

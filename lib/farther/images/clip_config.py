@@ -1,7 +1,8 @@
 """Configurations of CLIP from a folder or the hub: what of them may reach open_clip, timm and transformers.
 
-open_clip passes parts of `open_clip_config.json` on as keyword arguments, some of which load and run code from the
-folder. Only the keys that describe a network, with values that a network can have, are allowed.
+open_clip passes parts of `open_clip_config.json` on as keyword arguments, some of which load and
+run code from the folder. Only the keys that describe a network, with values that a network can
+have, are allowed.
 """
 
 from __future__ import annotations
@@ -154,7 +155,11 @@ def check_folder(folder: Path) -> None:
     for file in sorted(folder.glob("*.json")):
         content = read_json(file)
         if isinstance(content, dict) and REMOTE in content:
-            raise DataError("code in a folder of weights is never run; remove the field", file=file, field=REMOTE)
+            raise DataError(
+                "code in a folder of weights is never run; remove the field",
+                file=file,
+                field=REMOTE,
+            )
 
 
 def check_config(file: Path) -> None:
@@ -170,7 +175,9 @@ def check_config(file: Path) -> None:
         problem = error.errors()[0]
         place = _place(content, problem["loc"])
         if problem["type"] == "extra_forbidden":
-            raise DataError("not a key that describes a network; remove it", file=file, field=place) from None
+            raise DataError(
+                "not a key that describes a network; remove it", file=file, field=place
+            ) from None
         found = json.dumps(problem["input"], default=str)[:80]
         raise DataError(f"{problem['msg']}, found {found}", file=file, field=place) from None
 

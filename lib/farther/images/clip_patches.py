@@ -1,7 +1,8 @@
 """Embeddings of the patches of an image in CLIP's space of texts, by the values of its last attention.
 
-The last attention mixes the values of all patches into the image's embedding. A patch's own value, sent through the
-same projections, is its embedding (Zhou et al. 2022, arXiv:2112.01071; Miyai et al. 2023, arXiv:2304.04521).
+The last attention mixes the values of all patches into the image's embedding. A patch's own value,
+sent through the same projections, is its embedding (Zhou et al. 2022, arXiv:2112.01071; Miyai et
+al. 2023, arXiv:2304.04521).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Patches:
     """Takes the patches' embeddings while a CLIP embeds images.
 
     Args:
-        visual: The image tower of open_clip's model: a residual network with attention pooling, or a vision transformer
-            whose embedding is that of its class token.
+        visual: The image tower of open_clip's model: a residual network with attention pooling, or
+            a vision transformer whose embedding is that of its class token.
 
     Raises:
         ParameterError: it is another one.
@@ -75,7 +76,9 @@ class Patches:
         if not block.attn.batch_first:
             tokens = tokens.transpose(0, 1)
         patches = tokens[:, 1:]
-        weight, bias = (part.chunk(3)[2] for part in (block.attn.in_proj_weight, block.attn.in_proj_bias))
+        weight, bias = (
+            part.chunk(3)[2] for part in (block.attn.in_proj_weight, block.attn.in_proj_bias)
+        )
         values = block.attn.out_proj(linear(block.ln_1(patches), weight, bias))
         mixed = patches + block.ls_1(values)
         return visual.ln_post(mixed + block.ls_2(block.mlp(block.ln_2(mixed)))) @ visual.proj

@@ -1,7 +1,8 @@
 """Common corruptions of images: noise, blur, weather and digital, each at five severities.
 
-They are those of ImageNet-C and its validation set (Hendrycks and Dietterich, Benchmarking Neural Network Robustness to
-Common Corruptions and Perturbations, ICLR 2019, arXiv:1903.12261), computed by the package imagecorruptions-imaug.
+They are those of ImageNet-C and its validation set (Hendrycks and Dietterich, Benchmarking Neural
+Network Robustness to Common Corruptions and Perturbations, ICLR 2019, arXiv:1903.12261), computed
+by the package imagecorruptions-imaug.
 """
 
 from __future__ import annotations
@@ -82,24 +83,28 @@ def draw(name: str, seed: int, kinds: tuple[str, ...] = SAOD) -> tuple[str, int]
     True
     """
     digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    return kinds[int.from_bytes(digest[:8], "big") % len(kinds)], int.from_bytes(digest[8:12], "big")
+    return kinds[int.from_bytes(digest[:8], "big") % len(kinds)], int.from_bytes(
+        digest[8:12], "big"
+    )
 
 
 def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.ndarray:
     """An image with one corruption.
 
     Args:
-        image: ndarray of shape (height, width, 3), uint8: red, green, blue; both sides `SHORTEST` pixels or longer.
+        image: ndarray of shape (height, width, 3), uint8: red, green, blue; both sides `SHORTEST`
+            pixels or longer.
         kind: One of `KINDS`.
         severity: 1 to 5.
-        seed: Of its random numbers, 0 to 2³² − 1; brightness, contrast, defocus_blur, gaussian_blur,
-            zoom_blur, pixelate, saturate and jpeg_compression have none.
+        seed: Of its random numbers, 0 to 2³² − 1; brightness, contrast, defocus_blur,
+            gaussian_blur, zoom_blur, pixelate, saturate and jpeg_compression have none.
 
     Returns:
         ndarray of the same shape and type.
 
     Raises:
-        ParameterError: the corruption or the severity is unknown, or imagecorruptions-imaug is not installed.
+        ParameterError: the corruption or the severity is unknown, or imagecorruptions-imaug is not
+            installed.
         DataError: the image has another shape or type, or is too small.
 
     >>> grey = np.full((32, 32, 3), 128, np.uint8)
@@ -108,14 +113,25 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
     """
     choose("corruption", kind, KINDS)
     if severity not in SEVERITIES:
-        raise ParameterError(f"severity is one of {', '.join(map(str, SEVERITIES))}, found {shorten(severity)}")
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or min(image.shape[:2]) < SHORTEST:
+        raise ParameterError(
+            f"severity is one of {', '.join(map(str, SEVERITIES))}, found {shorten(severity)}"
+        )
+    if (
+        image.ndim != 3
+        or image.shape[2] != 3
+        or image.dtype != np.uint8
+        or min(image.shape[:2]) < SHORTEST
+    ):
         expected = f"uint8 of shape (height, width, 3), both sides at least {SHORTEST} pixels"
-        raise DataError(f"expected {expected}, found {image.dtype} of shape {image.shape}", field="image")
+        raise DataError(
+            f"expected {expected}, found {image.dtype} of shape {image.shape}", field="image"
+        )
     try:
         import imagecorruptions
     except ImportError:
-        raise ParameterError("corruptions need imagecorruptions-imaug: pip install 'farther[corruptions]'") from None
+        raise ParameterError(
+            "corruptions need imagecorruptions-imaug: pip install 'farther[corruptions]'"
+        ) from None
     if kind == "impulse_noise":  # the package's cannot be seeded
         from skimage.util import random_noise
 
@@ -127,7 +143,9 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
         before = np.random.get_state()  # noqa: NPY002
         np.random.seed(seed)  # noqa: NPY002
         try:
-            found = imagecorruptions.corrupt(image, severity=severity, corruption_name=kind, **options)
+            found = imagecorruptions.corrupt(
+                image, severity=severity, corruption_name=kind, **options
+            )
         finally:
             np.random.set_state(before)  # noqa: NPY002
     return np.asarray(found, dtype=np.uint8)

@@ -24,7 +24,9 @@ def torch_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ParameterError(f"device {name!r} cannot be used here: {first_line(error)}. Use 'auto' or 'cpu'") from None
+        raise ParameterError(
+            f"device {name!r} cannot be used here: {first_line(error)}. Use 'auto' or 'cpu'"
+        ) from None
     return device
 
 
@@ -40,7 +42,8 @@ def inference_mode() -> Iterator[None]:
 def float32_products(*, tf32: bool = False) -> Iterator[None]:
     """Has torch compute float32 on GPUs with all its digits, if the network uses torch: then it is imported by now.
 
-    Of itself torch takes TF32, with 10 bits of mantissa instead of 23, for convolutions; with `tf32` it does here, too.
+    Of itself torch takes TF32, with 10 bits of mantissa instead of 23, for convolutions; with
+    `tf32` it does here, too.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -63,7 +66,10 @@ def ordinary_tensors(images: Sequence[Tensor] = ()) -> Iterator[None]:
     """
     import torch
 
-    with torch.inference_mode(False), torch.set_grad_enabled(any(image.requires_grad for image in images)):
+    with (
+        torch.inference_mode(False),
+        torch.set_grad_enabled(any(image.requires_grad for image in images)),
+    ):
         yield
 
 

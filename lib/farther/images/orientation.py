@@ -1,7 +1,8 @@
 """Orientation of image files: the EXIF tag that says how stored pixels are turned to be displayed.
 
-A camera stores rows as its sensor reads them; programs that show the image turn it. Values are those of EXIF 2.32
-(CIPA DC-008, 4.6.4): 1 upright, 2 to 4 mirrored or upside down, 5 to 8 on the side, with width and height exchanged.
+A camera stores rows as its sensor reads them; programs that show the image turn it. Values are
+those of EXIF 2.32 (CIPA DC-008, 4.6.4): 1 upright, 2 to 4 mirrored or upside down, 5 to 8 on the
+side, with width and height exchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ BACK = {6: 8, 8: 6}
 def orientation_of(image: Image.Image) -> int:
     """Orientation of the pixels that an opened image has, or, before it is loaded, of those in its file.
 
-    As for browsers and OpenCV, only EXIF (and TIFF's own tag) counts, not XMP. Pillow turns TIFF itself while loading.
+    As for browsers and OpenCV, only EXIF (and TIFF's own tag) counts, not XMP. Pillow turns TIFF
+    itself while loading.
 
     Returns:
         1 to 8; 1 without a tag, or with one that is damaged or has another value.
@@ -84,7 +86,9 @@ def turned_boxes(box: np.ndarray, size: np.ndarray, orientation: np.ndarray) -> 
     >>> turned_boxes(np.array([[1.0, 2.0, 4.0, 3.0]]), np.array([[8, 6]]), np.array([6])).tolist()
     [[3.0, 1.0, 4.0, 4.0]]
     """
-    is_mirrored = np.stack([np.isin(orientation, (2, 3, 7, 8)), np.isin(orientation, (3, 4, 6, 7))], axis=1)
+    is_mirrored = np.stack(
+        [np.isin(orientation, (2, 3, 7, 8)), np.isin(orientation, (3, 4, 6, 7))], axis=1
+    )
     low = np.where(is_mirrored, size - box[:, 2:], box[:, :2])
     high = np.where(is_mirrored, size - box[:, :2], box[:, 2:])
     exchanged = (orientation >= 5)[:, None]

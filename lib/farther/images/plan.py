@@ -25,18 +25,22 @@ class StreamParams:
     """Parameters of the engine that streams images.
 
     Args:
-        batch_size: Images that the model sees at once. Another size changes numbers by rounding only.
-        workers: Worker processes; 0 does all in this one. Beside a model on a GPU they decode and prepare: one fewer
-            than there are cores, and at most 8, by default. On the CPU each decodes, prepares and runs the model on one
-            core, with memory for a batch: as many as there are cores, and at most 8, by default. With "ray", the number
-            beside each model; see `farther.images.ray`.
-        shard_images: Images in one shard, which is what is written at once, kept after a kill, and held in memory.
-        batches: Which images of a shard share a batch: those of "similar shape", so that little is padded, or those
-            that follow each other in the "table". The order of the rows is that of the table either way.
+        batch_size: Images that the model sees at once. Another size changes numbers by rounding
+            only.
+        workers: Worker processes; 0 does all in this one. Beside a model on a GPU they decode and
+            prepare: one fewer than there are cores, and at most 8, by default. On the CPU each
+            decodes, prepares and runs the model on one core, with memory for a batch: as many as
+            there are cores, and at most 8, by default. With "ray", the number beside each model;
+            see `farther.images.ray`.
+        shard_images: Images in one shard, which is what is written at once, kept after a kill, and
+            held in memory.
+        batches: Which images of a shard share a batch: those of "similar shape", so that little is
+            padded, or those that follow each other in the "table". The order of the rows is that of
+            the table either way.
         max_pixels: Images with more are not decoded and count as failures.
         max_failures: Fraction of the images that may be unusable before the run ends in an error.
-        engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a Ray cluster
-            ("ray"). The output is the same.
+        engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a
+            Ray cluster ("ray"). The output is the same.
     """
 
     batch_size: Annotated[int, Field(ge=1)] = 16
@@ -76,7 +80,9 @@ class Plan:
     def __init__(self, images: Images, roots: Mapping[str, Path], params: StreamParams):
         unknown = sorted(set(images.dataset) - set(roots))
         if unknown:
-            raise ParameterError(f"no root for dataset {unknown[0]!r} of the images. Known: {', '.join(sorted(roots))}")
+            raise ParameterError(
+                f"no root for dataset {unknown[0]!r} of the images. Known: {', '.join(sorted(roots))}"
+            )
         self.images = images
         self.roots = roots
         self.params = params
@@ -100,7 +106,8 @@ class Plan:
         rows = np.asarray(self.rows(shard))
         if self.params.batches == "similar shape":
             width, height = self.images.width[rows], self.images.height[rows]
-            # Networks resize before they pad, so what must be padded depends on the aspect ratio first.
+            # Networks resize before they pad, so what must be padded depends on the aspect ratio
+            # first.
             rows = rows[np.lexsort((rows, width, width / np.maximum(height, 1)))]
         for start in range(0, len(rows), self.params.batch_size):
             yield self.batch(shard, rows[start : start + self.params.batch_size])

@@ -61,7 +61,9 @@ class Preparation:
             return Unusable(error.problem)
         height, width = pixels.shape[:2]
         if (width, height) != size:
-            return Unusable(f"{width}×{height} pixels, but {size[0]}×{size[1]} in the images table; ingest it again")
+            return Unusable(
+                f"{width}×{height} pixels, but {size[0]}×{size[1]} in the images table; ingest it again"
+            )
         try:
             return self.model.prepare(pixels, image_id)
         except MemoryError:
@@ -78,7 +80,8 @@ def spread(
     Args:
         work: Called with each batch; torch has one thread in it.
         batches: The batches; read a few ahead of what was taken.
-        processes: Worker processes; each has at most two batches under way. 0 works in this process.
+        processes: Worker processes; each has at most two batches under way. 0 works in this
+            process.
 
     Raises:
         FartherError: a worker process was killed from outside.
@@ -87,9 +90,13 @@ def spread(
         for batch in batches:
             yield batch, work(batch)
         return
-    # Forked workers share the model and start at once. On other systems forking is not safe, and the model is sent.
+    # Forked workers share the model and start at once. On other systems forking is not safe, and
+    # the model is sent.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    aside = [os.memfd_create("farther") if sys.platform == "linux" else NOWHERE for _ in range(2 * processes)]
+    aside = [
+        os.memfd_create("farther") if sys.platform == "linux" else NOWHERE
+        for _ in range(2 * processes)
+    ]
     pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(work,))
     ahead: deque[tuple[Batch, Future[T]]] = deque()
     try:
@@ -120,11 +127,15 @@ def _start_worker(work: Callable[[Batch], Any]) -> None:
     global _the_work
     _the_work = work
     ForkingPickler.register(np.ndarray, _sent_aside)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the main one ends the others
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C goes to all processes; the main one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
-        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork, and the other cores have workers too
+        torch.set_num_threads(
+            1
+        )  # OpenMP's threads do not survive a fork, and the other cores have workers too
         ForkingPickler.register(torch.Tensor, _sent_as_array)
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)
@@ -146,10 +157,16 @@ def _sent_as_array(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
 def _sent_aside(array: np.ndarray) -> Any:
     """Sends a large array through the file in memory that the parent has, too, and its place there through the pipe.
 
-    Pixels are most of a result. A pipe takes 64 kB at a time, and as long for them as an H100 needs.
+    Pixels are most of a result. A pipe takes 64 kB at a time, and as long for them as an H100
+    needs.
     """
     global _the_end
-    if _the_file == NOWHERE or array.nbytes < LARGE or array.dtype.hasobject or not array.flags.c_contiguous:
+    if (
+        _the_file == NOWHERE
+        or array.nbytes < LARGE
+        or array.dtype.hasobject
+        or not array.flags.c_contiguous
+    ):
         return array.__reduce__()
     start = _the_end
     _the_end = _whole(os.pwrite, _the_file, array, start)
@@ -162,7 +179,9 @@ def _received(file: int, start: int, dtype: np.dtype, shape: tuple[int, ...]) ->
     return array
 
 
-def _whole(move: Callable[[int, memoryview, int], int], file: int, array: np.ndarray, at: int) -> int:
+def _whole(
+    move: Callable[[int, memoryview, int], int], file: int, array: np.ndarray, at: int
+) -> int:
     """Reads or writes all of an array from a place on, in as many steps as the system takes; → where it ends."""
     part = array.reshape(-1).view(np.uint8).data
     while len(part):

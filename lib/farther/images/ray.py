@@ -1,13 +1,14 @@
 """The engine on a Ray cluster: one worker per GPU (or per core), the same shards, the same bytes.
 
-A worker is a Ray actor that holds the network. It takes one shard after the other from the *queue*, an actor beside the
-driver, and writes each shard itself, so that no rows travel. All machines must therefore see the project's folder, the
-images and the checkpoint under the same paths. When a worker is lost, with its process or its machine, its shards go
-back to the queue, and a new worker is started as soon as the cluster has room for one. Machines that join are used from
-then on. Workers wait for the next split of the same stage, so that only the first one pays for their start.
+A worker is a Ray actor that holds the network. It takes one shard after the other from the *queue*,
+an actor beside the driver, and writes each shard itself, so that no rows travel. All machines must
+therefore see the project's folder, the images and the checkpoint under the same paths. When a
+worker is lost, with its process or its machine, its shards go back to the queue, and a new worker
+is started as soon as the cluster has room for one. Machines that join are used from then on.
+Workers wait for the next split of the same stage, so that only the first one pays for their start.
 
-The workers are plain actors rather than an actor pool of Ray Data: with Ray 2.60 such a pool made no further progress
-after a machine was lost.
+The workers are plain actors rather than an actor pool of Ray Data: with Ray 2.60 such a pool made
+no further progress after a machine was lost.
 """
 
 from __future__ import annotations
@@ -44,27 +45,35 @@ class WorkerNeeds:
         """Number of workers for which machines have room; see `pool_for`."""
         needs = {"CPU": self.cpus, "GPU": self.gpus}
         return sum(
-            min(int(machine.get(name, 0) // each) for name, each in needs.items() if each) for machine in machines
+            min(int(machine.get(name, 0) // each) for name, each in needs.items() if each)
+            for machine in machines
         )
 
 
-def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: int | None) -> WorkerNeeds:
+def pool_for(
+    machines: Sequence[Mapping[str, float]], device: str, processes: int | None
+) -> WorkerNeeds:
     """What each worker of a cluster takes.
 
     Args:
         machines: Resources of each machine: numbers under "CPU" and "GPU".
         device: The model's. With "auto", machines with GPUs are used if there are any, or else all.
-        processes: Worker processes of each; None takes what a GPU's share of its machine's cores allows, at most 8. On
-            the CPU None is 0: each worker runs the network on one core, as a process of the local engine does.
+        processes: Worker processes of each; None takes what a GPU's share of its machine's cores
+            allows, at most 8. On the CPU None is 0: each worker runs the network on one core, as a
+            process of the local engine does.
 
     Raises:
         ParameterError: there is no such device, or no machine has room for one worker.
     """
     if ":" in device:
-        raise ParameterError(f"device {device!r}: each worker on the cluster sees one GPU only; use 'cuda' or 'auto'")
+        raise ParameterError(
+            f"device {device!r}: each worker on the cluster sees one GPU only; use 'cuda' or 'auto'"
+        )
     with_gpu = [machine for machine in machines if machine.get("GPU", 0) >= 1]
     if device == "cuda" and not with_gpu:
-        raise ParameterError("device 'cuda': no machine of the cluster has a GPU; use 'auto' or 'cpu'")
+        raise ParameterError(
+            "device 'cuda': no machine of the cluster has a GPU; use 'auto' or 'cpu'"
+        )
     if with_gpu and device in ("auto", "cuda"):
         share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpu)
         processes = max(0, min(8, share - 1)) if processes is None else processes
@@ -72,7 +81,10 @@ def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: in
     else:
         pool = WorkerNeeds(max(1, processes or 0), 0, processes or 0)
     if not pool.room(machines):
-        found = "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines) or "no machine"
+        found = (
+            "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines)
+            or "no machine"
+        )
         raise ParameterError(
             f"a worker takes {pool.cpus} cores and {pool.gpus} GPUs, and no machine of the cluster has them ({found}). "
             "Set `workers` lower"
@@ -141,14 +153,14 @@ class Worker:
 def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]) -> None:
     """Makes shards on the cluster that this machine belongs to, or on this machine alone where there is none.
 
-    The cluster is the one that `ray start` or the variable RAY_ADDRESS names. The connection stays until the process
-    ends, and so do the workers with their cores and GPUs, for the next split. `count` takes the number of images of
-    each finished shard.
+    The cluster is the one that `ray start` or the variable RAY_ADDRESS names. The connection stays
+    until the process ends, and so do the workers with their cores and GPUs, for the next split.
+    `count` takes the number of images of each finished shard.
 
     Raises:
         ParameterError: Ray is not installed, or see `pool_for`.
-        FartherError: workers were lost again and again over one shard, or a machine does not see the project's folder
-            or has another version of it.
+        FartherError: workers were lost again and again over one shard, or a machine does not see
+            the project's folder or has another version of it.
     """
     if not shards:
         return
@@ -163,7 +175,8 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
         driver.end_queue()
 
 
-#: Workers that wait for the next split, of one cluster and pool at a time: they keep the cores and GPUs of that pool.
+#: Workers that wait for the next split, of one cluster and pool at a time: they keep the cores and
+#: GPUs of that pool.
 _kept: dict[tuple[str, str, WorkerNeeds], list[Any]] = {}
 
 
@@ -172,14 +185,18 @@ class _Driver:
 
     def __init__(self, ray: Any, job: Job, shards: Sequence[int]):
         context = ray.get_runtime_context()
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(context.get_node_id(), soft=False)
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            context.get_node_id(), soft=False
+        )
         self._ray = ray
         self._job = job
         self._sent = ray.put(job)
         self._shards = shards
         self._pool = pool_for(self._machines(), job.model.device, job.plan.params.workers)
         self._kept = _kept_workers(ray, (context.get_node_id(), context.get_job_id(), self._pool))
-        self._queue = ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here).remote(list(shards))
+        self._queue = (
+            ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here).remote(list(shards))
+        )
         self._running: dict[Any, tuple[str, Any]] = {}
         self._started = 0
         self._losses: Counter[int | None] = Counter()
@@ -216,12 +233,23 @@ class _Driver:
         """Starts workers for which there are shards, and room: on machines that joined, too."""
         if not self._ray.get(self._queue.waiting.remote()):
             return
-        options = {"num_cpus": self._pool.cpus, "num_gpus": self._pool.gpus, "max_restarts": 0, "max_task_retries": 0}
+        options = {
+            "num_cpus": self._pool.cpus,
+            "num_gpus": self._pool.gpus,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+        }
         while len(self._running) < min(max(1, self._pool.room(self._machines())), unfinished):
-            actor = self._kept.pop(0) if self._kept else self._ray.remote(Worker).options(**options).remote()
+            actor = (
+                self._kept.pop(0)
+                if self._kept
+                else self._ray.remote(Worker).options(**options).remote()
+            )
             name = str(self._started)
             self._started += 1
-            answer = actor.work.remote(self._sent, self._queue, name, self._pool.processes, Path.cwd())
+            answer = actor.work.remote(
+                self._sent, self._queue, name, self._pool.processes, Path.cwd()
+            )
             self._running[answer] = name, actor
         self._most = max(self._most, len(self._running) + len(self._kept))
 
@@ -275,25 +303,35 @@ def _connected() -> Any:
 
 
 def call_on_cluster(
-    module: str, name: str, *arguments: Any, gigabytes: float, variables: Mapping[str, str] | None = None
+    module: str,
+    name: str,
+    *arguments: Any,
+    gigabytes: float,
+    variables: Mapping[str, str] | None = None,
 ) -> Any:
     """Calls a function on a machine of the cluster that has a core and memory left, in the same folder.
 
-    A call whose process or machine is lost is made again, on another machine if need be, `LOSSES` times in all.
+    A call whose process or machine is lost is made again, on another machine if need be, `LOSSES`
+    times in all.
 
     Args:
-        module, name: Of the function; what it writes must be such that another call can go on from there.
+        module, name: Of the function; what it writes must be such that another call can go on from
+            there.
         arguments: Its arguments.
         gigabytes: Memory that is reserved for it.
         variables: Environment variables that it gets.
 
     Raises:
         ParameterError: Ray is not installed, or no machine has this memory.
-        FartherError: raised by the function, or it was lost again and again, or see `make_on_cluster`.
+        FartherError: raised by the function, or it was lost again and again, or see
+            `make_on_cluster`.
     """
     ray = _connected()
     memory = int(gigabytes * 2**30)
-    most = max((machine["Resources"].get("memory", 0) for machine in ray.nodes() if machine["Alive"]), default=0)
+    most = max(
+        (machine["Resources"].get("memory", 0) for machine in ray.nodes() if machine["Alive"]),
+        default=0,
+    )
     if memory > most:
         found = f"the largest machine of the cluster has {most / 2**30:.1f}"
         raise ParameterError(f"evaluate.memory: {gigabytes:g} GiB are asked for, {found}")
@@ -307,7 +345,9 @@ def call_on_cluster(
         raise error.cause if isinstance(error.cause, FartherError) else error from None
     except ray.exceptions.RayError as error:
         problem = "most likely for lack of memory: rerun with a larger evaluate.memory (finished work is kept)"
-        raise FartherError(f"lost {LOSSES} times, {problem}. The last time: {first_line(error)}") from None
+        raise FartherError(
+            f"lost {LOSSES} times, {problem}. The last time: {first_line(error)}"
+        ) from None
 
 
 def _called(module: str, name: str, arguments: Sequence[Any], folder: Path, code: str) -> Any:
@@ -321,5 +361,7 @@ def _called(module: str, name: str, arguments: Sequence[Any], folder: Path, code
 def _enter(folder: Path) -> None:
     if not folder.is_dir():
         problem = f"the folder {folder}, where the run was started, does not exist on machine {socket.gethostname()}"
-        raise FartherError(f"{problem}: all machines of the cluster must see it under the same path")
+        raise FartherError(
+            f"{problem}: all machines of the cluster must see it under the same path"
+        )
     os.chdir(folder)

@@ -15,10 +15,12 @@ from PIL import Image, UnidentifiedImageError
 from farther.errors import DataError
 from farther.images.orientation import orientation_of, turned_size, upright
 
-#: Formats of image files, as Pillow names them. Others are refused: some of its readers start other programs (EPS).
+#: Formats of image files, as Pillow names them. Others are refused: some of its readers start other
+#: programs (EPS).
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 
-#: Where Pillow refuses by itself (it warns from half of it): 13,377 × 13,377 pixels, half a gigabyte as RGB.
+#: Where Pillow refuses by itself (it warns from half of it): 13,377 × 13,377 pixels, half a
+#: gigabyte as RGB.
 MAX_PIXELS = 178_956_970
 
 #: How files of these formats end, in their last `TAIL` bytes.
@@ -30,19 +32,21 @@ _pillow_limit = threading.Lock()
 def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Reads an image file, turned upright by the orientation in its EXIF data; see `farther.images.orientation`.
 
-    Grey, palette and CMYK images become RGB, 16-bit channels lose their low byte, transparency is dropped (the colour
-    that is stored under it shows), and of an animation the first frame is taken.
+    Grey, palette and CMYK images become RGB, 16-bit channels lose their low byte, transparency is
+    dropped (the colour that is stored under it shows), and of an animation the first frame is
+    taken.
 
     Args:
-        path: The file: JPEG, PNG, WebP, BMP, GIF, TIFF, PPM, JPEG 2000 or AVIF, whatever its name ends in.
+        path: The file: JPEG, PNG, WebP, BMP, GIF, TIFF, PPM, JPEG 2000 or AVIF, whatever its name
+            ends in.
         max_pixels: Images with more are refused before they are decoded.
 
     Returns:
         ndarray of shape (height, width, 3), uint8: red, green, blue. It is writable.
 
     Raises:
-        DataError: the file is absent, no image, truncated or damaged, has too many pixels, or has 32-bit channels,
-            whose values of black and white are unknown.
+        DataError: the file is absent, no image, truncated or damaged, has too many pixels, or has
+            32-bit channels, whose values of black and white are unknown.
     """
     path = Path(path)
     try:
@@ -55,17 +59,24 @@ def load(path: str | Path, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     except FileNotFoundError:
         raise DataError("the file does not exist", file=path) from None
     except UnidentifiedImageError:
-        raise DataError(f"not an image, or in another format than {', '.join(FORMATS)}", file=path) from None
+        raise DataError(
+            f"not an image, or in another format than {', '.join(FORMATS)}", file=path
+        ) from None
     except Image.DecompressionBombError:
-        raise DataError(f"more than max_pixels = {max_pixels} pixels; raise it to read the image", file=path) from None
-    except Exception as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
+        raise DataError(
+            f"more than max_pixels = {max_pixels} pixels; raise it to read the image", file=path
+        ) from None
+    except (
+        Exception
+    ) as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
         raise DataError(f"cannot be read: {error or type(error).__name__}", file=path) from None
 
 
 def problem_of(path: str | Path) -> tuple[str, bool]:
     """Why an image file cannot be used, "" where nothing was found, and whether it has the header of an image.
 
-    Cheap: the header and the last bytes are read. Only a file without the end of a JPEG or PNG file is decoded.
+    Cheap: the header and the last bytes are read. Only a file without the end of a JPEG or PNG file
+    is decoded.
     """
     path = Path(path)
     try:
@@ -97,7 +108,10 @@ def read_header(path: Path) -> tuple[int, int, int]:
         width, height = image.size
         orientation = orientation_of(image)
         # Pillow gives the displayed size of TIFF.
-        return (*(image.size if image.format == "TIFF" else turned_size(width, height, orientation)), orientation)
+        return (
+            *(image.size if image.format == "TIFF" else turned_size(width, height, orientation)),
+            orientation,
+        )
 
 
 def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.ndarray:
@@ -111,10 +125,14 @@ def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.nda
     if isinstance(image, Image.Image):
         return _rgb(upright(image))
     if not isinstance(image, np.ndarray):
-        raise DataError(f"image {name!r}: expected a path, a PIL image or an array, found {type(image).__name__}")
+        raise DataError(
+            f"image {name!r}: expected a path, a PIL image or an array, found {type(image).__name__}"
+        )
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
         found = f"{image.dtype} of shape {image.shape}"
-        raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}")
+        raise DataError(
+            f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}"
+        )
     return image
 
 
@@ -124,7 +142,8 @@ def open_image(file: IO[bytes] | Path) -> Image.Image:
     Ultralytics puts a function in its place that installs a package where a file is not an image.
 
     Raises:
-        OSError, ValueError, SyntaxError: the file is absent, no image, or damaged; a pipe or a device is not opened.
+        OSError, ValueError, SyntaxError: the file is absent, no image, or damaged; a pipe or a
+            device is not opened.
     """
     if isinstance(file, Path) and file.exists() and not file.is_file():
         raise OSError("not a file")
@@ -157,7 +176,9 @@ def _open(file: Path, max_pixels: int) -> Image.Image:
 
 def _rgb(image: Image.Image) -> np.ndarray:
     if image.mode in ("I", "F"):
-        raise ValueError("its channels have 32 bits, and nothing says which value is white; store it with 8 or 16 bits")
+        raise ValueError(
+            "its channels have 32 bits, and nothing says which value is white; store it with 8 or 16 bits"
+        )
     if image.mode.startswith("I;16"):
         # Pillow's own conversion clips, which turns nearly every 16-bit image white.
         grey = (np.asarray(image) >> 8).astype(np.uint8)

@@ -1,11 +1,13 @@
 """The engine that streams images through a model and writes one table, shard by shard.
 
-Worker processes decode and prepare images; the model runs in this process if it has a GPU, else in the workers, on one
-core each. With `engine: ray` each GPU (or core) of a Ray cluster makes whole shards. Memory holds two shards and a few
-batches, however many images there are. A killed run resumes after its last finished shard and ends in the same bytes.
+Worker processes decode and prepare images; the model runs in this process if it has a GPU, else in
+the workers, on one core each. With `engine: ray` each GPU (or core) of a Ray cluster makes whole
+shards. Memory holds two shards and a few batches, however many images there are. A killed run
+resumes after its last finished shard and ends in the same bytes.
 
-A `Model` yields a table per batch of images: a detector its regions, CLIP its embeddings, repeated passes their
-moments. A `ShardWriter` of that table makes the folder. A model that stores each image's mean colour:
+A `Model` yields a table per batch of images: a detector its regions, CLIP its embeddings, repeated
+passes their moments. A `ShardWriter` of that table makes the folder. A model that stores each
+image's mean colour:
 
     class Colours(Table):
         image_id = Column(pl.String)
@@ -144,10 +146,11 @@ def stream(
 ) -> None:
     """Streams images through a model and writes its rows.
 
-    Rows are in the order of the images table, those of one image in the order in which the model yields them. An image
-    that cannot be read or prepared, that has another size than the table says, or for which the model yields values
-    that cannot be used, is left out and listed in the failures. Finished shards of a killed run are kept, but for those
-    whose failed images can be read now.
+    Rows are in the order of the images table, those of one image in the order in which the model
+    yields them. An image that cannot be read or prepared, that has another size than the table
+    says, or for which the model yields values that cannot be used, is left out and listed in the
+    failures. Finished shards of a killed run are kept, but for those whose failed images can be
+    read now.
 
     Args:
         model: Yields the rows.
@@ -159,15 +162,21 @@ def stream(
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
-        DataError: more images failed than `max_failures` allows, or a file name leads out of its root.
-        FartherError: a worker process was killed from outside, or see `farther.images.ray.make_on_cluster`.
+        DataError: more images failed than `max_failures` allows, or a file name leads out of its
+            root.
+        FartherError: a worker process was killed from outside, or see
+            `farther.images.ray.make_on_cluster`.
     """
     job = Job(model, Plan(images, roots, params), writer, tuple(beside))
     shards = range(job.plan.shards)
     todo = [shard for shard in shards if not job.is_kept(shard)]
     done = len(images) - sum(len(job.plan.rows(shard)) for shard in todo)
     with tqdm(
-        total=len(images), initial=done, desc=writer.work.name, unit="image", disable=None if progress else True
+        total=len(images),
+        initial=done,
+        desc=writer.work.name,
+        unit="image",
+        disable=None if progress else True,
     ) as bar:
         if params.engine == "ray":
             from farther.images.ray import make_on_cluster
@@ -226,7 +235,9 @@ class Work:
                 reason = f"the model's output cannot be used: {error}"
                 return BatchAnswer([], [{"image_id": usable[0][0], "reason": reason}])
         alone = [self._forward([one]) for one in usable]
-        return BatchAnswer([t for one in alone for t in one.tables], [f for one in alone for f in one.failures])
+        return BatchAnswer(
+            [t for one in alone for t in one.tables], [f for one in alone for f in one.failures]
+        )
 
 
 @dataclass(frozen=True)
@@ -246,19 +257,22 @@ class Job:
         """The writer of each table."""
         return (self.writer, *self.beside)
 
-    def make(self, shards: Iterable[int], processes: int, count: Callable[[int], Any]) -> Iterator[int]:
+    def make(
+        self, shards: Iterable[int], processes: int, count: Callable[[int], Any]
+    ) -> Iterator[int]:
         """Makes shards and yields the number of each that was written.
 
-        A model on a GPU runs in this process, and the workers decode and prepare for it. A model on the CPU runs in
-        each of the workers, on one core: so none waits for another, and the number of cores does not change how sums
-        round. With 0 `processes` all is done in this one. `count` takes the number of images of each batch.
+        A model on a GPU runs in this process, and the workers decode and prepare for it. A model on
+        the CPU runs in each of the workers, on one core: so none waits for another, and the number
+        of cores does not change how sums round. With 0 `processes` all is done in this one. `count`
+        takes the number of images of each batch.
         """
         batches = (batch for shard in shards for batch in self.plan.batches(shard))
         # A shard is written while the next one is computed.
         with ThreadPoolExecutor(1) as aside, closing(self._answers(batches, processes)) as answers:
             writing: tuple[int, Future[None]] | None = None
-            # Batches are counted: a group of `itertools.groupby` ends when the next one starts, and a finished shard
-            # would wait for the first batch of the next.
+            # Batches are counted: a group of `itertools.groupby` ends when the next one starts, and
+            # a finished shard would wait for the first batch of the next.
             for first in answers:
                 shard = first[0].shard
                 rest = itertools.islice(answers, self.plan.batch_count(shard) - 1)
@@ -276,7 +290,9 @@ class Job:
         if not all(writer.finished(shard) for writer in self.writers):
             return False
         failed = {failure["image_id"] for failure in self.writer.failures(shard)}
-        again = self.plan.batch(shard, [row for name, row in self.plan.row_of(shard).items() if name in failed])
+        again = self.plan.batch(
+            shard, [row for name, row in self.plan.row_of(shard).items() if name in failed]
+        )
         return all(isinstance(item, Unusable) for item in self._preparation()(again))
 
     def check(self) -> None:
@@ -290,7 +306,9 @@ class Job:
     def _preparation(self) -> Preparation:
         return Preparation(self.model, self.plan.params.max_pixels)
 
-    def _answers(self, batches: Iterable[Batch], processes: int) -> Generator[tuple[Batch, BatchAnswer], None, None]:
+    def _answers(
+        self, batches: Iterable[Batch], processes: int
+    ) -> Generator[tuple[Batch, BatchAnswer], None, None]:
         work = Work(self.model, self._preparation())
         if self.model.runs_on_cpu():
             self.model.load()
@@ -302,7 +320,9 @@ class Job:
                     yield batch, work.run(batch, items)
 
     @staticmethod
-    def _collected(answers: Iterable[tuple[Batch, BatchAnswer]], count: Callable[[int], Any]) -> BatchAnswer:
+    def _collected(
+        answers: Iterable[tuple[Batch, BatchAnswer]], count: Callable[[int], Any]
+    ) -> BatchAnswer:
         together = BatchAnswer([], [])
         for batch, answer in answers:
             together.tables.extend(answer.tables)
@@ -325,12 +345,16 @@ def _in_order(tables: Sequence[Table], row_of: Mapping[str, int], model: Model) 
         return tables[0]  # a table without rows still says which columns there are
     for table in with_rows:
         if table.frame.columns != with_rows[0].frame.columns:
-            raise DataError(f"batches differ in their columns: {[t.frame.columns for t in (table, with_rows[0])]}")
+            raise DataError(
+                f"batches differ in their columns: {[t.frame.columns for t in (table, with_rows[0])]}"
+            )
     together = with_rows[0].concatenate(with_rows)
     image_ids = together.frame["image_id"].to_list()
     strange = set(image_ids) - set(row_of)
     if strange:
-        raise DataError(f"the model yielded rows of {min(strange)!r}, which it was not given", field="image_id")
+        raise DataError(
+            f"the model yielded rows of {min(strange)!r}, which it was not given", field="image_id"
+        )
     rows = np.array([row_of[image_id] for image_id in image_ids], np.int64)
     order = np.argsort(rows, kind="stable")
     return model.finish(together[order], rows[order])

@@ -25,7 +25,8 @@ def create(name: str, **params: Any) -> Method:
         **params: Its parameters, by name; the defaults are the paper's.
 
     Raises:
-        ParameterError: the name or a parameter is unknown, or a value does not fit; the message lists what is known.
+        ParameterError: the name or a parameter is unknown, or a value does not fit; the message
+            lists what is known.
     """
     return METHODS.create(name, **params)
 

@@ -26,7 +26,8 @@ LARGEST_EXPONENT = 80.0
 def percentile(passes: Callable[[], Iterable[np.ndarray]], percent: float) -> float:
     """The percentile of all values of a stream, exactly as `numpy.percentile` interpolates it.
 
-    The first pass counts the values by the upper half of their bits, the second one those in question by the lower.
+    The first pass counts the values by the upper half of their bits, the second one those in
+    question by the lower.
 
     Args:
         passes: Starts a pass over arrays of float32 or float16 of any shape; called twice.
@@ -53,7 +54,8 @@ def percentile(passes: Callable[[], Iterable[np.ndarray]], percent: float) -> fl
             count += np.bincount(keys[keys >> 16 == prefix] & 0xFFFF, minlength=1 << 16)
     within = ranks - (np.cumsum(upper) - upper)[prefixes]
     suffixes = [
-        np.searchsorted(np.cumsum(count), rank, side="right") for count, rank in zip(lower, within, strict=True)
+        np.searchsorted(np.cumsum(count), rank, side="right")
+        for count, rank in zip(lower, within, strict=True)
     ]
     keys = (prefixes << 16 | np.array(suffixes)).astype(np.uint32)
     low, high = np.where(keys >> 31, keys ^ SIGN, ~keys).view(np.float32).tolist()

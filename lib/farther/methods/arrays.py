@@ -1,7 +1,8 @@
 """Functions of arrays that NumPy and PyTorch compute in steps of their own.
 
-All else in scores is written in functions of the [array API standard](https://data-apis.org/array-api), which both
-have. A tensor is asked by its methods only, so that nothing here imports PyTorch.
+All else in scores is written in functions of the [array API
+standard](https://data-apis.org/array-api), which both have. A tensor is asked by its methods only,
+so that nothing here imports PyTorch.
 """
 
 from __future__ import annotations
@@ -158,7 +159,9 @@ def whitened(rows: Array, matrix: Array) -> Array:
 def lower_solved(factor: Array, columns: Array) -> Array:
     """L⁻¹ B of a lower triangular L and B of shape (D, n); NumPy overwrites B."""
     if not isinstance(columns, np.ndarray):
-        return namespace(columns).linalg.solve_triangular(factor.to(columns.dtype), columns, upper=False)
+        return namespace(columns).linalg.solve_triangular(
+            factor.to(columns.dtype), columns, upper=False
+        )
     from scipy.linalg import solve_triangular
 
     return solve_triangular(factor, columns, lower=True, overwrite_b=True, check_finite=False)
@@ -185,8 +188,8 @@ def at_largest(values: Array, keys: Array, count: int) -> Array:
 def largest_values(vectors: Array, count: int) -> Array:
     """The `count` largest values of each row, shape (n, count); of arrays ascending, and float32.
 
-    Stored features have at most 32 bits, so nothing is lost. NumPy sorts float32 with vector instructions, which is
-    faster than its partition.
+    Stored features have at most 32 bits, so nothing is lost. NumPy sorts float32 with vector
+    instructions, which is faster than its partition.
     """
     if not isinstance(vectors, np.ndarray):
         return vectors.topk(count, dim=1).values

@@ -16,22 +16,24 @@ class ASH(LogitsMethod):
     """The energy after small activations are set to zero and the others are scaled up.
 
     Formula:
-        score = log Σ_c exp(w_c · h' + b_c); h'_d = h_d · exp(s1 / s2) where h_d is kept, else 0, with s1 = Σ_d h_d and
-        s2 the sum of the kept ones. Variant "p": h'_d = h_d where kept; variant "b": s1 divided by the number kept
+        score = log Σ_c exp(w_c · h' + b_c); h'_d = h_d · exp(s1 / s2) where h_d is kept, else 0,
+        with s1 = Σ_d h_d and s2 the sum of the kept ones. Variant "p": h'_d = h_d where kept;
+        variant "b": s1 divided by the number kept
 
     Args:
         variant: "s" scales, "p" only prunes, "b" sets all kept activations to one value.
         percentile: p, in per cent.
-        protocol: "paper": activations from the p-th percentile of all training activations on are kept;
-            "published-code": the largest (100 − p) per cent of each region's activations, and the background logit
-            counts. Of equal activations at the edge the first are kept; PyTorch's `topk` may keep others.
+        protocol: "paper": activations from the p-th percentile of all training activations on are
+            kept; "published-code": the largest (100 − p) per cent of each region's activations, and
+            the background logit counts. Of equal activations at the edge the first are kept;
+            PyTorch's `topk` may keep others.
 
     Attributes:
         threshold_: The percentile of all training activations, with the paper's protocol.
 
     References:
-        Djurisic et al., "Extremely Simple Activation Shaping for Out-of-Distribution Detection", 2023,
-        arXiv:2209.09858. Code: https://github.com/andrijazz/ash
+        Djurisic et al., "Extremely Simple Activation Shaping for Out-of-Distribution Detection",
+        2023, arXiv:2209.09858. Code: https://github.com/andrijazz/ash
 
         FMIYC, Eq. 24 and 25.
 

@@ -7,7 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    dataclass_transform,
+)
 
 import numpy as np
 from pydantic import Field
@@ -28,7 +37,8 @@ from farther.tables.writing import write_aside
 if TYPE_CHECKING:
     from farther.methods.torch_form import ScoreModule
 
-#: Optional columns of vectors, and all columns that a folder's batches hold only when they are asked for.
+#: Optional columns of vectors, and all columns that a folder's batches hold only when they are
+#: asked for.
 VECTORS = frozenset({"features", "latent", "gram"})
 PASSES = frozenset({"mean_probabilities", "predictive_entropy", "mutual_information"})
 READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
@@ -39,7 +49,8 @@ Annotation = Literal["unused", "class", "correct"]
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
 
-#: Detections labelled unknown have scores from −2 to −1 times this: below all others, the most confident lowest.
+#: Detections labelled unknown have scores from −2 to −1 times this: below all others, the most
+#: confident lowest.
 LABELLED_UNKNOWN = 1e30
 
 
@@ -89,9 +100,9 @@ def parameters(cls: C) -> C:
 class Method(ABC):
     """Base class of all OOD scores. Higher means more in-distribution.
 
-    A subclass declares its parameters as fields and what it reads as `needs`, and implements `_score` and, if it learns
-    anything, `_fit`. Fitted attributes end in `_`: arrays, numbers, text, lists and dicts of those. `save` and
-    `farther.methods.load` find them by that name.
+    A subclass declares its parameters as fields and what it reads as `needs`, and implements
+    `_score` and, if it learns anything, `_fit`. Fitted attributes end in `_`: arrays, numbers,
+    text, lists and dicts of those. `save` and `farther.methods.load` find them by that name.
     """
 
     REGISTRY: ClassVar[Registry[Any]] = METHODS
@@ -99,22 +110,25 @@ class Method(ABC):
     name: ClassVar[str] = ""
     #: The name in papers; the registered name where a method has none.
     title: ClassVar[str] = ""
-    #: Inputs: any of "score", "logits", "features", "latent", "gram", "last_layer", "labels", "uncertainty",
-    #: "box_variance", "mean_probabilities", "predictive_entropy" and "mutual_information".
+    #: Inputs: any of "score", "logits", "features", "latent", "gram", "last_layer", "labels",
+    #: "uncertainty", "box_variance", "mean_probabilities", "predictive_entropy" and
+    #: "mutual_information".
     needs: ClassVar[frozenset[str]] = frozenset()
-    #: What `fit` gets with `fit.labels: annotated`: the same ("unused"), regions with their annotated class as label
-    #: ("class"), or those alone whose predicted class is the annotated one ("correct").
+    #: What `fit` gets with `fit.labels: annotated`: the same ("unused"), regions with their
+    #: annotated class as label ("class"), or those alone whose predicted class is the annotated one
+    #: ("correct").
     annotation: ClassVar[Annotation] = "unused"
     #: Vector values of the rows that `_score` gets at once.
     values_at_once: ClassVar[int] = BLOCK
-    #: Whether scores follow from regions. Those that were made elsewhere cost nothing that could be measured, and no
-    #: deployed detector has them.
+    #: Whether scores follow from regions. Those that were made elsewhere cost nothing that could be
+    #: measured, and no deployed detector has them.
     computes: ClassVar[bool] = True
     #: Why the method has no form in PyTorch; empty where it has one. See `no_torch_form`.
     only_numpy: ClassVar[str] = ""
     #: Why the method's form in PyTorch computes in float64 only; empty where float32 does too.
     only_float64: ClassVar[str] = ""
-    #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
+    #: τ, where the method has a threshold of its own; None where it is taken from in-distribution
+    #: scores.
     fixed_threshold: ClassVar[float | None] = None
     #: The file that the fitted state was read from; None where it was fitted in this process.
     loaded_from: ClassVar[Path | None] = None
@@ -128,10 +142,13 @@ class Method(ABC):
         """Fits to in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
 
         Raises:
-            FitError: there are no rows, a column is missing, or the method cannot be fitted to them.
+            FitError: there are no rows, a column is missing, or the method cannot be fitted to
+                them.
         """
         if absent := self.missing(regions):
-            raise FitError(f"{self.name} needs {', '.join(absent)}, which these regions do not have")
+            raise FitError(
+                f"{self.name} needs {', '.join(absent)}, which these regions do not have"
+            )
         count = count_rows(regions)
         if count == 0:
             raise FitError(f"{self.name}: there are no regions to fit on")
@@ -145,7 +162,9 @@ class Method(ABC):
             "widths": self._widths(next(self._batches(regions))),
         }
         for attribute, value in self._state().items():
-            if isinstance(value, np.ndarray):  # the layout that `load` gives, with which BLAS copies nothing
+            if isinstance(
+                value, np.ndarray
+            ):  # the layout that `load` gives, with which BLAS copies nothing
                 setattr(self, attribute, np.ascontiguousarray(value))
         return self
 
@@ -159,8 +178,8 @@ class Method(ABC):
 
         Args:
             regions: The detections.
-            true_column: The logits column of the true class of each, shape (N,): the background's where it matches no
-                object, or −1 where the detector has no such column.
+            true_column: The logits column of the true class of each, shape (N,): the background's
+                where it matches no object, or −1 where the detector has no such column.
 
         Raises:
             FitError: the detections do not suffice.
@@ -201,20 +220,24 @@ class Method(ABC):
     def score(self, regions: RegionsLike) -> np.ndarray:
         """One score per row, which depends on that row alone: the same in any table and batch, up to rounding.
 
-        Other rows beside it, or another processor, change a score by at most 10⁻⁶ of the scores' spread.
+        Other rows beside it, or another processor, change a score by at most 10⁻⁶ of the scores'
+        spread.
 
-        A detection that the detector itself labels as unknown is below all others: see `LABELLED_UNKNOWN`.
+        A detection that the detector itself labels as unknown is below all others: see
+        `LABELLED_UNKNOWN`.
 
         Returns:
             ndarray of shape (N,), float64, finite; higher means more in-distribution.
 
         Raises:
             FitError: the method learns and was not fitted.
-            DataError: a column is missing, the regions come from another kind of detector than it was fitted on, or a
-                score is NaN.
+            DataError: a column is missing, the regions come from another kind of detector than it
+                was fitted on, or a score is NaN.
         """
         self._check_fitted()
-        if count_rows(regions) == 0:  # a split without images: its regions have none of a detector's columns
+        if (
+            count_rows(regions) == 0
+        ):  # a split without images: its regions have none of a detector's columns
             return np.zeros(0)
         self._check(regions)
         scores = [np.zeros(0)]
@@ -235,20 +258,23 @@ class Method(ABC):
             return OLD_FORM
         return ""
 
-    def to_torch(self, device: Any = None, dtype: Any = None, *, header: Header | None = None) -> ScoreModule:
+    def to_torch(
+        self, device: Any = None, dtype: Any = None, *, header: Header | None = None
+    ) -> ScoreModule:
         """The score as a `torch.nn.Module`: for tensors, on any device, in a loop of your own.
 
         Args:
             device: As PyTorch takes it; the CPU when None.
-            dtype: `torch.float64` or `torch.float32`, in which scores are computed; None for the first, or the second
-                where the device has no other.
-            header: Of the detector's regions; None for that of the regions which the method was fitted to. A method
-                that was loaded and reads the last layer needs it.
+            dtype: `torch.float64` or `torch.float32`, in which scores are computed; None for the
+                first, or the second where the device has no other.
+            header: Of the detector's regions; None for that of the regions which the method was
+                fitted to. A method that was loaded and reads the last layer needs it.
 
         Raises:
             ParameterError: the method has no form in PyTorch; says why.
             FitError: the method learns and was not fitted.
-            DataError: the header is of another kind of detector, or lacks the last layer that the method reads.
+            DataError: the header is of another kind of detector, or lacks the last layer that the
+                method reads.
         """
         from farther.methods.torch_form import ScoreModule, header_of
 
@@ -266,7 +292,9 @@ class Method(ABC):
         if not np.isnan(scores).any():
             return scores
         problem = f"{self.name} gives NaN for row {int(np.isnan(scores).argmax())} of the regions: these or the fitted"
-        raise DataError(f"{problem} state are damaged; infer or fit again", file=self.loaded_from, field="score")
+        raise DataError(
+            f"{problem} state are damaged; infer or fit again", file=self.loaded_from, field="score"
+        )
 
     def for_split(self, split: str) -> Method:
         """The method as it scores regions of a split; itself, where scores depend on the rows alone.
@@ -295,7 +323,11 @@ class Method(ABC):
     @property
     def columns(self) -> list[str]:
         """The optional columns that it reads, sorted."""
-        return sorted(name for name in self.inputs if name in READ_WHEN_NEEDED or name.startswith((LAYER, GRAM)))
+        return sorted(
+            name
+            for name in self.inputs
+            if name in READ_WHEN_NEEDED or name.startswith((LAYER, GRAM))
+        )
 
     @property
     def learns(self) -> bool:
@@ -331,11 +363,17 @@ class Method(ABC):
         others = {k: v for k, v in state.items() if k not in arrays}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(arrays, folder / "state.safetensors")
-        info = json.loads(json.dumps({**describe(self), "remarks": self.remarks(), "state": others}))
-        write_json(folder / "method.json", {**info, "digest": state_digest(folder, info), **(more or {})})
+        info = json.loads(
+            json.dumps({**describe(self), "remarks": self.remarks(), "state": others})
+        )
+        write_json(
+            folder / "method.json", {**info, "digest": state_digest(folder, info), **(more or {})}
+        )
 
     def _state(self) -> dict[str, Any]:
-        return {k: v for k, v in sorted(vars(self).items()) if k.endswith("_") and not k.startswith("_")}
+        return {
+            k: v for k, v in sorted(vars(self).items()) if k.endswith("_") and not k.startswith("_")
+        }
 
     def _batches(self, regions: RegionsLike) -> Iterator[Regions]:
         return (batch for batch in regions.batches(self.columns) if len(batch))
@@ -375,7 +413,9 @@ class Method(ABC):
 
     def _check_fitted(self) -> None:
         if self.learns and not hasattr(self, "fitted_on_"):
-            raise FitError(f"{self.name} is not fitted: call fit(regions) first, or load a fitted state")
+            raise FitError(
+                f"{self.name} is not fitted: call fit(regions) first, or load a fitted state"
+            )
 
     def _check(self, regions: RegionsLike) -> None:
         if absent := self.missing(regions):
@@ -390,13 +430,17 @@ class Method(ABC):
                 raise DataError(problem, field=field)
 
     def _widths(self, batch: Regions) -> dict[str, int]:
-        vectors = [name for name in self.columns if name in VECTORS or name.startswith((LAYER, GRAM))]
+        vectors = [
+            name for name in self.columns if name in VECTORS or name.startswith((LAYER, GRAM))
+        ]
         return {name: batch.array(name).shape[1] for name in vectors}  # type: ignore[union-attr]
 
     def _check_widths(self, batch: Regions) -> None:
         expected, found = getattr(self, "fitted_on_", {}).get("widths") or {}, self._widths(batch)
         if wrong := next((name for name, width in expected.items() if found[name] != width), None):
-            problem = f"{found[wrong]} values per row, but {self.name} was fitted on {expected[wrong]}"
+            problem = (
+                f"{found[wrong]} values per row, but {self.name} was fitted on {expected[wrong]}"
+            )
             raise DataError(problem, field=wrong)
 
     def _fit(self, regions: RegionsLike) -> None:  # noqa: B027
@@ -406,9 +450,10 @@ class Method(ABC):
     def _score(self, rows: Any) -> Array:
         """The scores of rows, an instance of `Rows`, shape (n,).
 
-        It is written in functions that NumPy and PyTorch share, those of `rows.xp` and of `farther.methods.arrays`, and
-        reads its fitted attributes, which are arrays of the same library. Where its argument is called `regions`, it
-        gets a block of `Regions`, and the method has no form in PyTorch.
+        It is written in functions that NumPy and PyTorch share, those of `rows.xp` and of
+        `farther.methods.arrays`, and reads its fitted attributes, which are arrays of the same
+        library. Where its argument is called `regions`, it gets a block of `Regions`, and the
+        method has no form in PyTorch.
         """
 
 
@@ -430,7 +475,13 @@ def describe(method: Method) -> dict[str, Any]:
 
 def describe_refused(name: str, reason: str) -> dict[str, Any]:
     """The content of `method.json` of a method that does not apply: its parameters change nothing, and are left out."""
-    return {"format": "farther.method", "version": 1, "name": name, "state": {}, "not_applicable": reason}
+    return {
+        "format": "farther.method",
+        "version": 1,
+        "name": name,
+        "state": {},
+        "not_applicable": reason,
+    }
 
 
 def state_digest(folder: Path, info: dict[str, Any]) -> str:

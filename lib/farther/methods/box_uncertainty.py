@@ -26,7 +26,10 @@ def box_entropy(rows: Rows | Regions) -> np.ndarray:
     variance = Rows.of(rows).vectors("box_variance")
     wrong = np.flatnonzero(~(variance > 0).all(axis=1))
     if len(wrong):
-        raise DataError(f"row {wrong[0]}: variances are above 0, found {variance[wrong[0]]}", field="box_variance")
+        raise DataError(
+            f"row {wrong[0]}: variances are above 0, found {variance[wrong[0]]}",
+            field="box_variance",
+        )
     return 2 + 2 * np.log(2 * np.pi) + 0.5 * np.log(variance).sum(axis=1)
 
 
@@ -34,9 +37,10 @@ def box_entropy(rows: Rows | Regions) -> np.ndarray:
 class BoxUncertainty(Method):
     """Minus the uncertainty of a region's box, for detectors that predict its variance, or of several passes.
 
-    The detector predicts a Gaussian with diagonal covariance Σ, or Σ is the variance of each coordinate over the passes
-    of dropout sampling (`pass: dropout`). Its determinant and its entropy rank regions alike. Boxes are clipped to the
-    image, so that a side at its border hardly varies over passes, which moves the determinant more than the trace.
+    The detector predicts a Gaussian with diagonal covariance Σ, or Σ is the variance of each
+    coordinate over the passes of dropout sampling (`pass: dropout`). Its determinant and its
+    entropy rank regions alike. Boxes are clipped to the image, so that a side at its border hardly
+    varies over passes, which moves the determinant more than the trace.
 
     Formula:
         score = − |Σ| = − Π_j σ_j², − tr(Σ) = − Σ_j σ_j², or − H(Σ) = − (2 + 2 log 2π + ½ log |Σ|)
@@ -45,8 +49,9 @@ class BoxUncertainty(Method):
         measure: "determinant", "trace" or "entropy".
 
     References:
-        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Eq. A.10 to A.12, arXiv:2307.00934. Code: https://github.com/fiveai/saod
+        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+        Quantification and Calibration" (SAOD), 2023, Eq. A.10 to A.12, arXiv:2307.00934. Code:
+        https://github.com/fiveai/saod
 
     Example:
         >>> from farther.methods import create
@@ -74,20 +79,23 @@ class JointEntropy(Entropy):
     """Minus the entropy of class and box together, for detectors that predict the variance of the box.
 
     Formula:
-        score = − (w · H(p) + H(Σ)), p = softmax(z); with `normalise`, both entropies are first mapped so that they
-        reach from 0 to 1 on the fitted regions
+        score = − (w · H(p) + H(Σ)), p = softmax(z); with `normalise`, both entropies are first
+        mapped so that they reach from 0 to 1 on the fitted regions
 
     Args:
-        weight: w. 1 is the entropy of the joint distribution; 4 balances one class and four coordinates.
-        normalise: Map both entropies to 0 … 1. The paper takes their extremes on ID validation; here they are those of
-            the regions that the method is fitted on.
+        weight: w. 1 is the entropy of the joint distribution; 4 balances one class and four
+            coordinates.
+        normalise: Map both entropies to 0 … 1. The paper takes their extremes on ID validation;
+            here they are those of the regions that the method is fitted on.
 
     Attributes:
-        lowest_, highest_: Smallest and largest H(p) and H(Σ) of the fitted regions, ndarray of shape (2,).
+        lowest_, highest_: Smallest and largest H(p) and H(Σ) of the fitted regions, ndarray of
+            shape (2,).
 
     References:
-        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Appendix C.3.2 and Table A.10, arXiv:2307.00934. Code: https://github.com/fiveai/saod
+        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+        Quantification and Calibration" (SAOD), 2023, Appendix C.3.2 and Table A.10,
+        arXiv:2307.00934. Code: https://github.com/fiveai/saod
 
     Example:
         >>> from farther.methods import create

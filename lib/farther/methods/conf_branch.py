@@ -14,16 +14,17 @@ from farther.tables.regions import CONFIDENCE
 class ConfBranch(Method):
     """The confidence of a classifier with a confidence branch, which was trained to ask for hints where it errs.
 
-    The column `latent.confidence` holds it before the sigmoid: of a checkpoint of OpenOOD's `ConfBranchNet`, or one
-    that the trainer `classifier` wrote with `confidence_branch: {}`. The paper's step of the image is the pass
-    `{kind: perturb, loss: confidence}`.
+    The column `latent.confidence` holds it before the sigmoid: of a checkpoint of OpenOOD's
+    `ConfBranchNet`, or one that the trainer `classifier` wrote with `confidence_branch: {}`. The
+    paper's step of the image is the pass `{kind: perturb, loss: confidence}`.
 
     Formula:
         score = sigmoid(u_i), u_i the output of the confidence branch for region i
 
     References:
-        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural Networks", 2018,
-        arXiv:1802.04865. Code: https://github.com/uoguelph-mlrg/confidence_estimation
+        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural
+        Networks", 2018, arXiv:1802.04865. Code:
+        https://github.com/uoguelph-mlrg/confidence_estimation
 
     Example:
         >>> from farther.methods import create

@@ -13,15 +13,16 @@ from farther.methods.rows import Rows
 class Confidence(Method):
     """The detector's confidence in a region, which each detector gives: the baseline of all methods.
 
-    It needs neither logits nor features, so detections imported as plain boxes, classes and scores have it too. For a
-    softmax classifier it equals `msp`; for a detector it may include more, such as an objectness factor.
+    It needs neither logits nor features, so detections imported as plain boxes, classes and scores
+    have it too. For a softmax classifier it equals `msp`; for a detector it may include more, such
+    as an objectness factor.
 
     Formula:
         score = s_i, s_i the confidence of region i, from 0 to 1
 
     References:
-        Dhamija et al., "The Overlooked Elephant of Object Detection: Open Set", WACV 2020, which rejects unknown
-        objects by a threshold on it.
+        Dhamija et al., "The Overlooked Elephant of Object Detection: Open Set", WACV 2020, which
+        rejects unknown objects by a threshold on it.
         https://openaccess.thecvf.com/content_WACV_2020/html/Dhamija_The_Overlooked_Elephant_of_Object_Detection_Open_Set_WACV_2020_paper.html
 
     Example:

@@ -21,20 +21,23 @@ JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
 class DDU(Method):
     """The log density of the features under a mixture of one Gaussian per class, with full covariances.
 
-    Classes with fewer than two detections are left out. The fitted state holds a D × D matrix per class. The covariance
-    of a class is singular if it has no more detections than dimensions, or if its features depend on each other; then
-    the jitter on the diagonals, and with the smallest one the rounding, decides the scores. `singular_` names such
-    classes, and the report shows them.
+    Classes with fewer than two detections are left out. The fitted state holds a D × D matrix per
+    class. The covariance of a class is singular if it has no more detections than dimensions, or if
+    its features depend on each other; then the jitter on the diagonals, and with the smallest one
+    the rounding, decides the scores. `singular_` names such classes, and the report shows them.
 
     Formula:
         score = log Σ_c π_c N(h; μ_c, Σ_c + ε I), π_c = N_c / N
 
     Args:
-        jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances factorise. Where one is
-            singular that is a multiple of the rounding, at least 10⁻¹⁶ of the variances in float64, 10⁻⁷ in float32.
-        precision: Of means, covariances and their factors, "float64" or "float32"; None takes the protocol's.
-        protocol: "paper": classes weigh by their share of the detections, covariances are divided by N_c, float64;
-            "published-code": all weigh 1, covariances are divided by N_c − 1, float32.
+        jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances
+            factorise. Where one is singular that is a multiple of the rounding, at least 10⁻¹⁶ of
+            the variances in float64, 10⁻⁷ in float32.
+        precision: Of means, covariances and their factors, "float64" or "float32"; None takes the
+            protocol's.
+        protocol: "paper": classes weigh by their share of the detections, covariances are divided
+            by N_c, float64; "published-code": all weigh 1, covariances are divided by N_c − 1,
+            float32.
 
     Attributes:
         means_: μ_c, ndarray of shape (C, D).
@@ -44,8 +47,8 @@ class DDU(Method):
         singular_: Names of the classes whose covariance is singular.
 
     References:
-        Mukhoti et al., "Deep Deterministic Uncertainty: A New Simple Baseline", 2023, arXiv:2102.11582. Code:
-        https://github.com/omegafragger/DDU
+        Mukhoti et al., "Deep Deterministic Uncertainty: A New Simple Baseline", 2023,
+        arXiv:2102.11582. Code: https://github.com/omegafragger/DDU
 
         FMIYC, Eq. 22 and 23.
 
@@ -68,7 +71,9 @@ class DDU(Method):
         counts, means = class_means(self._pass(regions), len(regions.header.classes))
         kept = np.flatnonzero(counts > 1)
         if len(kept) == 0:
-            raise FitError(f"{self.name}: no class has two detections to estimate a covariance from")
+            raise FitError(
+                f"{self.name}: no class has two detections to estimate a covariance from"
+            )
         precision = self.precision or ("float64" if self.protocol == "paper" else "float32")
         self.means_ = means[kept].astype(precision)
         scatter = np.zeros((len(kept), means.shape[1], means.shape[1]), precision)
@@ -94,9 +99,13 @@ class DDU(Method):
         if not self.singular_:
             return []
         count = len(self.singular_)
-        names = ", ".join(self.singular_) if count <= 3 else f"{count} of {len(self.means_)} classes"
+        names = (
+            ", ".join(self.singular_) if count <= 3 else f"{count} of {len(self.means_)} classes"
+        )
         problem = "too few detections for so many dimensions, or features that depend on each other"
-        return [f"singular covariance of {names} ({problem}): jitter {self.jitter_:g} decides the scores"]
+        return [
+            f"singular covariance of {names} ({problem}): jitter {self.jitter_:g} decides the scores"
+        ]
 
     def _factorise(self, covariances: np.ndarray) -> tuple[np.ndarray, float]:
         """Lower Cholesky factors of Σ_c + ε I, and ε; the covariances are overwritten."""
@@ -105,7 +114,9 @@ class DDU(Method):
         for jitter in JITTERS if self.jitter is None else [self.jitter]:
             diagonal[:] = before + jitter
             try:
-                return np.stack([np.linalg.cholesky(covariance) for covariance in covariances]), jitter
+                return np.stack(
+                    [np.linalg.cholesky(covariance) for covariance in covariances]
+                ), jitter
             except np.linalg.LinAlgError:
                 continue
         tried = "any jitter up to 1" if self.jitter is None else f"the jitter {self.jitter:g}"

@@ -16,15 +16,16 @@ from farther.methods.rows import Rows
 class DempsterShafer(LogitsMethod):
     """Minus the uncertainty left when the logits are read as evidence. It ranks regions as the energy does.
 
-    SAOD counts the background of a softmax head as one more class, in its equations and in its code; its tables are
-    computed with `background="keep"` here.
+    SAOD counts the background of a softmax head as one more class, in its equations and in its
+    code; its tables are computed with `background="keep"` here.
 
     Formula:
         score = − C / (C + Σ_c exp(z_c)), C the number of classes
 
     References:
-        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Eq. A.7 and A.8, arXiv:2307.00934. Code: https://github.com/fiveai/saod
+        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+        Quantification and Calibration" (SAOD), 2023, Eq. A.7 and A.8, arXiv:2307.00934. Code:
+        https://github.com/fiveai/saod
 
     Example:
         >>> from farther.methods import create

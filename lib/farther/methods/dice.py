@@ -19,8 +19,8 @@ class DICE(LogitsMethod):
     """The energy through a last layer that keeps only the weights that contribute most on training regions.
 
     Formula:
-        score = log Σ_c exp((w_c ⊙ m_c) · h + b_c), m_cd = 1 where w_cd · mean(h_d) is above its p-th percentile over
-        all classes and features, else 0
+        score = log Σ_c exp((w_c ⊙ m_c) · h + b_c), m_cd = 1 where w_cd · mean(h_d) is above its
+        p-th percentile over all classes and features, else 0
 
     Args:
         percentile: p, in per cent.
@@ -30,8 +30,8 @@ class DICE(LogitsMethod):
         bias_: b, ndarray of shape (C,).
 
     References:
-        Sun and Li, "DICE: Leveraging Sparsification for Out-of-Distribution Detection", 2022, arXiv:2111.09805. Code:
-        https://github.com/deeplearning-wisc/dice
+        Sun and Li, "DICE: Leveraging Sparsification for Out-of-Distribution Detection", 2022,
+        arXiv:2111.09805. Code: https://github.com/deeplearning-wisc/dice
 
         FMIYC, Eq. 26.
 
@@ -51,7 +51,9 @@ class DICE(LogitsMethod):
         weight, self.bias_ = last_layer(regions, self.counted_background)
         mean, _ = mean_vector(h for h, _ in self._pass(regions))
         contributions = weight * mean
-        self.weight_ = np.where(contributions > np.percentile(contributions, self.percentile), weight, 0.0)
+        self.weight_ = np.where(
+            contributions > np.percentile(contributions, self.percentile), weight, 0.0
+        )
 
     def _score(self, rows: Rows) -> Array:
         return log_sum_exp(self._vectors(rows) @ self.weight_.T + self.bias_)
@@ -74,8 +76,8 @@ class DICEReAct(DICE):
         threshold_: t.
 
     References:
-        Sun and Li, "DICE: Leveraging Sparsification for Out-of-Distribution Detection", 2022, arXiv:2111.09805. Code:
-        https://github.com/deeplearning-wisc/dice
+        Sun and Li, "DICE: Leveraging Sparsification for Out-of-Distribution Detection", 2022,
+        arXiv:2111.09805. Code: https://github.com/deeplearning-wisc/dice
 
     Example:
         >>> from farther.methods import create

@@ -17,8 +17,8 @@ class Energy(LogitsMethod):
     """The negative free energy of the logits.
 
     Formula:
-        score = T · log Σ_c exp(z_c / T); with `activation="detector"` on a sigmoid head, the joint energy
-        T · Σ_c log(1 + exp(z_c / T))
+        score = T · log Σ_c exp(z_c / T); with `activation="detector"` on a sigmoid head, the joint
+        energy T · Σ_c log(1 + exp(z_c / T))
 
     Args:
         temperature: T, above 0.
@@ -28,7 +28,8 @@ class Energy(LogitsMethod):
         Liu et al., "Energy-based Out-of-distribution Detection", 2020, arXiv:2010.03759. Code:
         https://github.com/wetliu/energy_ood
 
-        Joint energy: Wang et al., "Can multi-label classification networks know what they don't know?", 2021,
+        Joint energy: Wang et al., "Can multi-label classification networks know what they don't
+            know?", 2021,
         arXiv:2109.14162.
 
         FMIYC, Eq. 15 (with the opposite sign).

@@ -14,20 +14,23 @@ from farther.methods.rows import Rows
 class Entropy(LogitsMethod):
     """Minus the entropy of the class probabilities.
 
-    SAOD counts the background of a softmax head as one more class, in its equations and in its code; its tables are
-    computed with `background="keep"` here.
+    SAOD counts the background of a softmax head as one more class, in its equations and in its
+    code; its tables are computed with `background="keep"` here.
 
     Formula:
-        score = Σ_c p_c log p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, the mean over the
-        classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p = sigmoid(z), or that of the class with the largest z
+        score = Σ_c p_c log p_c, with p = softmax(z); with `activation="detector"` on a sigmoid
+        head, the mean over the classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p =
+        sigmoid(z), or that of the class with the largest z
 
     Args:
         activation: "softmax" over the classes, or "detector": the head's own.
-        sigmoids: "mean" over the classes, or "largest": of the most probable class; with `activation="detector"`.
+        sigmoids: "mean" over the classes, or "largest": of the most probable class; with
+            `activation="detector"`.
 
     References:
-        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Eq. A.6, A.17 and A.18, arXiv:2307.00934. Code: https://github.com/fiveai/saod
+        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+        Quantification and Calibration" (SAOD), 2023, Eq. A.6, A.17 and A.18, arXiv:2307.00934.
+        Code: https://github.com/fiveai/saod
 
     Example:
         >>> from farther.methods import create

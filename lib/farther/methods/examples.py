@@ -10,26 +10,35 @@ import numpy as np
 from farther.tables import Header, Regions
 
 
-def toy_regions(label: list[int] | None = None, image_id: list[str] | None = None, **values: Any) -> Regions:
+def toy_regions(
+    label: list[int] | None = None, image_id: list[str] | None = None, **values: Any
+) -> Regions:
     """Regions with the given columns and header fields, and placeholders for the rest.
 
     Args:
         label: Predicted class of each row; the largest logit, or 0, if absent.
         image_id: Image of each row; the same for all if absent.
-        values: Columns (`score`, `logits`, `features`, `latent`, `uncertainty`, …) and header fields. With features, an
-            identity last layer is the default, so that the logits are the features.
+        values: Columns (`score`, `logits`, `features`, `latent`, `uncertainty`, …) and header
+            fields. With features, an identity last layer is the default, so that the logits are the
+            features.
 
     >>> toy_regions(features=[[3.0, 0.0], [0.0, 1.0]]).logits.tolist()
     [[3.0, 0.0], [0.0, 1.0]]
     """
-    values = {name: np.asarray(v, np.float32) if isinstance(v, list) else v for name, v in values.items()}
+    values = {
+        name: np.asarray(v, np.float32) if isinstance(v, list) else v for name, v in values.items()
+    }
     if "features" in values and "weight" not in values:
         width = values["features"].shape[1]
         values |= {"weight": np.eye(width), "bias": np.zeros(width)}
     shared = {field.name for field in fields(Header)}
     count = next(len(value) for name, value in values.items() if name not in shared)
     if "logits" not in values:
-        values["logits"] = values["features"] @ values["weight"].T if "features" in values else np.zeros((count, 2))
+        values["logits"] = (
+            values["features"] @ values["weight"].T
+            if "features" in values
+            else np.zeros((count, 2))
+        )
     values.setdefault("score", np.ones(count))
     return Regions(
         image_id=image_id or ["image"] * count,

@@ -20,11 +20,12 @@ SMALLEST = 1e-8
 class FDBD(Method):
     """The mean distance to the decision boundaries with the other classes, relative to that to the training mean.
 
-    The predicted class is the one with the largest logit. A boundary between two classes with the same weights does not
-    count.
+    The predicted class is the one with the largest logit. A boundary between two classes with the
+    same weights does not count.
 
     Formula:
-        score = 1 / (C − 1) Σ_{c ≠ y} (z_y − z_c) / ‖w_y − w_c‖ / ‖h − μ‖, y = argmax_c z_c, μ the mean training feature
+        score = 1 / (C − 1) Σ_{c ≠ y} (z_y − z_c) / ‖w_y − w_c‖ / ‖h − μ‖, y = argmax_c z_c, μ the
+        mean training feature
 
     Args:
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
@@ -34,8 +35,8 @@ class FDBD(Method):
         inverse_gaps_: 1 / ‖w_k − w_c‖, 0 where they are equal, ndarray of shape (C, C).
 
     References:
-        Liu and Qin, "Fast Decision Boundary based Out-of-Distribution Detector", 2024, arXiv:2312.11536. Code:
-        https://github.com/litianliu/fDBD-OOD
+        Liu and Qin, "Fast Decision Boundary based Out-of-Distribution Detector", 2024,
+        arXiv:2312.11536. Code: https://github.com/litianliu/fDBD-OOD
 
     Example:
         >>> from farther.methods import create
@@ -59,7 +60,9 @@ class FDBD(Method):
 
     def _score(self, rows: Rows) -> Array:
         z, xp = rows.logits(self.background), rows.xp
-        distances = (xp.max(z, axis=1, keepdims=True) - z) * self.inverse_gaps_[xp.argmax(z, axis=1)]
+        distances = (xp.max(z, axis=1, keepdims=True) - z) * self.inverse_gaps_[
+            xp.argmax(z, axis=1)
+        ]
         h = self._vectors(rows)
         h -= self.mean_
         to_mean = at_least(xp.sqrt(squared_norms(h)), SMALLEST)

@@ -15,10 +15,10 @@ from farther.tables.regions import DENOMINATOR, NUMERATOR
 class GOdin(Method):
     """The largest numerator of a classifier whose logits are quotients h_c(x) / g(x), or its denominator.
 
-    The columns `latent.numerator` and `latent.denominator` hold h and g: of a checkpoint of OpenOOD's `GodinNet`, or
-    one that the trainer `classifier` wrote with `g_odin: {}`. The paper's step of the image is the pass
-    `{kind: perturb, loss: numerator, epsilon: 0.0025}`; there the paper takes the ε with the largest sum of scores of
-    ID validation images, and OpenOOD 0.0025.
+    The columns `latent.numerator` and `latent.denominator` hold h and g: of a checkpoint of
+    OpenOOD's `GodinNet`, or one that the trainer `classifier` wrote with `g_odin: {}`. The paper's
+    step of the image is the pass `{kind: perturb, loss: numerator, epsilon: 0.0025}`; there the
+    paper takes the ε with the largest sum of scores of ID validation images, and OpenOOD 0.0025.
 
     Formula:
         score = max_c h_c, or g; with `protocol="published-code"`, as in OpenOOD, max_c softmax(h)_c
@@ -28,8 +28,9 @@ class GOdin(Method):
         protocol: "paper", or "published-code": OpenOOD's, which differs for the numerator only.
 
     References:
-        Hsu et al., "Generalized ODIN: Detecting Out-of-distribution Image without Learning from Out-of-distribution
-        Data", 2020, arXiv:2002.11297, Section 3.1. Code of OpenOOD: https://github.com/Jingkang50/OpenOOD
+        Hsu et al., "Generalized ODIN: Detecting Out-of-distribution Image without Learning from
+        Out-of-distribution Data", 2020, arXiv:2002.11297, Section 3.1. Code of OpenOOD:
+        https://github.com/Jingkang50/OpenOOD
 
     Example:
         >>> from farther.methods import create

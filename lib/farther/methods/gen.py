@@ -17,13 +17,13 @@ class GEN(LogitsMethod):
     """Minus a generalized entropy of the class probabilities: their distance from one-hot.
 
     Formula:
-        score = − Σ_c p_c^γ (1 − p_c)^γ, over the m largest of p = softmax(z); with `activation="detector"` on a sigmoid
-        head, p = sigmoid(z)
+        score = − Σ_c p_c^γ (1 − p_c)^γ, over the m largest of p = softmax(z); with
+        `activation="detector"` on a sigmoid head, p = sigmoid(z)
 
     Args:
         gamma: γ, the exponent, above 0 and at most 1; None takes the protocol's.
-        m: Number of the largest probabilities that count; None takes all, or with `protocol="published-code"` as many
-            as there are known classes.
+        m: Number of the largest probabilities that count; None takes all, or with
+            `protocol="published-code"` as many as there are known classes.
         protocol: "paper": γ = 1/2; "published-code": γ = 0.1, and the background logit counts.
         activation: "softmax" over the classes, or "detector": the head's own.
 
@@ -53,7 +53,8 @@ class GEN(LogitsMethod):
             p, rest = sigmoid(z), sigmoid(-z)
         else:
             p = softmax(z)
-            # near p = 1, 1 − p is rounding only; the sum of the other probabilities is accurate, and γ < 1 amplifies it
+            # near p = 1, 1 − p is rounding only; the sum of the other probabilities is accurate,
+            # and γ < 1 amplifies it
             sure = p > 0.5
             rest = rows.xp.where(sure, row_sums(p * ~sure)[:, None], 1 - p)
         gamma, m = self.gamma, self.m

@@ -17,19 +17,21 @@ from farther.tables.regions import LAYER
 class GlMcm(TextMethod):
     """MCM of an image, plus MCM of its best patch: for images in which a known object is small.
 
-    A pass of kind `crops` with `patches: true` has the embedding of the best patch, `latent.patch`: that with the
-    largest probability of a class at temperature 1. Negative prompts do not count.
+    A pass of kind `crops` with `patches: true` has the embedding of the best patch, `latent.patch`:
+    that with the largest probability of a class at temperature 1. Negative prompts do not count.
 
     Formula:
-        score = max_c p_c(h) + λ max_c p_c(h_patch), with p(h) = softmax(cos(h, w_c) / τ), w_c the last layer's row of c
+        score = max_c p_c(h) + λ max_c p_c(h_patch), with p(h) = softmax(cos(h, w_c) / τ), w_c the
+        last layer's row of c
 
     Args:
         temperature: τ, 1 in the paper.
         weight: λ, 1 in the paper.
 
     References:
-        Miyai et al., "GL-MCM: Global and Local Maximum Concept Matching for Zero-Shot Out-of-Distribution Detection",
-        2023, arXiv:2304.04521. Code: https://github.com/AtsuMiyai/GL-MCM
+        Miyai et al., "GL-MCM: Global and Local Maximum Concept Matching for Zero-Shot
+        Out-of-Distribution Detection", 2023, arXiv:2304.04521. Code:
+        https://github.com/AtsuMiyai/GL-MCM
 
     Example:
         >>> from farther.methods import create

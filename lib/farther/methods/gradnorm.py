@@ -16,21 +16,23 @@ from farther.methods.rows import Rows
 class GradNorm(Method):
     """The 1-norm of the gradient, by the last layer's weight, of the divergence of p from uniform probabilities.
 
-    The gradient of KL(u‖p), or of the cross-entropy, which differs by a constant, is the outer product of h and
-    p − 1/C, so its norm is the product of their norms, and no backward pass is needed. The published code and OpenOOD
-    add the classes' cross-entropies where the paper takes their mean: their scores are C times these, which changes no
-    rank. The paper compares layers and takes the last one, whose gradients separate best, so no other is offered.
+    The gradient of KL(u‖p), or of the cross-entropy, which differs by a constant, is the outer
+    product of h and p − 1/C, so its norm is the product of their norms, and no backward pass is
+    needed. The published code and OpenOOD add the classes' cross-entropies where the paper takes
+    their mean: their scores are C times these, which changes no rank. The paper compares layers and
+    takes the last one, whose gradients separate best, so no other is offered.
 
     Formula:
-        score = ‖∂KL(u‖p) / ∂W‖₁ = ‖h‖₁ · ‖p − 1/C‖₁ / T, with p = softmax(z / T), C the number of classes, u_c = 1/C
+        score = ‖∂KL(u‖p) / ∂W‖₁ = ‖h‖₁ · ‖p − 1/C‖₁ / T, with p = softmax(z / T), C the number of
+        classes, u_c = 1/C
 
     Args:
         temperature: T, above 0.
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
 
     References:
-        Huang et al., "On the Importance of Gradients for Detecting Distributional Shifts in the Wild", 2021,
-        arXiv:2110.00218. Code: https://github.com/deeplearning-wisc/gradnorm_ood
+        Huang et al., "On the Importance of Gradients for Detecting Distributional Shifts in the
+        Wild", 2021, arXiv:2110.00218. Code: https://github.com/deeplearning-wisc/gradnorm_ood
 
     Example:
         >>> from farther.methods import create

@@ -24,33 +24,35 @@ OFFSET = 1e-6
 class Gram(Method):
     """Minus the deviation of Gram matrices from the range that training regions of the predicted class span.
 
-    The rows of the Gram matrices of a layer's activations, over the image or over the ROI-aligned box, for powers 1 to
-    P, are what the detector's parameter `grams` stores: P values per channel, 5 kB per region and layer of 256
-    channels in float32.
+    The rows of the Gram matrices of a layer's activations, over the image or over the ROI-aligned
+    box, for powers 1 to P, are what the detector's parameter `grams` stores: P values per channel,
+    5 kB per region and layer of 256 channels in float32.
 
-    Of the training images, a tenth is held out: the ranges are those of the other images' regions, and the deviations
-    of a layer are divided by their mean over the regions held out.
+    Of the training images, a tenth is held out: the ranges are those of the other images' regions,
+    and the deviations of a layer are divided by their mean over the regions held out.
 
     Formula:
-        score = − Σ_l δ_l / E_l, δ_l = Σ_j (max(lo_j − g_j, 0) / |lo_j| + max(g_j − hi_j, 0) / |hi_j|), g the values of
-        layer l, lo and hi their smallest and largest in training regions of the predicted class, E_l the mean of δ_l
-        held out; with `protocol="published-code"` divided by the detector's confidence
+        score = − Σ_l δ_l / E_l, δ_l = Σ_j (max(lo_j − g_j, 0) / |lo_j| + max(g_j − hi_j, 0) /
+        |hi_j|), g the values of layer l, lo and hi their smallest and largest in training regions
+        of the predicted class, E_l the mean of δ_l held out; with `protocol="published-code"`
+        divided by the detector's confidence
 
     Args:
         layer: Layers l; the columns are `gram.<layer>`.
         held_out: Fraction of the training images that is held out.
         seed: Seed of the draw of these images.
-        protocol: "paper"; "published-code" also divides by the detector's confidence, a classifier's largest
-            probability.
+        protocol: "paper"; "published-code" also divides by the detector's confidence, a
+            classifier's largest probability.
 
     Attributes:
-        low_, high_: lo and hi of each class, ndarrays of shape (K, J), J the number of values of all layers; classes
-            without training regions have those of all classes.
+        low_, high_: lo and hi of each class, ndarrays of shape (K, J), J the number of values of
+            all layers; classes without training regions have those of all classes.
         expected_: E_l, 1 where no region held out deviates, ndarray of shape (L,).
 
     References:
-        Sastry and Oore, "Detecting Out-of-Distribution Examples with In-distribution Examples and Gram Matrices", 2020,
-        arXiv:1912.12510. Code: https://github.com/VectorInstitute/gram-ood-detection
+        Sastry and Oore, "Detecting Out-of-Distribution Examples with In-distribution Examples and
+        Gram Matrices", 2020, arXiv:1912.12510. Code:
+        https://github.com/VectorInstitute/gram-ood-detection
 
     Example:
         >>> from farther.methods import create
@@ -65,7 +67,9 @@ class Gram(Method):
     title: ClassVar[str] = "Gram matrices"
     needs: ClassVar[frozenset[str]] = frozenset({"gram", "labels"})
     layer: Annotated[tuple[str, ...], Field(min_length=1)]
-    values_at_once: ClassVar[int] = Method.values_at_once // 8  # several arrays of that size stay in the cache
+    values_at_once: ClassVar[int] = (
+        Method.values_at_once // 8
+    )  # several arrays of that size stay in the cache
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     seed: NonNegativeInt = 0
     protocol: Protocol = "paper"
@@ -81,10 +85,16 @@ class Gram(Method):
         for block in self._part(regions, held_out=False):
             values = self._values(block)
             if low is None or high is None:
-                low, high = (np.full((classes, values.shape[1]), edge, np.float32) for edge in (np.inf, -np.inf))
+                low, high = (
+                    np.full((classes, values.shape[1]), edge, np.float32)
+                    for edge in (np.inf, -np.inf)
+                )
             for c in np.unique(block.label):
                 rows = values[block.label == c]
-                low[c], high[c] = np.minimum(low[c], rows.min(axis=0)), np.maximum(high[c], rows.max(axis=0))
+                low[c], high[c] = (
+                    np.minimum(low[c], rows.min(axis=0)),
+                    np.maximum(high[c], rows.max(axis=0)),
+                )
         if low is None or high is None:
             raise FitError(f"{self.name}: all training images are held out; there are too few")
         absent = np.isinf(low[:, 0])
@@ -108,7 +118,9 @@ class Gram(Method):
 
     def _values(self, regions: Regions) -> np.ndarray:
         """g of all layers side by side, ndarray of shape (n, J), float32."""
-        return np.concatenate([np.asarray(regions.array(name), np.float32) for name in self.layers], axis=1)
+        return np.concatenate(
+            [np.asarray(regions.array(name), np.float32) for name in self.layers], axis=1
+        )
 
     def _deviations(self, rows: Rows) -> Array:
         """δ_l, shape (n, L), float64."""

@@ -14,7 +14,8 @@ from farther.errors import DataError
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.tables import Regions
 
-#: Largest difference between a coordinate of a region's box and that of its row in the file, in pixels.
+#: Largest difference between a coordinate of a region's box and that of its row in the file, in
+#: pixels.
 SAME_BOX = 0.5
 
 
@@ -25,7 +26,8 @@ class SplitScores:
     Args:
         image_id: Image of each row, object array of shape (N,).
         score: The file's scores, ndarray of shape (N,), float64.
-        box: xmin, ymin, xmax, ymax in pixels, ndarray of shape (N, 4), float32; None for scores of whole images.
+        box: xmin, ymin, xmax, ymax in pixels, ndarray of shape (N, 4), float32; None for scores of
+            whole images.
     """
 
     image_id: np.ndarray
@@ -37,18 +39,22 @@ class SplitScores:
 class ImportedScores(Method):
     """Scores that another program computed for the same images, or for the same boxes.
 
-    A row of the file belongs to an image as imported detections do: by its id, its file, or the end of its path; for a
-    detector, also to the region with the same box, to half a pixel. Every region needs a score.
+    A row of the file belongs to an image as imported detections do: by its id, its file, or the end
+    of its path; for a detector, also to the region with the same box, to half a pixel. Every region
+    needs a score.
 
     Formula:
         score = the file's; minus the file's with `higher="ood"`
 
     Args:
-        file: CSV or Parquet with the columns `image`, `score`, for a detector also `xmin`, `ymin`, `xmax`, `ymax`, and
-            `split` where a name of an image occurs in several; or the file of each split, which may be OpenOOD's saved
-            scores (`.npz` with `conf` and `label`, in the order of its list).
-        lists: The list of images that the scores in an `.npz` file are in the order of, for each split.
-        higher: The side with the higher scores in the file: "id", or "ood" for uncertainties and anomaly scores.
+        file: CSV or Parquet with the columns `image`, `score`, for a detector also `xmin`, `ymin`,
+            `xmax`, `ymax`, and `split` where a name of an image occurs in several; or the file of
+            each split, which may be OpenOOD's saved scores (`.npz` with `conf` and `label`, in the
+            order of its list).
+        lists: The list of images that the scores in an `.npz` file are in the order of, for each
+            split.
+        higher: The side with the higher scores in the file: "id", or "ood" for uncertainties and
+            anomaly scores.
 
     Attributes:
         split_: Names of the splits.
@@ -59,8 +65,8 @@ class ImportedScores(Method):
         remark_: Remarks on rows of the file that are of no image.
 
     References:
-        Yang et al., "OpenOOD: Benchmarking Generalized Out-of-Distribution Detection", 2022, arXiv:2210.07242, whose
-        code saves scores of methods with a training of their own.
+        Yang et al., "OpenOOD: Benchmarking Generalized Out-of-Distribution Detection", 2022,
+        arXiv:2210.07242, whose code saves scores of methods with a training of their own.
 
     Example:
         >>> from farther.methods import create
@@ -84,7 +90,9 @@ class ImportedScores(Method):
         """Learns nothing from regions: see `learn_scores`."""
         self.whole_images_ = regions.header.whole_images
 
-    def learn_scores(self, scores_by_split: Mapping[str, SplitScores], remarks: tuple[str, ...] = ()) -> Self:
+    def learn_scores(
+        self, scores_by_split: Mapping[str, SplitScores], remarks: tuple[str, ...] = ()
+    ) -> Self:
         """Takes the scores of the images of each split; called after `fit`.
 
         Args:
@@ -98,7 +106,9 @@ class ImportedScores(Method):
         for split, rows in scores_by_split.items():
             if rows.box is None and not self.whole_images_:
                 problem = "the scores are of images, but the run has detections in them"
-                raise FitError(f"{problem}: add the columns xmin, ymin, xmax and ymax to {self.file!r}")
+                raise FitError(
+                    f"{problem}: add the columns xmin, ymin, xmax and ymax to {self.file!r}"
+                )
             keys.append(_keys(split, rows.image_id))
             scores.append(rows.score)
             if not self.whole_images_ and rows.box is not None:
@@ -127,7 +137,9 @@ class ImportedScores(Method):
     def _score(self, regions: Regions) -> np.ndarray:
         split = vars(self).get("_split")
         if split is None or not hasattr(self, "key_"):
-            raise FitError("imported scores are of images of a split: see learn_scores and for_split")
+            raise FitError(
+                "imported scores are of images of a split: see learn_scores and for_split"
+            )
         keys = _keys(split, regions.image_id)
         first = np.searchsorted(self.key_, keys, side="left")
         last = np.searchsorted(self.key_, keys, side="right")
@@ -140,7 +152,9 @@ class ImportedScores(Method):
             return -score
         return score
 
-    def _rows_of_boxes(self, split: str, regions: Regions, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    def _rows_of_boxes(
+        self, split: str, regions: Regions, first: np.ndarray, last: np.ndarray
+    ) -> np.ndarray:
         """The row of each region: of those of its image, first to last, the one whose box is nearest."""
         rows = np.zeros(len(regions), np.int64)
         distance = np.zeros(len(regions))
@@ -150,10 +164,14 @@ class ImportedScores(Method):
             nearest = int(differences.argmin())
             rows[number] = first[number] + nearest
             distance[number] = differences[nearest]
-        self._refuse_absent(split, regions.image_id[distance > SAME_BOX], len(regions), "no box of theirs fits")
+        self._refuse_absent(
+            split, regions.image_id[distance > SAME_BOX], len(regions), "no box of theirs fits"
+        )
         return rows
 
-    def _refuse_absent(self, split: str, image_ids: np.ndarray, count: int, why: str = "no row is of it") -> None:
+    def _refuse_absent(
+        self, split: str, image_ids: np.ndarray, count: int, why: str = "no row is of it"
+    ) -> None:
         if not len(image_ids):
             return
         problem = f"{len(image_ids):,} of {count:,} regions of split {split!r} have no score"
@@ -167,7 +185,9 @@ def _keys(split: str, image_ids: np.ndarray) -> np.ndarray:
     for image_id in image_ids:
         if image_id not in key_by_image:
             name = f"{split}\0{image_id}".encode()
-            key_by_image[image_id] = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
+            key_by_image[image_id] = int.from_bytes(
+                hashlib.blake2b(name, digest_size=8).digest(), "big"
+            )
     return np.array([key_by_image[image_id] for image_id in image_ids], dtype=np.uint64)
 
 

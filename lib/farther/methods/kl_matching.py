@@ -16,11 +16,12 @@ from farther.methods.rows import Rows
 class KLMatching(Method):
     """Minus the smallest Kullback-Leibler divergence from the mean probabilities of a class.
 
-    The mean is taken over the training regions whose largest probability is that class's; classes without such regions
-    are left out.
+    The mean is taken over the training regions whose largest probability is that class's; classes
+    without such regions are left out.
 
     Formula:
-        score = − min_k Σ_c p_c log(p_c / d_kc), with p = softmax(z), d_k the mean of p over regions whose largest is k
+        score = − min_k Σ_c p_c log(p_c / d_kc), with p = softmax(z), d_k the mean of p over regions
+        whose largest is k
 
     Args:
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
@@ -29,8 +30,8 @@ class KLMatching(Method):
         log_typical_: log d, ndarray of shape (K, C), one row per class with regions.
 
     References:
-        Hendrycks et al., "Scaling Out-of-Distribution Detection for Real-World Settings", 2022, arXiv:1911.11132. Code:
-        https://github.com/hendrycks/anomaly-seg
+        Hendrycks et al., "Scaling Out-of-Distribution Detection for Real-World Settings", 2022,
+        arXiv:1911.11132. Code: https://github.com/hendrycks/anomaly-seg
 
         "KLM" of OpenOOD.
 

@@ -25,10 +25,12 @@ from farther.methods.neighbours import (
 )
 from farther.methods.rows import RegionRows, Rows
 
-#: Stored vectors that the recall of an approximate index is measured on: more would take as long as the index.
+#: Stored vectors that the recall of an approximate index is measured on: more would take as long as
+#: the index.
 RECALL_SAMPLE = 256
 
-#: float32 may exchange neighbours that are as near: exact distances decide among this many on either side of the k-th.
+#: float32 may exchange neighbours that are as near: exact distances decide among this many on
+#: either side of the k-th.
 SPARE = 2
 
 
@@ -36,32 +38,39 @@ SPARE = 2
 class KNN(Method):
     """Minus the distance to the k-th nearest training region, on features scaled to unit norm.
 
-    The search compares float32; among the neighbours about the k-th, distances in float64 decide. It is exact unless
-    `index="approximate"`, which needs FAISS; then `recall_` is the share of the k nearest that the index finds, over
-    256 training regions drawn at random, and the report shows it.
+    The search compares float32; among the neighbours about the k-th, distances in float64 decide.
+    It is exact unless `index="approximate"`, which needs FAISS; then `recall_` is the share of the
+    k nearest that the index finds, over 256 training regions drawn at random, and the report shows
+    it.
 
     Formula:
         score = − ‖u − u_(k)‖, u = h / ‖h‖, u_(k) the k-th nearest training vector
 
     Args:
-        k: Rank of the neighbour, 1 for the nearest. The published code uses 10 (Faster R-CNN), 8 (YOLOv8),
-            12 (RT-DETR).
-        index: "exact", or "approximate": training regions in cells, of which a query searches a few.
+        k: Rank of the neighbour, 1 for the nearest. The published code uses 10 (Faster R-CNN), 8
+            (YOLOv8), 12 (RT-DETR).
+        index: "exact", or "approximate": training regions in cells, of which a query searches a
+            few.
         probes: Number of cells that a query searches in an approximate index.
-        seed: Seed of the k-means of an approximate index, and of the sample that its recall is measured on.
-        protocol: "paper": the distance; "published-code": its square. The order of the scores is the same.
-        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
-            "latent" is the column of that name.
+        seed: Seed of the k-means of an approximate index, and of the sample that its recall is
+            measured on.
+        protocol: "paper": the distance; "published-code": its square. The order of the scores is
+            the same.
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in
+            place of features; "latent" is the column of that name.
 
     Attributes:
-        stored_: u of the training regions, ndarray of shape (M, D), float32; in an approximate index, cell by cell.
-        centroids_: Centroids of the cells of an approximate index, ndarray of shape (L, D), float32.
-        first_: Row of `stored_` at which each cell begins, and M at the end: ndarray of shape (L + 1,), int64.
+        stored_: u of the training regions, ndarray of shape (M, D), float32; in an approximate
+            index, cell by cell.
+        centroids_: Centroids of the cells of an approximate index, ndarray of shape (L, D),
+            float32.
+        first_: Row of `stored_` at which each cell begins, and M at the end: ndarray of shape (L +
+            1,), int64.
         recall_: Recall of an approximate index.
 
     References:
-        Sun et al., "Out-of-Distribution Detection with Deep Nearest Neighbors", 2022, arXiv:2204.06507. Code:
-        https://github.com/deeplearning-wisc/knn-ood
+        Sun et al., "Out-of-Distribution Detection with Deep Nearest Neighbors", 2022,
+        arXiv:2204.06507. Code: https://github.com/deeplearning-wisc/knn-ood
 
         FMIYC, Eq. 19.
 
@@ -75,7 +84,9 @@ class KNN(Method):
 
     title: ClassVar[str] = "kNN"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    values_at_once: ClassVar[int] = 8 * Method.values_at_once  # more queries of a cell are compared at a time
+    values_at_once: ClassVar[int] = (
+        8 * Method.values_at_once
+    )  # more queries of a cell are compared at a time
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16
@@ -92,7 +103,9 @@ class KNN(Method):
         self.stored_ = self._all_compared(regions, count)
         if self.index == "approximate":
             if not has_faiss():
-                raise FitError(f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]' on Linux")
+                raise FitError(
+                    f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]' on Linux"
+                )
             drawn = np.random.default_rng(self.seed).permutation(count)[:RECALL_SAMPLE]
             queries = self.stored_[drawn]
             self.centroids_ = cell_centroids(self.stored_, self.seed)
@@ -108,7 +121,9 @@ class KNN(Method):
         found, filled = np.empty((0, 0), np.float32), 0
         for block in self._blocks(regions):
             u = self._compared(Rows.of(block))
-            if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
+            if (
+                filled == 0
+            ):  # allocated once: two copies of the largest array here may not fit into memory
                 found = np.empty((count, u.shape[1]), np.float32)
             found[filled : filled + len(u)] = u
             filled += len(u)
@@ -129,7 +144,9 @@ class KNN(Method):
     def no_torch_form(self) -> str:
         """See `Method.no_torch_form`."""
         if self.index == "approximate":
-            return "an approximate index is a search in cells, not a matrix product; use index 'exact'"
+            return (
+                "an approximate index is a search in cells, not a matrix product; use index 'exact'"
+            )
         return super().no_torch_form()
 
     def remarks(self) -> list[str]:

@@ -25,11 +25,12 @@ class Latent(Method):
     """Base of the methods that read v = Pᵀ (o − mean) in place of features.
 
     Args:
-        components: Number of principal components, at most the number of latent activations; null takes the latent
-            activations themselves, v = o.
-        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of `latent`.
-        whiten: Scale each component to unit variance. The paper does not say; the published code's library does by
-            default. None whitens with `protocol="published-code"` only.
+        components: Number of principal components, at most the number of latent activations; null
+            takes the latent activations themselves, v = o.
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in
+            place of `latent`.
+        whiten: Scale each component to unit variance. The paper does not say; the published code's
+            library does by default. None whitens with `protocol="published-code"` only.
     """
 
     components: PositiveInt | None = 32
@@ -39,7 +40,9 @@ class Latent(Method):
 
     def __post_init__(self) -> None:
         if self.components is None and self.whiten:
-            raise ValueError("whiten=True scales principal components, and components=null takes none")
+            raise ValueError(
+                "whiten=True scales principal components, and components=null takes none"
+            )
 
     def fit_components(self, regions: RegionsLike) -> None:
         """Sets `latent_mean_` and `components_`."""
@@ -48,7 +51,9 @@ class Latent(Method):
         stream = lambda: (self._column(batch, "latent") for batch in self._batches(regions))  # noqa: E731
         self.latent_mean_, directions, variances = principal_components(stream, self.components)
         whiten = self.protocol == "published-code" if self.whiten is None else self.whiten
-        self.components_ = directions / np.sqrt(np.where(variances > 0, variances, 1.0)) if whiten else directions
+        self.components_ = (
+            directions / np.sqrt(np.where(variances > 0, variances, 1.0)) if whiten else directions
+        )
 
     def _vectors(self, rows: Rows | Regions) -> Array:
         """v as float64, shape (n, components)."""
@@ -60,23 +65,26 @@ class Latent(Method):
 class LardKNN(Latent, KNN):
     """`knn` on the principal components of the latent activations.
 
-    The paper names this variant in its tables only, and does not say whether components are scaled to unit norm, as its
-    kNN scales features (Eq. 19). By default they are not: components are taken around the mean, and their norm says how
-    unusual a region is. The two were compared on the demo's VOC test splits, with 32 components: AUROC 0.61 to 0.77 as
-    they are, 0.47 to 0.56 at unit norm. So results on those splits flatter this default.
+    The paper names this variant in its tables only, and does not say whether components are scaled
+    to unit norm, as its kNN scales features (Eq. 19). By default they are not: components are taken
+    around the mean, and their norm says how unusual a region is. The two were compared on the
+    demo's VOC test splits, with 32 components: AUROC 0.61 to 0.77 as they are, 0.47 to 0.56 at unit
+    norm. So results on those splits flatter this default.
 
     Formula:
-        score = − ‖v − v_(k)‖, v = Pᵀ (o − mean), o the ROI-aligned latent activations, averaged per channel; with
-        `protocol="published-code"` that of `knn`: v whitened, then scaled to unit norm
+        score = − ‖v − v_(k)‖, v = Pᵀ (o − mean), o the ROI-aligned latent activations, averaged per
+        channel; with `protocol="published-code"` that of `knn`: v whitened, then scaled to unit
+        norm
 
     Attributes:
-        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C,
+            components).
         stored_: v of the training regions, ndarray of shape (M, components), float32.
 
     References:
-        Montoya et al., "FindMeIfYouCan: Bringing Open Set metrics to near, far and farther Out-of-Distribution Object
-        detection" (FMIYC), 2025, Eq. 32 and 33, and its tables ("KNN PCA"); the published code tries 1 to 128
-        components, and none. arXiv:2506.14008.
+        Montoya et al., "FindMeIfYouCan: Bringing Open Set metrics to near, far and farther
+        Out-of-Distribution Object detection" (FMIYC), 2025, Eq. 32 and 33, and its tables ("KNN
+        PCA"); the published code tries 1 to 128 components, and none. arXiv:2506.14008.
 
     Example:
         >>> from farther.methods import create
@@ -102,21 +110,24 @@ class LardMahalanobis(Latent, Mahalanobis):
     """`mahalanobis` on the principal components of the latent activations: the paper's LaRD.
 
     Formula:
-        score = max_c − (v − μ_c)ᵀ Σ⁻¹ (v − μ_c), v = Pᵀ (o − mean), o the ROI-aligned latent activations, averaged per
-        channel; with `gaussian="single"` − (v − μ)ᵀ Σ⁻¹ (v − μ), μ and Σ mean and covariance of all training regions
+        score = max_c − (v − μ_c)ᵀ Σ⁻¹ (v − μ_c), v = Pᵀ (o − mean), o the ROI-aligned latent
+        activations, averaged per channel; with `gaussian="single"` − (v − μ)ᵀ Σ⁻¹ (v − μ), μ and Σ
+        mean and covariance of all training regions
 
     Args:
-        gaussian: "per_class": the distance to the nearest class mean; "single": to the mean of all classes, whatever
-            the predicted class. None takes the protocol's.
+        gaussian: "per_class": the distance to the nearest class mean; "single": to the mean of all
+            classes, whatever the predicted class. None takes the protocol's.
         protocol: "paper": one Gaussian per class; "published-code": a single one.
 
     Attributes:
-        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C,
+            components).
         mean_, whitening_, centres_: As in `mahalanobis`, of v.
 
     References:
-        Montoya et al., 2025 (FMIYC), Eq. 32 and 33, and its tables ("Mahalanobis PCA"), arXiv:2506.14008. RunIA, the
-        library that followed its code, calls the single Gaussian MDLatentSpace and the other cMDLatentSpace.
+        Montoya et al., 2025 (FMIYC), Eq. 32 and 33, and its tables ("Mahalanobis PCA"),
+        arXiv:2506.14008. RunIA, the library that followed its code, calls the single Gaussian
+        MDLatentSpace and the other cMDLatentSpace.
 
     Example:
         >>> from farther.methods import create
@@ -135,7 +146,9 @@ class LardMahalanobis(Latent, Mahalanobis):
         Mahalanobis._fit(self, regions)
 
     def _pass(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        if self.gaussian == "single" or (self.gaussian is None and self.protocol == "published-code"):
+        if self.gaussian == "single" or (
+            self.gaussian is None and self.protocol == "published-code"
+        ):
             return ((v, np.zeros_like(y)) for v, y in super()._pass(regions))  # all in one class
         return super()._pass(regions)
 
@@ -145,11 +158,12 @@ class LardGMM(Latent, DDU):
     """`ddu`, one Gaussian per class, on the principal components of the latent activations.
 
     Formula:
-        score = log Σ_c π_c N(v; μ_c, Σ_c + ε I), v = Pᵀ (o − mean), o the ROI-aligned latent activations, averaged per
-        channel
+        score = log Σ_c π_c N(v; μ_c, Σ_c + ε I), v = Pᵀ (o − mean), o the ROI-aligned latent
+        activations, averaged per channel
 
     Attributes:
-        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C,
+            components).
         means_, factors_, log_weights_, jitter_, singular_: As in `ddu`, of v.
 
     References:
@@ -175,24 +189,25 @@ class LardGMM(Latent, DDU):
 class LardKDE(Latent):
     """The log density of the principal components of the latent activations under a Gaussian kernel estimate.
 
-    It sums over all training regions. At 10,000 of them and 32 components that takes a quarter of the time of
-    scikit-learn's KernelDensity, whose trees lose up to 3 · 10⁻⁴.
+    It sums over all training regions. At 10,000 of them and 32 components that takes a quarter of
+    the time of scikit-learn's KernelDensity, whose trees lose up to 3 · 10⁻⁴.
 
     Formula:
-        score = log (1/M) Σ_i N(v; v_i, b² I), v = Pᵀ (o − mean), o the ROI-aligned latent activations, averaged per
-        channel
+        score = log (1/M) Σ_i N(v; v_i, b² I), v = Pᵀ (o − mean), o the ROI-aligned latent
+        activations, averaged per channel
 
     Args:
         bandwidth: b, in units of the components: whiten them, or choose it for their scale.
         protocol: "published-code" whitens, where `whiten` is None.
 
     Attributes:
-        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C,
+            components).
         stored_: v_i of the training regions, ndarray of shape (M, components).
 
     References:
-        KDELatentSpace of RunIA, the library that followed the published code of FMIYC (2025, arXiv:2506.14008). The
-        paper's tables have no such variant.
+        KDELatentSpace of RunIA, the library that followed the published code of FMIYC (2025,
+        arXiv:2506.14008). The paper's tables have no such variant.
 
     Example:
         >>> from farther.methods import create
@@ -220,4 +235,6 @@ class LardKDE(Latent):
             parts.append(log_sum_exp(exponents))
         log_density = rows.xp.concat(parts)
         log_density -= squared_norms(v) / 2 + rows.number(float(np.log(len(stored))))
-        return log_density - rows.number(float(int(v.shape[1]) * np.log(self.bandwidth * np.sqrt(2 * np.pi))))
+        return log_density - rows.number(
+            float(int(v.shape[1]) * np.log(self.bandwidth * np.sqrt(2 * np.pi)))
+        )

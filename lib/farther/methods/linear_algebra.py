@@ -1,7 +1,8 @@
 """Linear algebra of rows that arrive in blocks: means, scatter matrices, whitening, principal components.
 
-A *block* is an ndarray of shape (n, D), float64. Functions read an iterable of blocks once, so memory is bounded by one
-block and a D × D matrix, whatever the number of rows. scikit-learn's estimators want all rows at once.
+A *block* is an ndarray of shape (n, D), float64. Functions read an iterable of blocks once, so
+memory is bounded by one block and a D × D matrix, whatever the number of rows. scikit-learn's
+estimators want all rows at once.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
     return sums / rows, rows
 
 
-def class_means(labelled: Iterable[tuple[np.ndarray, np.ndarray]], classes: int) -> tuple[np.ndarray, np.ndarray]:
+def class_means(
+    labelled: Iterable[tuple[np.ndarray, np.ndarray]], classes: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Number of rows and mean row of each class.
 
     Args:
@@ -44,7 +47,8 @@ def class_means(labelled: Iterable[tuple[np.ndarray, np.ndarray]], classes: int)
         classes: K, the number of classes.
 
     Returns:
-        counts N_c of shape (K,), int64, and means μ_c of shape (K, D); zeros for a class without rows.
+        counts N_c of shape (K,), int64, and means μ_c of shape (K, D); zeros for a class without
+        rows.
     """
     counts, sums = np.zeros(classes, np.int64), np.zeros(())
     for block, labels in labelled:
@@ -71,9 +75,10 @@ def scatter_matrix(blocks: Iterable[np.ndarray]) -> np.ndarray:
 def whitening(covariance: np.ndarray) -> np.ndarray:
     """A matrix A with A Aᵀ = Σ⁺, the (pseudo-)inverse of a covariance Σ: rows x A have unit covariance.
 
-    Directions whose variance is at most D ε times the largest one, ε of float64, are left out, as by SciPy's `pinvh`
-    and so by scikit-learn's `EmpiricalCovariance`. Such are sums that a LayerNorm keeps constant: their variance is the
-    rounding of float32, and its inverse would outweigh all others.
+    Directions whose variance is at most D ε times the largest one, ε of float64, are left out, as
+    by SciPy's `pinvh` and so by scikit-learn's `EmpiricalCovariance`. Such are sums that a
+    LayerNorm keeps constant: their variance is the rounding of float32, and its inverse would
+    outweigh all others.
 
     Returns:
         ndarray of shape (D, r), r the rank; upper triangular if r = D. See `whitened`.
@@ -101,7 +106,8 @@ def _factor(covariance: np.ndarray) -> tuple[np.ndarray | None, bool]:
         factor = np.linalg.cholesky(covariance).T
     except np.linalg.LinAlgError:
         return None, False
-    # 1 / condition, which is at most smallest / largest variance; the estimate may be a few times too large.
+    # 1 / condition, which is at most smallest / largest variance; the estimate may be a few times
+    # too large.
     condition = dpocon(factor, np.abs(covariance).sum(axis=0).max())[0]
     return factor, condition > 10 * len(covariance) * np.finfo(covariance.dtype).eps
 
@@ -124,7 +130,9 @@ def eigenvectors(symmetric: np.ndarray, first: int, end: int) -> tuple[np.ndarra
         return values[first:end], directions[:, first:end]
     from scipy.linalg import eigh  # a few eigenvectors cost a third of all
 
-    values, directions = eigh(symmetric, subset_by_index=[first, end - 1], driver="evr", check_finite=False)
+    values, directions = eigh(
+        symmetric, subset_by_index=[first, end - 1], driver="evr", check_finite=False
+    )
     return values, directions
 
 
@@ -138,7 +146,8 @@ def principal_components(
         components: C, the number of components; at most D are returned.
 
     Returns:
-        mean of shape (D,), orthonormal columns P of shape (D, C) and variances of shape (C,), largest first.
+        mean of shape (D,), orthonormal columns P of shape (D, C) and variances of shape (C,),
+        largest first.
     """
     mean, rows = mean_vector(blocks())
     scatter = scatter_matrix(np.subtract(block, mean, out=block) for block in blocks())

@@ -1,17 +1,20 @@
 """Logits and the last layer, as the methods read them.
 
-**Background.** A head may have a logits column for "no object". FMIYC (arXiv:2506.14008, Appendix F.1) defines the
-logits as one value per in-distribution class, so by default that column, and its row of the last layer, is left out
-(`background="drop"`). With `background="keep"` it counts as one more class, as in the published codes of FMIYC (msp,
-energy, gen, vim, ash, react, dice, dice_react) and SAOD (entropy, dempster_shafer): those methods keep it with
-`protocol="published-code"`. Where a head has no such column the parameter changes nothing.
+**Background.** A head may have a logits column for "no object". FMIYC (arXiv:2506.14008, Appendix
+F.1) defines the logits as one value per in-distribution class, so by default that column, and its
+row of the last layer, is left out (`background="drop"`). With `background="keep"` it counts as one
+more class, as in the published codes of FMIYC (msp, energy, gen, vim, ash, react, dice, dice_react)
+and SAOD (entropy, dempster_shafer): those methods keep it with `protocol="published-code"`. Where a
+head has no such column the parameter changes nothing.
 
-**Unknown classes.** Columns of classes that mean unknown objects (`Header.unknown_columns`) are always left out.
+**Unknown classes.** Columns of classes that mean unknown objects (`Header.unknown_columns`) are
+always left out.
 
-**Sigmoid heads.** Scores are defined on a softmax over the classes (FMIYC, Eq. 11), and the published code applies it
-to the stored logits of sigmoid detectors too; so does `activation="softmax"`, the default. With `activation="detector"`
-the detector's own activation is used: for a sigmoid head each class is then a binary decision. Where the detector
-stored logarithms of the sigmoid's values (the header's activation is "exp", as in the published code of YOLOv8), a
+**Sigmoid heads.** Scores are defined on a softmax over the classes (FMIYC, Eq. 11), and the
+published code applies it to the stored logits of sigmoid detectors too; so does
+`activation="softmax"`, the default. With `activation="detector"` the detector's own activation is
+used: for a sigmoid head each class is then a binary decision. Where the detector stored logarithms
+of the sigmoid's values (the header's activation is "exp", as in the published code of YOLOv8), a
 softmax is taken of these, but with `activation="detector"` of the logits before the sigmoid.
 """
 
@@ -61,8 +64,8 @@ class LogitsMethod(Method):
 
     Args:
         protocol: "paper", or "published-code", with which the background logit counts.
-        background: "drop" leaves the background logit out, "keep" counts it as one more class; None takes the
-            protocol's.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class; None
+            takes the protocol's.
     """
 
     protocol: Protocol = "paper"
@@ -74,7 +77,9 @@ class LogitsMethod(Method):
         return self.background or ("drop" if self.protocol == "paper" else "keep")
 
 
-def class_logits(rows: Rows | Regions, background: Background, activation: Activation = "softmax") -> Array:
+def class_logits(
+    rows: Rows | Regions, background: Background, activation: Activation = "softmax"
+) -> Array:
     """Logits z of the classes of rows or of a block of regions, shape (N, C), float64: see `Rows.logits`."""
     return Rows.of(rows).logits(background, activation)
 

@@ -16,16 +16,17 @@ from farther.methods.rows import Rows
 class Mahalanobis(Method):
     """Minus the squared Mahalanobis distance to the nearest class mean, with one covariance for all classes.
 
-    Classes without detections are left out. Directions in which the training features do not vary are ignored
-    (pseudo-inverse), so constant features and fewer regions than dimensions are not an error.
+    Classes without detections are left out. Directions in which the training features do not vary
+    are ignored (pseudo-inverse), so constant features and fewer regions than dimensions are not an
+    error.
 
     Formula:
-        score = max_c − (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), Σ = (1/N) Σ_c Σ_{i: y_i = c} (h_i − μ_c)(h_i − μ_c)ᵀ, y the predicted
-        class, with `fit.labels: annotated` the annotated one
+        score = max_c − (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), Σ = (1/N) Σ_c Σ_{i: y_i = c} (h_i − μ_c)(h_i −
+        μ_c)ᵀ, y the predicted class, with `fit.labels: annotated` the annotated one
 
     Args:
-        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
-            "latent" is the column of that name.
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in
+            place of features; "latent" is the column of that name.
 
     Attributes:
         mean_: Mean of all training features, ndarray of shape (D,).
@@ -33,8 +34,9 @@ class Mahalanobis(Method):
         centres_: Whitened class means (μ_c − mean) A, ndarray of shape (C, r).
 
     References:
-        Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks",
-        2018, arXiv:1807.03888. Code: https://github.com/pokaxpoka/deep_Mahalanobis_detector
+        Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and
+        Adversarial Attacks", 2018, arXiv:1807.03888. Code:
+        https://github.com/pokaxpoka/deep_Mahalanobis_detector
 
         FMIYC, Eq. 20 and 21.
 

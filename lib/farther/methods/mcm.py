@@ -38,8 +38,8 @@ class TextMethod(Method):
 class MCM(TextMethod):
     """The largest class probability by the cosines of an image's embedding and the classes' text embeddings.
 
-    The rows of the last layer are the text embeddings, whatever they are scaled by, as those of a pass of kind `crops`
-    and of CLIP as a classifier are. Negative prompts do not count.
+    The rows of the last layer are the text embeddings, whatever they are scaled by, as those of a
+    pass of kind `crops` and of CLIP as a classifier are. Negative prompts do not count.
 
     Formula:
         score = max_c p_c, with p = softmax(cos(h, w_c) / τ), w_c the last layer's row of class c
@@ -48,8 +48,9 @@ class MCM(TextMethod):
         temperature: τ, 1 in the paper. CLIP's own is 1 / its logit scale, with which MCM is `msp`.
 
     References:
-        Ming et al., "Delving into Out-of-Distribution Detection with Vision-Language Representations", 2022,
-        arXiv:2211.13445, Eq. 1. Code: https://github.com/deeplearning-wisc/MCM
+        Ming et al., "Delving into Out-of-Distribution Detection with Vision-Language
+        Representations", 2022, arXiv:2211.13445, Eq. 1. Code:
+        https://github.com/deeplearning-wisc/MCM
 
     Example:
         >>> from farther.methods import create

@@ -18,40 +18,43 @@ from farther.methods.rows import Rows
 class MDSEnsemble(Method):
     """The weighted sum of the scores `mahalanobis` of several layers.
 
-    The weights are the coefficients of a logistic regression (scikit-learn's, with its strength of regularisation
-    chosen by cross-validation) of known against unknown regions, which are one of:
+    The weights are the coefficients of a logistic regression (scikit-learn's, with its strength of
+    regularisation chosen by cross-validation) of known against unknown regions, which are one of:
 
-    - a pass, `negatives`: the run's training regions against the same regions of the pass, such as `perturb` with
-      `direction: up`, the adversarial examples that the paper uses where no OOD data is to be looked at;
-    - a split, `ood_split`: the ID validation regions against those of an OOD split on which no result is reported, or
-      of pseudo-OOD images;
+    - a pass, `negatives`: the run's training regions against the same regions of the pass, such as
+      `perturb` with `direction: up`, the adversarial examples that the paper uses where no OOD data
+      is to be looked at;
+    - a split, `ood_split`: the ID validation regions against those of an OOD split on which no
+      result is reported, or of pseudo-OOD images;
     - neither: all weights are 1, as if the layers were independent Gaussians.
 
-    The paper's perturbation of the image is a pass too: `pass` names one of kind `perturb` with `loss: mahalanobis`.
+    The paper's perturbation of the image is a pass too: `pass` names one of kind `perturb` with
+    `loss: mahalanobis`.
 
     Formula:
-        score = Σ_l α_l max_c − (v_l − μ_lc)ᵀ Σ_l⁻¹ (v_l − μ_lc), v_l the activations of layer l, averaged over the
-        image or box, μ_lc and Σ_l as in `mahalanobis`
+        score = Σ_l α_l max_c − (v_l − μ_lc)ᵀ Σ_l⁻¹ (v_l − μ_lc), v_l the activations of layer l,
+        averaged over the image or box, μ_lc and Σ_l as in `mahalanobis`
 
     Args:
-        layer: Layers l: names of columns `latent.<layer>`, which the detector's parameter `latents` stores, and
-            "latent" and "features" for the columns of these names. None takes the two latter; with
-            `protocol="published-code"` `latent` alone.
+        layer: Layers l: names of columns `latent.<layer>`, which the detector's parameter `latents`
+            stores, and "latent" and "features" for the columns of these names. None takes the two
+            latter; with `protocol="published-code"` `latent` alone.
         negatives: Name of the pass that the weights are learned from.
         ood_split: Name of the split that the weights are learned from.
-        protocol: "paper": distances are divided by their standard deviation before the regression, so that layers of
-            many channels are not regularised less than others; "published-code": half distances as they are, and one
-            layer alone by default, as OpenOOD.
+        protocol: "paper": distances are divided by their standard deviation before the regression,
+            so that layers of many channels are not regularised less than others; "published-code":
+            half distances as they are, and one layer alone by default, as OpenOOD.
 
     Attributes:
-        means_, whitenings_, centres_: Those of `mahalanobis` for each layer, one layer after the other, each an ndarray
-            of one dimension.
+        means_, whitenings_, centres_: Those of `mahalanobis` for each layer, one layer after the
+            other, each an ndarray of one dimension.
         shapes_: Dimensions, rank and number of classes of each layer.
         weights_: α, ndarray of shape (L,).
 
     References:
-        Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks",
-        2018, arXiv:1807.03888. Code: https://github.com/pokaxpoka/deep_Mahalanobis_detector
+        Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and
+        Adversarial Attacks", 2018, arXiv:1807.03888. Code:
+        https://github.com/pokaxpoka/deep_Mahalanobis_detector
 
     Example:
         >>> from farther.methods import create
@@ -71,12 +74,16 @@ class MDSEnsemble(Method):
 
     def __post_init__(self) -> None:
         if self.negatives is not None and self.ood_split is not None:
-            raise ValueError("the weights are learned from 'negatives' or from 'ood_split', not from both")
+            raise ValueError(
+                "the weights are learned from 'negatives' or from 'ood_split', not from both"
+            )
 
     @property
     def layers(self) -> tuple[str, ...]:
         """See `Method.layers`."""
-        return super().layers or (("latent", "features") if self.protocol == "paper" else ("latent",))
+        return super().layers or (
+            ("latent", "features") if self.protocol == "paper" else ("latent",)
+        )
 
     @property
     def wants_pass(self) -> str | None:
@@ -116,16 +123,25 @@ class MDSEnsemble(Method):
 
         if absent := self.missing(unknown):
             raise FitError(f"{self.name}: {place} lacks {', '.join(absent)}")
-        parts = [[self._per_layer(Rows.of(block)) for block in self._blocks(regions)] for regions in (known, unknown)]
+        parts = [
+            [self._per_layer(Rows.of(block)) for block in self._blocks(regions)]
+            for regions in (known, unknown)
+        ]
         counts = [count_rows(known), count_rows(unknown)]
         folds = min(5, *counts)
         if folds < 2:
-            raise FitError(f"{self.name}: {counts[0]} known and {counts[1]} unknown regions ({place}) are too few")
+            raise FitError(
+                f"{self.name}: {counts[0]} known and {counts[1]} unknown regions ({place}) are too few"
+            )
         scores = np.concatenate([*parts[0], *parts[1]])
-        deviation = scores.std(axis=0) if self.protocol == "paper" else np.full(scores.shape[1], 2.0)
+        deviation = (
+            scores.std(axis=0) if self.protocol == "paper" else np.full(scores.shape[1], 2.0)
+        )
         deviation[deviation == 0] = 1.0
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of convergence, and of other defaults in later versions
+            warnings.simplefilter(
+                "ignore"
+            )  # of convergence, and of other defaults in later versions
             regression = LogisticRegressionCV(cv=folds, scoring="accuracy").fit(
                 scores / deviation, np.repeat([1, 0], counts)
             )
@@ -138,9 +154,13 @@ class MDSEnsemble(Method):
         for part, (width, rank, classes) in zip(parts, self.shapes_, strict=True):
             part.mean_ = self.means_[in_means : in_means + width]
             in_means += width
-            part.whitening_ = self.whitenings_[in_whitenings : in_whitenings + width * rank].reshape(width, rank)
+            part.whitening_ = self.whitenings_[
+                in_whitenings : in_whitenings + width * rank
+            ].reshape(width, rank)
             in_whitenings += width * rank
-            part.centres_ = self.centres_[in_centres : in_centres + classes * rank].reshape(classes, rank)
+            part.centres_ = self.centres_[in_centres : in_centres + classes * rank].reshape(
+                classes, rank
+            )
             in_centres += classes * rank
         return parts
 

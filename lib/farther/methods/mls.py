@@ -21,11 +21,11 @@ class MLS(Method):
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
 
     References:
-        Hendrycks et al., "Scaling Out-of-Distribution Detection for Real-World Settings", 2022, arXiv:1911.11132. Code:
-        https://github.com/hendrycks/anomaly-seg
+        Hendrycks et al., "Scaling Out-of-Distribution Detection for Real-World Settings", 2022,
+        arXiv:1911.11132. Code: https://github.com/hendrycks/anomaly-seg
 
-        "MLV" of Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
-        arXiv:2404.10474.
+        "MLV" of Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection",
+        2023, arXiv:2404.10474.
 
     Example:
         >>> from farther.methods import create

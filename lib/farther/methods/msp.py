@@ -15,14 +15,16 @@ class MSP(LogitsMethod):
     """The largest class probability.
 
     Formula:
-        score = max_c p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, max_c sigmoid(z_c)
+        score = max_c p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head,
+        max_c sigmoid(z_c)
 
     Args:
         activation: "softmax" over the classes, or "detector": the head's own.
 
     References:
-        Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
-        Networks", 2017, arXiv:1610.02136. Code: https://github.com/hendrycks/error-detection
+        Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution
+        Examples in Neural Networks", 2017, arXiv:1610.02136. Code:
+        https://github.com/hendrycks/error-detection
 
         FMIYC, Eq. 14.
 

@@ -13,18 +13,19 @@ from farther.methods.rows import Rows
 class Native(Method):
     """The label of a detector that itself labels objects as unknown: open-world ones, or those with negative prompts.
 
-    A detection is flagged as unknown where its label is one of the header's `unknown_columns`, and nowhere else: the
-    threshold is fixed and learns from no data. Flagged detections are ranked by the detector's confidence in
-    that label, as open-world papers rank them for the average precision of the unknown class; all others are above
-    them, by their confidence. With any other method, detections labelled unknown are flagged too, and the method
-    decides about the rest.
+    A detection is flagged as unknown where its label is one of the header's `unknown_columns`, and
+    nowhere else: the threshold is fixed and learns from no data. Flagged detections are ranked by
+    the detector's confidence in that label, as open-world papers rank them for the average
+    precision of the unknown class; all others are above them, by their confidence. With any other
+    method, detections labelled unknown are flagged too, and the method decides about the rest.
 
     Formula:
-        score = s_i where the label is a known class, else −10³⁰ (1 + s_i); τ = 0; s_i the confidence of region i
+        score = s_i where the label is a known class, else −10³⁰ (1 + s_i); τ = 0; s_i the
+        confidence of region i
 
     References:
-        Joseph et al., "Towards Open World Object Detection", CVPR 2021, arXiv:2103.02603, whose detector has a label
-        for unknown objects.
+        Joseph et al., "Towards Open World Object Detection", CVPR 2021, arXiv:2103.02603, whose
+        detector has a label for unknown objects.
 
     Example:
         >>> from farther.methods import create

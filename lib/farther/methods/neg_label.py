@@ -17,22 +17,23 @@ from farther.methods.rows import Rows
 class NegLabel(TextMethod):
     """The probability of the classes among classes and negative prompts, the mean over groups of the latter.
 
-    The rows of the last layer are text embeddings, as in `mcm`; the header's `unknown_columns` are negative prompts,
-    which `farther benchmark negatives` mines and the parameter `unknown` of a pass of kind `crops` names.
+    The rows of the last layer are text embeddings, as in `mcm`; the header's `unknown_columns` are
+    negative prompts, which `farther benchmark negatives` mines and the parameter `unknown` of a
+    pass of kind `crops` names.
 
     Formula:
-        score = mean over groups g of Σ_c e_c / (Σ_c e_c + Σ_{j in g} e_j), with e = exp(cos(h, w) / τ), c the classes,
-        j the negative prompts
+        score = mean over groups g of Σ_c e_c / (Σ_c e_c + Σ_{j in g} e_j), with e = exp(cos(h, w) /
+        τ), c the classes, j the negative prompts
 
     Args:
         temperature: τ. The paper's, 0.01, is that of CLIP.
-        groups: Number of groups, 100 in the paper; as many as there are prompts where there are fewer. Prompts that the
-            number does not divide are left out, as in the published code.
+        groups: Number of groups, 100 in the paper; as many as there are prompts where there are
+            fewer. Prompts that the number does not divide are left out, as in the published code.
         seed: Seed of the order in which prompts are drawn into groups.
 
     References:
-        Jiang et al., "Negative Label Guided OOD Detection with Pretrained Vision-Language Models", 2024,
-        arXiv:2403.20078, Eq. 6 and Appendix A.2. Code: https://github.com/tmlr-group/NegLabel
+        Jiang et al., "Negative Label Guided OOD Detection with Pretrained Vision-Language Models",
+        2024, arXiv:2403.20078, Eq. 6 and Appendix A.2. Code: https://github.com/tmlr-group/NegLabel
 
     Example:
         >>> from farther.methods import create
@@ -49,7 +50,11 @@ class NegLabel(TextMethod):
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """Negative prompts, where the header has none."""
-        absent = [] if regions.header.unknown_columns else ["negative prompts (`unknown` of a pass of kind crops)"]
+        absent = (
+            []
+            if regions.header.unknown_columns
+            else ["negative prompts (`unknown` of a pass of kind crops)"]
+        )
         return super().missing(regions) + absent
 
     def _score(self, rows: Rows) -> Array:
@@ -57,7 +62,8 @@ class NegLabel(TextMethod):
         groups = min(self.groups, len(header.unknown_columns))
         drawn = np.random.default_rng(self.seed).permutation(header.unknown_columns)
         drawn = drawn[: len(drawn) // groups * groups]
-        # Relative to a cosine of 1, so that nothing overflows; at CLIP's τ the powers are above 10⁻⁸⁷.
+        # Relative to a cosine of 1, so that nothing overflows; at CLIP's τ the powers are above
+        # 10⁻⁸⁷.
         powers = xp.exp((self._cosines(rows) - 1) / rows.number(self.temperature))
         known = xp.sum(rows.counted(powers, "drop"), axis=1, keepdims=True)
         in_groups = xp.reshape(powers[:, drawn], (-1, groups, len(drawn) // groups))

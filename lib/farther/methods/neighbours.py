@@ -1,7 +1,8 @@
 """Nearest neighbours: exact by FAISS, or by matrix products without it; approximate among vectors in cells.
 
-All compare float32. The exact searches find the same neighbours, except for ties and near ties. scikit-learn's takes
-1.8 times as long as the matrix products (20,000 × 1,024 stored vectors, 7,000 queries).
+All compare float32. The exact searches find the same neighbours, except for ties and near ties.
+scikit-learn's takes 1.8 times as long as the matrix products (20,000 × 1,024 stored vectors, 7,000
+queries).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from farther.methods.linear_algebra import eigenvectors
 
 #: Products held at once, 16 MiB of float32: what is done with more of them waits for memory.
 PRODUCTS = 4 * 1024 * 1024
-#: Products with the vectors of a cell that are held at once: few enough to stay in the processor's cache.
+#: Products with the vectors of a cell that are held at once: few enough to stay in the processor's
+#: cache.
 COMPARED = 2 * 1024 * 1024
 #: Queries whose exact distances are compared at a time, in the processor's cache.
 DECIDED = 128
-#: At most this number of queries are searched in cells one by one, and fewer than this are multiplied one by one.
+#: At most this number of queries are searched in cells one by one, and fewer than this are
+#: multiplied one by one.
 ALONE, SEPARATE = 16, 6
 #: Rounds of k-means for an approximate index; its cells need only be roughly even.
 ROUNDS = 5
@@ -30,13 +33,16 @@ SAMPLE = 64
 
 #: `Bounded` pays for at most this number of queries, and from this number of stored vectors on.
 FEW, MANY = 64, 20_000
-#: Numbers of principal directions whose coordinates bound a distance, and vectors that these are taken from.
+#: Numbers of principal directions whose coordinates bound a distance, and vectors that these are
+#: taken from.
 DIRECTIONS, LEARNED_FROM = (32, 96), 20_000
-#: The smallest bounds of blocks of this number of stored vectors are compared, and distances taken to some of those.
+#: The smallest bounds of blocks of this number of stored vectors are compared, and distances taken
+#: to some of those.
 BLOCK, SEEMING = 128, 64
 #: Vectors with the lowest second bounds, whose distances tighten the one to the k-th.
 TIGHTENED = 128
-#: Queries that are bounded together, and stored vectors whose reduced coordinates stay in the processor's cache.
+#: Queries that are bounded together, and stored vectors whose reduced coordinates stay in the
+#: processor's cache.
 TOGETHER, CACHED = 8, 8_192
 #: Rounding of a squared distance in float32, as a share of the largest squared norm.
 SLACK = 1e-5
@@ -63,18 +69,24 @@ def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     squares = squared_norms(stored)
     found = np.empty((len(queries), k), np.int64)
     for rows in row_blocks(len(queries), len(stored)):
-        distances = squares - 2 * (queries[rows] @ stored.T)  # without ‖query‖², which does not change the order
+        distances = squares - 2 * (
+            queries[rows] @ stored.T
+        )  # without ‖query‖², which does not change the order
         found[rows] = in_order(*smallest(distances, k))
     return found
 
 
-def _by_faiss(stored: np.ndarray, queries: np.ndarray, k: int, *, is_product: bool = False) -> np.ndarray:
+def _by_faiss(
+    stored: np.ndarray, queries: np.ndarray, k: int, *, is_product: bool = False
+) -> np.ndarray:
     import faiss
 
-    # By default it compares fewer than 128,000 values of queries one by one: 1,000 queries of 64 values take 6 times as
-    # long. The setting is one for all of the process, and of speed only.
+    # By default it compares fewer than 128,000 values of queries one by one: 1,000 queries of 64
+    # values take 6 times as long. The setting is one for all of the process, and of speed only.
     faiss.cvar.distance_compute_blas_threshold = SEPARATE * queries.shape[1]
-    return faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2)[1]
+    return faiss.knn(
+        queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2
+    )[1]
 
 
 def nearest_tensors(stored: Array, queries: Array, k: int) -> Array:
@@ -114,10 +126,11 @@ def ranked_square(stored: Array, queries: Array, near: Array, rank: int, dtype: 
 class Bounded:
     """Exact nearest neighbours of few queries among many stored vectors, most of which are never compared.
 
-    In orthonormal coordinates ‖q − s‖² ≥ ‖q_p − s_p‖² + (‖q_r‖ − ‖s_r‖)², with p some directions and r all others: a
-    squared distance in p + 1 dimensions. The directions are the principal ones, where most of a distance is. A few
-    directions bound the distances to all vectors, more directions those to the vectors that are left, and only
-    vectors whose bounds are below the distance to k others are compared.
+    In orthonormal coordinates ‖q − s‖² ≥ ‖q_p − s_p‖² + (‖q_r‖ − ‖s_r‖)², with p some directions
+    and r all others: a squared distance in p + 1 dimensions. The directions are the principal ones,
+    where most of a distance is. A few directions bound the distances to all vectors, more
+    directions those to the vectors that are left, and only vectors whose bounds are below the
+    distance to k others are compared.
 
     Args:
         stored: ndarray of shape (M, D), float32.
@@ -128,7 +141,9 @@ class Bounded:
         self._stored, self._mean = stored, sample.mean(axis=0).astype(np.float32)
         sample -= self._mean
         width = stored.shape[1]
-        directions = eigenvectors(sample.T @ sample, max(0, width - DIRECTIONS[1]), width)[1][:, ::-1]
+        directions = eigenvectors(sample.T @ sample, max(0, width - DIRECTIONS[1]), width)[1][
+            :, ::-1
+        ]
         self._directions = np.ascontiguousarray(directions, dtype=np.float32)
         blocks = [self._reduced(stored[rows]) for rows in row_blocks(len(stored), width)]
         first, self._second = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
@@ -143,7 +158,9 @@ class Bounded:
         for row in range(0, len(queries), TOGETHER):
             few = queries[row : row + TOGETHER]
             first, second = self._reduced(few)
-            bounds = self._products(np.append(-2 * first, np.ones((len(few), 1), np.float32), axis=1))
+            bounds = self._products(
+                np.append(-2 * first, np.ones((len(few), 1), np.float32), axis=1)
+            )
             lowered = squared_norms(first) - self._slack
             for number, query in enumerate(few):
                 rows = self._left(query, bounds[number], lowered[number], k)
@@ -154,8 +171,8 @@ class Bounded:
     def _products(self, factors: np.ndarray) -> np.ndarray:
         """Products of factors (n, p + 2) with all columns, (n, M).
 
-        A vector at a time, since BLAS copies the whole matrix for a product with a few; and a part of the matrix at a
-        time, which stays in the processor's cache for all of them.
+        A vector at a time, since BLAS copies the whole matrix for a product with a few; and a part
+        of the matrix at a time, which stays in the processor's cache for all of them.
         """
         found = np.empty((len(factors), self._first.shape[1]), np.float32)
         for start in range(0, found.shape[1], CACHED):
@@ -172,7 +189,9 @@ class Bounded:
         limit = self._kth(query, best * BLOCK + blocks[best].argmin(axis=1), k)
         return np.flatnonzero(bounds <= limit - lowered)
 
-    def _compared(self, query: np.ndarray, rows: np.ndarray, bounds: np.ndarray, k: int) -> np.ndarray:
+    def _compared(
+        self, query: np.ndarray, rows: np.ndarray, bounds: np.ndarray, k: int
+    ) -> np.ndarray:
         """The k nearest of these vectors, whose second bounds are given."""
         if len(rows) > TIGHTENED:
             limit = self._kth(query, rows[np.argpartition(bounds, TIGHTENED)[:TIGHTENED]], k)
@@ -212,7 +231,9 @@ def largest_products(stored: Array, queries: Array, k: int, dtype: Any = np.floa
         if queries.dtype == dtype:
             return products_of_largest
         exact = queries.to(dtype)
-        return namespace(exact).stack([row_products(exact, stored[rows].to(dtype)) for rows in largest.T], axis=1)
+        return namespace(exact).stack(
+            [row_products(exact, stored[rows].to(dtype)) for rows in largest.T], axis=1
+        )
     if has_faiss():
         found = _by_faiss(stored, queries, k, is_product=True)
     else:
@@ -242,7 +263,9 @@ def cell_centroids(stored: np.ndarray, seed: int) -> np.ndarray:
 
     cells = max(1, round(len(stored) ** 0.5))
     sample = stored[np.random.default_rng(seed).permutation(len(stored))[: SAMPLE * cells]]
-    kmeans = faiss.Kmeans(stored.shape[1], cells, niter=ROUNDS, seed=seed, min_points_per_centroid=1)
+    kmeans = faiss.Kmeans(
+        stored.shape[1], cells, niter=ROUNDS, seed=seed, min_points_per_centroid=1
+    )
     kmeans.train(sample)
     return np.asarray(kmeans.centroids)
 
@@ -260,7 +283,9 @@ def sort_into_cells(stored: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     cells = nearest(centroids, stored, 1)[:, 0]
     order = np.argsort(cells, kind="stable")
     sources = order.tolist()
-    for first in range(len(sources)):  # a copy of all vectors may not fit into memory: one cycle after another
+    for first in range(
+        len(sources)
+    ):  # a copy of all vectors may not fit into memory: one cycle after another
         place, vector = first, stored[first].copy()
         while (source := sources[place]) != first:
             stored[place], sources[place], place = stored[source], place, source
@@ -271,8 +296,9 @@ def sort_into_cells(stored: np.ndarray, centroids: np.ndarray) -> np.ndarray:
 class Cells:
     """Approximate nearest neighbours: a query is compared with the vectors in the cells of the nearest centroids.
 
-    With m the mean, ½ ‖q − s‖² = ½ ‖s − m‖² − (q − m)ᵀ s, but for what all vectors share: one matrix product for all
-    queries of a cell, which rounds by the query's distance from the mean, not from the origin.
+    With m the mean, ½ ‖q − s‖² = ½ ‖s − m‖² − (q − m)ᵀ s, but for what all vectors share: one
+    matrix product for all queries of a cell, which rounds by the query's distance from the mean,
+    not from the origin.
 
     Args:
         centroids: ndarray of shape (L, D), float32.
@@ -285,7 +311,9 @@ class Cells:
         self._mean = np.average(centroids, axis=0, weights=np.diff(first)).astype(np.float32)
         self._cells = [slice(*bounds) for bounds in pairwise(first.tolist())]
         blocks = row_blocks(*stored.shape)
-        self._halves = np.concatenate([squared_norms(stored[rows] - self._mean) for rows in blocks]) / 2
+        self._halves = (
+            np.concatenate([squared_norms(stored[rows] - self._mean) for rows in blocks]) / 2
+        )
 
     def nearest(self, queries: np.ndarray, k: int, probes: int) -> np.ndarray:
         """Indices of the k nearest vectors in the `probes` cells with the nearest centroids, nearest first.
@@ -303,7 +331,9 @@ class Cells:
         probed = nearest(self._centroids, queries, min(probes, len(self._centroids)))
         search = self._one_by_one if len(queries) <= ALONE else self._by_cell
         parts = row_blocks(len(queries), k * probed.shape[1])
-        found = np.concatenate([search(queries[rows] - self._mean, probed[rows], k) for rows in parts])
+        found = np.concatenate(
+            [search(queries[rows] - self._mean, probed[rows], k) for rows in parts]
+        )
         short = np.flatnonzero(found[:, -1] < 0)
         if len(short):
             found[short] = nearest(self._stored, np.ascontiguousarray(queries[short]), k)
@@ -327,7 +357,9 @@ class Cells:
                 found[rows, : len(stored)] = members.start + columns
         place = np.argsort(pairs)
         values, columns = smallest(near[place].reshape(len(offsets), -1), k)
-        return in_order(values, np.take_along_axis(found[place].reshape(len(offsets), -1), columns, axis=1))
+        return in_order(
+            values, np.take_along_axis(found[place].reshape(len(offsets), -1), columns, axis=1)
+        )
 
     def _one_by_one(self, offsets: np.ndarray, probed: np.ndarray, k: int) -> np.ndarray:
         """As `_by_cell`, in less time for few queries."""

@@ -18,7 +18,8 @@ from farther.methods.rows import Rows
 class NNGuide(Method):
     """The energy times the mean similarity to the most similar training regions, weighted by their energies.
 
-    The paper stores a random share of the training set (1% of ImageNet), as `fit.max_regions` in params.yaml does.
+    The paper stores a random share of the training set (1% of ImageNet), as `fit.max_regions` in
+    params.yaml does.
 
     Formula:
         score = E · (1/k) Σ_{i in the k largest} E_i u · u_i, u = h / ‖h‖, E = log Σ_c exp(z_c)
@@ -31,8 +32,8 @@ class NNGuide(Method):
         bank_: E_i u_i, ndarray of shape (M, D), float32.
 
     References:
-        Park et al., "Nearest Neighbor Guidance for Out-of-Distribution Detection", 2023, arXiv:2309.14888. Code:
-        https://github.com/roomo7time/nnguide
+        Park et al., "Nearest Neighbor Guidance for Out-of-Distribution Detection", 2023,
+        arXiv:2309.14888. Code: https://github.com/roomo7time/nnguide
 
     Example:
         >>> from farther.methods import create

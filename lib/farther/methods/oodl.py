@@ -17,15 +17,17 @@ from farther.methods.rows import Rows
 class OODL(Method):
     """The decision function of a one-class support vector machine on the principal components of the features.
 
-    The machine is scikit-learn's. Its decision function is a sum of Gaussian kernels, which is stored as arrays and
-    evaluated here. Fitting takes time with the square of the regions, so at most `sample` of them are drawn for it.
+    The machine is scikit-learn's. Its decision function is a sum of Gaussian kernels, which is
+    stored as arrays and evaluated here. Fitting takes time with the square of the regions, so at
+    most `sample` of them are drawn for it.
 
-    The paper gives no γ. scikit-learn's, the default, makes the kernels as wide as all training regions together, so
-    that the score orders regions by their distance from the mean. Rectified features of unknown objects are weaker than
-    those of known ones, and therefore nearer to that mean: on the demo unknown objects get the higher scores, AUROC
-    0.25 to 0.37, and other ν or numbers of components change little. Narrower kernels resolve the classes: ten times
-    that γ, about 0.11 there, gives 0.77 to 0.85. These values are of the demo's test splits: they explain the default
-    and must not guide a choice. Choose γ on validation data.
+    The paper gives no γ. scikit-learn's, the default, makes the kernels as wide as all training
+    regions together, so that the score orders regions by their distance from the mean. Rectified
+    features of unknown objects are weaker than those of known ones, and therefore nearer to that
+    mean: on the demo unknown objects get the higher scores, AUROC 0.25 to 0.37, and other ν or
+    numbers of components change little. Narrower kernels resolve the classes: ten times that γ,
+    about 0.11 there, gives 0.77 to 0.85. These values are of the demo's test splits: they explain
+    the default and must not guide a choice. Choose γ on validation data.
 
     Formula:
         score = Σ_i a_i exp(−γ ‖v − v_i‖²) − ρ, v = Pᵀ (h − mean)
@@ -34,15 +36,16 @@ class OODL(Method):
         components: Number of principal components, at most the number of features.
         nu: ν, the share of training regions that may lie outside.
         gamma: γ; None takes 1 / (components · variance), scikit-learn's "scale".
-        kernel: "rbf" keeps the support vectors; "nystroem" approximates the kernel by `landmarks` regions, in time
-            linear in the regions.
+        kernel: "rbf" keeps the support vectors; "nystroem" approximates the kernel by `landmarks`
+            regions, in time linear in the regions.
         landmarks: See `kernel`.
         sample: Number of regions to fit to, at most.
         seed: Seed of the draws.
-        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
-            "latent" is the column of that name. The paper tries the layers on OOD data and takes the one with the
-            smallest detection error; `search` with `layer` and `nu` in its grid does so by AUROC, on a validation
-            split, as the profiles realistic-* do.
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in
+            place of features; "latent" is the column of that name. The paper tries the layers on
+            OOD data and takes the one with the smallest detection error; `search` with `layer` and
+            `nu` in its grid does so by AUROC, on a validation split, as the profiles realistic-*
+            do.
 
     Attributes:
         mean_: Mean of the features, ndarray of shape (D,).
@@ -53,11 +56,11 @@ class OODL(Method):
         offset_: ρ.
 
     References:
-        Abdelzad et al., "Detecting Out-of-Distribution Inputs in Deep Neural Networks Using an Early-Layer Output",
-        2019, arXiv:1910.10307.
+        Abdelzad et al., "Detecting Out-of-Distribution Inputs in Deep Neural Networks Using an
+        Early-Layer Output", 2019, arXiv:1910.10307.
 
-        "OODL" of Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
-        arXiv:2404.10474.
+        "OODL" of Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution
+        Detection", 2023, arXiv:2404.10474.
 
     Example:
         >>> from farther.methods import create
@@ -84,7 +87,9 @@ class OODL(Method):
         stream = lambda: (h for h, _ in self._pass(regions))  # noqa: E731
         self.mean_, self.components_, _ = principal_components(stream, self.components)
         drawn = self._drawn(regions, self.sample, self.seed)
-        vectors = np.concatenate([(self._vectors(part) - self.mean_) @ self.components_ for part in drawn])
+        vectors = np.concatenate(
+            [(self._vectors(part) - self.mean_) @ self.components_ for part in drawn]
+        )
         variance = float(vectors.var())
         if variance == 0:
             raise FitError(f"{self.name}: the features of all regions are the same")
@@ -92,7 +97,9 @@ class OODL(Method):
         try:
             (self._fit_support_vectors if self.kernel == "rbf" else self._fit_landmarks)(vectors)
         except ValueError as error:
-            raise FitError(f"{self.name}: scikit-learn cannot fit {len(vectors)} regions: {error}") from None
+            raise FitError(
+                f"{self.name}: scikit-learn cannot fit {len(vectors)} regions: {error}"
+            ) from None
 
     def _fit_support_vectors(self, vectors: np.ndarray) -> None:
         from sklearn.svm import OneClassSVM
@@ -106,8 +113,12 @@ class OODL(Method):
         from sklearn.linear_model import SGDOneClassSVM
 
         count = min(self.landmarks, len(vectors))
-        approximation = Nystroem(gamma=self.gamma_, n_components=count, random_state=self.seed).fit(vectors)
-        machine = SGDOneClassSVM(nu=self.nu, random_state=self.seed).fit(approximation.transform(vectors))
+        approximation = Nystroem(gamma=self.gamma_, n_components=count, random_state=self.seed).fit(
+            vectors
+        )
+        machine = SGDOneClassSVM(nu=self.nu, random_state=self.seed).fit(
+            approximation.transform(vectors)
+        )
         self.vectors_ = approximation.components_
         self.weights_ = approximation.normalization_.T @ machine.coef_
         self.offset_ = float(machine.offset_[0])

@@ -8,12 +8,21 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveInt
 
-from farther.methods.arrays import Array, ascending_ranks, at_least, expm1, log_sum_exp, namespace, norms
+from farther.methods.arrays import (
+    Array,
+    ascending_ranks,
+    at_least,
+    expm1,
+    log_sum_exp,
+    namespace,
+    norms,
+)
 from farther.methods.base import Annotation, Method, RegionsLike, register
 from farther.methods.logits import Background, class_columns, class_logits
 from farther.methods.rows import Rows
 
-#: Added to distances before the Weibull distribution is fitted, as the authors' library (libMR) does.
+#: Added to distances before the Weibull distribution is fitted, as the authors' library (libMR)
+#: does.
 TRANSLATION = 10_000.0
 LARGEST_SHAPE = 1e12
 #: exp of this, and of minus this, is a finite number above 0.
@@ -24,15 +33,17 @@ LARGEST_POWER = 700
 class OpenMax(Method):
     """The log odds of being known, after the logits are lowered by their distance to the mean logits of their class.
 
-    For each class, the largest distances to its mean logits follow a Weibull distribution; its cumulative probability
-    at a region's distance is the share by which that class's logit is lowered, most for the class ranked first. The sum
-    of what is removed is the logit of "unknown". Training regions belong to the class with the largest logit, and with
-    `fit.labels: annotated` only those count whose annotated class that is; the logit of a class without such regions is
+    For each class, the largest distances to its mean logits follow a Weibull distribution; its
+    cumulative probability at a region's distance is the share by which that class's logit is
+    lowered, most for the class ranked first. The sum of what is removed is the logit of "unknown".
+    Training regions belong to the class with the largest logit, and with `fit.labels: annotated`
+    only those count whose annotated class that is; the logit of a class without such regions is
     lowered by the whole share. Distances are Euclidean.
 
     Formula:
-        score = log Σ_c exp(z_c (1 − ω_c)) − Σ_c z_c ω_c, ω_c = (α + 1 − rank_c) / α · F_c(‖z − m_c‖) for the α largest
-        logits, 0 for the others. The probability of "unknown" is 1 / (1 + exp(score))
+        score = log Σ_c exp(z_c (1 − ω_c)) − Σ_c z_c ω_c, ω_c = (α + 1 − rank_c) / α · F_c(‖z −
+        m_c‖) for the α largest logits, 0 for the others. The probability of "unknown" is 1 / (1 +
+        exp(score))
 
     Args:
         tail: Number of the largest distances of a class that the distribution is fitted to.
@@ -61,7 +72,9 @@ class OpenMax(Method):
     title: ClassVar[str] = "OpenMax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     annotation: ClassVar[Annotation] = "correct"
-    only_float64: ClassVar[str] = "its distances are moved by 10,000, of which float32 rounds most digits away"
+    only_float64: ClassVar[str] = (
+        "its distances are moved by 10,000, of which float32 rounds most digits away"
+    )
     tail: PositiveInt = 20
     alpha: PositiveInt = 10
     background: Background = "drop"
@@ -77,13 +90,19 @@ class OpenMax(Method):
         for logits, members in self._members(regions, classes):
             distances = euclidean(logits, self.centres_)
             for k in range(classes):
-                tails[k] = np.sort(np.concatenate([tails[k], distances[members[:, k], k]]))[-self.tail :]
+                tails[k] = np.sort(np.concatenate([tails[k], distances[members[:, k], k]]))[
+                    -self.tail :
+                ]
         self.seen_ = counts > 0
         self.smallest_ = np.array([tail[0] if len(tail) else 0.0 for tail in tails])
-        fitted = [fit_weibull(tail - tail[0] + TRANSLATION) if len(tail) else (1.0, 0.0) for tail in tails]
+        fitted = [
+            fit_weibull(tail - tail[0] + TRANSLATION) if len(tail) else (1.0, 0.0) for tail in tails
+        ]
         self.shape_, self.log_scale_ = (np.array(values) for values in zip(*fitted, strict=True))
 
-    def _members(self, regions: RegionsLike, classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _members(
+        self, regions: RegionsLike, classes: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Logits (n, C) of each batch, and a mask (n, C) of the largest one per row."""
         for batch in self._batches(regions):
             logits = class_logits(batch, self.background)
@@ -93,7 +112,9 @@ class OpenMax(Method):
         logits, xp = rows.logits(self.background), rows.xp
         alpha = min(self.alpha, len(self.centres_))
         ranks = ascending_ranks(-logits)
-        revised = xp.where(ranks <= alpha, (alpha + 1 - ranks) / alpha, 0.0) * self._probabilities(rows, logits)
+        revised = xp.where(ranks <= alpha, (alpha + 1 - ranks) / alpha, 0.0) * self._probabilities(
+            rows, logits
+        )
         return log_sum_exp(logits * (1 - revised)) - xp.sum(logits * revised, axis=1)
 
     def _probabilities(self, rows: Rows, logits: Array) -> Array:
@@ -101,7 +122,9 @@ class OpenMax(Method):
         xp = rows.xp
         tiny = float(xp.finfo(rows.dtype).smallest_normal)
         moved = at_least(euclidean(logits, self.centres_) - self.smallest_ + TRANSLATION, tiny)
-        exponents = xp.clip(self.shape_ * (xp.log(moved) - self.log_scale_), -LARGEST_POWER, LARGEST_POWER)
+        exponents = xp.clip(
+            self.shape_ * (xp.log(moved) - self.log_scale_), -LARGEST_POWER, LARGEST_POWER
+        )
         return xp.where(self.seen_, -expm1(-xp.exp(exponents)), 1.0)
 
 
@@ -113,8 +136,8 @@ def euclidean(rows: Array, centres: Array) -> Array:
 def fit_weibull(values: np.ndarray) -> tuple[float, float]:
     """Maximum likelihood fit of a two-parameter Weibull distribution.
 
-    The shape κ solves Σ x^κ log x / Σ x^κ − 1 / κ = mean(log x), whose left side increases with κ; found by bisection
-    of log κ. Equal values have no finite κ and get 10¹².
+    The shape κ solves Σ x^κ log x / Σ x^κ − 1 / κ = mean(log x), whose left side increases with κ;
+    found by bisection of log κ. Equal values have no finite κ and get 10¹².
 
     Args:
         values: ndarray of shape (n,), above 0.

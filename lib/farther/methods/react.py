@@ -16,7 +16,8 @@ class ReAct(LogitsMethod):
     """The energy after activations are clipped at a percentile of all training activations.
 
     Formula:
-        score = log Σ_c exp(w_c · min(h, t) + b_c), t the p-th percentile of all training activations
+        score = log Σ_c exp(w_c · min(h, t) + b_c), t the p-th percentile of all training
+        activations
 
     Args:
         percentile: p, in per cent.
@@ -25,8 +26,8 @@ class ReAct(LogitsMethod):
         threshold_: t.
 
     References:
-        Sun et al., "ReAct: Out-of-distribution Detection With Rectified Activations", 2021, arXiv:2111.12797. Code:
-        https://github.com/deeplearning-wisc/react
+        Sun et al., "ReAct: Out-of-distribution Detection With Rectified Activations", 2021,
+        arXiv:2111.12797. Code: https://github.com/deeplearning-wisc/react
 
         FMIYC, Eq. 27.
 

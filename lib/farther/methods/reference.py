@@ -28,7 +28,11 @@ NEEDS = {
 def reference() -> str:
     """A table of all methods, the inputs that they need, the rules for logits, and one section per method."""
     methods = [METHODS.get(name) for name in METHODS.names()]
-    table = ["| method | name | year | reference | needs |", "| --- | --- | --- | --- | --- |", *map(_row, methods)]
+    table = [
+        "| method | name | year | reference | needs |",
+        "| --- | --- | --- | --- | --- |",
+        *map(_row, methods),
+    ]
     needs = [f"- `{need}`: {text}" for need, text in NEEDS.items()]
     rules = (inspect.getdoc(logits) or "").partition("\n\n")[2]
     parts = ["\n".join(table), "Inputs that a method may need:\n\n" + "\n".join(needs)]
@@ -48,21 +52,34 @@ def source(cls: type[Method]) -> tuple[str, str]:
 
 def _row(cls: type[Method]) -> str:
     year, link = source(cls)
-    shown = f"[arXiv:{link.rpartition('/')[2]}]({link})" if "arxiv.org" in link else f"[paper]({link})" if link else "–"
+    shown = (
+        f"[arXiv:{link.rpartition('/')[2]}]({link})"
+        if "arxiv.org" in link
+        else f"[paper]({link})"
+        if link
+        else "–"
+    )
     needs = ", ".join(f"`{need}`" for need in sorted(cls.needs))
     return f"| {cls.title} | [`{cls.name}`](#{cls.name}) | {year or '–'} | {shown} | {needs} |"
 
 
 def _section(cls: type[Method]) -> str:
     text = describe(cls)
-    parts = [f"### {cls.name}", text.summary, text.text, "> " + " ".join(text.sections["Formula"].split())]
+    parts = [
+        f"### {cls.name}",
+        text.summary,
+        text.text,
+        "> " + " ".join(text.sections["Formula"].split()),
+    ]
     rows = [f"| `{p.name}` | `{p.default}` | {p.description} |" for p in text.parameters]
     if rows:
         parts.append("\n".join(["| parameter | default | |", "| --- | --- | --- |", *rows]))
     if "Attributes" in text.sections:
         parts.append(
             "Fitted attributes:\n\n"
-            + re.sub(r"^(\w+(?:, \w+)*): ", r"- `\1`: ", text.sections["Attributes"], flags=re.MULTILINE)
+            + re.sub(
+                r"^(\w+(?:, \w+)*): ", r"- `\1`: ", text.sections["Attributes"], flags=re.MULTILINE
+            )
         )
     parts.append(_linked(text.sections["References"]))
     if "Example" in text.sections:

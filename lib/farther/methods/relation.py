@@ -13,8 +13,8 @@ from farther.methods.logits import Background
 from farther.methods.neighbours import parts_of
 from farther.methods.rows import Rows
 
-#: Relations that differ from the threshold by no more than this share of it are computed again in float64: rounding
-#: must not decide whether they count.
+#: Relations that differ from the threshold by no more than this share of it are computed again in
+#: float64: rounding must not decide whether they count.
 NEAR = 1e-4
 
 
@@ -22,12 +22,13 @@ NEAR = 1e-4
 class Relation(Method):
     """The sum of a region's relations to all training regions: those of the same probabilities and similar features.
 
-    The paper stores a random share of the training set, as `fit.max_regions` in params.yaml does; the sum grows with
-    it. Products are computed in float32, those that are near the threshold in float64.
+    The paper stores a random share of the training set, as `fit.max_regions` in params.yaml does;
+    the sum grows with it. Products are computed in float32, those that are near the threshold in
+    float64.
 
     Formula:
-        score = Σ_i r_i^t over the training regions i with r_i > threshold, r_i = max(u · u_i, 0) · (p · p_i),
-        u = h / ‖h‖, p = softmax(z)
+        score = Σ_i r_i^t over the training regions i with r_i > threshold, r_i = max(u · u_i, 0) ·
+        (p · p_i), u = h / ‖h‖, p = softmax(z)
 
     Args:
         power: t, above 0.
@@ -39,8 +40,9 @@ class Relation(Method):
         probabilities_: p_i of the training regions, ndarray of shape (M, C), float32.
 
     References:
-        Kim et al., "Neural Relation Graph: A Unified Framework for Identifying Label Noise and Outlier Data", 2023,
-        arXiv:2301.12321. Code: https://github.com/snu-mllab/Neural-Relation-Graph
+        Kim et al., "Neural Relation Graph: A Unified Framework for Identifying Label Noise and
+        Outlier Data", 2023, arXiv:2301.12321. Code:
+        https://github.com/snu-mllab/Neural-Relation-Graph
 
     Example:
         >>> from farther.methods import create
@@ -60,10 +62,15 @@ class Relation(Method):
         count, filled = count_rows(regions), 0
         for block in self._blocks(regions):
             u, p = self._node(Rows.of(block))
-            if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
+            if (
+                filled == 0
+            ):  # allocated once: two copies of the largest array here may not fit into memory
                 self.stored_ = np.empty((count, u.shape[1]), np.float32)
                 self.probabilities_ = np.empty((count, p.shape[1]), np.float32)
-            self.stored_[filled : filled + len(u)], self.probabilities_[filled : filled + len(u)] = u, p
+            (
+                self.stored_[filled : filled + len(u)],
+                self.probabilities_[filled : filled + len(u)],
+            ) = u, p
             filled += len(u)
 
     def _node(self, rows: Rows) -> tuple[Array, Array]:

@@ -18,8 +18,8 @@ class RelativeMahalanobis(Mahalanobis):
     """`mahalanobis` plus the squared Mahalanobis distance to one Gaussian of all training regions.
 
     Formula:
-        score = max_c − (h − μ_c)ᵀ Σ⁻¹ (h − μ_c) + (h − μ_0)ᵀ Σ_0⁻¹ (h − μ_0), μ_0 and Σ_0 mean and covariance of all
-        training features
+        score = max_c − (h − μ_c)ᵀ Σ⁻¹ (h − μ_c) + (h − μ_0)ᵀ Σ_0⁻¹ (h − μ_0), μ_0 and Σ_0 mean and
+        covariance of all training features
 
     Attributes:
         mean_: μ_0, ndarray of shape (D,).
@@ -28,7 +28,8 @@ class RelativeMahalanobis(Mahalanobis):
         all_whitening_: B with B Bᵀ = Σ_0⁻¹, ndarray of shape (D, s).
 
     References:
-        Ren et al., "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", 2021, arXiv:2106.09022.
+        Ren et al., "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", 2021,
+        arXiv:2106.09022.
 
     Example:
         >>> from farther.methods import create
@@ -44,7 +45,9 @@ class RelativeMahalanobis(Mahalanobis):
     def _fit(self, regions: RegionsLike) -> None:
         super()._fit(regions)
         scatter = scatter_matrix(np.subtract(h, self.mean_, out=h) for h, _ in self._pass(regions))
-        self.all_whitening_ = whitening(scatter / sum(len(block) for block in self._blocks(regions)))
+        self.all_whitening_ = whitening(
+            scatter / sum(len(block) for block in self._blocks(regions))
+        )
 
     def _score(self, rows: Rows) -> Array:
         h = self._vectors(rows)

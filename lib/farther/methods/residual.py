@@ -17,15 +17,16 @@ class Residual(ViM):
     It is ViM's second term alone, with the parameters and the subspace of `vim`.
 
     Formula:
-        score = − ‖R Rᵀ (h − o)‖, o = − W⁺ b, R the eigenvectors of Σ_i (h_i − o)(h_i − o)ᵀ beyond the first `dim`
+        score = − ‖R Rᵀ (h − o)‖, o = − W⁺ b, R the eigenvectors of Σ_i (h_i − o)(h_i − o)ᵀ beyond
+        the first `dim`
 
     Attributes:
         origin_: o, ndarray of shape (D,).
         residual_: R, ndarray of shape (D, D − dim), orthonormal columns.
 
     References:
-        Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022, its baseline "Residual",
-        arXiv:2203.10807. Code: https://github.com/haoqiwang/vim
+        Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022, its baseline
+        "Residual", arXiv:2203.10807. Code: https://github.com/haoqiwang/vim
 
     Example:
         >>> from farther.methods import create

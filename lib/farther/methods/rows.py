@@ -20,7 +20,9 @@ Background = Literal["drop", "keep"]
 Activation = Literal["softmax", "detector"]
 
 #: Why a method of before has none, and what to change.
-OLD_FORM = "its `_score` takes a block of regions; call its argument `rows`, and compute with `rows.xp`"
+OLD_FORM = (
+    "its `_score` takes a block of regions; call its argument `rows`, and compute with `rows.xp`"
+)
 
 
 def class_columns(header: Header, background: Background) -> np.ndarray:
@@ -34,7 +36,8 @@ def class_columns(header: Header, background: Background) -> np.ndarray:
 class Rows(ABC):
     """N rows: their columns as arrays of one library, and the header that they share.
 
-    What the methods of a `Rows` give is a copy that the caller may overwrite, unless they say otherwise.
+    What the methods of a `Rows` give is a copy that the caller may overwrite, unless they say
+    otherwise.
 
     Attributes:
         header: All that the rows share.
@@ -226,7 +229,8 @@ def _class_logits(regions: Regions, background: Background, order: Literal["C", 
 def with_its_argument(score: Callable[..., Array]) -> Callable[..., Array]:
     """A method's `_score` that may be called with rows or with a block of regions, and gets what it takes.
 
-    Methods of before, whose argument is called `regions`, take a block of regions; all others take rows.
+    Methods of before, whose argument is called `regions`, take a block of regions; all others take
+    rows.
     """
     takes_regions = "regions" in inspect.signature(score).parameters
 

@@ -19,41 +19,46 @@ from farther.tables import Regions
 class SAFE(Method):
     """A neural network that tells the activations of training regions from those after a step of the image.
 
-    The pass `negatives` gives the same training regions of images that moved up the detector's loss (the pass `perturb`
-    with `direction: up`, the fast gradient sign method); no OOD data is used. The paper finds those layers the most
-    sensitive to such a step that halve the resolution beside a residual connection and end in batch normalisation: name
-    them in the detector's `latents` and in `layer`. Of a ResNet they are `backbone.body.layer1.0.downsample` to
+    The pass `negatives` gives the same training regions of images that moved up the detector's loss
+    (the pass `perturb` with `direction: up`, the fast gradient sign method); no OOD data is used.
+    The paper finds those layers the most sensitive to such a step that halve the resolution beside
+    a residual connection and end in batch normalisation: name them in the detector's `latents` and
+    in `layer`. Of a ResNet they are `backbone.body.layer1.0.downsample` to
     `backbone.body.layer4.0.downsample`, or `shortcut` in Detectron2's names.
 
-    The network is scikit-learn's, trained by Adam, and its weights are stored as arrays. The published code trains by
-    gradient descent, on activations that only their mean is subtracted from, drops half of the last hidden layer, and
-    has no function between its layers, so that its network is a linear one: `activation: identity`.
+    The network is scikit-learn's, trained by Adam, and its weights are stored as arrays. The
+    published code trains by gradient descent, on activations that only their mean is subtracted
+    from, drops half of the last hidden layer, and has no function between its layers, so that its
+    network is a linear one: `activation: identity`.
 
-    On the demo, whose backbones are small, known and unknown objects are told apart no better than by chance: AUROC
-    0.39 to 0.58, with one late layer or with the four that halve the resolution.
+    On the demo, whose backbones are small, known and unknown objects are told apart no better than
+    by chance: AUROC 0.39 to 0.58, with one late layer or with the four that halve the resolution.
 
     Formula:
-        score = f((o − mean) / deviation), o the activations of all layers side by side, f the log odds of a clean image
-        by the network
+        score = f((o − mean) / deviation), o the activations of all layers side by side, f the log
+        odds of a clean image by the network
 
     Args:
         layer: Names of the columns `latent.<layer>`; None takes the column `latent`.
         negatives: Name of the run's pass whose training regions are the negatives.
-        hidden: Sizes of the hidden layers; None takes half and a quarter of the number of activations.
+        hidden: Sizes of the hidden layers; None takes half and a quarter of the number of
+            activations.
         activation: Function of the hidden layers.
         epochs: Passes over the regions.
         learning_rate: Adam's learning rate.
-        sample: Number of regions to learn from, at most, drawn at random; there are as many negatives.
+        sample: Number of regions to learn from, at most, drawn at random; there are as many
+            negatives.
         seed: Seed of that draw, the initial weights and the order of the regions.
 
     Attributes:
         mean_, deviation_: Of the activations of the clean training regions, ndarray of shape (D,).
         sizes_: Number of inputs of each layer of the network, and 1.
-        weights_: Of its layers one after the other, the bias of each as its last row, ndarray of one dimension.
+        weights_: Of its layers one after the other, the bias of each as its last row, ndarray of
+            one dimension.
 
     References:
-        Wilson et al., "SAFE: Sensitivity-Aware Features for Out-of-Distribution Object Detection", 2023,
-        arXiv:2208.13930. Code: https://github.com/SamWilso/SAFE_Official
+        Wilson et al., "SAFE: Sensitivity-Aware Features for Out-of-Distribution Object Detection",
+        2023, arXiv:2208.13930. Code: https://github.com/SamWilso/SAFE_Official
 
     Example:
         >>> from farther.methods import create
@@ -89,7 +94,11 @@ class SAFE(Method):
     def _fit(self, regions: RegionsLike) -> None:
         rows, sums, squares = 0, np.zeros(()), np.zeros(())
         for block, _ in self._pass(regions):
-            rows, sums, squares = rows + len(block), sums + block.sum(axis=0), squares + (block**2).sum(axis=0)
+            rows, sums, squares = (
+                rows + len(block),
+                sums + block.sum(axis=0),
+                squares + (block**2).sum(axis=0),
+            )
         self.mean_ = sums / rows
         variance = np.maximum(squares / rows - self.mean_**2, 0.0)
         self.deviation_ = np.where(variance > 1e-12 * squares / rows, np.sqrt(variance), 1.0)
@@ -100,14 +109,20 @@ class SAFE(Method):
         from sklearn.neural_network import MLPClassifier
 
         if self.missing(negatives):
-            raise FitError(f"{self.name}: the pass {self.negatives!r} lacks {', '.join(self.missing(negatives))}")
+            raise FitError(
+                f"{self.name}: the pass {self.negatives!r} lacks {', '.join(self.missing(negatives))}"
+            )
         clean, moved = (
             np.concatenate([self._standardised(part).astype(np.float32) for part in drawn])
             for drawn in (self._drawn(one, self.sample, self.seed) for one in (regions, negatives))
         )
         vectors = np.concatenate([clean, moved])
-        if not np.isfinite(vectors).all() or (clean.shape == moved.shape and (clean == moved).all()):
-            raise FitError(f"{self.name}: the regions of the pass {self.negatives!r} are those of the run")
+        if not np.isfinite(vectors).all() or (
+            clean.shape == moved.shape and (clean == moved).all()
+        ):
+            raise FitError(
+                f"{self.name}: the regions of the pass {self.negatives!r} are those of the run"
+            )
         width = vectors.shape[1]
         network = MLPClassifier(
             self.hidden if self.hidden is not None else (max(1, width // 2), max(1, width // 4)),
@@ -129,7 +144,9 @@ class SAFE(Method):
 
     def _score(self, rows: Rows) -> Array:
         if not hasattr(self, "weights_"):
-            raise FitError(f"{self.name} learns from the pass {self.negatives!r} too: call learn_pass")
+            raise FitError(
+                f"{self.name} learns from the pass {self.negatives!r} too: call learn_pass"
+            )
         values, first = self._standardised(rows), 0
         for inputs, outputs in itertools.pairwise(self.sizes_):
             if first and self.activation == "relu":

@@ -16,16 +16,16 @@ class Scale(Method):
     """The energy after all activations are scaled up, the more the smaller the share of the largest ones is.
 
     Formula:
-        score = log Σ_c exp(w_c · h · exp(s1 / s2) + b_c), s1 = Σ_d h_d, s2 the sum of the largest (100 − p) per cent of
-        the region's activations
+        score = log Σ_c exp(w_c · h · exp(s1 / s2) + b_c), s1 = Σ_d h_d, s2 the sum of the largest
+        (100 − p) per cent of the region's activations
 
     Args:
         percentile: p, in per cent.
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
 
     References:
-        Xu et al., "Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement", 2024,
-        arXiv:2310.00227. Code: https://github.com/kai422/SCALE
+        Xu et al., "Scaling for Training Time and Post-hoc Out-of-distribution Detection
+        Enhancement", 2024, arXiv:2310.00227. Code: https://github.com/kai422/SCALE
 
     Example:
         >>> from farther.methods import create

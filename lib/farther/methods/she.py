@@ -16,8 +16,9 @@ from farther.methods.rows import Rows
 class SHE(Method):
     """The inner product of the feature with the mean feature of its predicted class.
 
-    The paper takes the means over correctly classified examples, as `fit.labels: annotated` does; without it they are
-    over all regions of a predicted class. A class without regions gets the mean of all.
+    The paper takes the means over correctly classified examples, as `fit.labels: annotated` does;
+    without it they are over all regions of a predicted class. A class without regions gets the mean
+    of all.
 
     Formula:
         score = h · μ_y, y the predicted class
@@ -26,8 +27,8 @@ class SHE(Method):
         patterns_: μ_c, ndarray of shape (K, D).
 
     References:
-        Zhang et al., "Out-of-Distribution Detection based on In-Distribution Data Patterns Memorization with Modern
-        Hopfield Energy", 2023, https://openreview.net/forum?id=KkazG4lgKL
+        Zhang et al., "Out-of-Distribution Detection based on In-Distribution Data Patterns
+        Memorization with Modern Hopfield Energy", 2023, https://openreview.net/forum?id=KkazG4lgKL
 
     Example:
         >>> from farther.methods import create

@@ -19,11 +19,12 @@ def threshold(scores: np.ndarray, keep: float = 0.95, rule: Rule = "percentile")
     """The value τ that keeps a fraction of in-distribution scores: in-distribution is a score ≥ τ (FMIYC, Eq. 13).
 
     Args:
-        scores: ndarray of shape (N,): scores of in-distribution regions; higher means more in-distribution.
+        scores: ndarray of shape (N,): scores of in-distribution regions; higher means more
+            in-distribution.
         keep: Fraction to keep, above 0, at most 1.
-        rule: "percentile": the largest τ such that at least that fraction of the scores are ≥ τ, the paper's
-            definition, exact with ties; "gaussian": mean − 1.645 · standard deviation (for 0.95), the published
-            code's, which keeps that fraction only of Gaussian scores.
+        rule: "percentile": the largest τ such that at least that fraction of the scores are ≥ τ,
+            the paper's definition, exact with ties; "gaussian": mean − 1.645 · standard deviation
+            (for 0.95), the published code's, which keeps that fraction only of Gaussian scores.
 
     Raises:
         FitError: there are no scores.
@@ -38,11 +39,15 @@ def threshold(scores: np.ndarray, keep: float = 0.95, rule: Rule = "percentile")
     if len(scores) == 0:
         raise FitError("there are no in-distribution scores to take the threshold τ from")
     if rule == "percentile":
-        kept = math.ceil(Decimal(repr(float(keep))) * len(scores))  # decimal: 0.07 of 100 is 7, not 7.000000000000001
+        kept = math.ceil(
+            Decimal(repr(float(keep))) * len(scores)
+        )  # decimal: 0.07 of 100 is 7, not 7.000000000000001
         return float(np.partition(scores, len(scores) - kept)[len(scores) - kept])
     if rule == "gaussian":
         if keep == 1:
-            raise ParameterError("keep: the rule 'gaussian' has no value that keeps all of a Gaussian")
+            raise ParameterError(
+                "keep: the rule 'gaussian' has no value that keeps all of a Gaussian"
+            )
         deviations = 1.645 if keep == 0.95 else NormalDist().inv_cdf(keep)
         return float(scores.mean() - deviations * scores.std())
     raise ParameterError(f"unknown threshold rule {rule!r}. Known: percentile, gaussian")

@@ -18,18 +18,19 @@ from farther.methods.rows import Rows
 class TemperatureScaling(Method):
     """The largest class probability at the temperature that calibrates it.
 
-    T minimises the negative log likelihood of the true classes of ID validation detections, as OpenOOD does on
-    validation images. A detection that matches no object counts as background with `background="keep"`, and is left out
-    otherwise. T is fitted to the softmax for sigmoid heads too.
+    T minimises the negative log likelihood of the true classes of ID validation detections, as
+    OpenOOD does on validation images. A detection that matches no object counts as background with
+    `background="keep"`, and is left out otherwise. T is fitted to the softmax for sigmoid heads
+    too.
 
     Formula:
         score = max_c p_c, with p = softmax(z / T); with `activation="detector"` on a sigmoid head,
         max_c sigmoid(z_c / T)
 
     Args:
-        temperature: T, above 0; None fits it. 1000 is ODIN's (Liang et al. 2018, arXiv:1706.02690), whose other half, a
-            step of the image, is the pass that `pass` names; alone it is "TS" of Recalcati et al., 2023
-            (arXiv:2404.10474), and ranks nearly as the largest logit.
+        temperature: T, above 0; None fits it. 1000 is ODIN's (Liang et al. 2018, arXiv:1706.02690),
+            whose other half, a step of the image, is the pass that `pass` names; alone it is "TS"
+            of Recalcati et al., 2023 (arXiv:2404.10474), and ranks nearly as the largest logit.
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
         activation: "softmax" over the classes, or "detector": the head's own.
 
@@ -66,13 +67,21 @@ class TemperatureScaling(Method):
     def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
         """See `Method.learn_truth`."""
         columns = class_columns(regions.header, self.background)
-        position = np.full(len(regions.header.classes) + 1, -1)  # the last entry is that of column −1
+        position = np.full(
+            len(regions.header.classes) + 1, -1
+        )  # the last entry is that of column −1
         position[columns] = np.arange(len(columns))
         known = position[true_column] >= 0
         if not known.any():
-            raise FitError(f"{self.name}: no ID validation detection matches an object of a known class")
+            raise FitError(
+                f"{self.name}: no ID validation detection matches an object of a known class"
+            )
         z = np.concatenate(
-            [class_logits(batch, self.background, self.activation) for batch in regions.batches([]) if len(batch)]
+            [
+                class_logits(batch, self.background, self.activation)
+                for batch in regions.batches([])
+                if len(batch)
+            ]
         )
         self.temperature_ = fit_temperature(z[known], position[true_column][known])
 
@@ -107,15 +116,20 @@ def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:
     """
     logits = np.asarray(logits, dtype=np.float64)
     if len(logits) == 0 or len(true_class) != len(logits):
-        raise DataError(f"expected one class per row, found {len(true_class)} for {len(logits)} rows")
+        raise DataError(
+            f"expected one class per row, found {len(true_class)} for {len(logits)} rows"
+        )
     if np.min(true_class) < 0 or np.max(true_class) >= logits.shape[1]:
-        raise DataError(f"expected 0 … {logits.shape[1] - 1}, found {np.min(true_class)} … {np.max(true_class)}")
+        raise DataError(
+            f"expected 0 … {logits.shape[1] - 1}, found {np.min(true_class)} … {np.max(true_class)}"
+        )
     given = logits[np.arange(len(logits)), true_class].mean()
     low, high = np.log(1e-3), np.log(1e3)
     for _ in range(100):
         middle = (low + high) / 2
         scaled = logits / np.exp(middle)
         expected = (np.exp(scaled - log_sum_exp(scaled)[:, None]) * logits).sum(axis=1).mean()
-        # over-confident if the expected logit exceeds the true class's: a higher temperature is better
+        # over-confident if the expected logit exceeds the true class's: a higher temperature is
+        # better
         low, high = (middle, high) if expected > given else (low, middle)
     return float(np.exp((low + high) / 2))

@@ -104,12 +104,13 @@ class TensorRows(Rows):
 class ScoreModule(nn.Module):
     """The score of a fitted method: one number per row, higher means more in-distribution.
 
-    Its buffers are the method's fitted state under the names of its attributes, and the last layer where the method
-    reads it. `method.to_torch()` makes it.
+    Its buffers are the method's fitted state under the names of its attributes, and the last layer
+    where the method reads it. `method.to_torch()` makes it.
 
     Args:
         method: Fitted.
-        header: Of the regions that it was fitted to; None where all columns of logits are known classes.
+        header: Of the regions that it was fitted to; None where all columns of logits are known
+            classes.
         device: As PyTorch takes it.
         dtype: In which scores are computed; None for float64, or float32 where the device has none.
     """
@@ -120,7 +121,13 @@ class ScoreModule(nn.Module):
     bias: Tensor
     unit: Tensor
 
-    def __init__(self, method: Method, header: Header | None, device: Any = None, dtype: torch.dtype | None = None):
+    def __init__(
+        self,
+        method: Method,
+        header: Header | None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ):
         super().__init__()
         dtype = _dtype(method, dtype, torch.device(device or "cpu"))
         self.method = copy.copy(method)
@@ -136,7 +143,9 @@ class ScoreModule(nn.Module):
                 self._bind(name, torch.tensor(value, dtype=dtype))
         if header is not None:
             for background, name in COLUMNS.items():
-                self.register_buffer(name, torch.from_numpy(class_columns(header, background)), persistent=False)
+                self.register_buffer(
+                    name, torch.from_numpy(class_columns(header, background)), persistent=False
+                )
             if "last_layer" in method.inputs:
                 self.register_buffer("weight", torch.from_numpy(np.array(header.weight)).to(dtype))
                 self.register_buffer("bias", torch.from_numpy(np.array(header.bias)).to(dtype))
@@ -168,21 +177,30 @@ class ScoreModule(nn.Module):
             logits: Shape (N, K), with the background's column where the detector has one.
             features: Input of the last linear layer, shape (N, D).
             latent: Activations of an inner layer, shape (N, C).
-            label: Predicted class, an index of a logits column, shape (N,). Where it is left out, that of the largest
-                logit of a known class.
-            score: The detector's confidence, shape (N,). Where classes mean unknown objects, `label` and it are needed:
-                a row that the detector labels as unknown is below all others.
+            label: Predicted class, an index of a logits column, shape (N,). Where it is left out,
+                that of the largest logit of a known class.
+            score: The detector's confidence, shape (N,). Where classes mean unknown objects,
+                `label` and it are needed: a row that the detector labels as unknown is below all
+                others.
             **columns: Further columns by their names, such as `**{"latent.layer2": x}`.
 
         Returns:
             Shape (N,), in `dtype`; finite.
 
         Raises:
-            DataError: a column that the method needs is missing; a tensor has another width, type or device than the
-                method was fitted on; a score is NaN.
+            DataError: a column that the method needs is missing; a tensor has another width, type
+                or device than the method was fitted on; a score is NaN.
         """
-        named = {"logits": logits, "features": features, "latent": latent, "label": label, "score": score}
-        given = {name: column for name, column in {**named, **columns}.items() if column is not None}
+        named = {
+            "logits": logits,
+            "features": features,
+            "latent": latent,
+            "label": label,
+            "score": score,
+        }
+        given = {
+            name: column for name, column in {**named, **columns}.items() if column is not None
+        }
         header = self._header(given)
         is_traced = torch.jit.is_tracing()
         if not is_traced:
@@ -196,7 +214,9 @@ class ScoreModule(nn.Module):
             return self.unit.new_zeros(0)
         parts = []
         for first in range(0, count, self._rows_at_once):
-            part = {name: column[first : first + self._rows_at_once] for name, column in given.items()}
+            part = {
+                name: column[first : first + self._rows_at_once] for name, column in given.items()
+            }
             parts.append(self._of_part(part, header))
         scores = torch.cat(parts)
         if bool(scores.isnan().any()):
@@ -224,8 +244,12 @@ class ScoreModule(nn.Module):
         if header.unknown_columns:
             unknown = torch.tensor(header.unknown_columns, device=scores.device)
             is_unknown = (rows.label[:, None] == unknown).any(dim=1)
-            scores = torch.where(is_unknown, -rows.number(LABELLED_UNKNOWN) * (1 + rows.vectors("score")), scores)
-        largest = torch.full((1,), torch.finfo(self.dtype).max, dtype=self.dtype, device=scores.device)
+            scores = torch.where(
+                is_unknown, -rows.number(LABELLED_UNKNOWN) * (1 + rows.vectors("score")), scores
+            )
+        largest = torch.full(
+            (1,), torch.finfo(self.dtype).max, dtype=self.dtype, device=scores.device
+        )
         return scores.minimum(largest).maximum(-largest)
 
     def _check(self, given: dict[str, Tensor], header: Header) -> None:
@@ -242,14 +266,21 @@ class ScoreModule(nn.Module):
         for name, column in given.items():
             if not name.startswith((LAYER, GRAM)) and name not in VECTORS | NUMBERS:
                 known = ", ".join(sorted(VECTORS | NUMBERS))
-                raise DataError(f"no such column; known: {known}, {LAYER}<layer>, {GRAM}<layer>", field=name)
+                raise DataError(
+                    f"no such column; known: {known}, {LAYER}<layer>, {GRAM}<layer>", field=name
+                )
             _check_tensor(name, column, count, device)
         if "logits" in given and given["logits"].shape[1] != len(header.classes):
-            raise DataError(f"{given['logits'].shape[1]} logits, but {len(header.classes)} classes", field="logits")
+            raise DataError(
+                f"{given['logits'].shape[1]} logits, but {len(header.classes)} classes",
+                field="logits",
+            )
         if "features" in given and header.weight is not None:
             width, taken = given["features"].shape[1], header.weight.shape[1]
             if width != taken:
-                raise DataError(f"{width} values per row, but the last layer takes {taken}", field="features")
+                raise DataError(
+                    f"{width} values per row, but the last layer takes {taken}", field="features"
+                )
         for name, expected in self.widths.items():
             width = given[name].shape[1]
             if width != expected:
@@ -260,8 +291,15 @@ class ScoreModule(nn.Module):
         row = int(scores.isnan().int().argmax())
         for name, column in given.items():
             if bool(column[row].isnan().any()):
-                return DataError(f"{self.method.name} gives NaN: the row has a value that is NaN", row=row, field=name)
-        return DataError(f"{self.method.name} gives NaN for row {row}; its fitted state is damaged", field="score")
+                return DataError(
+                    f"{self.method.name} gives NaN: the row has a value that is NaN",
+                    row=row,
+                    field=name,
+                )
+        return DataError(
+            f"{self.method.name} gives NaN for row {row}; its fitted state is damaged",
+            field="score",
+        )
 
     def extra_repr(self) -> str:
         """Name of the method, and how scores are computed."""
@@ -273,15 +311,21 @@ def _dtype(method: Method, dtype: torch.dtype | None, device: torch.device) -> t
     if dtype is None:
         dtype = torch.float64
         if not has_float64 and not method.only_float64:
-            warnings.warn(f"{device.type} has no float64: scores are computed in float32", stacklevel=4)
+            warnings.warn(
+                f"{device.type} has no float64: scores are computed in float32", stacklevel=4
+            )
             dtype = torch.float32
     if dtype not in (torch.float32, torch.float64):
         raise ParameterError(f"dtype: expected torch.float32 or torch.float64, found {dtype}")
     if dtype == torch.float64 and not has_float64:
-        reason = f": {method.only_float64}" if method.only_float64 else "; write dtype=torch.float32"
+        reason = (
+            f": {method.only_float64}" if method.only_float64 else "; write dtype=torch.float32"
+        )
         raise ParameterError(f"dtype: {device.type} has no float64{reason}")
     if dtype == torch.float32 and method.only_float64:
-        raise ParameterError(f"dtype: method {method.name!r} needs torch.float64: {method.only_float64}")
+        raise ParameterError(
+            f"dtype: method {method.name!r} needs torch.float64: {method.only_float64}"
+        )
     return dtype
 
 
@@ -296,7 +340,9 @@ def _check_tensor(name: str, column: Any, count: int, device: torch.device) -> N
     if len(column) != count:
         raise DataError(f"{len(column)} rows, but another column has {count}", field=name)
     if column.device != device:
-        raise DataError(f"is on {column.device}, but the method on {device}: move one of them", field=name)
+        raise DataError(
+            f"is on {column.device}, but the method on {device}: move one of them", field=name
+        )
     is_floating = column.dtype.is_floating_point
     if name == "label" and (is_floating or column.dtype == torch.bool):
         raise DataError(f"expected integers, found {column.dtype}", field=name)
@@ -316,14 +362,17 @@ def header_of(method: Method, given: Header | None) -> Header | None:
         given: By the caller; None for that of the regions that the method was fitted to.
 
     Raises:
-        DataError: it is of another kind of detector than that which the method was fitted on, or lacks the last layer.
+        DataError: it is of another kind of detector than that which the method was fitted on, or
+            lacks the last layer.
     """
     header = given
     fitted_on = getattr(method, "fitted_on_", None)
     if header is None:
         header = vars(method).get("_header")
     if header is None and fitted_on is not None:
-        of_classes = {name: fitted_on[name] for name in ("classes", "background_index", "unknown_columns")}
+        of_classes = {
+            name: fitted_on[name] for name in ("classes", "background_index", "unknown_columns")
+        }
         header = Header(**of_classes, activation=fitted_on["activation"])
     if given is not None and fitted_on is not None:
         described = {**given.columns_of_classes(), "activation": given.activation}

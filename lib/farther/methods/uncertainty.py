@@ -13,8 +13,8 @@ from farther.methods.rows import Rows
 class Uncertainty(Method):
     """Minus the uncertainty that the detector itself gave each region.
 
-    For detectors that estimate their uncertainty (Monte Carlo dropout, an ensemble, a variance head): the values are
-    imported with the detections and evaluated as the other scores are.
+    For detectors that estimate their uncertainty (Monte Carlo dropout, an ensemble, a variance
+    head): the values are imported with the detections and evaluated as the other scores are.
 
     Formula:
         score = − u_i, u_i the uncertainty of region i, higher for less certain
@@ -40,17 +40,18 @@ class Uncertainty(Method):
 class PredictiveEntropy(Method):
     """Minus the entropy of the mean probabilities of several passes.
 
-    A pass with several forward passes stores it: `pass: dropout`. It is high where the passes are uncertain, and where
-    they disagree.
+    A pass with several forward passes stores it: `pass: dropout`. It is high where the passes are
+    uncertain, and where they disagree.
 
     Formula:
         score = − H(p̄), p̄ = (1/S) Σ_s p_s, with p_s the probabilities of pass s
 
     References:
-        Gal and Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning",
-        2016, arXiv:1506.02142.
+        Gal and Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in
+        Deep Learning", 2016, arXiv:1506.02142.
 
-        Miller et al., "Dropout Sampling for Robust Object Detection in Open-Set Conditions", 2018, arXiv:1710.06677.
+        Miller et al., "Dropout Sampling for Robust Object Detection in Open-Set Conditions", 2018,
+        arXiv:1710.06677.
 
     Example:
         >>> from farther.methods import create
@@ -70,16 +71,18 @@ class PredictiveEntropy(Method):
 class MutualInformation(Method):
     """Minus the mutual information of class and pass: the disagreement of several passes.
 
-    A pass with several forward passes stores it: `pass: dropout`. It is 0 where all passes give the same probabilities,
-    however uncertain these are.
+    A pass with several forward passes stores it: `pass: dropout`. It is 0 where all passes give the
+    same probabilities, however uncertain these are.
 
     Formula:
-        score = − (H(p̄) − (1/S) Σ_s H(p_s)), p̄ = (1/S) Σ_s p_s, with p_s the probabilities of pass s
+        score = − (H(p̄) − (1/S) Σ_s H(p_s)), p̄ = (1/S) Σ_s p_s, with p_s the probabilities of pass
+        s
 
     References:
         Gal et al., "Deep Bayesian Active Learning with Image Data", 2017, arXiv:1703.02910.
 
-        Houlsby et al., "Bayesian Active Learning for Classification and Preference Learning", 2011, arXiv:1112.5745.
+        Houlsby et al., "Bayesian Active Learning for Classification and Preference Learning", 2011,
+        arXiv:1112.5745.
 
     Example:
         >>> from farther.methods import create

@@ -18,20 +18,21 @@ from farther.methods.rows import Rows
 class ViM(LogitsMethod):
     """The energy of the logits minus a virtual logit: the norm of the feature's residual, scaled by α.
 
-    The residual is the part of h − o outside the principal subspace of the training features. α is the mean largest
-    logit over the mean residual norm of the training regions. Where the largest logits are negative on average, as
-    those of sigmoid heads may be, so is α, and a large residual then raises the score, as the formula implies.
+    The residual is the part of h − o outside the principal subspace of the training features. α is
+    the mean largest logit over the mean residual norm of the training regions. Where the largest
+    logits are negative on average, as those of sigmoid heads may be, so is α, and a large residual
+    then raises the score, as the formula implies.
 
     Formula:
-        score = log Σ_c exp(z_c) − α ‖R Rᵀ (h − o)‖, α = Σ_i max_c z_ic / Σ_i ‖R Rᵀ (h_i − o)‖, o = − W⁺ b,
-        R the eigenvectors of Σ_i (h_i − o)(h_i − o)ᵀ beyond the first `dim`
+        score = log Σ_c exp(z_c) − α ‖R Rᵀ (h − o)‖, α = Σ_i max_c z_ic / Σ_i ‖R Rᵀ (h_i − o)‖, o =
+        − W⁺ b, R the eigenvectors of Σ_i (h_i − o)(h_i − o)ᵀ beyond the first `dim`
 
     Args:
-        dim: Dimension of the principal subspace; None takes the protocol's. Half the number of features where it is
-            not smaller than that number.
-        protocol: "paper": 1000 for more than 1000 features, else 512, or half the features where there are at most
-            512; "published-code": 1000 from 2048 features on, 512 from 768 on, else half the features, and the
-            background logit counts.
+        dim: Dimension of the principal subspace; None takes the protocol's. Half the number of
+            features where it is not smaller than that number.
+        protocol: "paper": 1000 for more than 1000 features, else 512, or half the features where
+            there are at most 512; "published-code": 1000 from 2048 features on, 512 from 768 on,
+            else half the features, and the background logit counts.
 
     Attributes:
         origin_: o, ndarray of shape (D,).
@@ -39,11 +40,11 @@ class ViM(LogitsMethod):
         alpha_: α.
 
     References:
-        Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022, arXiv:2203.10807. Code:
-        https://github.com/haoqiwang/vim
+        Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022, arXiv:2203.10807.
+        Code: https://github.com/haoqiwang/vim
 
-        FMIYC, Eq. 28 to 31 (with the opposite sign). Its Eq. 29 as printed projects the logits z; the residual here is
-        that of h − o, as Wang et al. define it.
+        FMIYC, Eq. 28 to 31 (with the opposite sign). Its Eq. 29 as printed projects the logits z;
+        the residual here is that of h − o, as Wang et al. define it.
 
     Example:
         >>> from farther.methods import create
@@ -71,7 +72,9 @@ class ViM(LogitsMethod):
     def _fit_subspace(self, regions: RegionsLike) -> None:
         weight, bias = last_layer(regions, self.counted_background)
         self.origin_ = -np.linalg.pinv(weight) @ bias
-        scatter = scatter_matrix(np.subtract(h, self.origin_, out=h) for h, _ in self._pass(regions))
+        scatter = scatter_matrix(
+            np.subtract(h, self.origin_, out=h) for h, _ in self._pass(regions)
+        )
         features = len(self.origin_)
         self.residual_ = eigenvectors(scatter, 0, features - self._dimension(features))[1]
 

@@ -16,14 +16,15 @@ from farther.methods.rows import Rows
 class VOS(Method):
     """The energy, or the output of the detector's head for known and unknown.
 
-    VOS is a training method; its score is the energy of the logits. Its training also fits a small head: a weight for
-    each class's share of the energy, and a logistic regression of the energy on known (class 1) and unknown (class 0).
-    The header's `detector["vos_head"]` holds it as numbers: `energy_weight` (C, the known classes), `weight` (2) and
-    `bias` (2). Without it the output "logistic" does not apply.
+    VOS is a training method; its score is the energy of the logits. Its training also fits a small
+    head: a weight for each class's share of the energy, and a logistic regression of the energy on
+    known (class 1) and unknown (class 0). The header's `detector["vos_head"]` holds it as numbers:
+    `energy_weight` (C, the known classes), `weight` (2) and `bias` (2). Without it the output
+    "logistic" does not apply.
 
     Formula:
-        score = log Σ_c exp(z_c); with `output="logistic"`, the log odds of known: (w_1 − w_0) · E + b_1 − b_0 with
-        E = log Σ_c max(e_c, 0) exp(z_c), e the energy weights
+        score = log Σ_c exp(z_c); with `output="logistic"`, the log odds of known: (w_1 − w_0) · E +
+        b_1 − b_0 with E = log Σ_c max(e_c, 0) exp(z_c), e the energy weights
 
     Args:
         output: "energy" or "logistic".
@@ -34,8 +35,8 @@ class VOS(Method):
         slope_, intercept_: w_1 − w_0 and b_1 − b_0, or 1 and 0.
 
     References:
-        Du et al., "VOS: Learning What You Don't Know by Virtual Outlier Synthesis", 2022, arXiv:2202.01197. Code:
-        https://github.com/deeplearning-wisc/vos
+        Du et al., "VOS: Learning What You Don't Know by Virtual Outlier Synthesis", 2022,
+        arXiv:2202.01197. Code: https://github.com/deeplearning-wisc/vos
 
         FMIYC, Appendix F.
 
@@ -58,10 +59,14 @@ class VOS(Method):
         if self.output == "logistic":
             head = regions.header.detector.get("vos_head")
             if head is None:
-                raise FitError(f"{self.name}: the detector has no vos_head; output='energy' needs none")
+                raise FitError(
+                    f"{self.name}: the detector has no vos_head; output='energy' needs none"
+                )
             self.energy_weight_ = np.maximum(_numbers(head, "energy_weight", classes), 0.0)
             if not self.energy_weight_.any():
-                raise FitError(f"{self.name}: no energy_weight of the detector's vos_head is above 0")
+                raise FitError(
+                    f"{self.name}: no energy_weight of the detector's vos_head is above 0"
+                )
             weight, bias = _numbers(head, "weight", 2), _numbers(head, "bias", 2)
             self.slope_, self.intercept_ = float(weight[1] - weight[0]), float(bias[1] - bias[0])
 
@@ -78,5 +83,7 @@ def _numbers(head: Any, field: str, count: int) -> np.ndarray:
     except (KeyError, TypeError, ValueError):
         raise FitError(f"vos: the detector's vos_head has no numbers {field!r}") from None
     if len(values) != count or not np.isfinite(values).all():
-        raise FitError(f"vos: vos_head's {field!r}: expected {count} finite numbers, found {values.tolist()}")
+        raise FitError(
+            f"vos: vos_head's {field!r}: expected {count} finite numbers, found {values.tolist()}"
+        )
     return values

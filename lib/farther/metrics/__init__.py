@@ -15,7 +15,9 @@ _MODULES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)
 def __getattr__(name: str) -> ModuleType:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}")
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}"
+    )
 
 
 def __dir__() -> list[str]:

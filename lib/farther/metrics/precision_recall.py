@@ -29,7 +29,8 @@ class PrecisionRecallCurve:
         """The curve of ranked detections.
 
         Args:
-            is_true: ndarray of shape (N,): 1 for a true positive, 0 for a false one, the best ranked first.
+            is_true: ndarray of shape (N,): 1 for a true positive, 0 for a false one, the best
+                ranked first.
             positives: Number of objects; more than 0.
 
         >>> PrecisionRecallCurve.of([1, 0, 1], positives=2).recall.tolist()
@@ -51,12 +52,14 @@ def average_precision(
 ) -> np.ndarray:
     """Area under the interpolated precision–recall curve, in each replicate and at each of T IoU thresholds.
 
-    The interpolated precision at a recall is the largest precision at this recall or a larger one. With `points` None
-    it is integrated over all recalls (FMIYC, arXiv:2506.14008, Eqs. 6–8; Pascal VOC since 2010); else it is averaged at
-    that many evenly spaced recalls 0 … 1: 11 in Pascal VOC 2007, 101 in COCO.
+    The interpolated precision at a recall is the largest precision at this recall or a larger one.
+    With `points` None it is integrated over all recalls (FMIYC, arXiv:2506.14008, Eqs. 6–8; Pascal
+    VOC since 2010); else it is averaged at that many evenly spaced recalls 0 … 1: 11 in Pascal VOC
+    2007, 101 in COCO.
 
     Args:
-        kind: TRUE, FALSE or IGNORED of each detection, the best ranked first, ndarray of shape (T, N) or (N,).
+        kind: TRUE, FALSE or IGNORED of each detection, the best ranked first, ndarray of shape (T,
+            N) or (N,).
         positives: Number of objects, ndarray of shape (B,); a single number without weights.
         points: see above.
         weights: Of the detections; each counts once when None.
@@ -79,7 +82,9 @@ def ranked_areas(
 ) -> np.ndarray:
     """`average_precision` for several choices of `points` at once, ndarray of shape (P, T, B)."""
     if weights.grouped:
-        return np.stack([_areas_of_groups(of_one, positives, points, weights) for of_one in kind], axis=1)
+        return np.stack(
+            [_areas_of_groups(of_one, positives, points, weights) for of_one in kind], axis=1
+        )
     result = np.full((len(points), len(kind), len(positives)), np.nan)
     true_rows = [np.flatnonzero(of_one == TRUE) for of_one in kind]
     ignored_rows = [np.flatnonzero(of_one == IGNORED) for of_one in kind]
@@ -88,12 +93,15 @@ def ranked_areas(
         each = weights.in_block(block)
         so_far = np.cumsum(each, axis=1, dtype=exact)
         for threshold, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
-            # `take` and not [:, rows], whose rows are not contiguous: sums along them take several times as long.
+            # `take` and not [:, rows], whose rows are not contiguous: sums along them take several
+            # times as long.
             ranked = np.take(so_far, true, axis=1)
             if len(ignored):
                 before = accumulated(np.take(each, ignored, axis=1))
                 ranked -= np.take(before, np.searchsorted(ignored, true), axis=1)
-            result[:, threshold, block] = _areas(np.take(each, true, axis=1), ranked, positives[block], points)
+            result[:, threshold, block] = _areas(
+                np.take(each, true, axis=1), ranked, positives[block], points
+            )
     return result
 
 
@@ -108,7 +116,10 @@ def _areas_of_groups(
     levels = min(total, LEVELS)
     # Rows behind the last true one have a level of their own, which does not count.
     level = np.minimum(np.where(before < single, before, several), levels)
-    found, ranked = (weights[rows].up_to_level(level[rows], levels + 1)[:, :-1] for rows in (is_true, kind != IGNORED))
+    found, ranked = (
+        weights[rows].up_to_level(level[rows], levels + 1)[:, :-1]
+        for rows in (is_true, kind != IGNORED)
+    )
     return np.stack(_areas(np.diff(found, axis=1, prepend=0), ranked, positives, points, single))
 
 
@@ -122,7 +133,8 @@ def _areas(
     """Areas from the true rows of each replicate: their weights, and all rows up to each; shapes (b, n).
 
     Args:
-        single: Number of true rows before those that hold several each, along which precision falls; None for all.
+        single: Number of true rows before those that hold several each, along which precision
+            falls; None for all.
     """
     found = np.cumsum(weights, axis=1, dtype=np.float64)
     precision = np.divide(found, ranked, out=np.zeros(ranked.shape), where=ranked > 0)
@@ -130,7 +142,9 @@ def _areas(
     if single is not None:
         best[:, single:] = (best[:, single:] + best[:, single - 1 : -1]) / 2
     recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
-    areas = (_integral(recall, best) if one is None else _mean_at(recall, best, one) for one in points)
+    areas = (
+        _integral(recall, best) if one is None else _mean_at(recall, best, one) for one in points
+    )
     return [np.where(positives > 0, area, np.nan) for area in areas]
 
 
@@ -146,5 +160,7 @@ def _mean_at(recall: np.ndarray, best: np.ndarray, points: int) -> np.ndarray:
         # The share of the recalls that lie in the step of each true row.
         return _integral(np.searchsorted(at, recall, side="right") / points, best)
     behind = np.append(best, np.zeros((len(best), 1)), axis=1)  # recalls that are not reached
-    each = (row[np.searchsorted(reached, at)].sum() for reached, row in zip(recall, behind, strict=True))
+    each = (
+        row[np.searchsorted(reached, at)].sum() for reached, row in zip(recall, behind, strict=True)
+    )
     return np.fromiter(each, dtype=np.float64, count=len(best)) / points

@@ -1,12 +1,13 @@
 """User-defined metrics, computed for each method on each OOD split.
 
-One is a class that a file in the project's folder `extensions/` registers; a line under `evaluate.user_defined` of
-params.yaml asks for it:
+One is a class that a file in the project's folder `extensions/` registers; a line under
+`evaluate.user_defined` of params.yaml asks for it:
 
     evaluate: {iou: 0.5, protocol: paper, user_defined: {objects_per_flag: {}}}
 
-Its values are stored in `metrics/<run>/<split>/<method>.json` beside the others, which DVC compares, and under
-`user_defined` in `evaluation/<run>.json`. They have no intervals: their formulas take no weights.
+Its values are stored in `metrics/<run>/<split>/<method>.json` beside the others, which DVC
+compares, and under `user_defined` in `evaluation/<run>.json`. They have no intervals: their
+formulas take no weights.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class UserDefinedMetric(ABC):
         """
 
 
-def create_all(wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]) -> dict[str, UserDefinedMetric]:
+def create_all(
+    wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]
+) -> dict[str, UserDefinedMetric]:
     """The user-defined metrics that are asked for, by name.
 
     Args:
@@ -76,5 +79,7 @@ def create_all(wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]) 
         ParameterError: a name or a parameter is unknown, a name is taken, or a value does not fit.
     """
     if twice := sorted(set(wanted) & set(taken)):
-        raise ParameterError(f"evaluate.user_defined: {', '.join(twice)}: a metric of farther; choose another name")
+        raise ParameterError(
+            f"evaluate.user_defined: {', '.join(twice)}: a metric of farther; choose another name"
+        )
     return {name: METRICS.create(name, **params) for name, params in wanted.items()}

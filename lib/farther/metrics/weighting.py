@@ -1,11 +1,12 @@
 """Counts, ratios and means under weights over images: one formula gives a value and its bootstrap replicates.
 
-Formulas of this package take `weights` as scikit-learn's take `sample_weight`: None counts each image once and gives
-plain values; an array of shape (B, I) gives B replicates, in which image i counts `weights[b, i]` times. Matching is
-done once: it never crosses images.
+Formulas of this package take `weights` as scikit-learn's take `sample_weight`: None counts each
+image once and gives plain values; an array of shape (B, I) gives B replicates, in which image i
+counts `weights[b, i]` times. Matching is done once: it never crosses images.
 
-Of very many images, groups are drawn (`GroupWeights`). The cost of a replicate then does not depend on the number of
-regions: metrics of ranked regions take counts of each group at `LEVELS` levels of the score.
+Of very many images, groups are drawn (`GroupWeights`). The cost of a replicate then does not depend
+on the number of regions: metrics of ranked regions take counts of each group at `LEVELS` levels of
+the score.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class RowWeights:
     Args:
         of_images: ndarray of shape (B, I).
         image: The place of each row's image, ndarray of shape (N,).
-        grouped: Whether those are groups of images; metrics of ranked rows then count the rows at some levels only.
+        grouped: Whether those are groups of images; metrics of ranked rows then count the rows at
+            some levels only.
     """
 
     of_images: np.ndarray
@@ -64,14 +66,18 @@ class RowWeights:
             group: The number of each row's group, ndarray of shape (N,).
         """
         images = self.of_images.shape[1]
-        count = np.bincount(self.image.astype(np.int64) * groups + group, minlength=images * groups).reshape(
-            images, groups
-        )
-        # Products of floats are many times as fast as those of integers, and exact for counts below 2⁵³, or 2²⁴.
+        count = np.bincount(
+            self.image.astype(np.int64) * groups + group, minlength=images * groups
+        ).reshape(images, groups)
+        # Products of floats are many times as fast as those of integers, and exact for counts below
+        # 2⁵³, or 2²⁴.
         are_counts = groups >= MANY and self.of_images.dtype.kind in "iu"
         is_small = are_counts and np.max(self.of_images @ count.sum(axis=1), initial=0) < 1 << 24
         real = count.astype(np.float32 if is_small else np.float64)
-        each = (self.of_images[block].astype(real.dtype) @ real for block in blocks(len(self.of_images), images))
+        each = (
+            self.of_images[block].astype(real.dtype) @ real
+            for block in blocks(len(self.of_images), images)
+        )
         found = np.concatenate(list(each)).T
         return found.astype(np.result_type(self.of_images.dtype, np.int64))
 
@@ -86,7 +92,10 @@ class RowWeights:
             return found
         order = np.argsort(level, kind="stable")
         ends, rows = np.cumsum(np.bincount(level, minlength=levels)), self[order]
-        parts = [accumulated(rows.in_block(block))[:, ends] for block in blocks(len(self.of_images), len(self))]
+        parts = [
+            accumulated(rows.in_block(block))[:, ends]
+            for block in blocks(len(self.of_images), len(self))
+        ]
         return np.concatenate(parts)
 
 
@@ -128,8 +137,13 @@ def joined(first: ImageWeights, second: ImageWeights) -> ImageWeights:
     """The weights of two sets of images, one after the other."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.concatenate([first, second], axis=1)
-    (left, of_left), (right, of_right) = columns(first, first.shape[1]), columns(second, second.shape[1])
-    return GroupWeights(np.concatenate([left, right], axis=1), np.concatenate([of_left, left.shape[1] + of_right]))
+    (left, of_left), (right, of_right) = (
+        columns(first, first.shape[1]),
+        columns(second, second.shape[1]),
+    )
+    return GroupWeights(
+        np.concatenate([left, right], axis=1), np.concatenate([of_left, left.shape[1] + of_right])
+    )
 
 
 def once(images: int) -> np.ndarray:
@@ -177,13 +191,19 @@ def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 def mean_of_defined(values: np.ndarray, axis: int | tuple[int, ...] = 0) -> np.ndarray:
     """Mean over the entries that are not NaN; NaN where all are."""
     values = np.asarray(values, dtype=np.float64)
-    return ratio(np.nansum(values, axis=axis), np.sum(~np.isnan(values), axis=axis).astype(np.float64))
+    return ratio(
+        np.nansum(values, axis=axis), np.sum(~np.isnan(values), axis=axis).astype(np.float64)
+    )
 
 
 def mean_if_all_defined(values: np.ndarray, axis: int = 0) -> np.ndarray:
     """Mean over all entries; NaN where one is NaN or there is none."""
     values = np.asarray(values, dtype=np.float64)
-    return np.mean(values, axis=axis) if values.shape[axis] else np.full(np.delete(values.shape, axis), np.nan)
+    return (
+        np.mean(values, axis=axis)
+        if values.shape[axis]
+        else np.full(np.delete(values.shape, axis), np.nan)
+    )
 
 
 def plain(values: Mapping[str, np.ndarray]) -> dict[str, Any]:

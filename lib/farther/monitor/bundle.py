@@ -1,12 +1,13 @@
 """A bundle: one folder with all that a method needs to judge detections where a detector is deployed.
 
     bundle.json                 thresholds, detector, origin, digests; see `BundleInfo`
-    last_layer.safetensors      weight and bias of the detector's last linear layer, where it has one
-    method/                     the fitted method, as `Method.save` writes it
-    checkpoint.*, checkpoint/   the checkpoint, unless it is only referred to
-    model.onnx                  detector and score as one graph, where that was asked for
+    last_layer.safetensors      weight and bias of the detector's last linear layer, where it has
+    one method/                     the fitted method, as `Method.save` writes it checkpoint.*,
+    checkpoint/   the checkpoint, unless it is only referred to model.onnx                  detector
+    and score as one graph, where that was asked for
 
-farther writes no pickle into it, and no path leads out of the folder but that of a checkpoint that is referred to.
+farther writes no pickle into it, and no path leads out of the folder but that of a checkpoint that
+is referred to.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Bundle:
         info: Its `bundle.json`.
         header: Header of the detector's regions.
         method: The fitted method.
-        self_aware: Thresholds, calibrators and image threshold; None where the run was not made self-aware.
+        self_aware: Thresholds, calibrators and image threshold; None where the run was not made
+            self-aware.
         validation: Results of the method on the ID validation split, which drift is compared with.
     """
 
@@ -54,7 +56,8 @@ class Bundle:
         """Reads a bundle; the checkpoint is looked at by `detector`.
 
         Raises:
-            DataError: the folder is not a bundle, is one of another version, or a file is damaged or was changed.
+            DataError: the folder is not a bundle, is one of another version, or a file is damaged
+                or was changed.
             ParameterError: the method or a parameter of it is not known here.
         """
         folder = Path(folder)
@@ -63,12 +66,22 @@ class Bundle:
         info = check(BundleInfo, parse_json(read_text(file, absent), file), file)
         header = Header.from_json(info.header, folder, file)
         if header_digest(header) != info.digests.header:
-            raise DataError("header or last layer are not those that were written", file=file, field="digests.header")
+            raise DataError(
+                "header or last layer are not those that were written",
+                file=file,
+                field="digests.header",
+            )
         method = load(folder / METHOD)
         if content_digest(folder / METHOD) != info.digests.method:
-            raise DataError("the fitted method is not the one that was written", file=file, field="digests.method")
+            raise DataError(
+                "the fitted method is not the one that was written",
+                file=file,
+                field="digests.method",
+            )
         if info.onnx is not None and digest(inside(folder, info.onnx.file)) != info.onnx.digest:
-            raise DataError("the graph is not the one that was written", file=file, field="onnx.digest")
+            raise DataError(
+                "the graph is not the one that was written", file=file, field="onnx.digest"
+            )
         return cls(folder, info, header, method)
 
     def detector(self, device: str = "auto") -> Detector:
@@ -85,7 +98,9 @@ class Bundle:
         weights = inside(self.folder, said.weights) if said.copied else Path(said.weights)
         cls = detectors.get(said.adapter)
         if not issubclass(cls, Detector):
-            raise DataError(f"{said.adapter!r} runs no network", file=file, field="detector.adapter")
+            raise DataError(
+                f"{said.adapter!r} runs no network", file=file, field="detector.adapter"
+            )
         params = {**said.params, "weights": weights, "device": device}
         adapter: Detector = build(cls, f"detector {said.adapter!r}", params)
         found = adapter.identity["weights_digest"]
@@ -111,7 +126,11 @@ class Bundle:
     def scored_pass(self) -> Pass | None:
         """The pass whose regions the method scores; None where it scores the detections themselves."""
         name = self.info.method.pass_name
-        return None if name is None else read_passes(self.info.run, {name: self.info.method.pass_params})[name]
+        return (
+            None
+            if name is None
+            else read_passes(self.info.run, {name: self.info.method.pass_params})[name]
+        )
 
 
 def header_digest(header: Header) -> str:

@@ -88,7 +88,8 @@ class BundleInfo(Schema):
         run, benchmark: Names.
         operating: t*, the smallest confidence of a detection.
         tau: τ: a detection whose score is below it is unknown.
-        budget, measured: What was asked for when thresholds were chosen, and what was measured; None without a choice.
+        budget, measured: What was asked for when thresholds were chosen, and what was measured;
+            None without a choice.
         self_aware: What makes the run self-aware; None where nothing does.
         header: What `Header.to_json` gives.
         proposals: Proposals of the network that are called unknown; None where the run has none.

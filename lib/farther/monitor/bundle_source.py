@@ -91,7 +91,9 @@ class BundleSource:
             ParameterError: its detections are imported.
         """
         given = {"weights": self.detector["weights"]} if "weights" in self.detector else {}
-        made = detectors.create(str(self.detector.get("adapter", "")), **given, **(self.detector.get("params") or {}))
+        made = detectors.create(
+            str(self.detector.get("adapter", "")), **given, **(self.detector.get("params") or {})
+        )
         if not isinstance(made, Detector):
             problem = "its detections are imported, so there is no network to run. A bundle needs a detector"
             raise ParameterError(f"{self.files.run}: {problem}")
@@ -147,7 +149,8 @@ class BundleSource:
         if header_digest(RegionsFolder(folder).header) != header_digest(self.header):
             advice = f"run `dvc repro evaluate@{self.files.run}`"
             raise DataError(
-                f"checkpoint, parameters or classes of the detector have changed since: {advice}", file=folder
+                f"checkpoint, parameters or classes of the detector have changed since: {advice}",
+                file=folder,
             )
 
     @cached_property
@@ -156,14 +159,17 @@ class BundleSource:
         _check_there(self.files, self.files.threshold, "fit")
         settings = stored_threshold(self.files.threshold).settings
         if "split" not in settings:
-            raise DataError("the field is missing", file=self.files.threshold, field="settings.split")
+            raise DataError(
+                "the field is missing", file=self.files.threshold, field="settings.split"
+            )
         return str(settings["split"])
 
     def pass_params(self) -> dict[str, Any] | None:
         """The entry of the pass that the method scores, with its `kind`; None where it scores the run's detections.
 
         Raises:
-            ParameterError: the pass learns from the training regions, or runs a CLIP, which a bundle does not hold.
+            ParameterError: the pass learns from the training regions, or runs a CLIP, which a
+                bundle does not hold.
         """
         name = self.method.pass_name
         if name is None:
@@ -175,7 +181,9 @@ class BundleSource:
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
         learned.learn(self.files.root / "regions" / self.files.run)
         if made.identity() != learned.identity():
-            problem = f"its pass {name!r} learns from the training regions, which a bundle does not hold"
+            problem = (
+                f"its pass {name!r} learns from the training regions, which a bundle does not hold"
+            )
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
         return {"kind": made.name, **(entry or {})}
 
@@ -194,7 +202,9 @@ class BundleSource:
         split = RunSplit(self.files, self.calibration_split)
         operating, tau = self.thresholds
         stored, names = split.regions(), sorted(split.images)
-        scores = aligned_scores(stored, self.files.scores(self.method.name, split.name), len(split.folder))
+        scores = aligned_scores(
+            stored, self.files.scores(self.method.name, split.name), len(split.folder)
+        )
         detected = stored.score >= operating
         rejected = self.self_aware.rejected(stored, names)
         called = self._called(stored[detected])
@@ -210,7 +220,9 @@ class BundleSource:
         return called.image_id, called.score
 
 
-def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, onnx: bool = False) -> Path:
+def write_bundle(
+    source: BundleSource, out: str | Path, *, copy: bool = True, onnx: bool = False
+) -> Path:
     """Writes a bundle, aside first, then renamed.
 
     Args:
@@ -223,7 +235,8 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
         The folder.
 
     Raises:
-        DataError: a file of the run is absent; says what to run. Or `out` holds something else than a bundle.
+        DataError: a file of the run is absent; says what to run. Or `out` holds something else than
+            a bundle.
         ParameterError: the method does not apply, or cannot be bundled, or not as a graph.
     """
     out = Path(out)
@@ -236,12 +249,16 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
     with write_aside(out) as aside:
         aside.mkdir(parents=True)
         weights = str(resolved(adapter.weights) if adapter.weights.exists() else adapter.weights)
-        if isinstance(params.get("unknown"), str):  # a file of prompts, which a bundle holds as a list
+        if isinstance(
+            params.get("unknown"), str
+        ):  # a file of prompts, which a bundle holds as a list
             header = adapter.header()
             params["unknown"] = [header.classes[column] for column in header.unknown_columns]
         if copy:
             weights, several = _copied(adapter, aside)
-            params = {name: value for name, value in params.items() if not (several and name in PLACES)}
+            params = {
+                name: value for name, value in params.items() if not (several and name in PLACES)
+            }
         elif "config" in params:
             params["config"] = str(resolved(params["config"]))
         fitted.write_into(aside / METHOD)
@@ -289,12 +306,16 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
 def _graph(source: BundleSource, folder: Path) -> BundledGraph:
     """Writes the ONNX graph, and returns its entry."""
     if source.method.pass_name is not None:
-        problem = f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
+        problem = (
+            f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
+        )
         raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
     try:
         from farther.monitor.onnx import Decisions, write_graph
     except ImportError as error:
-        raise ParameterError(f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'") from None
+        raise ParameterError(
+            f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'"
+        ) from None
     proposals = source.proposals
     if proposals is not None and proposals.not_in_graphs is not None:
         proposals = None
@@ -306,7 +327,9 @@ def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
     """Copies a detector's checkpoint; returns its name in the folder, and whether it is several files."""
     files = adapter.files()
     if not files:
-        problem = "is not a file or folder that can be copied: refer to it with --reference-checkpoint"
+        problem = (
+            "is not a file or folder that can be copied: refer to it with --reference-checkpoint"
+        )
         raise ParameterError(f"the checkpoint {adapter.weights} {problem}")
     if files == (adapter.weights,):
         name = f"{CHECKPOINT}{adapter.weights.suffix}"
@@ -327,5 +350,7 @@ def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
 def _check_there(files: RunFiles, path: Path, stage: str) -> None:
     """Refuses a run without a file that a stage writes."""
     if not path.is_file():
-        advice = f"the run has no such artifact yet: run `dvc repro {stage}@{files.run}`, or `dvc pull`"
+        advice = (
+            f"the run has no such artifact yet: run `dvc repro {stage}@{files.run}`, or `dvc pull`"
+        )
         raise DataError(f"the file does not exist: {advice}", file=path)

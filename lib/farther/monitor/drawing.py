@@ -12,10 +12,12 @@ from PIL import Image, ImageDraw, ImageFont
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitored
 
-#: Colours of known and unknown detections, as in the report's gallery, of proposals, and of a rejected image.
+#: Colours of known and unknown detections, as in the report's gallery, of proposals, and of a
+#: rejected image.
 KNOWN, UNKNOWN, PROPOSED, REJECTED = "#C44900", "#0072B2", "#008A6E", "#AA3377"
 
-#: Smaller images are enlarged until their longer side has this number of pixels, so that text on them can be read.
+#: Smaller images are enlarged until their longer side has this number of pixels, so that text on
+#: them can be read.
 LEAST = 640
 
 
@@ -34,7 +36,9 @@ def draw(pixels: np.ndarray, monitored: Monitored) -> np.ndarray:
     factor = -(-LEAST // max(pixels.shape[:2]))
     height, width = (side * factor for side in pixels.shape[:2])
     if factor > 1:
-        pixels = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
+        pixels = np.asarray(
+            Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR)
+        )
     scene = np.ascontiguousarray(pixels[:, :, ::-1])
     thickness = sv.calculate_optimal_line_thickness((width, height))
     found = monitored.to_supervision()
@@ -43,25 +47,38 @@ def draw(pixels: np.ndarray, monitored: Monitored) -> np.ndarray:
     scene = sv.BoxAnnotator(colours, thickness).annotate(scene, found, custom_color_lookup=of)
     texts = [
         f"{'unknown' if unknown else name} {confidence:.2f}"
-        for name, unknown, confidence in zip(monitored.classes, monitored.unknown, monitored.confidence, strict=True)
+        for name, unknown, confidence in zip(
+            monitored.classes, monitored.unknown, monitored.confidence, strict=True
+        )
     ]
-    scene = _label_annotator(texts, colours, (width, height)).annotate(scene, found, texts, custom_color_lookup=of)
+    scene = _label_annotator(texts, colours, (width, height)).annotate(
+        scene, found, texts, custom_color_lookup=of
+    )
     if monitored.proposals is not None and len(monitored.proposals):
         score, label = monitored.proposals.score, np.zeros(len(monitored.proposals), int)
-        proposed = sv.Detections(xyxy=monitored.proposals.box * factor, confidence=score, class_id=label)
+        proposed = sv.Detections(
+            xyxy=monitored.proposals.box * factor, confidence=score, class_id=label
+        )
         texts = [f"unknown? {value:.2f}" for value in score.tolist()]
         colour = sv.Color.from_hex(PROPOSED)
         scene = sv.BoxAnnotator(colour, thickness).annotate(scene, proposed)
         scene = _label_annotator(texts, colour, (width, height)).annotate(scene, proposed, texts)
     if not monitored.accepted:
-        scene = sv.draw_rectangle(scene, sv.Rect(0, 0, width, height), sv.Color.from_hex(REJECTED), 8 * thickness)
+        scene = sv.draw_rectangle(
+            scene, sv.Rect(0, 0, width, height), sv.Color.from_hex(REJECTED), 8 * thickness
+        )
     return np.vstack([scene, _legend(monitored, width, max(22, height // 24))])
 
 
 def _label_annotator(texts: list[str], colours: Any, size: tuple[int, int]) -> Any:
     """OpenCV's letters, which are drawn fastest, or Pillow's where they are not ASCII."""
     scale = max(0.45, sv.calculate_optimal_text_scale(size))
-    settings = {"color": colours, "text_color": sv.Color.WHITE, "text_padding": 4, "smart_position": True}
+    settings = {
+        "color": colours,
+        "text_color": sv.Color.WHITE,
+        "text_padding": 4,
+        "smart_position": True,
+    }
     if all(text.isascii() for text in texts):
         return sv.LabelAnnotator(text_scale=scale, **settings)
     return sv.RichLabelAnnotator(font_size=round(26 * scale), **settings)
@@ -69,7 +86,9 @@ def _label_annotator(texts: list[str], colours: Any, size: tuple[int, int]) -> A
 
 def _legend(monitored: Monitored, width: int, height: int) -> np.ndarray:
     """A strip with the meaning of the colours, and the image's name."""
-    keys, x = _keys(width, height, accepted=monitored.accepted, proposed=monitored.proposals is not None)
+    keys, x = _keys(
+        width, height, accepted=monitored.accepted, proposed=monitored.proposals is not None
+    )
     strip = keys.copy()
     font = ImageFont.load_default(0.62 * height)
     ImageDraw.Draw(strip).text((x, height / 2), monitored.image_id, "#52606D", font, "lm")

@@ -1,20 +1,23 @@
 """Drift: whether windows of monitored images look as the ID validation split did.
 
-Three shares are compared: of detections flagged unknown, of images rejected, and of images without a detection. If the
-images of a window and those of validation are exchangeable, the number of such images in the window is hypergeometric,
-given the number in both (Fisher's exact test, Fisher, 1922, https://doi.org/10.2307/2340521); the interval of a window
-holds the shares that this test does not refuse. So the size of the validation split counts as well as that of the
-window. Detections in one image are not independent: both numbers of them are divided by the design effect (Kish, 1965;
-Rao and Scott, 1992, https://doi.org/10.2307/2532311), the variance of the share over images by that of independent
-detections.
+Three shares are compared: of detections flagged unknown, of images rejected, and of images without
+a detection. If the images of a window and those of validation are exchangeable, the number of such
+images in the window is hypergeometric, given the number in both (Fisher's exact test, Fisher, 1922,
+https://doi.org/10.2307/2340521); the interval of a window holds the shares that this test does not
+refuse. So the size of the validation split counts as well as that of the window. Detections in one
+image are not independent: both numbers of them are divided by the design effect (Kish, 1965; Rao
+and Scott, 1992, https://doi.org/10.2307/2532311), the variance of the share over images by that of
+independent detections.
 
-Of a bundle with proposals two values more are compared: the share of the proposals called unknown whose objectness is
-above its median in validation; and their number per image, by the conditional test of two Poisson counts (Przyborowski
-and Wilenski, 1940, https://doi.org/10.1093/biomet/31.3-4.313), divided by the variance of the number over its mean.
+Of a bundle with proposals two values more are compared: the share of the proposals called unknown
+whose objectness is above its median in validation; and their number per image, by the conditional
+test of two Poisson counts (Przyborowski and Wilenski, 1940,
+https://doi.org/10.1093/biomet/31.3-4.313), divided by the variance of the number over its mean.
 
-Over many windows some would leave an interval of fixed level by chance. The k-th window is tested at the level
-`level` / (s k (k + 1)), which adds up to `level` over s values and any number of windows: the probability that a
-stream without drift ever raises a false alarm is at most `level` (5%).
+Over many windows some would leave an interval of fixed level by chance. The k-th window is tested
+at the level `level` / (s k (k + 1)), which adds up to `level` over s values and any number of
+windows: the probability that a stream without drift ever raises a false alarm is at most `level`
+(5%).
 """
 
 from __future__ import annotations
@@ -61,8 +64,8 @@ class Rates:
         empty: Images without a detection.
         detections: Number of detections.
         unknown: Detections that were flagged unknown.
-        design_effect: Variance of the share of unknown detections over images, by that of as many independent
-            detections; 1 or more.
+        design_effect: Variance of the share of unknown detections over images, by that of as many
+            independent detections; 1 or more.
         proposals: Proposals that are called unknown; None where the bundle has none.
     """
 
@@ -90,7 +93,8 @@ class Rates:
             unknown: Whether it was flagged unknown, ndarray of shape (N,), bool.
             images: Names of all images.
             rejected: Names of those that were rejected.
-            proposals: Image and objectness of each proposal that is called unknown, ndarrays of shape (P,).
+            proposals: Image and objectness of each proposal that is called unknown, ndarrays of
+                shape (P,).
         """
         row = {name: number for number, name in enumerate(images)}
         rows = np.fromiter((row[name] for name in image_id), np.int64, len(image_id))
@@ -102,7 +106,15 @@ class Rates:
         if proposals is not None:
             where = np.fromiter((row[name] for name in proposals[0]), np.int64, len(proposals[0]))
             of_proposals = ProposalRates.of(where, proposals[1], len(images))
-        return cls(len(images), len(rejected), empty, int(detections.sum()), int(flagged.sum()), effect, of_proposals)
+        return cls(
+            len(images),
+            len(rejected),
+            empty,
+            int(detections.sum()),
+            int(flagged.sum()),
+            effect,
+            of_proposals,
+        )
 
     @property
     def compared(self) -> dict[str, str]:
@@ -111,7 +123,9 @@ class Rates:
 
     def emptied(self) -> Rates:
         """Rates of no image yet, to be compared with these."""
-        return Rates(proposals=None if self.proposals is None else ProposalRates.none(self.proposals.edges))
+        return Rates(
+            proposals=None if self.proposals is None else ProposalRates.none(self.proposals.edges)
+        )
 
     def with_image(
         self, detections: int, unknown: int, *, accepted: bool, objectness: np.ndarray | None = None
@@ -124,14 +138,20 @@ class Rates:
             self.detections + detections,
             self.unknown + unknown,
             self.design_effect,
-            None if self.proposals is None or objectness is None else self.proposals.adding(objectness),
+            None
+            if self.proposals is None or objectness is None
+            else self.proposals.adding(objectness),
         )
 
     def counts(self, share: str) -> tuple[int, int]:
         """Number of a share, and what it is a share of; of proposals, their number and that of images."""
         if share in OF_PROPOSALS:
             found = self.proposals or ProposalRates.none(())
-            return (found.number, self.images) if share == "proposals" else (found.above_median, found.number)
+            return (
+                (found.number, self.images)
+                if share == "proposals"
+                else (found.above_median, found.number)
+            )
         return getattr(self, share), self.detections if share == "unknown" else self.images
 
     def share(self, share: str) -> float | None:
@@ -142,7 +162,10 @@ class Rates:
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""
         proposals = None if self.proposals is None else asdict(self.proposals)
-        return {**{field.name: getattr(self, field.name) for field in fields(Rates)}, "proposals": proposals}
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(Rates)},
+            "proposals": proposals,
+        }
 
 
 @dataclass(frozen=True)
@@ -153,8 +176,8 @@ class Window:
         number: Its number, from 1.
         first: Number of its first image, from 1.
         rates: Its rates.
-        intervals: For each share, the smallest and the largest that are consistent with validation; None where
-            there is nothing to compare.
+        intervals: For each share, the smallest and the largest that are consistent with validation;
+            None where there is nothing to compare.
         validation: The rates that it is compared with.
         before: The shares that were outside in the window before.
     """
@@ -177,7 +200,11 @@ class Window:
         found = []
         for name, interval in self.intervals.items():
             share = self.rates.share(name)
-            if interval is not None and share is not None and not interval[0] <= share <= interval[1]:
+            if (
+                interval is not None
+                and share is not None
+                and not interval[0] <= share <= interval[1]
+            ):
                 found.append(name)
         return tuple(found)
 
@@ -194,11 +221,18 @@ class Window:
     def to_json(self) -> dict[str, Any]:
         """Its numbers, and shares with their intervals."""
         shares = {
-            name: {"share": self.rates.share(name), "interval": interval} for name, interval in self.intervals.items()
+            name: {"share": self.rates.share(name), "interval": interval}
+            for name, interval in self.intervals.items()
         }
         counts = self.rates.to_json()
         del counts["design_effect"]  # that of validation counts
-        return {"number": self.number, "first": self.first, **counts, "shares": shares, "outside": list(self.outside)}
+        return {
+            "number": self.number,
+            "first": self.first,
+            **counts,
+            "shares": shares,
+            "outside": list(self.outside),
+        }
 
 
 class Drift:
@@ -222,7 +256,8 @@ class Drift:
         windows: The last `KEPT` windows.
 
     Raises:
-        ParameterError: the window is empty, the level is not between 0 and 1, or validation has no image.
+        ParameterError: the window is empty, the level is not between 0 and 1, or validation has no
+            image.
     """
 
     def __init__(self, validation: Rates, *, window: int = 200, level: float = 0.05):
@@ -241,28 +276,46 @@ class Drift:
         """Counts an image; the window that it completes, if it does."""
         objectness = None if monitored.proposals is None else monitored.proposals.score
         unknown = int(np.sum(monitored.unknown))
-        return self.add(len(monitored.unknown), unknown, accepted=bool(monitored.accepted), objectness=objectness)
+        return self.add(
+            len(monitored.unknown),
+            unknown,
+            accepted=bool(monitored.accepted),
+            objectness=objectness,
+        )
 
     def add(
-        self, detections: int, unknown: int, *, accepted: bool = True, objectness: np.ndarray | None = None
+        self,
+        detections: int,
+        unknown: int,
+        *,
+        accepted: bool = True,
+        objectness: np.ndarray | None = None,
     ) -> Window | None:
         """The same by the numbers of the image's detections.
 
         Args:
             detections, unknown: Number of them, and of those that are unknown.
             accepted: Whether the image is.
-            objectness: Of its proposals that are called unknown; None for a bundle without proposals.
+            objectness: Of its proposals that are called unknown; None for a bundle without
+                proposals.
 
         Raises:
-            ParameterError: there are proposals here and none in the validation, or the other way round.
+            ParameterError: there are proposals here and none in the validation, or the other way
+                round.
         """
         if objectness is not None and self.validation.proposals is None:
             problem = "ID validation of the bundle has no proposals to compare with: write it again by `farther bundle`"
             raise ParameterError(problem)
         if objectness is None and self.validation.proposals is not None:
-            raise ParameterError("the bundle has proposals: give the objectness of those of each image")
-        self.total = self.total.with_image(detections, unknown, accepted=accepted, objectness=objectness)
-        self._current = self._current.with_image(detections, unknown, accepted=accepted, objectness=objectness)
+            raise ParameterError(
+                "the bundle has proposals: give the objectness of those of each image"
+            )
+        self.total = self.total.with_image(
+            detections, unknown, accepted=accepted, objectness=objectness
+        )
+        self._current = self._current.with_image(
+            detections, unknown, accepted=accepted, objectness=objectness
+        )
         return self.close() if self._current.images == self.window else None
 
     def close(self) -> Window | None:
@@ -272,7 +325,9 @@ class Drift:
         self.count += 1
         names = self.validation.compared
         level = self.level / (len(names) * self.count * (self.count + 1))
-        intervals = {name: consistent(self.validation, self._current, name, level) for name in names}
+        intervals = {
+            name: consistent(self.validation, self._current, name, level) for name in names
+        }
         first = self.total.images - self._current.images + 1
         before = self.windows[-1].outside if self.windows else ()
         window = Window(self.count, first, self._current, intervals, self.validation, before)
@@ -289,14 +344,18 @@ class Drift:
             "window": self.window,
             "level": self.level,
             "validation": self.validation.to_json(),
-            "total": {key: value for key, value in self.total.to_json().items() if key != "design_effect"},
+            "total": {
+                key: value for key, value in self.total.to_json().items() if key != "design_effect"
+            },
             "windows": self.count,
             "alarms": self.alarms,
             "last_windows": [window.to_json() for window in self.windows],
         }
 
 
-def consistent(validation: Rates, window: Rates, share: str, level: float) -> tuple[float, float] | None:
+def consistent(
+    validation: Rates, window: Rates, share: str, level: float
+) -> tuple[float, float] | None:
     """The shares of a window that are consistent with validation; None where either has nothing to count.
 
     Args:

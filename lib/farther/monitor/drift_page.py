@@ -67,10 +67,14 @@ def content(drift: Drift) -> dict[str, Any]:
         for name, title in TITLES.items()
     ]
     counts = {"validation": drift.validation, "monitored": drift.total}
-    caption = "; ".join(f"{key}: {of.images:,} images, {of.detections:,} detections" for key, of in counts.items())
+    caption = "; ".join(
+        f"{key}: {of.images:,} images, {of.detections:,} detections" for key, of in counts.items()
+    )
     numbers = {"validation": validation, "monitored": total}
     if validation is not None:
-        caption += "; proposals: " + ", ".join(f"{key} {of.number:,}" for key, of in numbers.items() if of)
+        caption += "; proposals: " + ", ".join(
+            f"{key} {of.number:,}" for key, of in numbers.items() if of
+        )
     return {
         "drift": drift,
         "numbers": [
@@ -80,13 +84,18 @@ def content(drift: Drift) -> dict[str, Any]:
             for name, title in OF_PROPOSALS.items()
             if validation is not None
         ],
-        "lines": [window.describe(name) for window in drift.windows for name in window.outside][-50:],
+        "lines": [window.describe(name) for window in drift.windows for name in window.outside][
+            -50:
+        ],
         "group": ChartGroup(_legend(INSIDE, BAND), tuple(_charts(drift, TITLES, (INSIDE, BAND)))),
         "proposals": None
         if validation is None or total is None
         else ChartGroup(
             _legend(PROPOSED, PROPOSED_BAND),
-            (*_charts(drift, OF_PROPOSALS, (PROPOSED, PROPOSED_BAND)), *_objectness(validation, total)),
+            (
+                *_charts(drift, OF_PROPOSALS, (PROPOSED, PROPOSED_BAND)),
+                *_objectness(validation, total),
+            ),
         ),
         "overview": Listing.of(f"Shares. {caption[0].upper()}{caption[1:]}.", rows),
     }
@@ -111,7 +120,10 @@ def _objectness(validation: ProposalRates, total: ProposalRates) -> Iterator[Any
         return
     tenths = [f"{n + 1}" for n in range(len(total.counts))]
     shares = [count / total.number for count in total.counts]
-    rows = [{"tenth": tenth, "share": round(share, 4)} for tenth, share in zip(tenths, shares, strict=True)]
+    rows = [
+        {"tenth": tenth, "share": round(share, 4)}
+        for tenth, share in zip(tenths, shares, strict=True)
+    ]
     yield vl.chart(
         "Objectness of all proposals",
         f"Share of the proposals in each tenth of validation's, from the lowest: {vl.said('{share:.0%}', rows)}.",
@@ -122,7 +134,10 @@ def _objectness(validation: ProposalRates, total: ProposalRates) -> Iterator[Any
             y=vl.number("share", title=None, axis=vl.PERCENT),
             tooltip=vl.tooltip("tenth", "share:.1%"),
         ),
-        vl.layer({"type": "rule", "color": VALIDATION, "strokeDash": [4, 4]}, y={"datum": 1 / len(tenths)}),
+        vl.layer(
+            {"type": "rule", "color": VALIDATION, "strokeDash": [4, 4]},
+            y={"datum": 1 / len(tenths)},
+        ),
         height=220,
     )
 
@@ -139,12 +154,23 @@ def _charts(drift: Drift, titles: Mapping[str, str], colours: tuple[str, str]) -
             if share is not None and interval is not None:
                 last = window.first + window.rates.images - 1
                 where = "outside" if name in window.outside else "inside"
-                rows.append({"last": last, "share": share, "low": interval[0], "high": interval[1], "where": where})
+                rows.append(
+                    {
+                        "last": last,
+                        "share": share,
+                        "low": interval[0],
+                        "high": interval[1],
+                        "where": where,
+                    }
+                )
         if not rows:
             continue
         x = vl.number("last", title="images", axis={"format": "~s", "tickCount": 5})
         is_number = name == "proposals"
-        axis: dict[str, Any] = {"title": None, "axis": {"format": "~g"} if is_number else vl.PERCENT}
+        axis: dict[str, Any] = {
+            "title": None,
+            "axis": {"format": "~g"} if is_number else vl.PERCENT,
+        }
         values = [f"{key}:{'.2f' if is_number else '.1%'}" for key in ("share", "low", "high")]
         legend = (Key("inside", inside, "●"), Key("outside", OUTSIDE, "●"))
         outside = sum(row["where"] == "outside" for row in rows)
@@ -160,7 +186,8 @@ def _charts(drift: Drift, titles: Mapping[str, str], colours: tuple[str, str]) -
                 y2={"field": "high"},
             ),
             vl.layer(
-                {"type": "rule", "color": VALIDATION, "strokeDash": [4, 4]}, y={"datum": drift.validation.share(name)}
+                {"type": "rule", "color": VALIDATION, "strokeDash": [4, 4]},
+                y={"datum": drift.validation.share(name)},
             ),
             vl.layer({"type": "line", "color": inside}, x=x, y=vl.number("share", **axis)),
             vl.layer(

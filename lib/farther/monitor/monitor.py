@@ -29,12 +29,15 @@ class Monitored:
     Args:
         image_id: The image's name.
         regions: The N detections: regions whose confidence is at or above t*, best first.
-        score: The method's scores, ndarray of shape (N,), float64; higher means more in-distribution.
+        score: The method's scores, ndarray of shape (N,), float64; higher means more
+            in-distribution.
         unknown: Scores below τ, ndarray of shape (N,), bool.
-        confidence: The detector's confidence, calibrated where the bundle has calibrators, ndarray of shape (N,).
-        uncertainty: The image's, from all of the detector's regions, those below t* included; 1e12 without a region;
-            None where the run was not made self-aware.
-        accepted: Whether the image is accepted: its uncertainty is at most the bundle's image threshold.
+        confidence: The detector's confidence, calibrated where the bundle has calibrators, ndarray
+            of shape (N,).
+        uncertainty: The image's, from all of the detector's regions, those below t* included; 1e12
+            without a region; None where the run was not made self-aware.
+        accepted: Whether the image is accepted: its uncertainty is at most the bundle's image
+            threshold.
         proposals: Class-agnostic proposals on no detection that are called unknown, the highest
             `score` (objectness) first; None where the bundle has none.
     """
@@ -77,17 +80,24 @@ class Monitored:
             xyxy=self.box,
             confidence=self.confidence,
             class_id=self.label.astype(int),
-            data={"class_name": np.array(self.classes, dtype=str), "unknown": self.unknown, "ood_score": self.score},
+            data={
+                "class_name": np.array(self.classes, dtype=str),
+                "unknown": self.unknown,
+                "ood_score": self.score,
+            },
         )
 
     def to_coco(self) -> list[dict[str, Any]]:
         """The detections as COCO's results: `bbox` is x, y, width, height; also `unknown` and `ood_score`.
 
-        `category_id` is the class's name, which the adapter `coco_results` reads without a list of categories.
+        `category_id` is the class's name, which the adapter `coco_results` reads without a list of
+        categories.
         """
         edges = self.box.astype(np.float64)
         edges[:, 2:] -= edges[:, :2]
-        rows = zip(edges.tolist(), self.classes, self.confidence.tolist(), self.score.tolist(), strict=True)
+        rows = zip(
+            edges.tolist(), self.classes, self.confidence.tolist(), self.score.tolist(), strict=True
+        )
         return [
             {
                 "image_id": self.image_id,
@@ -97,22 +107,26 @@ class Monitored:
                 "unknown": unknown,
                 "ood_score": score,
             }
-            for (box, name, confidence, score), unknown in zip(rows, self.unknown.tolist(), strict=True)
+            for (box, name, confidence, score), unknown in zip(
+                rows, self.unknown.tolist(), strict=True
+            )
         ]
 
 
 class Monitor:
     """Runs the detector and the method of a bundle, with the code that the pipeline runs.
 
-    On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, the network's values are the
-    pipeline's, and scores are within 10⁻⁶ of their spread; in other batches the network rounds differently.
+    On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, the network's
+    values are the pipeline's, and scores are within 10⁻⁶ of their spread; in other batches the
+    network rounds differently.
 
     Args:
         bundle: What to run.
         device: Where the network runs; "auto" is the first GPU, or else the CPU.
 
     Raises:
-        DataError, ParameterError: see `Bundle.detector`; or the checkpoint is not that of the header.
+        DataError, ParameterError: see `Bundle.detector`; or the checkpoint is not that of the
+            header.
 
     Example:
         monitor = farther.Monitor.load("deployed")
@@ -126,10 +140,17 @@ class Monitor:
         getattr(self._detector, "network")  # noqa: B009, loaded outside of inference mode: a pass may compute gradients
         self._pass, self._selection = bundle.scored_pass(), bundle.selection()
         said = bundle.info.detector
-        if header_digest(renamed(self._detector.header(), said.classes)) != bundle.info.digests.header:
-            problem = "the checkpoint's classes or last layer are not those that the method was fitted on"
+        if (
+            header_digest(renamed(self._detector.header(), said.classes))
+            != bundle.info.digests.header
+        ):
+            problem = (
+                "the checkpoint's classes or last layer are not those that the method was fitted on"
+            )
             raise DataError(problem, file=self._detector.weights)
-        header = self._detector.header() if self._pass is None else self._pass.header(self._detector)
+        header = (
+            self._detector.header() if self._pass is None else self._pass.header(self._detector)
+        )
         self._header: Header | None = renamed(header, said.classes) if said.classes else None
 
     @classmethod
@@ -138,24 +159,31 @@ class Monitor:
         return cls(Bundle.load(folder), device)
 
     def __call__(
-        self, images: Picture | Iterable[Picture], image_ids: Iterable[str] | None = None, batch_size: int = 8
+        self,
+        images: Picture | Iterable[Picture],
+        image_ids: Iterable[str] | None = None,
+        batch_size: int = 8,
     ) -> Monitored | list[Monitored]:
         """Detects and scores objects in images.
 
         Args:
-            images: One image, or several: arrays of shape (H, W, 3), uint8, red green blue; image files; PIL images; or
-                an array of shape (B, H, W, 3).
-            image_ids: Their names; left out, a file is called by its path and any other image by its number.
+            images: One image, or several: arrays of shape (H, W, 3), uint8, red green blue; image
+                files; PIL images; or an array of shape (B, H, W, 3).
+            image_ids: Their names; left out, a file is called by its path and any other image by
+                its number.
             batch_size: Images that go through the network together.
 
         Returns:
             One `Monitored` for one image, a list for several.
 
         Raises:
-            DataError: an image cannot be read or has another shape or type, or see `Detector.forward`.
+            DataError: an image cannot be read or has another shape or type, or see
+                `Detector.forward`.
             ParameterError: there are not as many names as images.
         """
-        if isinstance(images, (str, Path, Image)) or (isinstance(images, np.ndarray) and images.ndim == 3):
+        if isinstance(images, (str, Path, Image)) or (
+            isinstance(images, np.ndarray) and images.ndim == 3
+        ):
             names = [image_ids] if isinstance(image_ids, str) else image_ids
             return next(self.stream(_paired([images], names)))
         return list(self.stream(_paired(images, image_ids), batch_size))
@@ -169,10 +197,11 @@ class Monitor:
         """Detects and scores objects in images, as they are taken from the result; nothing is kept of those before.
 
         Args:
-            images: See `__call__`; or pairs of a name and an image. They are read `batch_size` ahead, and need not end.
+            images: See `__call__`; or pairs of a name and an image. They are read `batch_size`
+                ahead, and need not end.
             batch_size: See `__call__`.
-            failed: Called with the name of an image that cannot be used, and why; the image is then left out. None
-                raises the error.
+            failed: Called with the name of an image that cannot be used, and why; the image is then
+                left out. None raises the error.
 
         Yields:
             One `Monitored` for each image, in order.
@@ -186,7 +215,9 @@ class Monitor:
             prepared = []
             for name, image in batch:
                 if name in ids:
-                    raise ParameterError(f"two images of a batch are called {name!r}: give other image_ids")
+                    raise ParameterError(
+                        f"two images of a batch are called {name!r}: give other image_ids"
+                    )
                 try:
                     prepared.append(self._prepare(image, name))
                     ids.append(name)
@@ -253,7 +284,9 @@ class Monitor:
                 level is None or of_image is None or of_image <= level,
                 boxes,
             )
-            for name, of_image, boxes, (first, end) in zip(ids, doubt, unseen, pairwise(starts), strict=True)
+            for name, of_image, boxes, (first, end) in zip(
+                ids, doubt, unseen, pairwise(starts), strict=True
+            )
         ]
 
     def _unknown(self, proposals: Regions, detections: Regions, ids: list[str]) -> list[Regions]:
@@ -276,7 +309,9 @@ class Monitor:
                 if self._selection is None:
                     regions = self._detector.forward(prepared, ids)
                 else:
-                    regions, proposals = self._detector.forward_proposals(prepared, ids, {"": self._selection})
+                    regions, proposals = self._detector.forward_proposals(
+                        prepared, ids, {"": self._selection}
+                    )
                     proposals.header = renamed(proposals.header, self.bundle.info.detector.classes)
         else:
             with float32_products() if self._pass.needs_gradients else inference_mode():

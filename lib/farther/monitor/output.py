@@ -2,10 +2,10 @@
 
 regions/          the detections as a regions folder, which the adapter `parquet` reads
 scores.parquet    one row per detection: score, calibrated confidence, whether it is unknown
-images.parquet    one row per image: size, numbers of detections and proposals, uncertainty, whether it was accepted
-proposals.parquet one row per proposal that is called unknown, where the bundle has proposals
-detections.json   COCO's results, with `unknown` and `ood_score`
-pictures/         annotated images; of a video `annotated.mp4`
+images.parquet    one row per image: size, numbers of detections and proposals, uncertainty, whether
+it was accepted proposals.parquet one row per proposal that is called unknown, where the bundle has
+proposals detections.json   COCO's results, with `unknown` and `ood_score` pictures/
+annotated images; of a video `annotated.mp4`
 """
 
 from __future__ import annotations
@@ -92,7 +92,13 @@ class PredictedTables:
         """Takes an image's detections."""
         regions = monitored.regions
         self._regions.append(regions)
-        per_region = (regions.image_id, regions.region_id, monitored.score, monitored.confidence, monitored.unknown)
+        per_region = (
+            regions.image_id,
+            regions.region_id,
+            monitored.score,
+            monitored.confidence,
+            monitored.unknown,
+        )
         rows = zip(*(column.tolist() for column in per_region), strict=True)
         self._scores += [dict(zip(COLUMNS["scores"], row, strict=True)) for row in rows]
         height, width = frame.pixels.shape[:2]
@@ -112,9 +118,12 @@ class PredictedTables:
         if (proposals := monitored.proposals) is not None:
             if "proposals" not in self._parquet:
                 self._parquet["proposals"] = self._table("proposals")
-            each = zip(proposals.image_id, proposals.score.tolist(), proposals.box.tolist(), strict=True)
+            each = zip(
+                proposals.image_id, proposals.score.tolist(), proposals.box.tolist(), strict=True
+            )
             self._proposals += [
-                dict(zip(COLUMNS["proposals"], (name, objectness, *box), strict=True)) for name, objectness, box in each
+                dict(zip(COLUMNS["proposals"], (name, objectness, *box), strict=True))
+                for name, objectness, box in each
             ]
         for result in monitored.to_coco():
             text = json.dumps({**result, "file_name": frame.image_id}, ensure_ascii=False)
@@ -138,7 +147,9 @@ class PredictedTables:
             self._writer.close(self._shards)
 
     def _table(self, name: str) -> pq.ParquetWriter:
-        return pq.ParquetWriter(self._folder / f"{name}.parquet", _arrow(name, {}).schema, compression="zstd")
+        return pq.ParquetWriter(
+            self._folder / f"{name}.parquet", _arrow(name, {}).schema, compression="zstd"
+        )
 
     def _flush(self, least: int) -> None:
         """Writes a shard, if it has at least that many images."""
@@ -161,8 +172,9 @@ class Pictures:
     """Writes an annotated picture of each image.
 
     Args:
-        folder: Where they are written, under the names of the images, with the ending `.jpg`. A picture whose name
-            another image's has keeps the image's ending too: that of `a.png` beside `a.jpg` is `a.png.jpg`.
+        folder: Where they are written, under the names of the images, with the ending `.jpg`. A
+            picture whose name another image's has keeps the image's ending too: that of `a.png`
+            beside `a.jpg` is `a.png.jpg`.
     """
 
     def __init__(self, folder: Path):
@@ -209,7 +221,12 @@ class AnnotatedVideo:
     """
 
     def __init__(self, folder: Path, fps: float, codec: str = "mp4v"):
-        self._name, self._folder, self._fps, self._codec = f"annotated{ENDINGS.get(codec, '.mp4')}", folder, fps, codec
+        self._name, self._folder, self._fps, self._codec = (
+            f"annotated{ENDINGS.get(codec, '.mp4')}",
+            folder,
+            fps,
+            codec,
+        )
         self._sink: Any = None
         self._frames = 0
         self._size = 64, 64
@@ -253,13 +270,17 @@ class AnnotatedVideo:
         is_whole, _ = written.read()
         written.release()
         if not is_whole:
-            problem = "its last frame cannot be read: the disk is full, or takes no file of this size"
+            problem = (
+                "its last frame cannot be read: the disk is full, or takes no file of this size"
+            )
             raise FartherError(f"{file}: the video is not whole; {problem}")
 
     def _make(self, folder: Path) -> Any:
         import supervision as sv
 
-        return sv.VideoSink(str(folder / self._name), sv.VideoInfo(*self._size, self._fps), self._codec)
+        return sv.VideoSink(
+            str(folder / self._name), sv.VideoInfo(*self._size, self._fps), self._codec
+        )
 
 
 def _arrow(name: str, rows: Any) -> Any:

@@ -39,7 +39,8 @@ class PredictSettings:
         out: Folder to write; it must not exist, or be empty.
         pictures: Whether to write annotated pictures or a video.
         codec: Of the video.
-        batch_size: Images that go through the network together; None for 8, or 1 where the source is live.
+        batch_size: Images that go through the network together; None for 8, or 1 where the source
+            is live.
         shard_images: Images whose rows are in memory before they are written.
         window: Images in a window of drift.
     """
@@ -95,7 +96,9 @@ def check_free(out: Path) -> None:
         ParameterError: it exists, and is not an empty folder.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ParameterError(f"{out} already exists and is not overwritten: name another folder, or delete it")
+        raise ParameterError(
+            f"{out} already exists and is not overwritten: name another folder, or delete it"
+        )
 
 
 def predict(
@@ -114,13 +117,14 @@ def predict(
         monitor: Detects and scores.
         source: The images.
         settings: What to write, and where.
-        log: Takes one line per image that cannot be used, and one when a share leaves its interval after a window in
-            which it was within.
+        log: Takes one line per image that cannot be used, and one when a share leaves its interval
+            after a window in which it was within.
         stopped: Asked before each image; True ends the run as the end of the source does.
 
     Raises:
         ParameterError: the folder exists and is not empty, or see `AnnotatedVideo`.
-        DataError, FartherError: see `Monitor.stream`, a file cannot be written, or another process writes the folder.
+        DataError, FartherError: see `Monitor.stream`, a file cannot be written, or another process
+            writes the folder.
     """
     with locked(settings.out):
         check_free(settings.out)
@@ -139,7 +143,11 @@ def _predict(
     drift = Drift(monitor.bundle.validation, window=settings.window)
     pictures: Pictures | AnnotatedVideo | None = None
     if settings.pictures:
-        pictures = Pictures(out / "pictures") if source.fps is None else AnnotatedVideo(out, source.fps, settings.codec)
+        pictures = (
+            Pictures(out / "pictures")
+            if source.fps is None
+            else AnnotatedVideo(out, source.fps, settings.codec)
+        )
     out.mkdir(parents=True, exist_ok=True)
     tables = PredictedTables(out, monitor.bundle.header, settings.shard_images)
     done, started = Predicted(drift), time.monotonic()
@@ -148,7 +156,11 @@ def _predict(
         done.failed += 1
         tables.failed(name, reason)
         if done.failed <= LISTED:
-            more = ". Further ones are listed in regions/regions.json only" if done.failed == LISTED else ""
+            more = (
+                ". Further ones are listed in regions/regions.json only"
+                if done.failed == LISTED
+                else ""
+            )
             log(f"{name}: {reason}{more}")
 
     def compared(window: Window | None) -> None:
@@ -162,7 +174,9 @@ def _predict(
         ended.callback(tables.close)
         if pictures is not None:
             ended.callback(pictures.close)
-        bar = ended.enter_context(tqdm(total=source.total, desc=source.name, unit="image", disable=None))
+        bar = ended.enter_context(
+            tqdm(total=source.total, desc=source.name, unit="image", disable=None)
+        )
         for frame, monitored in _monitored(monitor, source, settings.batch_size, failed, stopped):
             tables.add(frame, monitored)
             if pictures is not None:
@@ -174,7 +188,11 @@ def _predict(
 
 
 def _monitored(
-    monitor: Monitor, source: ImageSource, batch_size: int | None, failed: Failed, stopped: Callable[[], bool]
+    monitor: Monitor,
+    source: ImageSource,
+    batch_size: int | None,
+    failed: Failed,
+    stopped: Callable[[], bool],
 ) -> Iterator[tuple[Frame, Monitored]]:
     """The frames and what was found in them. Of the frames, those are kept that have no answer yet."""
     waiting: deque[Frame] = deque()

@@ -17,7 +17,8 @@ class ProposalRates:
 
     Args:
         edges: Deciles of validation's objectness; none where it has no proposal.
-        counts: Number of proposals between each two of them: above the lower one, up to the upper one.
+        counts: Number of proposals between each two of them: above the lower one, up to the upper
+            one.
         dispersion: Variance of the number per image by its mean; 1 or more.
         design_effect: See `Rates`, of the share above the median.
     """
@@ -41,8 +42,16 @@ class ProposalRates:
         number = np.bincount(image, minlength=images)
         none = cls.none(tuple(edges.tolist()))
         above = np.bincount(image[none.intervals(objectness) >= INTERVALS // 2], minlength=images)
-        dispersion = max(1.0, float(number.var(ddof=1) / number.mean())) if images > 1 and number.any() else 1.0
-        return replace(none.adding(objectness), dispersion=dispersion, design_effect=design_effect(number, above))
+        dispersion = (
+            max(1.0, float(number.var(ddof=1) / number.mean()))
+            if images > 1 and number.any()
+            else 1.0
+        )
+        return replace(
+            none.adding(objectness),
+            dispersion=dispersion,
+            design_effect=design_effect(number, above),
+        )
 
     @classmethod
     def none(cls, edges: Sequence[float]) -> ProposalRates:
@@ -69,11 +78,14 @@ class ProposalRates:
         return sum(self.counts[len(self.counts) // 2 :])
 
 
-def consistent_number(validation: ProposalRates, of: int, size: int, level: float) -> tuple[float, float] | None:
+def consistent_number(
+    validation: ProposalRates, of: int, size: int, level: float
+) -> tuple[float, float] | None:
     """Numbers of proposals per image of a window that are consistent with validation's.
 
-    Given the number in both, that of the window is binomial. The numbers that the test does not refuse are quantiles of
-    the negative binomial distribution, as P(K ≤ k | k + x; p) = P(NB(x, 1 − p) ≤ k) for x of validation.
+    Given the number in both, that of the window is binomial. The numbers that the test does not
+    refuse are quantiles of the negative binomial distribution, as P(K ≤ k | k + x; p) = P(NB(x, 1 −
+    p) ≤ k) for x of validation.
     """
     if not of or not size:
         return None

@@ -1,7 +1,8 @@
 """Sources of images: files, a video, a camera or a network stream, one frame at a time.
 
-Names of images are paths relative to the source's folder, ending included (`street/007.jpg`). The frames of a video are
-numbered from 1 and called as `ffmpeg -i clip.mp4 clip_%08d.jpg` calls the files that it extracts.
+Names of images are paths relative to the source's folder, ending included (`street/007.jpg`). The
+frames of a video are numbered from 1 and called as `ffmpeg -i clip.mp4 clip_%08d.jpg` calls the
+files that it extracts.
 """
 
 from __future__ import annotations
@@ -29,9 +30,22 @@ from farther.tables.files import is_file
 from farther.tables.folders import files_below, matching, resolved
 
 #: Endings of image files.
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+IMAGES = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".jp2",
+    ".avif",
+)
 
-#: Frames in a row that cannot be read, after which a video has ended, and a live stream is opened again.
+#: Frames in a row that cannot be read, after which a video has ended, and a live stream is opened
+#: again.
 MISSES = 25
 
 #: Seconds to wait before a lost stream is opened again: first, second, … attempt.
@@ -171,13 +185,18 @@ class Video(ImageSource):
         every = settings.every
         self.fps = (self._property(FPS) or USUAL_FPS) / every
         self.announced = 0 if self.is_live else int(self._property(COUNT))
-        self.total = min((count for count in (settings.limit, -(-self.announced // every)) if count), default=None)
+        self.total = min(
+            (count for count in (settings.limit, -(-self.announced // every)) if count),
+            default=None,
+        )
 
     def frames(self, failed: Failed) -> Generator[Frame, None, None]:
         """See `ImageSource.frames`. A live stream that is lost is opened again; only its newest frame is given out."""
         with closing(self._live(failed) if self.is_live else self._decoded(failed)) as read:
             for number, pixels, seconds in islice(read, self.settings.limit):
-                yield Frame(self._frame_name(number), np.ascontiguousarray(pixels[:, :, ::-1]), seconds)
+                yield Frame(
+                    self._frame_name(number), np.ascontiguousarray(pixels[:, :, ::-1]), seconds
+                )
 
     def _decoded(self, failed: Failed) -> Generator[Numbered, None, None]:
         """Number, pixels and time of the frames of a file."""
@@ -196,7 +215,8 @@ class Video(ImageSource):
                 yield number, pixels, self._property(MILLISECONDS) / 1000
         if decoded < self.announced:
             failed(
-                self.name, f"only {decoded:,} of the {self.announced:,} frames that the file declares could be decoded"
+                self.name,
+                f"only {decoded:,} of the {self.announced:,} frames that the file declares could be decoded",
             )
 
     def _live(self, failed: Failed) -> Generator[Numbered, None, None]:
@@ -306,8 +326,8 @@ def open_source(text: str, settings: SourceSettings | None = None) -> ImageSourc
     """The source that a text names.
 
     Args:
-        text: An image, a folder (with its sub-folders), a pattern (`photos/*.jpg`), a video file, the number of a
-            camera, or the address of a stream (`rtsp://…`).
+        text: An image, a folder (with its sub-folders), a pattern (`photos/*.jpg`), a video file,
+            the number of a camera, or the address of a stream (`rtsp://…`).
         settings: How images are taken.
 
     Raises:
@@ -318,7 +338,9 @@ def open_source(text: str, settings: SourceSettings | None = None) -> ImageSourc
     if path.is_dir():
         return _in_folder(path, settings)
     if path.is_file():
-        return ImageFiles([path], path.parent, settings) if _is_image(path) else Video(path, settings)
+        return (
+            ImageFiles([path], path.parent, settings) if _is_image(path) else Video(path, settings)
+        )
     if re.fullmatch(r"\d+", text):
         return Video(int(text), settings)
     if re.match(r"[a-z][a-z0-9+.-]*://", text):
@@ -335,18 +357,26 @@ def _in_folder(folder: Path, settings: SourceSettings) -> ImageFiles:
     files = sorted(files_below(folder))
     images = [file for file in files if _is_image(file)]
     if not images:
-        other = f"; found {files[0].relative_to(folder)} and {len(files) - 1:,} more" if files else ", which is empty"
+        other = (
+            f"; found {files[0].relative_to(folder)} and {len(files) - 1:,} more"
+            if files
+            else ", which is empty"
+        )
         raise ParameterError(f"no image ({', '.join(IMAGES)}) in the folder {folder}{other}")
     return ImageFiles(images, folder, settings)
 
 
 def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
     folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
-    files = [file for file in matching(folder, str(Path(pattern).relative_to(folder))) if is_file(file)]
+    files = [
+        file for file in matching(folder, str(Path(pattern).relative_to(folder))) if is_file(file)
+    ]
     if not files:
         raise ParameterError(f"no file matches {pattern!r}")
     if others := [file for file in files if not _is_image(file)]:
-        raise ParameterError(f"{pattern!r} matches {others[0]}, which is not an image ({', '.join(IMAGES)})")
+        raise ParameterError(
+            f"{pattern!r} matches {others[0]}, which is not an image ({', '.join(IMAGES)})"
+        )
     return ImageFiles(files, folder, settings)
 
 

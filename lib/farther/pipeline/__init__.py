@@ -29,13 +29,17 @@ IGNORED_BY_DVC = ("__pycache__", "*.pyc", ".work", "/artifacts/report/times.js")
 
 def profiles() -> dict[str, Path]:
     """The profiles that farther has: whole files of parameters, by name."""
-    return {file.stem: file for file in sorted((ROOT / "profiles").glob("*.yaml"), key=lambda file: file.stem)}
+    return {
+        file.stem: file
+        for file in sorted((ROOT / "profiles").glob("*.yaml"), key=lambda file: file.stem)
+    }
 
 
 def write_pipeline(folder: Path, *, clip: bool) -> None:
     """Writes dvc.yaml, templates of its plots, the folders that stages depend on, and what git and DVC leave out.
 
-    A dvc.yaml that is there and differs becomes dvc.yaml.earlier. Files of other names stay as they are.
+    A dvc.yaml that is there and differs becomes dvc.yaml.earlier. Files of other names stay as they
+    are.
 
     Raises:
         ParameterError: there is a dvc.yaml.earlier, which would be lost.
@@ -67,7 +71,9 @@ def check_replaceable(folder: Path, *, clip: bool) -> None:
     if not earlier.exists() or not file.exists():
         return
     if file.read_text(encoding="utf-8") != _text(clip=clip):
-        raise ParameterError(f"{earlier} exists: move it away, because the current dvc.yaml gets this name")
+        raise ParameterError(
+            f"{earlier} exists: move it away, because the current dvc.yaml gets this name"
+        )
 
 
 def _text(*, clip: bool) -> str:
@@ -91,7 +97,9 @@ def write_named_files(params: Mapping[str, Any], folder: Path) -> list[Path]:
     Returns:
         What was written, relative to the folder.
     """
-    from farther.tables.documents import read_yaml  # not above: it takes longer than a short command
+    from farther.tables.documents import (
+        read_yaml,
+    )  # not above: it takes longer than a short command
     from farther.tables.files import inside
     from farther.tables.writing import write_aside
 

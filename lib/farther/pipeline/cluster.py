@@ -32,7 +32,8 @@ def call(module: str, function: str, run: str) -> Any:
         run: Name of the run.
 
     Raises:
-        ParameterError: the section `evaluate` is wrong; or see `farther.images.ray.call_on_cluster`.
+        ParameterError: the section `evaluate` is wrong; or see
+            `farther.images.ray.call_on_cluster`.
     """
     section = read_params().get("evaluate") or {}
     values = {key: section[key] for key in ("engine", "memory") if key in section}
@@ -41,5 +42,7 @@ def call(module: str, function: str, run: str) -> Any:
         from farther.images.ray import call_on_cluster
 
         variables = {FORCE: "1"} if is_forced() else {}
-        return call_on_cluster(module, function, run, gigabytes=settings.memory, variables=variables)
+        return call_on_cluster(
+            module, function, run, gigabytes=settings.memory, variables=variables
+        )
     return getattr(import_module(module), function)(run)

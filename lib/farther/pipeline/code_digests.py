@@ -1,8 +1,8 @@
 """Digests of the code of each stage, and of each registered name: what a change of code reruns.
 
-Reads the installed farther, the project's extensions, and the files that params.yaml names. Writes artifacts/code.json,
-which all other stages wait for: the names in params.yaml, which become part of commands and paths, are checked here
-before any of them runs.
+Reads the installed farther, the project's extensions, and the files that params.yaml names. Writes
+artifacts/code.json, which all other stages wait for: the names in params.yaml, which become part of
+commands and paths, are checked here before any of them runs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,8 @@ BY_NAME = {
     "train": "farther_training.trainers",
 }
 
-#: Packages all of whose modules a stage may reach, as it imports those that names of params.yaml ask for.
+#: Packages all of whose modules a stage may reach, as it imports those that names of params.yaml
+#: ask for.
 REACHED_BY_NAME = {
     "infer": ("farther.detectors.passes",),
     "fit": ("farther.methods",),
@@ -40,7 +41,8 @@ REACHED_BY_NAME = {
     "report": ("farther.methods", "farther.metrics"),
 }
 
-#: Modules that count with a stage, though they change no result elsewhere: the report prints the version of farther.
+#: Modules that count with a stage, though they change no result elsewhere: the report prints the
+#: version of farther.
 ALSO = {"report": ("farther",)}
 
 #: Stages that may run any code of extensions, besides those that run one name each.
@@ -66,7 +68,9 @@ def main(scripts: Sequence[Path] = ()) -> None:
         digests = code_digests(stage_starts(scripts))
     files = file_digests(params)
     for run, entry in (params.get("detectors") or {}).items():
-        files["detectors"][run] = digest(files["detectors"][run], *_code_of_others(entry or {}, digests["infer"]))
+        files["detectors"][run] = digest(
+            files["detectors"][run], *_code_of_others(entry or {}, digests["infer"])
+        )
     write_json(CODE, {**digests, "files": files, "made_of": made_of})
 
 
@@ -95,14 +99,14 @@ def code_digests(starts: Mapping[str, Sequence[str | Path]]) -> dict[str, Any]:
         starts: The modules and scripts that each stage begins with.
 
     Returns:
-        {stage: digest}, or {stage: {name: digest}} for those of `BY_NAME`; `kept`: digests of what stages keep and make
-        again only where it changed:
+        {stage: digest}, or {stage: {name: digest}} for those of `BY_NAME`; `kept`: digests of what
+        stages keep and make again only where it changed:
 
             {"fit": {method: digest}, "score": {method: digest}, "user_defined": {metric: digest},
              "search": digest, "evaluate": digest}
 
-        Names of extensions are listed wherever names are, as only importing a file says what kind of thing it
-        registers.
+        Names of extensions are listed wherever names are, as only importing a file says what kind
+        of thing it registers.
     """
     sources = Sources()
     own = {name: (module,) for name, module in extensions.by_name().items()}
@@ -116,7 +120,9 @@ def code_digests(starts: Mapping[str, Sequence[str | Path]]) -> dict[str, Any]:
             reached += all_own
         if stage in BY_NAME:
             by_name = {**_modules_by_name(BY_NAME[stage]), **own}
-            digests[stage] = {name: sources.digest(*reached, *also) for name, also in by_name.items()}
+            digests[stage] = {
+                name: sources.digest(*reached, *also) for name, also in by_name.items()
+            }
         else:
             digests[stage] = sources.digest(*reached, docstrings=stage in WITH_DOCSTRINGS)
     return digests
@@ -129,7 +135,9 @@ def _kept_digests(sources: Sources, own: Mapping[str, tuple[str]]) -> dict[str, 
     for stage, start in KEPT_BY_METHOD.items():
         kept[stage] = {name: sources.digest(start, *modules) for name, modules in methods.items()}
     evaluation = "farther.evaluation.evaluate"
-    kept["user_defined"] = {name: sources.digest(evaluation, *modules) for name, modules in own.items()}
+    kept["user_defined"] = {
+        name: sources.digest(evaluation, *modules) for name, modules in own.items()
+    }
     kept["search"] = sources.digest("farther.scoring.search")
     kept["evaluate"] = sources.digest(evaluation, *modules_of("farther.metrics"))
     return kept
@@ -147,7 +155,9 @@ def _made_of(scripts: Sequence[Path]) -> str:
         for file in sorted(files_below(lib / package)):
             if file.suffix != ".pyc":
                 parts += [file.relative_to(lib).as_posix(), file]
-    for source in sorted(Sources().reached(*extensions.packages()), key=lambda source: source.label):
+    for source in sorted(
+        Sources().reached(*extensions.packages()), key=lambda source: source.label
+    ):
         if source.label.startswith(code.OUTSIDE):
             parts += [source.label, source.path]
     for script in scripts:

@@ -1,7 +1,7 @@
 """Counts and times what each method costs per image on this machine.
 
-A detector whose regions, passes and parameters are those of the last time keeps its times, and so does each method
-whose fitted state is.
+A detector whose regions, passes and parameters are those of the last time keeps its times, and so
+does each method whose fitted state is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def main() -> None:
     inference = build(InferenceParams, "params.yaml: inference", section("inference"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
-    encoder = (section().get("embed") or {}).get("encoder")  # a new project without CLIP has no such section
+    encoder = (section().get("embed") or {}).get(
+        "encoder"
+    )  # a new project without CLIP has no such section
     here = machine()
     earlier = read_times(TIMES)
     known = earlier["runs"] if earlier["machine"] == here else {}
@@ -61,15 +63,23 @@ def main() -> None:
     times: dict[str, RunTimes] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
-        keys = _keys(folders, entries, {"entry": entry, "cost": section("cost"), "encoder": encoder})
-        passes = cache(partial(read_passes, run, entry.get("passes"), encoder))  # takes seconds: it imports PyTorch
-        as_before = run in before and run in known and known[run].get("keys", {}).get("") == keys[""]
+        keys = _keys(
+            folders, entries, {"entry": entry, "cost": section("cost"), "encoder": encoder}
+        )
+        passes = cache(
+            partial(read_passes, run, entry.get("passes"), encoder)
+        )  # takes seconds: it imports PyTorch
+        as_before = (
+            run in before and run in known and known[run].get("keys", {}).get("") == keys[""]
+        )
         counted[run] = {
             "passes": before[run]["passes"] if as_before else count_passes(passes()),
             "methods": count_methods(entries, folders, params.split),
         }
         measured = partial(_network, run, entry, passes, roots, folders, params, inference)
-        times[run] = update(known.get(run), keys, measured, partial(time_methods, entries, folders, params.split))
+        times[run] = update(
+            known.get(run), keys, measured, partial(time_methods, entries, folders, params.split)
+        )
         if times[run] != known.get(run):
             say(f"{run}: {_summary(times[run])}", flush=True)
     write_json(TIMES, {"machine": here, "runs": times})
@@ -78,16 +88,24 @@ def main() -> None:
 
 
 def _network(
-    run: str, entry: Mapping[str, Any], passes: Callable[[], Mapping[str, Pass]], roots: Mapping[str, Path], *rest: Any
+    run: str,
+    entry: Mapping[str, Any],
+    passes: Callable[[], Mapping[str, Pass]],
+    roots: Mapping[str, Path],
+    *rest: Any,
 ) -> NetworkTimes:
     """Times of a run's network."""
     detector = detectors.of_entry(entry)
-    images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / rest[1].split / "images.parquet")
+    images = Images.read(
+        ARTIFACTS / "splits" / entry["benchmark"] / rest[1].split / "images.parquet"
+    )
     network = detector if isinstance(detector, Detector) else None
     return time_network(network, passes(), _selections(run, entry, detector), images, roots, *rest)
 
 
-def _keys(folders: RunFolders, entries: Sequence[MethodEntry], params: Mapping[str, Any]) -> dict[str, str]:
+def _keys(
+    folders: RunFolders, entries: Sequence[MethodEntry], params: Mapping[str, Any]
+) -> dict[str, str]:
     """Keys of what is timed of a run, see `RunTimes`.
 
     Args:
@@ -103,7 +121,9 @@ def _keys(folders: RunFolders, entries: Sequence[MethodEntry], params: Mapping[s
     return keys
 
 
-def _selections(run: str, entry: Mapping[str, Any], detector: Adapter) -> dict[str, ProposalSelection]:
+def _selections(
+    run: str, entry: Mapping[str, Any], detector: Adapter
+) -> dict[str, ProposalSelection]:
     """Those of the sources of proposals that come of the network's own pass."""
     found = selections(run, read_sources(run, entry.get("proposals")), detector)
     return {name: selection for name, selection in found.items() if selection is not None}

@@ -27,7 +27,9 @@ def main() -> None:
             empty = [split for split, images in curation.splits.items() if not len(images.images)]
             write_json(aside / "roles.json", {**made.roles(empty), "similar": curation.similar})
         write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
-        say(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
+        say(
+            f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}"
+        )
         for warning in curation.warnings:
             say(f"{name}: warning: {warning}")
     write_record(OUTPUT)

@@ -33,7 +33,9 @@ def main(name: str) -> None:
 
     absent = not_embedded(embeddings, [*id_subsets, *images, *pools])
     if absent:
-        say(f"No embeddings of {', '.join(absent)}: only identical files are excluded, not near-duplicates.")
+        say(
+            f"No embeddings of {', '.join(absent)}: only identical files are excluded, not near-duplicates."
+        )
         duplicates = None
     else:
         duplicates = Lookalikes(embeddings, id_subsets, images, settings.duplicate)

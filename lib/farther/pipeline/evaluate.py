@@ -30,13 +30,17 @@ def evaluate(run: str) -> str:
     """
     settings = read_settings(section("evaluate"))
     tau = build(FitSection, "params.yaml: fit", section("fit")).tau_settings()
-    user_defined = {name: code_digest("kept", "user_defined", name) for name in settings.user_defined}
+    user_defined = {
+        name: code_digest("kept", "user_defined", name) for name in settings.user_defined
+    }
     metrics = " ".join([code_digest("kept", "evaluate"), code_digest("files", "evaluate")])
     code = EvaluationCode(metrics, user_defined)
 
     files = RunFiles(run, run_entry(run)["benchmark"])
     evaluation, computed = evaluate_run(RunInputs(files, files.roles, settings), tau, code)
-    unchanged = len(evaluation.methods) - len([name for name in computed if name in evaluation.methods])
+    unchanged = len(evaluation.methods) - len(
+        [name for name in computed if name in evaluation.methods]
+    )
     parts = []
     if computed:
         parts.append(f"evaluated {', '.join(computed)}")

@@ -23,7 +23,9 @@ def main(run: str) -> None:
     summary: FitSummary = call("farther.pipeline.fit", "fit", run)
     say(f"{run}: {summary}")
     if summary.failed:
-        raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items()))
+        raise ParameterError(
+            "; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items())
+        )
 
 
 def fit(run: str) -> FitSummary:

@@ -1,7 +1,7 @@
 """A process that runs stages one after the other: imports take most of the time of a stage that finds little to do.
 
-`python -m farther.pipeline.in_turn FD` serves requests of its parent, which come through a socket with descriptors of
-the streams that a stage prints to, until the parent closes it.
+`python -m farther.pipeline.in_turn FD` serves requests of its parent, which come through a socket
+with descriptors of the streams that a stage prints to, until the parent closes it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from farther.terminal import say
 def serve(parent: socket.socket) -> None:
     """Runs what the parent asks for; answers each request with the exit status, in one byte.
 
-    A request is the size of a text (8 bytes) with descriptors of two files to print to, then the text: in JSON, what
-    `python` is given, the working directory and the environment.
+    A request is the size of a text (8 bytes) with descriptors of two files to print to, then the
+    text: in JSON, what `python` is given, the working directory and the environment.
 
     Args:
         parent: Leads to it.

@@ -48,7 +48,9 @@ def main(run: str) -> None:
     id_classes = read_typed(list[str], splits / "id_classes.json")
     absent = check_classes(detector.header(), names, id_classes, _unknown_classes(splits))
     if absent:
-        log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
+        log(
+            f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects"
+        )
     if isinstance(detector, Imported):
         import_splits(
             detector,
@@ -63,7 +65,9 @@ def main(run: str) -> None:
         )
         ProposalFolders(*proposals, {})
     else:
-        infer_splits(detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log)
+        infer_splits(
+            detector, splits, roots, out, work, params, classes=names, proposals=proposals, log=log
+        )
     for name, source in boxes.items():
         place, unfinished = proposals[0] / name, ARTIFACTS / ".work" / "proposals" / run / name
         try:
@@ -81,7 +85,9 @@ def main(run: str) -> None:
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.proposals.{name}: {error}") from None
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
-    infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
+    infer_passes(
+        detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log
+    )
 
 
 def _unknown_classes(splits: Path) -> list[str]:
@@ -106,7 +112,10 @@ def left_out_images(splits: Path) -> list[BenchmarkImage]:
         return []
     removed = fates.filter(pl.col("fate") == "removed", pl.col("file") != "")
     columns = removed.select("image_id", "dataset", "file")
-    return [BenchmarkImage(image_id, dataset, name, "", "") for image_id, dataset, name in columns.iter_rows()]
+    return [
+        BenchmarkImage(image_id, dataset, name, "", "")
+        for image_id, dataset, name in columns.iter_rows()
+    ]
 
 
 if __name__ == "__main__":

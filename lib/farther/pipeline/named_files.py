@@ -1,7 +1,8 @@
 """The files that params.yaml names, and those that rules files name: digests by which DVC sees that one changed.
 
-A file or folder counts where a text of params.yaml is its path, relative to the project. What a YAML file names counts,
-too, relative to its folder or to the project. Files that stages depend on in dvc.yaml are left out (`DEPENDENCIES`).
+A file or folder counts where a text of params.yaml is its path, relative to the project. What a
+YAML file names counts, too, relative to its folder or to the project. Files that stages depend on
+in dvc.yaml are left out (`DEPENDENCIES`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from farther.tables.content import digest
 from farther.tables.documents import read_yaml
 from farther.tables.folders import files_below
 
-#: Keys whose files are large dependencies of DVC already, with the stages that depend on them. "*" is any key.
+#: Keys whose files are large dependencies of DVC already, with the stages that depend on them. "*"
+#: is any key.
 DEPENDENCIES = {
     "datasets.*.root": "ingest",
     "derived.*.*.cutouts.root": "derive",
@@ -35,11 +37,23 @@ BY_ENTRY = ("datasets", "detectors", "methods")
 BY_KIND = "derived"
 #: Sections that have one digest each, also where params.yaml does not have them.
 WHOLE = (
-    *("demo", "benchmarks", "embed", "stratify", "review", "inference", "threshold", "fit", "evaluate", "deploy"),
+    *(
+        "demo",
+        "benchmarks",
+        "embed",
+        "stratify",
+        "review",
+        "inference",
+        "threshold",
+        "fit",
+        "evaluate",
+        "deploy",
+    ),
     *("cost", "report"),
 )
 
-#: Sections in which a single word may be a folder: elsewhere it is a name, such as that of a subset, "train".
+#: Sections in which a single word may be a folder: elsewhere it is a name, such as that of a
+#: subset, "train".
 WITH_FOLDERS = ("detectors", "evaluate", "methods")
 #: Keys of an entry of `detectors` whose values are names.
 NAMES = ("adapter", "benchmark", "classes", "kind", "run", "skip", "title")
@@ -68,19 +82,23 @@ def file_digests(params: Mapping[str, Any]) -> dict[str, Any]:
         params: All sections.
 
     Returns:
-        {section: digest}; {section: {entry: digest}} for those of `BY_ENTRY`; {kind: {entry: digest}} for `derived`.
-        Files that are absent or cannot be read count as that.
+        {section: digest}; {section: {entry: digest}} for those of `BY_ENTRY`; {kind: {entry:
+        digest}} for `derived`. Files that are absent or cannot be read count as that.
     """
     digests: dict[str, Any] = {}
     for section in sorted({*WHOLE, *params} - {*BY_ENTRY, BY_KIND}):
         digests[section] = section_digest(params.get(section), section)
     for section in BY_ENTRY:
         entries = params.get(section) or {}
-        digests[section] = {name: section_digest(entry, section, name) for name, entry in entries.items()}
+        digests[section] = {
+            name: section_digest(entry, section, name) for name, entry in entries.items()
+        }
     digests[BY_KIND] = {}
     for kind in ("paste", "corrupt", "blank", *(params.get(BY_KIND) or {})):
         entries = (params.get(BY_KIND) or {}).get(kind) or {}
-        digests[BY_KIND][kind] = {name: section_digest(entry, BY_KIND, kind, name) for name, entry in entries.items()}
+        digests[BY_KIND][kind] = {
+            name: section_digest(entry, BY_KIND, kind, name) for name, entry in entries.items()
+        }
     return digests
 
 
@@ -108,7 +126,9 @@ def named_files(part: Any, *keys: str) -> Iterator[NamedFile]:
     """
     waiting = []
     for place, text in texts_of(part, keys):
-        if Path(text).is_relative_to(FROM_POOLS):  # an output of the stage `enrich`, on which `curate` depends
+        if Path(text).is_relative_to(
+            FROM_POOLS
+        ):  # an output of the stage `enrich`, on which `curate` depends
             continue
         if _is_dependency(place):
             if place[0] == "detectors":
@@ -145,7 +165,9 @@ def texts_of(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 def _is_dependency(place: tuple[str, ...]) -> bool:
     for pattern in DEPENDENCIES:
         parts = pattern.split(".")
-        if len(parts) == len(place) and all(part in ("*", key) for part, key in zip(parts, place, strict=True)):
+        if len(parts) == len(place) and all(
+            part in ("*", key) for part, key in zip(parts, place, strict=True)
+        ):
             return True
     return False
 
@@ -180,13 +202,18 @@ def _existing(text: str, base: Path, *, folders: bool) -> list[NamedFile]:
 def _described_beside(weights: str) -> list[NamedFile]:
     """Files beside a checkpoint that adapters read with it.
 
-    Transformers' checkpoints have a config.json, and ONNX graphs their weights in model.onnx.data. So these are JSON
-    files that are not beside another checkpoint of their name, and files whose names begin with the checkpoint's.
+    Transformers' checkpoints have a config.json, and ONNX graphs their weights in model.onnx.data.
+    So these are JSON files that are not beside another checkpoint of their name, and files whose
+    names begin with the checkpoint's.
     """
     checkpoint = Path(weights)
     if not checkpoint.is_file():
         return []
-    files = [file for file in sorted(checkpoint.parent.iterdir()) if file.is_file() and file != checkpoint]
+    files = [
+        file
+        for file in sorted(checkpoint.parent.iterdir())
+        if file.is_file() and file != checkpoint
+    ]
     others = {file.stem for file in files if file.suffix != ".json"} - {checkpoint.stem}
     beside = []
     for file in files:
@@ -229,5 +256,7 @@ def _read(file: Path) -> Any:
 def _bytes_digest(file: Path) -> str:
     try:
         return digest(file)
-    except FartherError:  # a broken link, a FIFO, a file that may not be read: the stage that needs it says so
+    except (
+        FartherError
+    ):  # a broken link, a FIFO, a file that may not be read: the stage that needs it says so
         return "cannot be read"

@@ -10,7 +10,17 @@ from farther.terminal import say
 
 OUTPUT = "artifacts/report"
 
-SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fit", "methods", "evaluate", "report")
+SECTIONS = (
+    "datasets",
+    "benchmarks",
+    "detectors",
+    "inference",
+    "threshold",
+    "fit",
+    "methods",
+    "evaluate",
+    "report",
+)
 
 
 def main() -> None:

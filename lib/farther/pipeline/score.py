@@ -20,7 +20,9 @@ def main(run: str) -> None:
     summary: ScoreSummary = call("farther.pipeline.score", "score", run)
     say(f"{run}: {summary}")
     if summary.failed:
-        raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items()))
+        raise ParameterError(
+            "; ".join(f"methods.{name}: {text}" for name, text in summary.failed.items())
+        )
 
 
 def score(run: str) -> ScoreSummary:
@@ -32,7 +34,11 @@ def score(run: str) -> ScoreSummary:
     files = RunFiles(run, run_entry(run)["benchmark"])
     scores = files.root / "scores" / run
     return score_run(
-        files.all_regions, files.all_passes, files.all_fitted, scores, partial(code_digest, "kept", "score")
+        files.all_regions,
+        files.all_passes,
+        files.all_fitted,
+        scores,
+        partial(code_digest, "kept", "score"),
     )
 
 

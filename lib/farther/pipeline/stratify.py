@@ -29,12 +29,17 @@ def main() -> None:
     settings = section("stratify")
     words = settings.pop("wordnet", None)
     params = build(StratifyParams, "params.yaml: stratify", settings)
-    wordnet = None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
+    wordnet = (
+        None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
+    )
     for name, entry in section("benchmarks").items():
         found = _stratified(name, entry, params, wordnet)
         counts, plot = (ARTIFACTS / kind / "similarity" / name for kind in ("counts", "plots"))
         found.write(Path(OUTPUT) / name, f"{counts}.json", f"{plot}.csv")
-        means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
+        means = ", ".join(
+            f"{distance} {found.summary()[distance]:.3f}"
+            for distance in _distances(found.summary())
+        )
         say(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
     write_record(OUTPUT)
 
@@ -45,9 +50,13 @@ def _stratified(
     made = benchmark(name, entry)
     files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
     id_splits = [SplitSource(split, *source, "ID") for split, source in made.id_sources.items()]
-    # Images that keep known objects look like ID images whatever else they show: they would blur near and far.
+    # Images that keep known objects look like ID images whatever else they show: they would blur
+    # near and far.
     unknown = {key: split for key, split in made.splits.items() if split.known == "remove"}
-    ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in unknown.items()]
+    ood_splits = [
+        SplitSource(key, split.dataset, split.subset, split.distance)
+        for key, split in unknown.items()
+    ]
     return stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
 
 

@@ -31,7 +31,9 @@ def measure(run: str) -> list[str]:
     """
     settings = read_settings(section("evaluate"))
     files = RunFiles(run, run_entry(run)["benchmark"])
-    return update_with_proposals(RunInputs(files, files.roles, settings), code_digest("with_proposals"))
+    return update_with_proposals(
+        RunInputs(files, files.roles, settings), code_digest("with_proposals")
+    )
 
 
 if __name__ == "__main__":

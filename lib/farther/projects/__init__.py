@@ -5,4 +5,13 @@ from farther.projects.proposals import Lookup
 from farther.projects.recognise import Dataset, recognise
 from farther.projects.recognise_detector import RecognisedDetector, recognise_detector
 
-__all__ = ["Dataset", "Lookup", "ProjectFiles", "RecognisedDetector", "add", "init", "recognise", "recognise_detector"]
+__all__ = [
+    "Dataset",
+    "Lookup",
+    "ProjectFiles",
+    "RecognisedDetector",
+    "add",
+    "init",
+    "recognise",
+    "recognise_detector",
+]

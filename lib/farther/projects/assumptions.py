@@ -42,9 +42,16 @@ def shown(found: Sequence[Assumption], texts: Mapping[str, str]) -> list[str]:
     kept = ordered if len(ordered) <= MOST_LINES else ordered[: MOST_LINES - 1]
     places = [f"{one.file}:{line_of(texts[one.file], one.keys)}" for one in kept]
     wide = max(map(len, places), default=0)
-    lines = [f"  {place:<{wide}}  {printable_line(one.text)}" for place, one in zip(places, kept, strict=True)]
+    lines = [
+        f"  {place:<{wide}}  {printable_line(one.text)}"
+        for place, one in zip(places, kept, strict=True)
+    ]
     more = len(ordered) - len(kept)
-    return [*lines, f"  and {more} more: read {' and '.join({one.file for one in ordered})}"] if more else lines
+    return (
+        [*lines, f"  and {more} more: read {' and '.join({one.file for one in ordered})}"]
+        if more
+        else lines
+    )
 
 
 def of_detector(run: ProjectDetector, dataset: ProjectDataset) -> Iterator[Assumption]:
@@ -56,9 +63,7 @@ def of_detector(run: ProjectDetector, dataset: ProjectDataset) -> Iterator[Assum
     """
     at, file, found = ("detectors", run.name), run.path.name, run.found
     content = f": {found.content}" if found.content else ""
-    text = (
-        f"{file}: adapter {found.entry['adapter']}, {_count(len(found.header.known_classes), 'class', 'es')}{content}"
-    )
+    text = f"{file}: adapter {found.entry['adapter']}, {_count(len(found.header.known_classes), 'class', 'es')}{content}"
     yield Assumption(text, at, sure=True)
     if found.assumed:
         yield Assumption(f"{file}: {found.assumed}", (*at, "params"))
@@ -74,19 +79,26 @@ def of_dataset(source: ProjectDataset) -> Iterator[Assumption]:
     found, at = source.dataset, ("datasets", source.name)
     subsets = f"subset{'s' if len(found.subsets) > 1 else ''} {_some(found.subsets)}"
     categories = _count(len(found.categories), "categor", "ies", "y")
-    yield Assumption(f"{source.name}: format {found.entry['format']}, {subsets}, {categories}", at, sure=True)
+    yield Assumption(
+        f"{source.name}: format {found.entry['format']}, {subsets}, {categories}", at, sure=True
+    )
     for note in found.notes:
         yield Assumption(f"{source.name}: {note}", at)
     if found.unlisted:
         kept = "format images with `boxes` keeps them, as unlabelled"
         yield Assumption(
-            f"{source.name}: {found.unlisted} images are in no annotation file and are ignored ({kept})", at
+            f"{source.name}: {found.unlisted} images are in no annotation file and are ignored ({kept})",
+            at,
         )
     for subset, first in found.repeats.items():
-        yield Assumption(f"{source.name}: {subset} has the same images as {first} and is ignored", at)
+        yield Assumption(
+            f"{source.name}: {subset} has the same images as {first} and is ignored", at
+        )
 
 
-def of_categories(source: ProjectDataset, rules: str, protocol: str = "paper") -> Iterator[Assumption]:
+def of_categories(
+    source: ProjectDataset, rules: str, protocol: str = "paper"
+) -> Iterator[Assumption]:
     """Which categories of an OOD dataset are taken to be known or unknown.
 
     Args:
@@ -99,16 +111,30 @@ def of_categories(source: ProjectDataset, rules: str, protocol: str = "paper") -
         text = f"{source.name}: {source.dataset.unlabelled} images without boxes, assumed to show no ID class"
         yield Assumption(text, (*lists, "far", source.name), rules)
     if same := source.of("same"):
-        names = [one.category if one.category == one.id_class else f"{one.category} ({one.id_class})" for one in same]
+        names = [
+            one.category if one.category == one.id_class else f"{one.category} ({one.id_class})"
+            for one in same
+        ]
         text = f"{source.name}: known classes, whose images are left out: {_some(names)}"
         yield Assumption(text, ("id_classes", same[0].id_class), rules, sure=True)
-    meanings = {"resembles": ("far", "be"), "overlap": ("overlap", "contain or be"), "near": ("near", "be near to")}
+    meanings = {
+        "resembles": ("far", "be"),
+        "overlap": ("overlap", "contain or be"),
+        "near": ("near", "be near to"),
+    }
     for relation, (key, verb) in meanings.items():
         if doubtful := source.of(relation):
             pairs = [f"{one.category} may {verb} {one.id_class}" for one in doubtful]
-            yield Assumption(f"{source.name}: unknown, but {_some(pairs)}", (*lists, key, source.name), rules)
+            yield Assumption(
+                f"{source.name}: unknown, but {_some(pairs)}", (*lists, key, source.name), rules
+            )
     if unknown := [one.category for one in source.of("unknown")]:
-        yield Assumption(f"{source.name}: unknown: {_some(unknown)}", (*lists, "far", source.name), rules, sure=True)
+        yield Assumption(
+            f"{source.name}: unknown: {_some(unknown)}",
+            (*lists, "far", source.name),
+            rules,
+            sure=True,
+        )
 
 
 def _count(number: int, noun: str, plural: str, singular: str = "") -> str:

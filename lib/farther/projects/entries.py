@@ -33,7 +33,10 @@ class ProjectDataset:
 
     def of(self, relation: str) -> list[Proposal]:
         """The proposals of a relation, the most similar first."""
-        return sorted((one for one in self.proposals if one.relation == relation), key=lambda one: -one.similarity)
+        return sorted(
+            (one for one in self.proposals if one.relation == relation),
+            key=lambda one: -one.similarity,
+        )
 
     def by_class(self, relation: str) -> dict[str, list[str]]:
         """The categories of a relation by ID class, the most similar first."""
@@ -70,7 +73,12 @@ class ProjectDetector:
 
     @classmethod
     def open(
-        cls, path: Path, taken: Collection[str], dataset: Dataset, id_names: Sequence[str], lookup: Lookup
+        cls,
+        path: Path,
+        taken: Collection[str],
+        dataset: Dataset,
+        id_names: Sequence[str],
+        lookup: Lookup,
     ) -> ProjectDetector:
         """Recognises a detector and opens it.
 
@@ -90,7 +98,9 @@ class ProjectDetector:
         proposals = propose(found.header.known_classes, id_names, lookup)
         same = {one.category: one.id_class for one in proposals if one.relation == "same"}
         other = {one: name for one, name in same.items() if one != name}
-        classes = {one: name for one, name in other.items() if list(other.values()).count(name) == 1}
+        classes = {
+            one: name for one, name in other.items() if list(other.values()).count(name) == 1
+        }
         return cls(name_of(path, taken), path, found, classes)
 
     @property
@@ -102,7 +112,11 @@ class ProjectDetector:
         """Its entry in section `detectors`."""
         own = detectors.get(self.found.entry["adapter"]).PROPOSALS
         more = {"classes": self.classes, "proposals": {own: {}} if own else {}}
-        return {**self.found.entry, **{key: value for key, value in more.items() if value}, "benchmark": benchmark}
+        return {
+            **self.found.entry,
+            **{key: value for key, value in more.items() if value},
+            "benchmark": benchmark,
+        }
 
 
 def name_of(path: Path, taken: Collection[str]) -> str:

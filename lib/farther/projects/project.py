@@ -16,7 +16,14 @@ from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import check_classes
 from farther.errors import DataError, ParameterError, choose, shorten
 from farther.printable import printable, printable_line
-from farther.projects.assumptions import PARAMS, Assumption, of_categories, of_dataset, of_detector, shown
+from farther.projects.assumptions import (
+    PARAMS,
+    Assumption,
+    of_categories,
+    of_dataset,
+    of_detector,
+    shown,
+)
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
 from farther.projects.proposals import Lookup, propose
 from farther.projects.recognise import Dataset, class_folders, describe, recognise
@@ -76,10 +83,12 @@ def init(
 ) -> ProjectFiles:
     """A project for one ID dataset, OOD datasets and detectors: params.yaml, rules file and decisions.
 
-    Every proposal is written with a comment where it can be edited. Nothing is written before `ProjectFiles.write`.
+    Every proposal is written with a comment where it can be edited. Nothing is written before
+    `ProjectFiles.write`.
 
     Args:
-        folder: The project's folder. Parameters of CLIP are written if it has a dvc.yaml with those stages.
+        folder: The project's folder. Parameters of CLIP are written if it has a dvc.yaml with those
+            stages.
         id: Folder of the ID dataset.
         ood: Folders of the OOD datasets.
         detectors: Each a checkpoint, a COCO results file, or a folder of detections.
@@ -97,7 +106,9 @@ def init(
     known, runs = _id_dataset(Path(id), [Path(path) for path in detectors], lookup)
     classifies = any(run.found.header.whole_images for run in runs)
     id_classes = list(dict.fromkeys(name for run in runs for name in run.id_classes))
-    sources = [ProjectDataset(known.name, known.dataset, propose(known.dataset.categories, id_classes))]
+    sources = [
+        ProjectDataset(known.name, known.dataset, propose(known.dataset.categories, id_classes))
+    ]
     for path in ood:
         names = [source.name for source in sources]
         sources.append(_ood(Path(path), names, id_classes, lookup, classifies=classifies))
@@ -111,7 +122,9 @@ def init(
         rules: _template("rules.yaml").render(sources=sources, id_classes=named),
         f"data/decisions/{benchmark}.csv": HEADER,
     }
-    noted = [Assumption(f"{known.name}: {note}", ("benchmarks", benchmark, "subsets"))] if note else []
+    noted = (
+        [Assumption(f"{known.name}: {note}", ("benchmarks", benchmark, "subsets"))] if note else []
+    )
     noted += [one for run in runs for one in of_detector(run, known)]
     noted += [one for source in sources for one in of_dataset(source)]
     noted += [one for source in sources[1:] for one in of_categories(source, rules)]
@@ -134,8 +147,9 @@ def add(
         benchmark: The benchmark that they join; needed where there are several.
 
     Raises:
-        ParameterError: there is no such benchmark; a detector has classes that are not its ID classes; or the files
-            have another form than those of `init`, with what to write by hand.
+        ParameterError: there is no such benchmark; a detector has classes that are not its ID
+            classes; or the files have another form than those of `init`, with what to write by
+            hand.
         DataError: a format is not known, or a file is damaged.
     """
     folder = Path(folder)
@@ -152,16 +166,26 @@ def add(
     known = ProjectDataset(made["id"], describe({**of_id, "root": str(folder / of_id["root"])}))
     noted: list[Assumption] = []
     for path in detectors:
-        run = ProjectDetector.open(Path(path), params["detectors"], known.dataset, id_classes, lookup)
+        run = ProjectDetector.open(
+            Path(path), params["detectors"], known.dataset, id_classes, lookup
+        )
         check_classes(run.found.header, run.classes, id_classes)
         params["detectors"][run.name] = run.entry(benchmark)
         text = inserted(text, ["detectors"], _entries().detector(run, benchmark).splitlines())
         noted += of_detector(run, known)
     for path in ood:
-        source = _ood(Path(path), params["datasets"], id_classes, lookup, classifies=known.dataset.whole_images)
+        source = _ood(
+            Path(path),
+            params["datasets"],
+            id_classes,
+            lookup,
+            classifies=known.dataset.whole_images,
+        )
         params["datasets"][source.name] = source.dataset.entry
         text = inserted(text, ["datasets"], _entries().dataset(source).splitlines())
-        text = inserted(text, ["benchmarks", benchmark, "splits"], _entries().splits(source).splitlines())
+        text = inserted(
+            text, ["benchmarks", benchmark, "splits"], _entries().splits(source).splitlines()
+        )
         rules = _with_categories(rules, source, protocol)
         noted += [*of_dataset(source), *of_categories(source, rules_file, protocol)]
     return ProjectFiles(folder, {PARAMS: text, **({rules_file: rules} if ood else {})}, noted)
@@ -182,8 +206,8 @@ def _id_dataset(
 ) -> tuple[ProjectDataset, list[ProjectDetector]]:
     """The ID dataset, recognised, and the detectors, opened with its classes.
 
-    Folders of images without subsets are classes where all detectors are classifiers, or have classes of these names;
-    else they are photographs that were sorted into folders.
+    Folders of images without subsets are classes where all detectors are classifiers, or have
+    classes of these names; else they are photographs that were sorted into folders.
 
     Raises:
         DataError: the images have no boxes; or see `ProjectDetector.open`.
@@ -191,7 +215,9 @@ def _id_dataset(
     folder = resolved(path)
     name = name_of(path, ())
     dataset = recognise(folder)
-    folders = class_folders(folder) if dataset.entry["format"] in ("images", "image_folder") else None
+    folders = (
+        class_folders(folder) if dataset.entry["format"] in ("images", "image_folder") else None
+    )
     if folders is not None:
         try:
             runs = _opened(detector_paths, folders, lookup)
@@ -211,17 +237,22 @@ def _without_boxes(path: Path, reason: str = "") -> DataError:
     return DataError(f"{problem} of images per class{reason}", file=path)
 
 
-def _are_classes(folders: Dataset, runs: Sequence[ProjectDetector], *, is_only_reading: bool) -> bool:
+def _are_classes(
+    folders: Dataset, runs: Sequence[ProjectDetector], *, is_only_reading: bool
+) -> bool:
     """Whether folders of images are the classes of detectors.
 
     Args:
         folders: The dataset with the folders as classes.
         runs: The detectors.
-        is_only_reading: Its files cannot be read otherwise but as images without labels, which serve no ID dataset.
+        is_only_reading: Its files cannot be read otherwise but as images without labels, which
+            serve no ID dataset.
     """
     categories = set(folders.categories)
     for run in runs:
-        names_classes = "classes" not in run.found.entry.get("params", {})  # else they were taken from the folders
+        names_classes = "classes" not in run.found.entry.get(
+            "params", {}
+        )  # else they were taken from the folders
         is_named = names_classes and len(categories & set(run.id_classes)) >= len(categories) / 2
         is_classifier = run.found.header.whole_images and is_only_reading
         if not is_named and not is_classifier:
@@ -239,7 +270,12 @@ def _opened(paths: Sequence[Path], dataset: Dataset, lookup: Lookup) -> list[Pro
 
 
 def _ood(
-    path: Path, taken: Collection[str], id_classes: Sequence[str], lookup: Lookup, *, classifies: bool
+    path: Path,
+    taken: Collection[str],
+    id_classes: Sequence[str],
+    lookup: Lookup,
+    *,
+    classifies: bool,
 ) -> ProjectDataset:
     """An OOD dataset, recognised, with what its categories were taken for.
 
@@ -253,14 +289,20 @@ def _ood(
     dataset = recognise(resolved(path))
     if classifies and dataset.unlabelled:
         dataset = class_folders(resolved(path)) or dataset
-    return ProjectDataset(name_of(path, taken), dataset, propose(dataset.categories, id_classes, lookup))
+    return ProjectDataset(
+        name_of(path, taken), dataset, propose(dataset.categories, id_classes, lookup)
+    )
 
 
 def _template(name: str) -> Template:
     """A file of the project, or the parts of it."""
     loader = PackageLoader("farther.projects", "templates")
     texts = Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     texts.filters |= {"flow": _flow, "key": _key, "line": printable_line}
     return texts.get_template(f"{name}.jinja")
@@ -277,22 +319,41 @@ def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, Any], str]:
         return {name: name for name in SUBSETS}, ""
     if len(subsets) == 1:
         parts = {name: {"of": subsets[0], "part": part} for name, part in PARTS.items()}
-        return parts, f"{subsets[0]} is divided into train, val and test, by the digests of the image files"
+        return (
+            parts,
+            f"{subsets[0]} is divided into train, val and test, by the digests of the image files",
+        )
     train = "train" if "train" in subsets else subsets[0]
     others = [name for name in subsets if name != train]
     if len(others) == 1:
         half = {"of": others[0], "part": 0.5}
-        return {"train": train, "val": half, "test": half}, f"val and test are halves of {others[0]}"
-    val, test = ("val" if "val" in others else others[0]), ("test" if "test" in others else others[-1])
+        return {
+            "train": train,
+            "val": half,
+            "test": half,
+        }, f"val and test are halves of {others[0]}"
+    val, test = (
+        ("val" if "val" in others else others[0]),
+        ("test" if "test" in others else others[-1]),
+    )
     return dict(zip(SUBSETS, (train, val, test), strict=True)), ""
 
 
-def _names_of(id_class: str, sources: Sequence[ProjectDataset]) -> tuple[dict[str, list[str]], list[str]]:
+def _names_of(
+    id_class: str, sources: Sequence[ProjectDataset]
+) -> tuple[dict[str, list[str]], list[str]]:
     """Names of an ID class by dataset, and the reasons of those that are not its own."""
-    same = {source.name: [one for one in source.of("same") if one.id_class == id_class] for source in sources}
+    same = {
+        source.name: [one for one in source.of("same") if one.id_class == id_class]
+        for source in sources
+    }
     named = {key: [one.category for one in value] for key, value in same.items() if value}
-    others = [(key, one) for key, value in same.items() for one in value if one.category != id_class]
-    return named, list(dict.fromkeys(f"{key}: {one.category} is {one.reason}" for key, one in others))
+    others = [
+        (key, one) for key, value in same.items() for one in value if one.category != id_class
+    ]
+    return named, list(
+        dict.fromkeys(f"{key}: {one.category} is {one.reason}" for key, one in others)
+    )
 
 
 def _flow(value: Any) -> str:

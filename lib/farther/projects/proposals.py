@@ -1,7 +1,8 @@
 """Which categories of a dataset are ID classes, overlap with one, or are near to one: proposals by their names.
 
-Only equal names and synonyms are applied. What follows from similarity is written as a comment, with the value: that
-two names are similar does not say whether a detector was taught the one by the other.
+Only equal names and synonyms are applied. What follows from similarity is written as a comment,
+with the value: that two names are similar does not say whether a detector was taught the one by the
+other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ ALIKE = 0.8
 #: Least similarity by WordNet of a near category: the widest threshold of Recalcati et al., 2023.
 NEAR = 1 - PUBLISHED["T50"]
 
-#: "same" is applied; "resembles" (by spelling), "overlap" and "near" are proposed in comments; "unknown" is all else.
+#: "same" is applied; "resembles" (by spelling), "overlap" and "near" are proposed in comments;
+#: "unknown" is all else.
 Relation = Literal["same", "resembles", "overlap", "near", "unknown"]
 
 
@@ -37,7 +39,8 @@ class Proposal:
     Args:
         category: Its name in the dataset.
         relation: To the ID class; the first that holds.
-        id_class: The ID class, "" for an unknown category; "various" for several that the category contains.
+        id_class: The ID class, "" for an unknown category; "various" for several that the category
+            contains.
         reason: Why, for a comment, with the similarity.
         similarity: Of what decided, 0 to 1; proposals are listed by it.
     """
@@ -88,7 +91,9 @@ def encoder_params(text: str) -> EncoderParams:
     return EncoderParams(model=model, pretrained=pretrained or None)
 
 
-def propose(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup | None = None) -> list[Proposal]:
+def propose(
+    categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup | None = None
+) -> list[Proposal]:
     """One proposal per category.
 
     Args:
@@ -110,7 +115,9 @@ def propose(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup
     return [found[name] for name in categories]
 
 
-def _same(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup) -> dict[str, Proposal]:
+def _same(
+    categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup
+) -> dict[str, Proposal]:
     """The categories that are ID classes."""
     synonyms = {} if lookup.names is None else _synonyms(lookup.names, [*categories, *id_classes])
     plain = {plain_name(name): name for name in id_classes}
@@ -120,9 +127,13 @@ def _same(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup) 
         if name in id_classes:
             found[name] = Proposal(name, "same", name, "the same name")
         elif plain_name(name) in plain:
-            found[name] = Proposal(name, "same", plain[plain_name(name)], "the same name except for case or number")
+            found[name] = Proposal(
+                name, "same", plain[plain_name(name)], "the same name except for case or number"
+            )
         elif (meaning := synonyms.get(name)) in meanings:
-            found[name] = Proposal(name, "same", meanings[str(meaning)], "a synonym in farther's list")
+            found[name] = Proposal(
+                name, "same", meanings[str(meaning)], "a synonym in farther's list"
+            )
         elif lookup.wordnet and (synonym := _same_synset(name, id_classes, lookup.wordnet)):
             found[name] = Proposal(name, "same", synonym, "a synonym in WordNet")
     return found
@@ -132,7 +143,9 @@ def _synonyms(names: ClassNames, wanted: Sequence[str]) -> Mapping[str, str]:
     """The class that each name means in any dataset of a file of names, where all datasets agree."""
     found = {}
     for name in wanted:
-        meanings = {names.meaning(name, dataset) for dataset in names.datasets if names.knows(name, dataset)}
+        meanings = {
+            names.meaning(name, dataset) for dataset in names.datasets if names.knows(name, dataset)
+        }
         if len(meanings) == 1:
             found[name] = meanings.pop()
     return found
@@ -141,17 +154,27 @@ def _synonyms(names: ClassNames, wanted: Sequence[str]) -> Mapping[str, str]:
 def _same_synset(name: str, id_classes: Sequence[str], wordnet: WordNet) -> str:
     """The ID class with a synset of a name, "" for none; only names that WordNet has whole."""
     synsets = set(wordnet.synsets(name)) if wordnet.has(name) else set()
-    return next((one for one in id_classes if wordnet.has(one) and synsets & set(wordnet.synsets(one))), "")
+    return next(
+        (one for one in id_classes if wordnet.has(one) and synsets & set(wordnet.synsets(one))), ""
+    )
 
 
 def _resembling(categories: Sequence[str], id_classes: Sequence[str]) -> dict[str, Proposal]:
     """The categories that are spelt like an ID class."""
     plain = {plain_name(name): name for name in id_classes}
-    close = {name: get_close_matches(plain_name(name), plain, n=1, cutoff=ALIKE) for name in categories}
-    return {name: Proposal(name, "resembles", plain[one[0]], "similar spelling") for name, one in close.items() if one}
+    close = {
+        name: get_close_matches(plain_name(name), plain, n=1, cutoff=ALIKE) for name in categories
+    }
+    return {
+        name: Proposal(name, "resembles", plain[one[0]], "similar spelling")
+        for name, one in close.items()
+        if one
+    }
 
 
-def _by_wordnet(categories: Sequence[str], id_classes: Sequence[str], wordnet: WordNet) -> dict[str, Proposal]:
+def _by_wordnet(
+    categories: Sequence[str], id_classes: Sequence[str], wordnet: WordNet
+) -> dict[str, Proposal]:
     """Kinds of ID classes, categories that contain ID classes, and categories that are near to one."""
     known = {word: name for name in id_classes if (word := _word(name, wordnet))}
     found = {}
@@ -161,12 +184,17 @@ def _by_wordnet(categories: Sequence[str], id_classes: Sequence[str], wordnet: W
             continue
         above = [one for other, one in known.items() if wordnet.is_a(word, other)]
         below = [one for other, one in known.items() if wordnet.is_a(other, word)]
-        relation: Relation = "overlap" if above or below else "near" if nearest.mean >= NEAR else "unknown"
+        relation: Relation = (
+            "overlap" if above or below else "near" if nearest.mean >= NEAR else "unknown"
+        )
         id_class, reason = known[nearest.other], f"WordNet {nearest.mean:.2f}"
         if above:
             id_class, reason = above[0], f"a kind of {above[0]} in WordNet"
         elif below:
-            id_class, reason = below[0] if len(below) == 1 else VARIOUS, f"in WordNet it includes {', '.join(below)}"
+            id_class, reason = (
+                below[0] if len(below) == 1 else VARIOUS,
+                f"in WordNet it includes {', '.join(below)}",
+            )
         found[name] = Proposal(name, relation, id_class, reason, nearest.mean)
     return found
 
@@ -177,12 +205,14 @@ def _word(name: str, wordnet: WordNet) -> str:
     return next((word for word in (name, *words[-1:]) if wordnet.has(word)), "")
 
 
-def _by_clip(categories: Sequence[str], id_classes: Sequence[str], clip: Encoder) -> dict[str, Proposal]:
+def _by_clip(
+    categories: Sequence[str], id_classes: Sequence[str], clip: Encoder
+) -> dict[str, Proposal]:
     """Categories whose names are similar to that of an ID class.
 
-    Cosines of models differ, so each is compared with those of the names themselves: a category more similar to an ID
-    class than any two ID classes to each other overlaps, and one at least as similar as the names are to their nearest
-    in the median is near.
+    Cosines of models differ, so each is compared with those of the names themselves: a category
+    more similar to an ID class than any two ID classes to each other overlaps, and one at least as
+    similar as the names are to their nearest in the median is near.
     """
     names = [*id_classes, *categories]
     vectors = clip.names([name.replace("_", " ") for name in names])
@@ -193,6 +223,10 @@ def _by_clip(categories: Sequence[str], id_classes: Sequence[str], clip: Encoder
     found = {}
     for name, row in zip(categories, cosine[known:, :known], strict=True):
         value = float(row.max())
-        relation: Relation = "overlap" if value > closest else "near" if value >= usual else "unknown"
-        found[name] = Proposal(name, relation, id_classes[int(row.argmax())], f"CLIP {value:.2f}", value)
+        relation: Relation = (
+            "overlap" if value > closest else "near" if value >= usual else "unknown"
+        )
+        found[name] = Proposal(
+            name, relation, id_classes[int(row.argmax())], f"CLIP {value:.2f}", value
+        )
     return found

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from farther import datasets
-from farther.datasets.annotation_files import COCO_KEYS, JsonKeys, is_annotation_by_name, json_keys, refuse_damaged
+from farther.datasets.annotation_files import (
+    COCO_KEYS,
+    JsonKeys,
+    is_annotation_by_name,
+    json_keys,
+    refuse_damaged,
+)
 from farther.datasets.base import WHOLE_IMAGE, DataWarning
 from farther.datasets.file_names import Spellings, comparable
 from farther.datasets.huggingface_files import METADATA
@@ -28,7 +34,8 @@ from farther.tables.json_stream import list_elements
 
 #: Names of folders of subsets, which are no classes.
 SUBSET_WORDS = frozenset({"train", "val", "valid", "test"})
-#: Text files that name the classes of YOLO's labels, as LabelImg, Label Studio, Darknet and CVAT write them.
+#: Text files that name the classes of YOLO's labels, as LabelImg, Label Studio, Darknet and CVAT
+#: write them.
 CLASS_LISTS = ("classes.txt", "obj.names", "labels/classes.txt")
 #: Names of folders that say nothing about the subset.
 PLAIN = frozenset({"annotations", "annots", "images", "labels", "xml", "instances", "."})
@@ -43,13 +50,13 @@ class Dataset:
         subsets: The subsets that it has, without those in `repeats`.
         categories: Names of the classes of these, in its order.
         numbers: Numbers of the classes in its files, where they have some.
-        repeats: Subsets with exactly the images of another one, as where a folder has annotations in several formats,
-            and that other one.
+        repeats: Subsets with exactly the images of another one, as where a folder has annotations
+            in several formats, and that other one.
         images, unlabelled: Number of images, and of those that nobody annotated.
         unlisted: Number of image files that its annotations do not name.
         whole_images: Its objects are labels of whole images.
-        notes: What was found in its annotations that a user should know, such as files without partner; a sentence
-            each.
+        notes: What was found in its annotations that a user should know, such as files without
+            partner; a sentence each.
     """
 
     entry: dict[str, Any]
@@ -68,8 +75,8 @@ def recognise(root: Path) -> Dataset:
     """The format of a folder: YOLO, COCO JSON, VOC-style XML, one folder of images per class, or images without boxes.
 
     Raises:
-        DataError: it is none of these, its annotations cannot be read, or they are to be converted first; see
-            `farther.projects.recognise_exports`.
+        DataError: it is none of these, its annotations cannot be read, or they are to be converted
+            first; see `farther.projects.recognise_exports`.
     """
     if not root.is_dir():
         raise DataError("the folder does not exist", file=root)
@@ -78,17 +85,19 @@ def recognise(root: Path) -> Dataset:
             found = describe({**entry, "root": str(root)})
             if not found.images:
                 raise DataError(
-                    f"no image: format {entry['format']} was recognised, but its images are not here", file=root
+                    f"no image: format {entry['format']} was recognised, but its images are not here",
+                    file=root,
                 )
             unread = _unread_names(root, entry)
             if unread:
                 note = f"{len(unread)} files that are annotations by their names are not read, such as {unread[0]}"
                 found = replace(found, notes=(*found.notes, note))
             return found
-    looked = (
-        "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), one folder per class, images"
+    looked = "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), one folder per class, images"
+    raise DataError(
+        f"unknown format; looked for {looked}. `farther list datasets` lists more formats",
+        file=root,
     )
-    raise DataError(f"unknown format; looked for {looked}. `farther list datasets` lists more formats", file=root)
 
 
 def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
@@ -109,7 +118,8 @@ def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
 def describe(entry: dict[str, Any]) -> Dataset:
     """The dataset of an entry in section `datasets`, whose annotations are read.
 
-    Where images are turned and nothing tells which picture their boxes were drawn on, the entry gets an `orientation`.
+    Where images are turned and nothing tells which picture their boxes were drawn on, the entry
+    gets an `orientation`.
     """
     reader = datasets.create(**entry)
     categories: list[str] = []
@@ -125,10 +135,15 @@ def describe(entry: dict[str, Any]) -> Dataset:
         images += len(read.images)
         unlabelled += len(read.unlabelled)
         warnings += read.warnings
-        are_whole.append(read.objects.unit == "image" and bool((read.objects.box == WHOLE_IMAGE).all()))
+        are_whole.append(
+            read.objects.unit == "image" and bool((read.objects.box == WHOLE_IMAGE).all())
+        )
         if reader.orientation == "auto" and not are_whole[-1]:
             turned.append(turned_images(read))
-            questions += [turned[-1].question(read.images.file.tolist(), index) for index in turned[-1].undecided()[:1]]
+            questions += [
+                turned[-1].question(read.images.file.tolist(), index)
+                for index in turned[-1].undecided()[:1]
+            ]
         first = shown.setdefault(frozenset(read.images.file), subset)
         if first == subset:
             categories += [name for name in read.categories if name not in categories]
@@ -189,7 +204,10 @@ def _orientation(subsets: Sequence[TurnedImages], questions: Sequence[str]) -> t
     answers = set(together.decided()) - {"auto"}
     if not together.undecided() and len(answers) == 1:
         answer = next(iter(answers))
-        return answer, f"{count}; boxes of other images fit the {answer} picture only: orientation: {answer}"
+        return (
+            answer,
+            f"{count}; boxes of other images fit the {answer} picture only: orientation: {answer}",
+        )
     return "displayed", (
         f"{count}, and nothing tells which picture their boxes were drawn on ({questions[0]}): orientation: displayed "
         "is assumed, as browsers and trainers show them; look at some, and write stored if their boxes are wrong"
@@ -199,7 +217,12 @@ def _orientation(subsets: Sequence[TurnedImages], questions: Sequence[str]) -> t
 def _unlisted(root: Path, named: frozenset[str]) -> int:
     """Number of image files in the folders of annotated images that are not annotated themselves."""
     folders = {Path(file).parent for file in named}
-    beside = (file for folder in folders for file in listed(root / folder, "*") if file.name.lower().endswith(ENDINGS))
+    beside = (
+        file
+        for folder in folders
+        for file in listed(root / folder, "*")
+        if file.name.lower().endswith(ENDINGS)
+    )
     return sum(file.relative_to(root).as_posix() not in named for file in beside)
 
 
@@ -274,7 +297,14 @@ def _images_of(root: Path, file: Path, subset: str) -> str:
     """The folder that the file names of a COCO file are relative to; "." where none has the first image."""
     first = next(iter(list_elements(file, "images")), None)
     name = str(first["file_name"]) if isinstance(first, dict) and "file_name" in first else ""
-    near = [file.parent / "images", file.parent, root / subset, root / "images" / subset, root / "images", root]
+    near = [
+        file.parent / "images",
+        file.parent,
+        root / subset,
+        root / "images" / subset,
+        root / "images",
+        root,
+    ]
     below = (path for path in listed(root, "**/*") if is_folder(path))
     for folder in (*near, *islice(below, 1000)):
         if is_folder(folder) and name and Spellings(folder).find(name) is not None:
@@ -284,10 +314,19 @@ def _images_of(root: Path, file: Path, subset: str) -> str:
 
 def _subset(parts: tuple[str, ...], taken: dict[str, Any]) -> str:
     """A subset's name: of train, val and test the one that a path names, else the path itself."""
-    parts = tuple(part.removesuffix(".coco").lstrip("_") for part in parts)  # Roboflow's `_annotations.coco.json`
+    parts = tuple(
+        part.removesuffix(".coco").lstrip("_") for part in parts
+    )  # Roboflow's `_annotations.coco.json`
     for part in reversed(parts):
-        for name, words in {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}.items():
-            if any(word in part.casefold().replace("-", "_").split("_") or part.startswith(word) for word in words):
+        for name, words in {
+            "train": ("train",),
+            "val": ("val", "valid"),
+            "test": ("test",),
+        }.items():
+            if any(
+                word in part.casefold().replace("-", "_").split("_") or part.startswith(word)
+                for word in words
+            ):
                 return name if name not in taken else "_".join(parts)
     return "_".join(part for part in parts if part.casefold() not in PLAIN) or "all"
 
@@ -298,15 +337,25 @@ def _voc(root: Path) -> dict[str, Any] | None:
         folders = {path.parents[2].relative_to(root).as_posix(): None for path in lists}
         folder = next(iter(folders))
         prefix = "" if folder == "." else f"{folder}/"
-        sets = {p.stem: [f"{prefix}{p.stem}"] for p in lists if p.stem in ("train", "val", "test", "trainval")}
-        return {"format": "voc", "image_sets": sets or {p.stem: [f"{prefix}{p.stem}"] for p in lists}}
+        sets = {
+            p.stem: [f"{prefix}{p.stem}"]
+            for p in lists
+            if p.stem in ("train", "val", "test", "trainval")
+        }
+        return {
+            "format": "voc",
+            "image_sets": sets or {p.stem: [f"{prefix}{p.stem}"] for p in lists},
+        }
     layout: dict[str, list[str]] = {}
     files = sorted(file for file in files_below(root) if file.suffix == ".xml")
     for place in dict.fromkeys(file.parent for file in files):
         below = place.relative_to(root)
         stems = {comparable(file.stem) for file in files if file.parent == place}
         images = _folder_of_images(root, place, stems)
-        layout[_subset(below.parts, layout)] = [below.as_posix(), images.relative_to(root).as_posix()]
+        layout[_subset(below.parts, layout)] = [
+            below.as_posix(),
+            images.relative_to(root).as_posix(),
+        ]
     return {"format": "voc", "layout": layout} if layout else None
 
 
@@ -324,7 +373,9 @@ def _folder_of_images(root: Path, place: Path, stems: Set[str]) -> Path:
     for folder in around:
         if not is_folder(folder):
             continue
-        names = [Path(entry.name) for entry in entries(folder) if entry.name.lower().endswith(ENDINGS)]
+        names = [
+            Path(entry.name) for entry in entries(folder) if entry.name.lower().endswith(ENDINGS)
+        ]
         forms = {comparable(form) for name in names for form in (name.stem, name.name)}
         count = len(forms & stems)
         if names and count > most:
@@ -350,7 +401,10 @@ def _refuse_unread(root: Path, file: Path) -> None:
     """
     if file.suffix.lower() == ".txt" and is_label_file(file):
         problem = "rows of a class and a box, as in YOLO's label files, but no data.yaml or classes.txt names classes"
-        raise DataError(f"{problem}: write one, or move these files away if their boxes are not wanted", file=file)
+        raise DataError(
+            f"{problem}: write one, or move these files away if their boxes are not wanted",
+            file=file,
+        )
     if file.name == METADATA and "file_name" not in first_keys(file):
         refuse_damaged(file, JsonKeys(frozenset(), "no key 'file_name' at its start"))
     if not is_annotation_by_name(root, file):
@@ -367,10 +421,15 @@ def _refuse_unread(root: Path, file: Path) -> None:
 def class_folders(root: Path) -> Dataset | None:
     """The dataset of a folder with one folder of images per class, as torchvision's ImageFolder reads it.
 
-    None where an image lies beside the folders, or where the folders have the names of subsets: nothing in the files
-    tells classes from folders that photographs were sorted into, so a caller has to.
+    None where an image lies beside the folders, or where the folders have the names of subsets:
+    nothing in the files tells classes from folders that photographs were sorted into, so a caller
+    has to.
     """
-    images = [path.relative_to(root).parts for path in files_below(root) if path.name.lower().endswith(ENDINGS)]
+    images = [
+        path.relative_to(root).parts
+        for path in files_below(root)
+        if path.name.lower().endswith(ENDINGS)
+    ]
     names = {parts[0].casefold() for parts in images}
     if not images or min(map(len, images)) < 2 or names & (PLAIN | SUBSET_WORDS):
         return None
@@ -378,7 +437,18 @@ def class_folders(root: Path) -> Dataset | None:
 
 
 def _image_folder(root: Path) -> dict[str, Any] | None:
-    images = [path.relative_to(root).parts for path in files_below(root) if path.name.lower().endswith(ENDINGS)]
-    if not images or min(map(len, images)) < 3 or {parts[1].casefold() for parts in images} <= PLAIN | SUBSET_WORDS:
+    images = [
+        path.relative_to(root).parts
+        for path in files_below(root)
+        if path.name.lower().endswith(ENDINGS)
+    ]
+    if (
+        not images
+        or min(map(len, images)) < 3
+        or {parts[1].casefold() for parts in images} <= PLAIN | SUBSET_WORDS
+    ):
         return None
-    return {"format": "image_folder", "folders": {name: name for name in sorted({parts[0] for parts in images})}}
+    return {
+        "format": "image_folder",
+        "folders": {name: name for name in sorted({parts[0] for parts in images})},
+    }

@@ -28,8 +28,8 @@ from farther.tables.folders import listed
 ADAPTERS = ("yolo", "faster_rcnn", "detr", "classifier")
 #: What `save_pretrained` of transformers calls its configuration.
 CONFIG = "config.json"
-#: What the names of networks of transformers end with, and the adapter of such; the boxes of RF-DETR's segmentation
-#: networks are read without the masks.
+#: What the names of networks of transformers end with, and the adapter of such; the boxes of
+#: RF-DETR's segmentation networks are read without the masks.
 ENDINGS = {
     "ForObjectDetection": "detr",
     "RfDetrForInstanceSegmentation": "detr",
@@ -80,18 +80,21 @@ class RecognisedDetector:
     assumed: str = ""
 
 
-def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> RecognisedDetector:
+def recognise_detector(
+    path: Path, dataset: Dataset, lookup: Lookup | None = None
+) -> RecognisedDetector:
     """The adapter and the parameters of a detector.
 
     Args:
-        path: A checkpoint; a folder of transformers; a file or folder of COCO results; or a folder of Parquet with a
-            `regions.json`.
-        dataset: The ID dataset. Results without names have its numbers of classes, and state dicts, which name no
-            classes, have its classes in its order.
+        path: A checkpoint; a folder of transformers; a file or folder of COCO results; or a folder
+            of Parquet with a `regions.json`.
+        dataset: The ID dataset. Results without names have its numbers of classes, and state dicts,
+            which name no classes, have its classes in its order.
         lookup: Where synonyms of the ID dataset's names are found in results with names.
 
     Raises:
-        DataError: it is none of these; says what it seems to be. Or a state dict has another number of classes.
+        DataError: it is none of these; says what it seems to be. Or a state dict has another number
+            of classes.
     """
     if not is_present(path):
         raise DataError("the file does not exist", file=path)
@@ -119,12 +122,16 @@ def recognise_detector(path: Path, dataset: Dataset, lookup: Lookup | None = Non
             yolo = yolo or problem
         except ModuleNotFoundError as error:
             absent = absent or f"; {adapter} {missing(error)}"
-    from farther.projects.recognise_state_dict import recognise_state_dict  # torchvision loads slowly
+    from farther.projects.recognise_state_dict import (
+        recognise_state_dict,
+    )  # torchvision loads slowly
 
     if path.is_file() and (state := recognise_state_dict(path, dataset)):
         entry = {"adapter": state.adapter, "params": state.params, "weights": str(path)}
         return _opened(entry, assumed="; ".join(state.assumed))
-    raise DataError(f"no adapter opens it: it seems to be {_kind(path, yolo)}{absent}. {READ}", file=path)
+    raise DataError(
+        f"no adapter opens it: it seems to be {_kind(path, yolo)}{absent}. {READ}", file=path
+    )
 
 
 def _kind(path: Path, problem: str) -> str:
@@ -144,10 +151,19 @@ def _kind(path: Path, problem: str) -> str:
             if is_zipfile(path):
                 return f"a file of `torch.save` with more than weights ({problem})"
             return "a pickle (Detectron2's zoo has such): where you trust it, load it and torch.save its weights"
-        known = (text for beginning, text in STATES.items() if any(name.startswith(beginning) for name in names))
-        return next(known, f"a state dict of a network that is not known, with {shorten(next(iter(names), ''))}")
+        known = (
+            text
+            for beginning, text in STATES.items()
+            if any(name.startswith(beginning) for name in names)
+        )
+        return next(
+            known,
+            f"a state dict of a network that is not known, with {shorten(next(iter(names), ''))}",
+        )
     other = "text" if start.isascii() and start.decode().strip().isprintable() else "something else"
-    return next((kind for beginning, kind in BEGINNINGS.items() if start.startswith(beginning)), other)
+    return next(
+        (kind for beginning, kind in BEGINNINGS.items() if start.startswith(beginning)), other
+    )
 
 
 def _of_bundle(folder: Path, dataset: Dataset) -> dict[str, Any]:
@@ -172,7 +188,10 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
 
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict):
-        raise DataError(f"expected the object that transformers writes, found {shorten(config)}", file=folder / CONFIG)
+        raise DataError(
+            f"expected the object that transformers writes, found {shorten(config)}",
+            file=folder / CONFIG,
+        )
     if str(config.get("model_type")) in CLASSES:
         return {"adapter": "open_vocabulary", "params": {"classes": dataset.categories}}
     listed = config.get("architectures")
@@ -180,7 +199,9 @@ def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
     for ending, adapter in ENDINGS.items():
         if named.endswith(ending):
             return {"adapter": adapter}
-    problem = f"{shorten(named)} is not a transformers network for detection or classification of images"
+    problem = (
+        f"{shorten(named)} is not a transformers network for detection or classification of images"
+    )
     raise DataError(problem, file=folder / CONFIG, field="architectures")
 
 

@@ -17,11 +17,13 @@ from farther.tables.files import open_binary
 from farther.tables.folders import files_below
 from farther.tables.json_stream import Bounded, open_json
 
-#: Most files of one ending that are looked into, and most events of one of them: keys near its start tell the format.
+#: Most files of one ending that are looked into, and most events of one of them: keys near its
+#: start tell the format.
 FILES, EVENTS = 100, 100_000
 #: Most bytes of a first line that is looked at.
 LINE = 1_000
-#: Cells of a line of KITTI's labels: class, truncation, occlusion, angle, box, dimensions, location, rotation.
+#: Cells of a line of KITTI's labels: class, truncation, occlusion, angle, box, dimensions,
+#: location, rotation.
 KITTI_CELLS = 15
 
 FIFTYONE = (
@@ -50,8 +52,9 @@ class Export:
 
     Args:
         name: The program or library that writes it.
-        command: Shell command that makes COCO of it below `{root}`, the folder that was given. `{file}` is the file by
-            which it was recognised, `{folder}` the folder of that, and `{above}` the one above.
+        command: Shell command that makes COCO of it below `{root}`, the folder that was given.
+            `{file}` is the file by which it was recognised, `{folder}` the folder of that, and
+            `{above}` the one above.
         keys: Keys that occur near the start of its JSON.
         otherwise: Where the command does not convert everything: what to do instead.
     """
@@ -87,12 +90,20 @@ OF_JSON = (
     Export("FiftyOne", FIFTYONE, frozenset({"samples", "filepath"})),
     Export("Datumaro", _datumaro("datumaro", "{root}"), frozenset({"items", "labels", "label_id"})),
 )
-CVAT = Export("CVAT for images", _datumaro("cvat", "{folder}"), otherwise="or export the task from CVAT as COCO 1.0")
+CVAT = Export(
+    "CVAT for images",
+    _datumaro("cvat", "{folder}"),
+    otherwise="or export the task from CVAT as COCO 1.0",
+)
 VIA_CSV = Export(VIA, _panlabel("via-csv", "{file}"), otherwise=RECTANGLES)
 #: DontCare marks regions that nobody labelled.
 KITTI = Export(
     "KITTI",
-    _datumaro("kitti_detection", "{above}", "-e '/item/annotation[label!=\"DontCare\"]' --filter-mode annotations "),
+    _datumaro(
+        "kitti_detection",
+        "{above}",
+        "-e '/item/annotation[label!=\"DontCare\"]' --filter-mode annotations ",
+    ),
 )
 
 
@@ -100,7 +111,8 @@ def recognise_export(root: Path) -> dict[str, Any] | None:
     """The entry of images with Hugging Face's metadata.jsonl; None where the folder holds no export that is known.
 
     Raises:
-        DataError: it holds one that no reader reads; the message names it and the command that converts it to COCO.
+        DataError: it holds one that no reader reads; the message names it and the command that
+            converts it to COCO.
     """
     by_suffix: dict[str, list[Path]] = {}
     for file in files_below(root):
@@ -132,7 +144,9 @@ def recognise_export(root: Path) -> dict[str, Any] | None:
 
 def _with_command(export: Export, file: Path, root: Path) -> DataError:
     places = {"root": root, "file": file, "folder": file.parent, "above": file.parent.parent}
-    command = export.command.format_map({name: shlex.quote(str(place)) for name, place in places.items()})
+    command = export.command.format_map(
+        {name: shlex.quote(str(place)) for name, place in places.items()}
+    )
     return _refusal(
         export.name,
         file,
@@ -141,17 +155,31 @@ def _with_command(export: Export, file: Path, root: Path) -> DataError:
 
 
 def _refusal(name: str, file: Path, advice: str) -> DataError:
-    return DataError(f"an export of {name}, which is not read: {advice}; then run this again", file=file)
+    return DataError(
+        f"an export of {name}, which is not read: {advice}; then run this again", file=file
+    )
 
 
 def _kind(file: Path) -> str:
     """Whether an XML file is of VOC's form (annotation), or CVAT's for images (image) or video (track); else empty."""
     try:
         with open_binary(file) as text:
-            tags = (element.tag for _, element in islice(ElementTree.iterparse(text, events=("start",)), EVENTS))
+            tags = (
+                element.tag
+                for _, element in islice(ElementTree.iterparse(text, events=("start",)), EVENTS)
+            )
             top = next(tags, "")
-            return top if top != "annotations" else next((tag for tag in tags if tag in ("image", "track")), "")
-    except (ElementTree.ParseError, ValueError, LookupError, RecursionError):  # the reader of XML says what is wrong
+            return (
+                top
+                if top != "annotations"
+                else next((tag for tag in tags if tag in ("image", "track")), "")
+            )
+    except (
+        ElementTree.ParseError,
+        ValueError,
+        LookupError,
+        RecursionError,
+    ):  # the reader of XML says what is wrong
         return ""
 
 

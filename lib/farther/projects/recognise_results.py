@@ -15,7 +15,15 @@ import numpy as np
 from farther import datasets
 from farther.detectors.imported.base import DetectionsSource
 from farther.detectors.imported.columns import OPTIONAL
-from farther.detectors.imported.formats import CLASSES, PICKLES, TEXTS, Batch, Results, files_of, open_results
+from farther.detectors.imported.formats import (
+    CLASSES,
+    PICKLES,
+    TEXTS,
+    Batch,
+    Results,
+    files_of,
+    open_results,
+)
 from farther.detectors.imported.images import BenchmarkImage, NamedImages
 from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import as_integer
@@ -27,8 +35,8 @@ from farther.tables.folders import listed
 
 #: Boxes in pixels have a side above this; rounded fractions are up to this.
 FRACTION = 1.5
-#: Numbers of classes are doubted where, of at least so many images, this part of the best detections are of a class
-#: that is labelled in the image.
+#: Numbers of classes are doubted where, of at least so many images, this part of the best
+#: detections are of a class that is labelled in the image.
 IMAGES, AGREEING = 10, 0.3
 #: Texts are told from a row of labels by this many files.
 SAMPLE = 200
@@ -49,7 +57,9 @@ class RecognisedResults:
     assumed: str = ""
 
 
-def recognise_results(path: Path, dataset: Dataset, lookup: Lookup | None = None) -> RecognisedResults | None:
+def recognise_results(
+    path: Path, dataset: Dataset, lookup: Lookup | None = None
+) -> RecognisedResults | None:
     """Adapter and parameters of a file or folder of detections; None where it is none.
 
     Args:
@@ -59,7 +69,9 @@ def recognise_results(path: Path, dataset: Dataset, lookup: Lookup | None = None
         DataError: it holds detections that cannot be read, or of a class that is not known.
     """
     if path.name in PICKLES:
-        raise DataError(f"holds pickled objects, which can run any code: {PICKLES[path.name]}", file=path)
+        raise DataError(
+            f"holds pickled objects, which can run any code: {PICKLES[path.name]}", file=path
+        )
     files = _files(path)
     if not files:
         return None
@@ -106,7 +118,9 @@ def _is_text(path: Path) -> bool:
         return False
     line = next(iter(read_text(path).splitlines()), "0 0")
     cells = line.split()
-    return len(cells) > 1 and all(cell.replace(".", "").replace("-", "").replace("e", "").isdecimal() for cell in cells)
+    return len(cells) > 1 and all(
+        cell.replace(".", "").replace("-", "").replace("e", "").isdecimal() for cell in cells
+    )
 
 
 def _columns_of_texts(files: Sequence[Path]) -> Sequence[str]:
@@ -125,13 +139,19 @@ def _columns_of_texts(files: Sequence[Path]) -> Sequence[str]:
         return TEXTS[0]  # as before
     if not np.isfinite(values).all():
         return TEXTS[0]
-    return next((names for names in TEXTS if _fits(dict(zip(names, values.T, strict=True)))), TEXTS[0])
+    return next(
+        (names for names in TEXTS if _fits(dict(zip(names, values.T, strict=True)))), TEXTS[0]
+    )
 
 
 def _fits(of: dict[str, np.ndarray]) -> bool:
     score = (of["score"] >= 0) & (of["score"] <= 1)
     if "cx" in of:
-        inside = [of[a] + sign * of[b] / 2 for a, b in (("cx", "width"), ("cy", "height")) for sign in (-1, 1)]
+        inside = [
+            of[a] + sign * of[b] / 2
+            for a, b in (("cx", "width"), ("cy", "height"))
+            for sign in (-1, 1)
+        ]
         score &= np.all([(side > -0.01) & (side < 1.01) for side in inside], axis=0)
     elif "xmax" in of:
         score &= (of["xmax"] >= of["xmin"]) & (of["ymax"] >= of["ymin"])
@@ -163,17 +183,32 @@ class _Found:
     def add(self, batch: Batch) -> None:
         for row, one in enumerate(batch.records, batch.first):
             given = one if isinstance(one, dict) else {}
-            category, score, box = as_integer(given.get("category_id")), given.get("score", 1.0), given.get("bbox")
-            is_box = isinstance(box, (list, tuple)) and all(isinstance(side, (int, float)) for side in box)
-            if not isinstance(category, (int, str)) or not isinstance(score, (int, float)) or not is_box:
+            category, score, box = (
+                as_integer(given.get("category_id")),
+                given.get("score", 1.0),
+                given.get("bbox"),
+            )
+            is_box = isinstance(box, (list, tuple)) and all(
+                isinstance(side, (int, float)) for side in box
+            )
+            if (
+                not isinstance(category, (int, str))
+                or not isinstance(score, (int, float))
+                or not is_box
+            ):
                 problem = "expected a list of detections with image_id, category_id, bbox and score"
                 raise DataError(problem, file=batch.file, row=row)
             self.count += 1
-            self.lowest, self.largest = min(self.lowest, float(score)), max(self.largest, *map(float, box or (0,)))
+            self.lowest, self.largest = (
+                min(self.lowest, float(score)),
+                max(self.largest, *map(float, box or (0,))),
+            )
             self.classes.add(category)
             image = str(given.get("file_name", as_integer(given.get("image_id"))))
             self.images[image] = max(
-                self.images.get(image, (-1.0, category)), (float(score), category), key=itemgetter(0)
+                self.images.get(image, (-1.0, category)),
+                (float(score), category),
+                key=itemgetter(0),
             )
             self.fields |= given.keys()
             self.logits = len(given["logits"]) if isinstance(given.get("logits"), list) else 0
@@ -193,13 +228,17 @@ class _Found:
             renamed = {name: number for name, number in numbers.items() if number is not None}
         if renamed:
             self.classes = set(renamed.values())
-            self.images = {image: (score, renamed[name]) for image, (score, name) in self.images.items()}
+            self.images = {
+                image: (score, renamed[name]) for image, (score, name) in self.images.items()
+            }
 
     def optional(self) -> str:
         """The optional fields that there are, and the two that many methods read where they are not there."""
         there = [name.replace("_", " ") for name in OPTIONAL if name in self.fields]
         absent = [name for name in ("logits", "features") if name not in self.fields]
-        parts = [f"with {', '.join(there)}"] * bool(there) + [f"without {' and '.join(absent)}"] * bool(absent)
+        parts = [f"with {', '.join(there)}"] * bool(there) + [
+            f"without {' and '.join(absent)}"
+        ] * bool(absent)
         return "; ".join(parts)
 
 
@@ -212,7 +251,11 @@ def _classes(
     names |= {name for _, results in opened for name in results.classes}
     if names:  # classes of the ID dataset that were not detected are the detector's, too, unless its logits are fewer
         others = sorted(names - set(dataset.categories))
-        synonyms = {one.id_class for one in propose(others, dataset.categories, lookup) if one.relation == "same"}
+        synonyms = {
+            one.id_class
+            for one in propose(others, dataset.categories, lookup)
+            if one.relation == "same"
+        }
         known = [name for name in dataset.categories if name not in synonyms or name in names]
         if found.logits and found.logits < len({*known, *names}):
             known = [name for name in known if name in names]
@@ -225,7 +268,11 @@ def _classes(
     unknown = sorted(number for number in found.classes if number not in numbers)
     if unknown:
         is_coco = results.first_class is None
-        where = "`category_id`" if is_coco else f"{CLASSES} beside the file, one per line, that of class 0 first"
+        where = (
+            "`category_id`"
+            if is_coco
+            else f"{CLASSES} beside the file, one per line, that of class 0 first"
+        )
         name = "category_id" if is_coco else "class"
         problem = f"{name} {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
         raise DataError(f"{problem}; write the names into {where}", file=file)
@@ -249,11 +296,13 @@ class Numbering:
     words: str
 
 
-def _assumed_numbers(found: _Found, results: Results, dataset: Dataset) -> tuple[dict[int, str], str]:
+def _assumed_numbers(
+    found: _Found, results: Results, dataset: Dataset
+) -> tuple[dict[int, str], str]:
     """Names of classes by number, and what was assumed about the numbers.
 
-    The usual numbering of the format is tested on images whose objects are labelled: where it does not fit and another
-    one does, that one is taken.
+    The usual numbering of the format is tested on images whose objects are labelled: where it does
+    not fit and another one does, that one is taken.
     """
     usual, *others = _numberings(found, results, dataset)
     labelled = _LabelledDetections.of(found, results, dataset)
@@ -265,7 +314,10 @@ def _assumed_numbers(found: _Found, results: Results, dataset: Dataset) -> tuple
         count = labelled.count(other.names)
         if found.classes <= other.names.keys() and labelled.has_enough and labelled.agree(count):
             reason = f"in {count} of {labelled.images} labelled images the best detection then has a labelled class"
-            return other.names, f"classes are numbers: assumed to be {other.words}, as {reason} (else in {fitting})"
+            return (
+                other.names,
+                f"classes are numbers: assumed to be {other.words}, as {reason} (else in {fitting})",
+            )
     if not labelled.has_enough or labelled.agree(fitting):
         return usual.names, assumed
     advice = f"write the names into {CLASSES} beside the files, one per line, that of class 0 first"
@@ -347,7 +399,10 @@ class _LabelledDetections:
         Args:
             names: Names of classes by number.
         """
-        return sum(names.get(number) in labelled for number, labelled in zip(self.numbers, self.labelled, strict=True))
+        return sum(
+            names.get(number) in labelled
+            for number, labelled in zip(self.numbers, self.labelled, strict=True)
+        )
 
     def agree(self, count: int) -> bool:
         """Whether so many of the images are enough."""

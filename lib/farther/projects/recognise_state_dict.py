@@ -60,8 +60,9 @@ def recognise_state_dict(path: Path, dataset: Dataset) -> RecognisedState | None
         dataset: The ID dataset.
 
     Raises:
-        DataError: its outputs are as many as no list of classes that is known; or it is of a detector whose weights
-            fit none of torchvision's builders: says which do not fit the closest one.
+        DataError: its outputs are as many as no list of classes that is known; or it is of a
+            detector whose weights fit none of torchvision's builders: says which do not fit the
+            closest one.
     """
     try:
         state = read_weights(path)
@@ -70,7 +71,9 @@ def recognise_state_dict(path: Path, dataset: Dataset) -> RecognisedState | None
     if is_detectron2(state):
         return _of_detectron2(path, state, dataset)
     heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
-    fits = closest_builders({name: tensor for name, tensor in state.items() if not name.startswith(heads)})
+    fits = closest_builders(
+        {name: tensor for name, tensor in state.items() if not name.startswith(heads)}
+    )
     if fits:
         return _of_detector(path, state, fits, dataset)
     if classifier := _architecture(state):
@@ -78,7 +81,9 @@ def recognise_state_dict(path: Path, dataset: Dataset) -> RecognisedState | None
     return None
 
 
-def _of_detectron2(path: Path, state: Mapping[str, Any], dataset: Dataset) -> RecognisedState | None:
+def _of_detectron2(
+    path: Path, state: Mapping[str, Any], dataset: Dataset
+) -> RecognisedState | None:
     """Detectron2's Faster R-CNN, whose background comes last; None for its other networks."""
     if BOX_PREDICTOR not in state:
         return None
@@ -86,7 +91,9 @@ def _of_detectron2(path: Path, state: Mapping[str, Any], dataset: Dataset) -> Re
     return RecognisedState("faster_rcnn", {"classes": names}, assumed)
 
 
-def _of_detector(path: Path, state: Mapping[str, Any], fits: Sequence[Fit], dataset: Dataset) -> RecognisedState:
+def _of_detector(
+    path: Path, state: Mapping[str, Any], fits: Sequence[Fit], dataset: Dataset
+) -> RecognisedState:
     """A detector of torchvision.
 
     Args:
@@ -104,7 +111,9 @@ def _of_detector(path: Path, state: Mapping[str, Any], fits: Sequence[Fit], data
         chosen = _by_file_name(path, fits)
         found.params["architecture"] = chosen.architecture
         architectures = " and ".join(BUILDERS[fit.builder].architecture for fit in fits)
-        found.assumed.append(f"the weights fit {architectures} alike: assumed {chosen.architecture}")
+        found.assumed.append(
+            f"the weights fit {architectures} alike: assumed {chosen.architecture}"
+        )
 
     is_coco = False
     if published:
@@ -113,7 +122,11 @@ def _of_detector(path: Path, state: Mapping[str, Any], fits: Sequence[Fit], data
         optional = chosen.adapter in ("retinanet", "fcos")
         names_of_coco = list(chosen.categories)
         names, assumed = _names(
-            path, fits[0].columns, dataset, optional_background=optional, names_of_coco=names_of_coco
+            path,
+            fits[0].columns,
+            dataset,
+            optional_background=optional,
+            names_of_coco=names_of_coco,
         )
         is_coco = names == names_of_coco
         found.params["classes"] = names
@@ -130,7 +143,9 @@ def _by_file_name(path: Path, fits: Sequence[Fit]) -> Builder:
     return BUILDERS[fits[0].builder]
 
 
-def _set_epsilon(found: RecognisedState, builder: Builder, state: Mapping[str, Any], *, is_coco: bool) -> list[str]:
+def _set_epsilon(
+    found: RecognisedState, builder: Builder, state: Mapping[str, Any], *, is_coco: bool
+) -> list[str]:
     """Sets `norm_epsilon` of a network that torchvision trained with 0, and says what was assumed of one that may be.
 
     Args:
@@ -144,7 +159,9 @@ def _set_epsilon(found: RecognisedState, builder: Builder, state: Mapping[str, A
     if is_coco:
         found.params["norm_epsilon"] = 0.0
         return ["norm_epsilon 0, with which torchvision trained these"]
-    return ["norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"]
+    return [
+        "norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
+    ]
 
 
 def _names(
@@ -162,7 +179,8 @@ def _names(
         columns: Outputs of its network.
         dataset: The ID dataset.
         optional_background: Whether there may be no output for the background.
-        names_of_coco: Names of the classes of torchvision's weights; none where they cannot be meant.
+        names_of_coco: Names of the classes of torchvision's weights; none where they cannot be
+            meant.
 
     Raises:
         DataError: no list of names is known that is as long; says the numbers.
@@ -174,9 +192,7 @@ def _names(
         if names and names[0].strip("_").casefold() == "background":
             names = names[1:]
         if len(names) not in counts:
-            problem = (
-                f"{len(names)} names, but {path.name} has {_outputs(columns, optional_background=optional_background)}"
-            )
+            problem = f"{len(names)} names, but {path.name} has {_outputs(columns, optional_background=optional_background)}"
             raise DataError(problem, file=beside)
         return names, []
     if len(dataset.categories) in counts:
@@ -185,11 +201,11 @@ def _names(
             assumed += "; no output for the background"
         return list(dataset.categories), [assumed]
     if names_of_coco and len(names_of_coco) + 1 == columns:
-        return list(names_of_coco), [f"it names no classes: its {columns} outputs are assumed to be torchvision's"]
+        return list(names_of_coco), [
+            f"it names no classes: its {columns} outputs are assumed to be torchvision's"
+        ]
     outputs = _outputs(columns, optional_background=optional_background)
-    problem = (
-        f"a state dict names no classes: it has {outputs}, but the ID dataset has {len(dataset.categories)} classes"
-    )
+    problem = f"a state dict names no classes: it has {outputs}, but the ID dataset has {len(dataset.categories)} classes"
     raise DataError(f"{problem}; {ADVICE}", file=path)
 
 
@@ -213,12 +229,8 @@ def _of_classifier(path: Path, architecture: str, count: int, dataset: Dataset) 
     if count == IMAGENET:
         return RecognisedState("classifier", params)
     if count != len(dataset.categories):
-        problem = (
-            f"a state dict names no classes, and its {count} cannot be the {len(dataset.categories)} of the ID dataset"
-        )
-        advice = (
-            f"write the names of its classes into {CLASSES} beside the file, one per line, in the order of its outputs"
-        )
+        problem = f"a state dict names no classes, and its {count} cannot be the {len(dataset.categories)} of the ID dataset"
+        advice = f"write the names of its classes into {CLASSES} beside the file, one per line, in the order of its outputs"
         raise DataError(f"{problem}: {advice}", file=path)
     return RecognisedState("classifier", {**params, "classes": dataset.categories}, [UNNAMED])
 
@@ -236,7 +248,11 @@ def _architecture(state: Mapping[str, Any]) -> tuple[str, int] | None:
     shapes = {name: tuple(value.shape) for name, value in state.items()}
     count = next((shape[0] for shape in reversed(shapes.values()) if len(shape) == 2), 0)
     with torch.device("meta"):
-        for name in models.list_models(module=models, exclude=("googlenet", "inception*", "regnet*")) if count else ():
+        for name in (
+            models.list_models(module=models, exclude=("googlenet", "inception*", "regnet*"))
+            if count
+            else ()
+        ):
             network = models.get_model(name, weights=None, num_classes=count)
             if {key: tuple(value.shape) for key, value in network.state_dict().items()} == shapes:
                 return name, count

@@ -54,11 +54,17 @@ def inserted(text: str, keys: Sequence[str], lines: Sequence[str], flow: str = "
         entries = node.value if isinstance(node, yaml.MappingNode) else []
         found = next(((name, value) for name, value in entries if name.value == key), None)
         if found is None and depth == len(keys) - 1 and isinstance(node, yaml.MappingNode):
-            return inserted(text, keys[:-1], [f"{key}:", *(f"  {line}" for line in lines)], f"{key}: {{{flow}}}")
+            return inserted(
+                text, keys[:-1], [f"{key}:", *(f"  {line}" for line in lines)], f"{key}: {{{flow}}}"
+            )
         key_node, node = found or (None, None)
         key_column = key_node.start_mark.column if key_node else 0
-    if node is None or not (isinstance(node, yaml.MappingNode) or node.tag == "tag:yaml.org,2002:null"):
-        raise ParameterError(f"{'.'.join(keys)}: expected a mapping to add `{flow}` to; write it there by hand")
+    if node is None or not (
+        isinstance(node, yaml.MappingNode) or node.tag == "tag:yaml.org,2002:null"
+    ):
+        raise ParameterError(
+            f"{'.'.join(keys)}: expected a mapping to add `{flow}` to; write it there by hand"
+        )
     if isinstance(node, yaml.MappingNode) and node.flow_style and node.value:
         end = node.value[-1][1].end_mark.index
         return f"{text[:end]}, {flow}{text[end:]}"

@@ -49,9 +49,16 @@ def card(publication: Publication) -> str:
     environment.filters |= {"images": _images, "split_name": split_name}
     values = _values(publication)
     answers = {one.key: environment.from_string(one.answer).render(values) for one in datasheet()}
-    answered = [one._replace(answer=_answer(one, answers, publication.words)) for one in datasheet()]
-    sheet = [(section, list(questions)) for section, questions in groupby(answered, key=lambda one: one.section)]
-    template = environment.from_string(files(__package__).joinpath("card.md").read_text(encoding="utf-8"))
+    answered = [
+        one._replace(answer=_answer(one, answers, publication.words)) for one in datasheet()
+    ]
+    sheet = [
+        (section, list(questions))
+        for section, questions in groupby(answered, key=lambda one: one.section)
+    ]
+    template = environment.from_string(
+        files(__package__).joinpath("card.md").read_text(encoding="utf-8")
+    )
     text = re.sub(r"\n{3,}", "\n\n", template.render(values, datasheet=sheet)).strip()
     return str(DatasetCard(f"---\n{_metadata(publication).to_yaml()}\n---\n\n{text}\n"))
 
@@ -64,10 +71,17 @@ def _answer(question: Question, answers: Mapping[str, str], words: Words) -> str
 
 def _values(publication: Publication) -> dict[str, Any]:
     """Values of the templates `card.md` and `datasheet.yaml`."""
-    splits, words, benchmark, fates = publication.splits, publication.words, publication.benchmark, publication.fates
+    splits, words, benchmark, fates = (
+        publication.splits,
+        publication.words,
+        publication.benchmark,
+        publication.fates,
+    )
     credits = [split.credit(row) for split in splits for row in range(len(split.images))]
     licences = Counter(credit.license for credit in credits)
-    counts = fate_counts(fates).join(_sources(splits), on=["dataset", "subset"], how="semi", maintain_order="left")
+    counts = fate_counts(fates).join(
+        _sources(splits), on=["dataset", "subset"], how="semi", maintain_order="left"
+    )
     ood = _sources([split for split in splits if split.distance != "ID"])
     considered = counts.join(ood, on=["dataset", "subset"], how="semi")
     decided = [names for names in fates.decided_by if names]
@@ -85,12 +99,16 @@ def _values(publication: Publication) -> dict[str, Any]:
         "splits": splits,
         "first": splits[0],
         "ood": [split.name for split in splits if split.distance != "ID"],
-        "sources": " and ".join(dict.fromkeys(markdown(f"{one.dataset} ({one.subset})") for one in splits)),
+        "sources": " and ".join(
+            dict.fromkeys(markdown(f"{one.dataset} ({one.subset})") for one in splits)
+        ),
         "origins": "; ".join(f"{name}: {origin}" for name, origin in publication.origins.items()),
         "total": len(credits),
         "objects": sum(int((~split.objects.is_unlabelled).sum()) for split in splits),
         "unlabelled": sum(int(split.objects.is_unlabelled.sum()) for split in splits),
-        "crowd": sum(int((split.objects.is_crowd & ~split.objects.is_unlabelled).sum()) for split in splits),
+        "crowd": sum(
+            int((split.objects.is_crowd & ~split.objects.is_unlabelled).sum()) for split in splits
+        ),
         "difficult": sum(int(split.objects.is_difficult.sum()) for split in splits),
         "considered": considered["images"].sum(),
         "removed": considered.filter(fate="removed")["images"].sum(),
@@ -105,7 +123,10 @@ def _values(publication: Publication) -> dict[str, Any]:
         "categories": [(split.name, _categories(split)) for split in splits],
         "similarity": _similarity(publication),
         "fates": [
-            (*map(markdown, (f"{one['dataset']} ({one['subset']})", one["fate"], one["reason"])), f"{one['images']:,}")
+            (
+                *map(markdown, (f"{one['dataset']} ({one['subset']})", one["fate"], one["reason"])),
+                f"{one['images']:,}",
+            )
             for one in counts.iter_rows(named=True)
         ],
     }

@@ -19,10 +19,11 @@ DIGITS = 12
 def write_split(split: PublishedSplit, folder: Path) -> None:
     """Writes `annotations/instances_<split>.json` and the images, `<split>/<file>`.
 
-    Image ids become numbers where all of them have 12 digits; others stay text. Category ids count from 1. `area` is
-    that of the box, as the tables contain no outlines. Two fields are not part of COCO: `is_difficult` on difficult
-    objects, and `object_id` where a split has an object 0: pycocotools treats annotation 0 as never found, so all ids
-    are then one higher, and this field has the original one. Items are written one at a time to save memory.
+    Image ids become numbers where all of them have 12 digits; others stay text. Category ids count
+    from 1. `area` is that of the box, as the tables contain no outlines. Two fields are not part of
+    COCO: `is_difficult` on difficult objects, and `object_id` where a split has an object 0:
+    pycocotools treats annotation 0 as never found, so all ids are then one higher, and this field
+    has the original one. Items are written one at a time to save memory.
     """
     for row, name in enumerate(split.images.file):
         content, path = split.image_bytes(row), inside(inside(folder, split.name), name)
@@ -41,7 +42,9 @@ def write_split(split: PublishedSplit, folder: Path) -> None:
             "dataset_origin": split.dataset,
             "distance_category": split.distance,
         },
-        licenses=({"id": number, "name": name, "url": url} for (name, url), number in licences.items()),
+        licenses=(
+            {"id": number, "name": name, "url": url} for (name, url), number in licences.items()
+        ),
         categories=(
             {"id": number, "name": name, "supercategory": split.supercategory(name)}
             for number, name in enumerate(split.categories.names, start=1)
@@ -59,7 +62,12 @@ def _images(
         number = licences.get((credit.license, credit.license_url))
         known = {"license": number, "author": credit.author, "source_url": credit.source_url}
         size = {"width": int(split.images.width[row]), "height": int(split.images.height[row])}
-        yield {"id": image_id, "file_name": file, **size, **{key: value for key, value in known.items() if value}}
+        yield {
+            "id": image_id,
+            "file_name": file,
+            **size,
+            **{key: value for key, value in known.items() if value},
+        }
 
 
 def _annotations(split: PublishedSplit, image_ids: list[Any]) -> Iterator[dict[str, Any]]:

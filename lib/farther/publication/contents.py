@@ -36,7 +36,8 @@ class PublishedSplit:
         folder: The split's tables, as `curate` wrote them; messages name its files.
         categories: The categories of its dataset.
         root: Folder of the image files of its dataset.
-        credits: Licence and author of images by image id, as far as the dataset's files contain them.
+        credits: Licence and author of images by image id, as far as the dataset's files contain
+            them.
 
     Raises:
         DataError: an object has a category that its dataset does not have; names the row.
@@ -57,7 +58,9 @@ class PublishedSplit:
         if len(lost):
             row = int(lost[0])
             problem = f"{self.objects.category[row]!r} is not a category of dataset {self.dataset!r}; rerun `curate`"
-            raise DataError(problem, file=self.folder / "objects.parquet", row=row, field="category")
+            raise DataError(
+                problem, file=self.folder / "objects.parquet", row=row, field="category"
+            )
 
     @cached_property
     def category_number(self) -> np.ndarray:
@@ -103,10 +106,16 @@ class PublishedSplit:
         try:
             content = path.read_bytes()
         except OSError as error:
-            problem = f"the image {path} cannot be read ({error.strerror}); restore it, or rerun `ingest`"
-            raise DataError(problem, file=self.folder / "images.parquet", row=row, field="file") from None
+            problem = (
+                f"the image {path} cannot be read ({error.strerror}); restore it, or rerun `ingest`"
+            )
+            raise DataError(
+                problem, file=self.folder / "images.parquet", row=row, field="file"
+            ) from None
         if digest(hashlib.sha256(content).digest()) != self.images.digest[row]:
-            problem = f"the file {path} has changed since it was ingested; rerun `ingest` and `curate`"
+            problem = (
+                f"the file {path} has changed since it was ingested; rerun `ingest` and `curate`"
+            )
             raise DataError(problem, file=self.folder / "images.parquet", row=row, field="digest")
         return content
 
@@ -149,22 +158,30 @@ def collect(
     """Gathers splits of a benchmark that was curated.
 
     Raises:
-        ParameterError: a split is unknown or has no images, or its dataset is not in the parameters.
+        ParameterError: a split is unknown or has no images, or its dataset is not in the
+            parameters.
         DataError: a table is absent or damaged.
     """
     artifacts = Path(artifacts)
     chosen = {split: _origin(name, benchmark, split) for split in splits or benchmark.splits}
     tables = TablesFolder(artifacts / "tables")
     roots = image_roots(datasets, artifacts / "tables", project)
-    readers = {name: create(**datasets[choose("dataset", name, datasets)]) for name, *_ in chosen.values()}
-    folder, measured = artifacts / "splits" / name, artifacts / "counts" / "similarity" / f"{name}.json"
+    readers = {
+        name: create(**datasets[choose("dataset", name, datasets)]) for name, *_ in chosen.values()
+    }
+    folder, measured = (
+        artifacts / "splits" / name,
+        artifacts / "counts" / "similarity" / f"{name}.json",
+    )
     similarity = similarities(measured).splits
     return Publication(
         name=name,
         benchmark=benchmark,
         id_classes=tuple(read_rules(benchmark).id_classes),
         splits=tuple(
-            _split(split, origin, inside(folder, split), tables, roots[origin[0]], readers[origin[0]])
+            _split(
+                split, origin, inside(folder, split), tables, roots[origin[0]], readers[origin[0]]
+            )
             for split, origin in chosen.items()
         ),
         fates=Fates.read(folder / "fates.parquet"),
@@ -205,15 +222,17 @@ def _split(
         source=LabelledImages(images, Objects.read(objects), objects),
         categories=tables.categories(dataset),
         root=root,
-        credits={name: credit for name, credit in reader.credits(subset) if name in wanted and credit},
+        credits={
+            name: credit for name, credit in reader.credits(subset) if name in wanted and credit
+        },
     )
 
 
 def xywh(edges: np.ndarray) -> np.ndarray:
     """Boxes as x, y, width and height in short decimals that give the same edges back.
 
-    `x + width`, computed in double precision and rounded to float32, is exactly the right edge, and `y + height` the
-    lower one. 123.4 is written as 123.4, not as all digits of the nearest float32.
+    `x + width`, computed in double precision and rounded to float32, is exactly the right edge, and
+    `y + height` the lower one. 123.4 is written as 123.4, not as all digits of the nearest float32.
 
     Args:
         edges: xmin, ymin, xmax, ymax: float32 of shape (N, 4).

@@ -21,18 +21,29 @@ from farther.tables.documents import parse_json
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 
 #: Croissant's names of column types.
-TYPES = {"string": "sc:Text", "int32": "sc:Integer", "int64": "sc:Integer", "double": "sc:Float", "bool": "sc:Boolean"}
+TYPES = {
+    "string": "sc:Text",
+    "int32": "sc:Integer",
+    "int64": "sc:Integer",
+    "double": "sc:Float",
+    "bool": "sc:Boolean",
+}
 
 
-def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], folder: Path) -> dict[str, Any]:
+def croissant(
+    publication: Publication, shards: Mapping[str, Sequence[Path]], folder: Path
+) -> dict[str, Any]:
     """The content of `croissant.json`.
 
-    Each Parquet file is a file object with its size and SHA-256; the files of a split are a file set; its rows are a
-    record set, and its classes, by their numbers, another. `shards` are the Parquet files of each split in `folder`.
+    Each Parquet file is a file object with its size and SHA-256; the files of a split are a file
+    set; its rows are a record set, and its classes, by their numbers, another. `shards` are the
+    Parquet files of each split in `folder`.
     """
     words = publication.words
     described_by = {
-        "@context": parse_json(files(__package__).joinpath("croissant_context.json").read_text(encoding="utf-8")),
+        "@context": parse_json(
+            files(__package__).joinpath("croissant_context.json").read_text(encoding="utf-8")
+        ),
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": publication.title,
@@ -47,8 +58,14 @@ def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], fo
     }
     return {
         **{key: value for key, value in described_by.items() if value},
-        "distribution": [part for split in publication.splits for part in _files(split, shards[split.name], folder)],
-        "recordSet": [part for split in publication.splits for part in (_classes(split), _rows(split))],
+        "distribution": [
+            part
+            for split in publication.splits
+            for part in _files(split, shards[split.name], folder)
+        ],
+        "recordSet": [
+            part for split in publication.splits for part in (_classes(split), _rows(split))
+        ],
     }
 
 
@@ -65,7 +82,9 @@ def _files(split: PublishedSplit, shards: Sequence[Path], folder: Path) -> list[
         }
         for path in shards
     ]
-    together = _named("cr:FileSet", f"{split.name}-files", description=f"The Parquet files of {split.name}.")
+    together = _named(
+        "cr:FileSet", f"{split.name}-files", description=f"The Parquet files of {split.name}."
+    )
     return [*objects, {**together, **parquet, "includes": f"{split.name}/*.parquet"}]
 
 
@@ -81,7 +100,9 @@ def _classes(split: PublishedSplit) -> dict[str, Any]:
             {**_named("cr:Field", number), "dataType": "sc:Integer"},
             {**_named("cr:Field", category), "dataType": "sc:Text"},
         ],
-        "data": [{number: index, category: text} for index, text in enumerate(split.categories.names)],
+        "data": [
+            {number: index, category: text} for index, text in enumerate(split.categories.names)
+        ],
     }
 
 
@@ -120,7 +141,10 @@ def _named(kind: str, identity: str, name: str = "", description: str = "") -> d
 
 def _source(split: PublishedSplit, column: str, inner: str = "") -> dict[str, Any]:
     """Source of a field: a column of the split's files, or a field of the records in it."""
-    made: dict[str, Any] = {"fileSet": {"@id": f"{split.name}-files"}, "extract": {"column": column}}
+    made: dict[str, Any] = {
+        "fileSet": {"@id": f"{split.name}-files"},
+        "extract": {"column": column},
+    }
     return {**made, "transform": {"jsonPath": inner}} if inner else made
 
 

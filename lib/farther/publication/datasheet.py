@@ -47,14 +47,15 @@ class Words:
     Args:
         title: The dataset's name.
         summary: A paragraph about it.
-        license: Licence of the selection and its annotations, by the hub's identifier ("cc-by-4.0"). The images keep
-            theirs.
+        license: Licence of the selection and its annotations, by the hub's identifier
+            ("cc-by-4.0"). The images keep theirs.
         url: Address of the publication.
         version: Its version.
         published: Date of publication.
         creators: Names of its creators.
         citation: BibTeX entry or text.
-        answers: Answers by the keys of the datasheet's questions; they follow the answers from the tables.
+        answers: Answers by the keys of the datasheet's questions; they follow the answers from the
+            tables.
     """
 
     title: str = ""
@@ -71,14 +72,17 @@ class Words:
         known = [question.key for question in datasheet()]
         unknown = [key for key in self.answers if key not in known]
         if unknown:
-            raise ParameterError(f"answers: unknown question {unknown[0]!r}. Known: {', '.join(known)}")
+            raise ParameterError(
+                f"answers: unknown question {unknown[0]!r}. Known: {', '.join(known)}"
+            )
 
 
 def read_words(path: str | Path) -> Words:
     """Reads the publisher's statements from a YAML file.
 
     Raises:
-        DataError: the file is absent, is not YAML, or has an unknown field or one of a wrong type; names it.
+        DataError: the file is absent, is not YAML, or has an unknown field or one of a wrong type;
+            names it.
     """
     content = read_mapping(Path(path), "a mapping from title, summary, … to text")
     try:

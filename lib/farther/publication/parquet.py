@@ -53,12 +53,15 @@ SCHEMA = pa.schema(
 CREDITS = ("license", "license_url", "author", "source_url")
 
 
-def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_BYTES) -> list[Path]:
+def write_parquet(
+    split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_BYTES
+) -> list[Path]:
     """Writes the files of a split, `<split>/test-00000-of-00001.parquet`; returns their paths.
 
-    The columns are those of the published benchmark (`SCHEMA`). Objects have two further fields, `iscrowd` and
-    `is_difficult`. A box is x, y, width, height; `category_id` counts from 0 and is a class label in the schema that
-    `datasets` reads; `area` is that of the box, as the tables contain no outlines. One row group is in memory at once.
+    The columns are those of the published benchmark (`SCHEMA`). Objects have two further fields,
+    `iscrowd` and `is_difficult`. A box is x, y, width, height; `category_id` counts from 0 and is a
+    class label in the schema that `datasets` reads; `area` is that of the box, as the tables
+    contain no outlines. One row group is in memory at once.
     """
     schema = described(split)
     path = inside(folder, split.name)
@@ -68,11 +71,21 @@ def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_
     shards, rows, written = _parts(sizes, shard_bytes), _rows(split), []
     for number, shard in enumerate(shards):
         written.append(path / f"{split_name(split)}-{number:05d}-of-{len(shards):05d}.parquet")
-        with pq.ParquetWriter(written[-1], schema, use_dictionary=["dataset_origin", "distance_category"]) as writer:
+        with pq.ParquetWriter(
+            written[-1], schema, use_dictionary=["dataset_origin", "distance_category"]
+        ) as writer:
             for group in _parts(sizes[shard], GROUP_BYTES, GROUP_ROWS):
                 records = [
-                    {"image": {"bytes": split.image_bytes(image), "path": split.images.file[image]}, **row}
-                    for image, row in enumerate(rows[shard][group].iter_rows(named=True), shard.start + group.start)
+                    {
+                        "image": {
+                            "bytes": split.image_bytes(image),
+                            "path": split.images.file[image],
+                        },
+                        **row,
+                    }
+                    for image, row in enumerate(
+                        rows[shard][group].iter_rows(named=True), shard.start + group.start
+                    )
                 ]
                 writer.write_table(pa.Table.from_pylist(records, schema))
     return written
@@ -139,7 +152,12 @@ def _rows(split: PublishedSplit) -> pl.DataFrame:
         {"id": range(len(above)), "name": list(split.categories.names), "supercategory": above},
         schema={"id": pl.Int64, "name": pl.String, "supercategory": pl.String},
     )
-    shown = labelled.select("row", id="category_id").unique().sort("row", "id").join(categories, on="id", how="left")
+    shown = (
+        labelled.select("row", id="category_id")
+        .unique()
+        .sort("row", "id")
+        .join(categories, on="id", how="left")
+    )
     lists = [
         frame.group_by("row", maintain_order=True).agg(pl.struct(pl.exclude("row")).alias(name))
         for name, frame in (("objects", labelled), ("categories", shown))
@@ -153,7 +171,10 @@ def _rows(split: PublishedSplit) -> pl.DataFrame:
         "width",
         pl.col("dataset").alias("dataset_origin"),
         pl.lit(split.distance).alias("distance_category"),
-        *(pl.Series(name, [getattr(credit, name) for credit in credits], dtype=pl.String) for name in CREDITS),
+        *(
+            pl.Series(name, [getattr(credit, name) for credit in credits], dtype=pl.String)
+            for name in CREDITS
+        ),
     )
     for one in lists:
         rows = rows.join(one, on="row", how="left", maintain_order="left")

@@ -22,12 +22,15 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 MARK = "publication.json"
 
 
-def publish(publication: Publication, out: str | Path, format: Format, shard_bytes: int = SHARD_BYTES) -> Path:
+def publish(
+    publication: Publication, out: str | Path, format: Format, shard_bytes: int = SHARD_BYTES
+) -> Path:
     """Writes splits in a published format; returns `out`.
 
     Raises:
         ParameterError: the format is unknown, or `out` contains files that `publish` did not write.
-        DataError: an image cannot be read, or has changed since it was ingested; names file, row and field.
+        DataError: an image cannot be read, or has changed since it was ingested; names file, row
+            and field.
     """
     out = Path(out)
     if format not in FORMATS:
@@ -41,7 +44,9 @@ def publish(publication: Publication, out: str | Path, format: Format, shard_byt
             "format": format,
             "benchmark": publication.name,
             "splits": [split.name for split in publication.splits],
-            "contents": {path.name: "" if path.is_dir() else digest(path) for path in sorted(aside.iterdir())},
+            "contents": {
+                path.name: "" if path.is_dir() else digest(path) for path in sorted(aside.iterdir())
+            },
         }
         write_json(aside / MARK, mark)
     return out
@@ -66,14 +71,18 @@ def _refuse_other_files(out: Path) -> None:
         raise ParameterError(f"{out} is not a folder; choose another name")
     present = sorted(out.iterdir()) if out.exists() else []
     if present and not (out / MARK).is_file():
-        raise ParameterError(f"{out} contains files but no {MARK}: `publish` did not write it; choose another folder")
+        raise ParameterError(
+            f"{out} contains files but no {MARK}: `publish` did not write it; choose another folder"
+        )
     mark = read_json(out / MARK) if present else {}
     contents = mark.get("contents", {}) if isinstance(mark, dict) else {}
     for path in present:
         if path.name == MARK:
             continue
         if path.name not in contents:
-            raise ParameterError(f"{path} was not written by `publish`; move it away or choose another folder")
+            raise ParameterError(
+                f"{path} was not written by `publish`; move it away or choose another folder"
+            )
         if path.is_file() and contents[path.name] != digest(path):
             problem = "was changed since `publish` wrote it; put your text into the file for --words and move this away"
             raise ParameterError(f"{path} {problem}")

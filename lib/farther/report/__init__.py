@@ -1,8 +1,9 @@
 """The report: pages to look at, tables to paste into a paper, and the main tables in a terminal.
 
-`build(params, root)` writes `artifacts/report/index.html` and the tables beside it; `summary(params, root)` returns the
-main tables as text, `overview(params, root)` one of means, `headline(params, root)` what the results show in sentences;
-`export_charts(report, out)` writes the charts as figures of a paper.
+`build(params, root)` writes `artifacts/report/index.html` and the tables beside it;
+`summary(params, root)` returns the main tables as text, `overview(params, root)` one of means,
+`headline(params, root)` what the results show in sentences; `export_charts(report, out)` writes the
+charts as figures of a paper.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from farther.report.tables import summary
 __all__ = ["build", "export_charts", "headline", "overview", "summary"]
 
 
-def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1) -> Path:
+def build(
+    params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1
+) -> Path:
     """Writes the report; see `farther.report.write.build`.
 
     Args:

@@ -30,7 +30,8 @@ class AllResults:
         runs: All runs.
         root: The project's folder.
         roots: Dataset → folder of its image files.
-        texts: Line of section `methods` → the documentation of its method, or of all that it chooses from.
+        texts: Line of section `methods` → the documentation of its method, or of all that it
+            chooses from.
         code: Digest of the code of reports, "" where files of an earlier report are not kept.
     """
 
@@ -75,7 +76,10 @@ class AllResults:
     @cached_property
     def by_benchmark(self) -> dict[str, list[Run]]:
         """Runs with values of methods, by their benchmark."""
-        found = {name: [run for run in self.evaluated if run.benchmark == name] for name in self.params["benchmarks"]}
+        found = {
+            name: [run for run in self.evaluated if run.benchmark == name]
+            for name in self.params["benchmarks"]
+        }
         return {name: runs for name, runs in found.items() if runs}
 
     @cached_property
@@ -104,4 +108,7 @@ def not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:
     for run in runs:
         for method, reason in run.not_applicable.items():
             found.setdefault((title_of(method), reason), []).append(run.full_title)
-    return [{"method": title, "runs": names, "reason": reason} for (title, reason), names in found.items()]
+    return [
+        {"method": title, "runs": names, "reason": reason}
+        for (title, reason), names in found.items()
+    ]

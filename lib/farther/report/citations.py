@@ -34,7 +34,11 @@ def bibtex(citations: Iterable[str], references: Iterable[str]) -> str:
       eprint = {2010.03759},
       archivePrefix = {arXiv},
     """
-    own = {"author": "{The farther developers}", "title": "{farther}", "version": farther.__version__}
+    own = {
+        "author": "{The farther developers}",
+        "title": "{farther}",
+        "version": farther.__version__,
+    }
     entries = {"farther": _entry("software", "farther", own)}
     for pattern, texts in ((CITATION, citations), (REFERENCE, references)):
         for found in filter(None, map(pattern.match, texts)):
@@ -50,7 +54,12 @@ def _key(parts: dict[str, str]) -> str:
 
 
 def _fields(parts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    yield "author", re.sub(r",? et al\.?", " and others", escaping.bibtex(parts["authors"])).replace(", ", " and ")
+    yield (
+        "author",
+        re.sub(r",? et al\.?", " and others", escaping.bibtex(parts["authors"])).replace(
+            ", ", " and "
+        ),
+    )
     yield "title", f"{{{escaping.bibtex(parts['title'])}}}"
     yield "year", parts["year"]
     if parts.get("arxiv"):

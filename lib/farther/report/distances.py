@@ -27,7 +27,8 @@ class Shares:
     Args:
         objects: Number of unknown objects.
         counts: Outcome → how many of them have it.
-        drawn: Outcome → its share in each bootstrap replicate, ndarray of shape (B,); {} without replicates.
+        drawn: Outcome → its share in each bootstrap replicate, ndarray of shape (B,); {} without
+            replicates.
     """
 
     objects: int
@@ -50,7 +51,8 @@ class Distances:
     Args:
         runs: All of them.
         artifacts: The artifacts folder.
-        wanted: The method that is shown, by its name in params.yaml; None for the default of each run.
+        wanted: The method that is shown, by its name in params.yaml; None for the default of each
+            run.
     """
 
     runs: Sequence[Run]
@@ -73,7 +75,9 @@ class Distances:
         paths = [files.replicates(method, split) for split in splits]
         names = ("unknown_objects", *OUTCOMES)
         tables = [pl.concat(read_batches(path, names)) for path in paths if path.exists()]
-        if len(tables) < len(paths) or not all("unknown_objects" in table.columns for table in tables):
+        if len(tables) < len(paths) or not all(
+            "unknown_objects" in table.columns for table in tables
+        ):
             return {}
         total = np.sum([table["unknown_objects"].to_numpy() for table in tables], axis=0)
         with np.errstate(invalid="ignore"):
@@ -85,7 +89,9 @@ class Distances:
     def recovered(self, run: Run, distance: str) -> float:
         """Share of the unknown objects of a distance that the first source of a run's proposals recovers at τ_o."""
         found = run.first_source
-        values = found[1].distances[distance].values if found and distance in found[1].distances else {}
+        values = (
+            found[1].distances[distance].values if found and distance in found[1].distances else {}
+        )
         return float(values.get("recovered") or 0)
 
     @cached_property
@@ -102,7 +108,8 @@ class Distances:
     def panels(self) -> dict[str, list[tuple[Run, str, str, Shares]]]:
         """Title → run, method, distance and outcomes of each bar, the nearest first.
 
-        Runs with one title, such as a detector trained on two ID datasets, share a panel; see `panel_titles`.
+        Runs with one title, such as a detector trained on two ID datasets, share a panel; see
+        `panel_titles`.
         """
         bars = [
             (run, method, distance, shares)
@@ -112,7 +119,9 @@ class Distances:
         ]
         shown = {run.name: [bar[2] for bar in bars if bar[0] is run] for run, *_ in bars}
         titles = panel_titles(self.runs, shown)
-        found: dict[str, list[tuple[Run, str, str, Shares]]] = {title: [] for title in titles.values()}
+        found: dict[str, list[tuple[Run, str, str, Shares]]] = {
+            title: [] for title in titles.values()
+        }
         for bar in sorted(bars, key=lambda bar: DISTANCES.index(bar[2])):
             found[titles[bar[0].name]].append(bar)
         return found
@@ -123,8 +132,14 @@ class Distances:
         rows: list[dict[str, Any]] = []
         for panel, bars in self.panels.items():
             for run, method, distance, shares in bars:
-                place = {"panel": panel, "run": run.name, "known": run.known_title, "method": method}
-                # Matching is of all objects here and of missed ones there: they can differ in a few.
+                place = {
+                    "panel": panel,
+                    "run": run.name,
+                    "known": run.known_title,
+                    "method": method,
+                }
+                # Matching is of all objects here and of missed ones there: they can differ in a
+                # few.
                 recovered = min(self.recovered(run, distance), shares.share("missed"))
                 for outcome in OUTCOMES.values():
                     low, high = shares.interval(outcome) or (None, None)
@@ -142,13 +157,25 @@ class Distances:
 
     def sentences(self) -> list[str]:
         """What the figure shows, in up to five sentences computed from the results."""
-        found = [self._nearest(), self._proposals(), self._trend(), self.best_method(), self._without_boxes()]
+        found = [
+            self._nearest(),
+            self._proposals(),
+            self._trend(),
+            self.best_method(),
+            self._without_boxes(),
+        ]
         return [sentence for sentence in found if sentence]
 
     def _nearest(self) -> str | None:
         """The detector that takes most of the nearest unknown objects for a known class."""
-        distance = next((d for d in DISTANCES if any(self.shares(*pair, d) for pair in self.compared)), None)
-        bars = [(*pair, shares) for pair in self.compared if (shares := self.shares(*pair, distance or ""))]
+        distance = next(
+            (d for d in DISTANCES if any(self.shares(*pair, d) for pair in self.compared)), None
+        )
+        bars = [
+            (*pair, shares)
+            for pair in self.compared
+            if (shares := self.shares(*pair, distance or ""))
+        ]
         if not bars:
             return None
         run, method, shares = max(bars, key=lambda bar: bar[2].share("misclassified"))
@@ -209,7 +236,9 @@ class Distances:
         """Change of misclassification from the nearest to the farthest distance within a run, mean over runs."""
         pairs = []
         for run, method in self.compared:
-            of_run = [shares for distance in DISTANCES if (shares := self.shares(run, method, distance))]
+            of_run = [
+                shares for distance in DISTANCES if (shares := self.shares(run, method, distance))
+            ]
             present = [d for d in DISTANCES if any(split.distance == d for split in run.splits)]
             if len(of_run) > 1:
                 pairs.append((present[0], present[-1], of_run[0], of_run[-1]))
@@ -217,10 +246,14 @@ class Distances:
         if len(kinds) != 1:
             return None
         (first, last), outcome = kinds.pop(), "misclassified"
-        change = float(np.mean([far.share(outcome) - near.share(outcome) for *_, near, far in pairs]))
+        change = float(
+            np.mean([far.share(outcome) - near.share(outcome) for *_, near, far in pairs])
+        )
         within = ""
         if all(near.drawn and far.drawn for *_, near, far in pairs):
-            drawn = np.mean([far.drawn[outcome] - near.drawn[outcome] for *_, near, far in pairs], axis=0)
+            drawn = np.mean(
+                [far.drawn[outcome] - near.drawn[outcome] for *_, near, far in pairs], axis=0
+            )
             low, high = interval(drawn) or (np.nan, np.nan)
             if low <= 0 <= high:
                 return (
@@ -235,7 +268,11 @@ class Distances:
     def best_method(self) -> str | None:
         """The method that finds most unknown objects, against the one that is shown."""
         reference = {method for _, method in self.compared}
-        common = set.intersection(*(set(run.methods) for run, _ in self.compared)) if self.compared else set()
+        common = (
+            set.intersection(*(set(run.methods) for run, _ in self.compared))
+            if self.compared
+            else set()
+        )
         if len(reference) != 1 or not reference <= common or len(common) < 2:
             return None
         (shown,) = reference
@@ -243,7 +280,10 @@ class Distances:
             (run, split.name)
             for run, _ in self.compared
             for split in run.splits
-            if all(run.details(split.name, name).of_group("open_set").get("unknown_objects") for name in common)
+            if all(
+                run.details(split.name, name).of_group("open_set").get("unknown_objects")
+                for name in common
+            )
         ]
         if not pairs:
             return None
@@ -252,7 +292,11 @@ class Distances:
             for name in sorted(common - reference)
         }
         best = max(means, key=lambda name: means[name])
-        drawn = [gains for run, split in pairs if (gains := self._drawn_gain(run, split, best, shown)) is not None]
+        drawn = [
+            gains
+            for run, split in pairs
+            if (gains := self._drawn_gain(run, split, best, shown)) is not None
+        ]
         text = f"{100 * means[best]:+.1f} points"
         if len(drawn) < len(pairs):
             most = f"finds the most unknown objects: {text} compared with {title_of(shown)}"
@@ -268,12 +312,16 @@ class Distances:
 
     def _gain(self, run: Run, split: str, method: str, reference: str) -> float:
         """Difference in the share of a split's unknown objects that is found."""
-        first, second = (run.details(split, name).of_group("open_set") for name in (method, reference))
+        first, second = (
+            run.details(split, name).of_group("open_set") for name in (method, reference)
+        )
         return (first["r_u"] or 0) - (second["r_u"] or 0)
 
     def _drawn_gain(self, run: Run, split: str, method: str, reference: str) -> np.ndarray | None:
         """Paired replicates of `_gain`; None where there are none."""
-        first, second = (self._drawn(run, name, [split]).get("found") for name in (method, reference))
+        first, second = (
+            self._drawn(run, name, [split]).get("found") for name in (method, reference)
+        )
         return None if first is None or second is None else first - second
 
 
@@ -299,7 +347,8 @@ def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
     """Up to three sentences on what the results show; `root` is the project's folder.
 
     Raises:
-        ParameterError: `report.method` names no method of a run, or a section of params.yaml is absent.
+        ParameterError: `report.method` names no method of a run, or a section of params.yaml is
+            absent.
         DataError: a file is damaged.
     """
     artifacts = Path(root) / "artifacts"
@@ -308,7 +357,9 @@ def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
 
 
 def _percent(shares: Shares, outcome: str) -> str:
-    return f"{100 * shares.share(outcome):.0f}%{_bracket(*(shares.interval(outcome) or (None, None)))}"
+    return (
+        f"{100 * shares.share(outcome):.0f}%{_bracket(*(shares.interval(outcome) or (None, None)))}"
+    )
 
 
 def _bracket(low: float | None, high: float | None) -> str:

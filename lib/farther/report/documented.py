@@ -36,11 +36,24 @@ def texts_of(entry: str, values: Mapping[str, Any]) -> list[MethodText]:
 def _text(name: str) -> MethodText:
     cls = METHODS.get(name)
     text = describe(cls)
-    rows = [{"Parameter": p.name, "Default": p.default, "Meaning": p.description} for p in text.parameters]
+    rows = [
+        {"Parameter": p.name, "Default": p.default, "Meaning": p.description}
+        for p in text.parameters
+    ]
     parameters = Listing.of(f"Parameters of {name}.", rows) if rows else None
-    references = [" ".join(part.split()) for part in text.sections.get("References", "").split("\n\n") if part]
+    references = [
+        " ".join(part.split()) for part in text.sections.get("References", "").split("\n\n") if part
+    ]
     reads = [NEEDS.get(need, need) for need in sorted(cls.needs)]
-    return MethodText(name, text.summary, text.text, text.sections.get("Formula", ""), references, reads, parameters)
+    return MethodText(
+        name,
+        text.summary,
+        text.text,
+        text.sections.get("Formula", ""),
+        references,
+        reads,
+        parameters,
+    )
 
 
 def how_chosen(fitted: FittedMethod) -> str:

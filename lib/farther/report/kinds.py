@@ -22,9 +22,9 @@ def kind_of(entry: Mapping[str, Any], name: str, detector: Mapping[str, Any]) ->
         detector: The run's entry of section `detectors`.
 
     Returns:
-        "native" for the detector's own label; "text" for scores from similarities to class names or prompts, of an
-        open-vocabulary detector or of a pass of kind `crops`; "imported" for those that were made elsewhere; else
-        "post-hoc". "text" and "post-hoc" end in " + native" where
+        "native" for the detector's own label; "text" for scores from similarities to class names or
+        prompts, of an open-vocabulary detector or of a pass of kind `crops`; "imported" for those
+        that were made elsewhere; else "post-hoc". "text" and "post-hoc" end in " + native" where
         the detector labels objects as unknown, which are flagged with every method.
     """
     method = str(entry.get("method", name))
@@ -42,4 +42,8 @@ def _of_score(entry: Mapping[str, Any], method: str, detector: Mapping[str, Any]
     again = (detector.get("passes") or {}).get(entry.get("pass")) or {}
     if again.get("kind") == "crops":
         return TEXT if needs & _OF_CLASSES else POST_HOC
-    return TEXT if detector.get("adapter") == "open_vocabulary" and needs & (_OF_CLASSES | {"score"}) else POST_HOC
+    return (
+        TEXT
+        if detector.get("adapter") == "open_vocabulary" and needs & (_OF_CLASSES | {"score"})
+        else POST_HOC
+    )

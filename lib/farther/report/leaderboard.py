@@ -1,7 +1,7 @@
 """Metrics of runs of several projects on one page; only runs with the same inputs are ranked together.
 
-All comes from files that git keeps: `artifacts/metrics` and `dvc.lock`, which has the digests of what the metrics were
-computed from, and of the metrics themselves.
+All comes from files that git keeps: `artifacts/metrics` and `dvc.lock`, which has the digests of
+what the metrics were computed from, and of the metrics themselves.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class _Metrics(Schema):
     kept: dict[str, float | None]
 
 
-def read_stored_runs(name: str, files: Mapping[str, bytes], commit: str = "", date: str = "") -> list[StoredRun]:
+def read_stored_runs(
+    name: str, files: Mapping[str, bytes], commit: str = "", date: str = ""
+) -> list[StoredRun]:
     """The runs of a project whose metrics are stored.
 
     Args:
@@ -106,7 +108,8 @@ def read_stored_runs(name: str, files: Mapping[str, bytes], commit: str = "", da
         commit, date: Of the commit that they are from.
 
     Raises:
-        DataError: there are no metrics, a file is damaged, or metrics are not those of dvc.lock; names file and field.
+        DataError: there are no metrics, a file is damaged, or metrics are not those of dvc.lock;
+            names file and field.
     """
     metrics: dict[str, dict[str, bytes]] = {}
     for path, content in files.items():
@@ -114,46 +117,80 @@ def read_stored_runs(name: str, files: Mapping[str, bytes], commit: str = "", da
         if parts[:2] == ("artifacts", "metrics") and len(parts) > 3:
             metrics.setdefault(parts[2], {})["/".join(parts[3:])] = content
     if not metrics:
-        raise DataError("no metrics of runs: expected RUN/SPLIT/METHOD.json", file=f"{name}: artifacts/metrics")
+        raise DataError(
+            "no metrics of runs: expected RUN/SPLIT/METHOD.json", file=f"{name}: artifacts/metrics"
+        )
     place = f"{name}: dvc.lock"
     if "dvc.lock" not in files:
         raise DataError("absent: it has the digests of what metrics were computed from", file=place)
-    stages = check(_Lock, parse_yaml(files["dvc.lock"].decode(errors="replace"), place), place).stages
-    found = re.search(rb'^__version__ = "([\w.+-]{1,40})"$', files.get("lib/farther/__init__.py", b""), re.MULTILINE)
+    stages = check(
+        _Lock, parse_yaml(files["dvc.lock"].decode(errors="replace"), place), place
+    ).stages
+    found = re.search(
+        rb'^__version__ = "([\w.+-]{1,40})"$',
+        files.get("lib/farther/__init__.py", b""),
+        re.MULTILINE,
+    )
     version = found[1].decode() if found else ""
     return [
         StoredRun(
-            name, commit, date, version, run, **_locked(name, run, stages, texts), values=_values(name, run, texts)
+            name,
+            commit,
+            date,
+            version,
+            run,
+            **_locked(name, run, stages, texts),
+            values=_values(name, run, texts),
         )
         for run, texts in sorted(metrics.items())
     ]
 
 
-def _locked(project: str, run: str, stages: Mapping[str, _LockedStage], texts: Mapping[str, bytes]) -> dict[str, Any]:
+def _locked(
+    project: str, run: str, stages: Mapping[str, _LockedStage], texts: Mapping[str, bytes]
+) -> dict[str, Any]:
     """What dvc.lock says about a run, whose metrics must be those that its stage wrote."""
     infer, fit, score, stage = (stages.get(f"{name}@{run}", _LockedStage()) for name in STAGES)
     params = {**fit.params.get("params.yaml", {}), **stage.params.get("params.yaml", {})}
     entry = params.get(f"detectors.{run}")
     entry = entry if isinstance(entry, dict) else {}
-    deps, outs = ({file.path: file.md5.removesuffix(".dir") for file in kind} for kind in (stage.deps, stage.outs))
+    deps, outs = (
+        {file.path: file.md5.removesuffix(".dir") for file in kind}
+        for kind in (stage.deps, stage.outs)
+    )
     splits = deps.get(f"artifacts/splits/{entry.get('benchmark')}")
     if not splits:
         problem = "no detector with the digest of its benchmark's splits"
         raise DataError(problem, file=f"{project}: dvc.lock", field=f"stages.evaluate@{run}")
-    listed = [{"md5": hashlib.md5(texts[path]).hexdigest(), "relpath": path} for path in sorted(texts)]
-    if outs.get(f"artifacts/metrics/{run}") != hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest():
-        problem = "not the metrics that dvc.lock lists: run `dvc repro` in that project and commit both"
+    listed = [
+        {"md5": hashlib.md5(texts[path]).hexdigest(), "relpath": path} for path in sorted(texts)
+    ]
+    if (
+        outs.get(f"artifacts/metrics/{run}")
+        != hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest()
+    ):
+        problem = (
+            "not the metrics that dvc.lock lists: run `dvc repro` in that project and commit both"
+        )
         raise DataError(problem, file=f"{project}: artifacts/metrics/{run}")
     benchmark, weights = str(entry["benchmark"]), entry.get("weights")
     inputs = {"benchmark": benchmark, "splits": splits}
     for section, names in PARAMETERS.items():
-        chosen = {key: value for key, value in sorted((params.get(section) or {}).items()) if not names or key in names}
-        inputs |= {f"{section}.{key}": json.dumps(value, default=str) for key, value in chosen.items()}
+        chosen = {
+            key: value
+            for key, value in sorted((params.get(section) or {}).items())
+            if not names or key in names
+        }
+        inputs |= {
+            f"{section}.{key}": json.dumps(value, default=str) for key, value in chosen.items()
+        }
     return {
         "title": str(entry.get("title") or run),
         "benchmark": benchmark,
         "inputs": inputs,
-        "checkpoint": next((file.md5.removesuffix(".dir") for file in infer.deps if file.path == weights), ""),
+        "checkpoint": next(
+            (file.md5.removesuffix(".dir") for file in infer.deps if file.path == weights), ""
+        ),
         "code": _code_digest(fit, score, stage),
     }
 
@@ -173,7 +210,9 @@ def _code_digest(fit: _LockedStage, score: _LockedStage, evaluate: _LockedStage)
     return "".join(digests)[:16]
 
 
-def _values(project: str, run: str, texts: Mapping[str, bytes]) -> dict[tuple[str, str], dict[str, float | None]]:
+def _values(
+    project: str, run: str, texts: Mapping[str, bytes]
+) -> dict[tuple[str, str], dict[str, float | None]]:
     """(split, method) → metrics, from the files of methods on OOD splits."""
     found = {}
     for path, content in sorted(texts.items()):
@@ -185,7 +224,9 @@ def _values(project: str, run: str, texts: Mapping[str, bytes]) -> dict[tuple[st
                 raise DataError("expected metrics by name", file=place)
             kept = {metric.name: metrics[metric.name] for metric in KEPT if metric.name in metrics}
             if kept:
-                found[split, file.removesuffix(".json")] = check(_Metrics, {"kept": kept}, place).kept
+                found[split, file.removesuffix(".json")] = check(
+                    _Metrics, {"kept": kept}, place
+                ).kept
     return found
 
 
@@ -211,14 +252,21 @@ class RankedRuns:
     @property
     def tables(self) -> list[ResultTable]:
         """Methods of all runs as rows, the best mean rank first."""
-        labels = {"Project": "project", "Detector": "detector", "Method": "label", "Mean rank": "rank"}
+        labels = {
+            "Project": "project",
+            "Detector": "detector",
+            "Method": "label",
+            "Mean rank": "rank",
+        }
         found = []
         for kind, words in (("open_set", "unknown objects"), ("ood", "separation of OOD from ID")):
             metrics = tuple(metric for metric in KEPT if metric.group == kind)
             cells = _cells(self.runs, [metric.name for metric in metrics])
             if len(cells):
                 caption = f"{self.title}: {words} (%)."
-                found.append(ResultTable(f"group-{self.name}-{kind}", caption, labels, metrics, cells))
+                found.append(
+                    ResultTable(f"group-{self.name}-{kind}", caption, labels, metrics, cells)
+                )
         return found
 
 
@@ -232,8 +280,13 @@ def ranked_together(runs: Sequence[StoredRun]) -> list[RankedRuns]:
     groups = []
     for number, group in enumerate(ordered, start=1):
         here, there = group[0].inputs, first.setdefault(group[0].benchmark, group[0].inputs)
-        pairs = {name: (here.get(name, "not set"), there.get(name, "not set")) for name in sorted({*here, *there})}
-        differences = [f"{name}: {a[:60]} instead of {b[:60]}" for name, (a, b) in pairs.items() if a != b]
+        pairs = {
+            name: (here.get(name, "not set"), there.get(name, "not set"))
+            for name in sorted({*here, *there})
+        }
+        differences = [
+            f"{name}: {a[:60]} instead of {b[:60]}" for name, (a, b) in pairs.items() if a != b
+        ]
         groups.append(RankedRuns(str(number), group, differences))
     return groups
 
@@ -244,17 +297,26 @@ def _cells(runs: Sequence[StoredRun], metrics: Sequence[str]) -> pl.DataFrame:
     rows = []
     for number, run in enumerate(runs):
         for method in dict.fromkeys(method for _, method in run.values):
-            about = {"run": str(number), "method": method, "label": title_of(method), "benchmark": run.benchmark}
+            about = {
+                "run": str(number),
+                "method": method,
+                "label": title_of(method),
+                "benchmark": run.benchmark,
+            }
             about |= {"project": run.project, "detector": f"{run.title} ({run.run})"}
             for split in splits:
                 values = run.values.get((split, method), {})
                 place = {**about, "split": split, "split_title": title_of_split(split)}
-                rows += [{**place, **cell(METRICS[metric], values.get(metric))} for metric in metrics]
+                rows += [
+                    {**place, **cell(METRICS[metric], values.get(metric))} for metric in metrics
+                ]
     labels = dict.fromkeys(("project", "detector"), pl.String)
     cells = pl.DataFrame(rows, schema={**VALUES, **labels})
     column = ("split", "metric")
     measured = cells.filter(pl.col("value").is_not_null().any().over(column))
-    rises = pl.col("metric").is_in([metric for metric in metrics if METRICS[metric].higher_is_better])
+    rises = pl.col("metric").is_in(
+        [metric for metric in metrics if METRICS[metric].higher_is_better]
+    )
     # The better, the larger; a row without a value is last.
     quality = pl.when(rises).then(pl.col("value")).otherwise(-pl.col("value")).fill_null(-math.inf)
     ranked = (
@@ -273,10 +335,15 @@ def write_leaderboard(runs: Sequence[StoredRun], out: str | Path) -> int:
     """
     out, groups = Path(out), ranked_together(runs)
     if out.exists() and not (out / DATA).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise FartherError(f"{out} contains something other than a leaderboard; choose another folder or empty it")
+        raise FartherError(
+            f"{out} contains something other than a leaderboard; choose another folder or empty it"
+        )
     with write_aside(out) as aside, Site(aside) as site:
         site.write("index.html", "leaderboard.html", groups=groups, provenance=_provenance(groups))
-        about = [vars(run) | {"values": {"/".join(key): of for key, of in run.values.items()}} for run in runs]
+        about = [
+            vars(run) | {"values": {"/".join(key): of for key, of in run.values.items()}}
+            for run in runs
+        ]
         write_json(aside / DATA, about)
     return len(groups)
 
@@ -306,5 +373,8 @@ def _provenance(groups: Sequence[RankedRuns]) -> list[Listing]:
     ]
     return [
         Listing.of("Projects.", projects),
-        Listing.of("Digests of inputs; runs with another digest of code were evaluated by other code.", inputs),
+        Listing.of(
+            "Digests of inputs; runs with another digest of code were evaluated by other code.",
+            inputs,
+        ),
     ]

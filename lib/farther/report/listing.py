@@ -51,7 +51,13 @@ class Listing:
     few: int = 0
 
     @classmethod
-    def of(cls, caption: str, rows: Iterable[Mapping[str, Any]], numbers: Sequence[str] = (), few: int = 0) -> Listing:
+    def of(
+        cls,
+        caption: str,
+        rows: Iterable[Mapping[str, Any]],
+        numbers: Sequence[str] = (),
+        few: int = 0,
+    ) -> Listing:
         """A listing of rows that map headings to texts and numbers; a row may lack headings that others have."""
         return cls(caption, pl.DataFrame(list(rows), infer_schema_length=None), numbers, few)
 
@@ -62,16 +68,29 @@ class Listing:
     def heads(self) -> list[tuple[str, bool]]:
         """Heading of each column, and whether it is flush right."""
         types = self.frame.schema.items()
-        return [(name, type_.is_numeric() or type_ == pl.Null or name in self.numbers) for name, type_ in types]
+        return [
+            (name, type_.is_numeric() or type_ == pl.Null or name in self.numbers)
+            for name, type_ in types
+        ]
 
     @property
     def reasons(self) -> list[str]:
         """Why each row is grey, "" where it is not."""
         found = []
-        columns = [name for name in COUNTS if self.few and self.frame.schema.get(name, pl.String).is_integer()]
+        columns = [
+            name
+            for name in COUNTS
+            if self.few and self.frame.schema.get(name, pl.String).is_integer()
+        ]
         for row in self.frame.select(columns).to_dicts():
-            few = [f"{count} {name.lower()}" for name, count in row.items() if count is not None and count < self.few]
-            found.append(f"from {' and '.join(few)}: fewer than report.few = {self.few}" if few else "")
+            few = [
+                f"{count} {name.lower()}"
+                for name, count in row.items()
+                if count is not None and count < self.few
+            ]
+            found.append(
+                f"from {' and '.join(few)}: fewer than report.few = {self.few}" if few else ""
+            )
         return found or [""] * len(self)
 
     @property
@@ -79,7 +98,9 @@ class Listing:
         """The printed rows: the text of each cell, and whether it is flush right."""
         heads = self.heads
         for row in self.frame.iter_rows():
-            yield [(_text(name, value), right) for (name, right), value in zip(heads, row, strict=True)]
+            yield [
+                (_text(name, value), right) for (name, right), value in zip(heads, row, strict=True)
+            ]
 
 
 def _text(heading: str, value: Any) -> str:

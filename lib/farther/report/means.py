@@ -30,8 +30,8 @@ COLUMNS = {**VALUES, "detector": pl.String, "halved": pl.Int64}
 def table(runs: Sequence[Run], artifacts: Path) -> ResultTable | None:
     """The table of all evaluated runs; None where none has means.
 
-    Runs with one title, such as a detector trained on two ID datasets, share a row unless they have a distance in
-    common, as they share a panel of the first figure.
+    Runs with one title, such as a detector trained on two ID datasets, share a row unless they have
+    a distance in common, as they share a panel of the first figure.
 
     Args:
         runs: The runs.
@@ -53,12 +53,18 @@ def table(runs: Sequence[Run], artifacts: Path) -> ResultTable | None:
                 place = {"run": title, "detector": detector, "method": method, "label": label}
                 place |= {"split": distance, "split_title": distance, "distance": distance}
                 having = next((one for one in part if distance in one.of.get(method, {})), None)
-                found = having.cells(method, distance, metrics) if having else (cell(one, None) for one in metrics)
+                found = (
+                    having.cells(method, distance, metrics)
+                    if having
+                    else (cell(one, None) for one in metrics)
+                )
                 rows += [{**place, **one} for one in found]
     cells = with_best(pl.DataFrame(rows, schema=COLUMNS), ("run", "split", "metric"))
     cells = cells.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few"))
     caption = "Means over the near, far and farther splits, with 95% intervals (%)."
-    return ResultTable("means", caption, {"Detector": "detector", "Method": "label"}, metrics, cells)
+    return ResultTable(
+        "means", caption, {"Detector": "detector", "Method": "label"}, metrics, cells
+    )
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,13 @@ class RunMeans:
 
     def has(self, metric: str) -> bool:
         """Whether any mean of a metric is defined."""
-        return any(mean.values.get(metric) is not None for by in self.of.values() for mean in by.values())
+        return any(
+            mean.values.get(metric) is not None for by in self.of.values() for mean in by.values()
+        )
 
-    def cells(self, method: str, distance: str, metrics: Sequence[Metric]) -> Iterator[dict[str, Any]]:
+    def cells(
+        self, method: str, distance: str, metrics: Sequence[Metric]
+    ) -> Iterator[dict[str, Any]]:
         """The cells of a method at a distance, without their place."""
         mean = self.of[method][distance]
         details, images = (
@@ -95,14 +105,19 @@ class RunMeans:
             sum(map(self.run.images, mean.splits)),
         )
         counts = {"benchmark": self.run.benchmark, "images": images or None}
-        for key, group, count in (("objects", "open_set", "unknown_objects"), ("detections", "ood", "ood_regions")):
+        for key, group, count in (
+            ("objects", "open_set", "unknown_objects"),
+            ("detections", "ood", "ood_regions"),
+        ):
             counts[key] = sum(int(one.of_group(group).get(count) or 0) for one in details) or None
         for metric in metrics:
             within = mean.intervals.get(metric.name)
             yield {
                 **counts,
                 **cell(metric, mean.values.get(metric.name), within),
-                "is_few": any(GROUPS[metric.group].is_from_few(one, self.run.few) for one in details),
+                "is_few": any(
+                    GROUPS[metric.group].is_from_few(one, self.run.few) for one in details
+                ),
                 "is_tied": (method, distance, metric.name) in self._tied,
                 "halved": images_to_halve(images) if within and images else None,
             }
@@ -111,24 +126,38 @@ class RunMeans:
     def _tied(self) -> set[tuple[str, str, str]]:
         """Method, distance and metric of the means that are not significantly different from the best."""
         found: set[tuple[str, str, str]] = set()
-        tables = {split.name: replicates(self.run, split.name, self.artifacts, SHOWN) for split in self.run.splits}
+        tables = {
+            split.name: replicates(self.run, split.name, self.artifacts, SHOWN)
+            for split in self.run.splits
+        }
         for distance in self.distances:
             for name in SHOWN:
                 values, drawn = {}, {}
-                for method, mean in ((method, by[distance]) for method, by in self.of.items() if distance in by):
+                for method, mean in (
+                    (method, by[distance]) for method, by in self.of.items() if distance in by
+                ):
                     parts = [tables[split].get(method, pl.DataFrame()) for split in mean.splits]
                     value = mean.values.get(name)
                     if value is not None and all(name in part.columns for part in parts):
                         values[method] = value
                         drawn[method] = np.mean([part[name].to_numpy() for part in parts], axis=0)
-                found |= {(method, distance, name) for method in self._not_worse(METRICS[name], values, drawn)}
+                found |= {
+                    (method, distance, name)
+                    for method in self._not_worse(METRICS[name], values, drawn)
+                }
         return found
 
-    def _not_worse(self, metric: Metric, values: dict[str, float], drawn: dict[str, np.ndarray]) -> Iterator[str]:
+    def _not_worse(
+        self, metric: Metric, values: dict[str, float], drawn: dict[str, np.ndarray]
+    ) -> Iterator[str]:
         """Methods whose difference from the best one has an interval with zero."""
         if values and self.run.evaluation:
-            best = (min if metric.higher_is_better is False else max)(values, key=lambda method: values[method])
-            compared = bootstrap.compare_with(best, values, drawn, self.run.evaluation.settings.comparisons)
+            best = (min if metric.higher_is_better is False else max)(
+                values, key=lambda method: values[method]
+            )
+            compared = bootstrap.compare_with(
+                best, values, drawn, self.run.evaluation.settings.comparisons
+            )
             for method, difference in compared.items():
                 low, high = difference["interval"] or (1, 1)
                 if low <= 0 <= high:

@@ -62,9 +62,18 @@ def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
     id_split, rows = evaluation.settings.id_split, []
     counts = evaluation.splits[id_split]
     few = counts.images < run.few
-    place: dict[str, Any] = {"run": run.name, "benchmark": run.benchmark, "split": id_split, "split_title": ID_IMAGES}
+    place: dict[str, Any] = {
+        "run": run.name,
+        "benchmark": run.benchmark,
+        "split": id_split,
+        "split_title": ID_IMAGES,
+    }
     place |= {"images": counts.images, "objects": counts.objects, "detections": counts.regions}
-    quality = evaluation.closed_set.intervals if evaluation.classifier is None else evaluation.classifier.intervals
+    quality = (
+        evaluation.closed_set.intervals
+        if evaluation.classifier is None
+        else evaluation.classifier.intervals
+    )
     for method in run.methods:
         costs = evaluation.methods[method].costs
         within = {**quality, **costs.intervals}
@@ -72,7 +81,9 @@ def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
         for name in names:
             value = costs.values[name] if name in COSTS else run.detector.get(name)
             labels = {"method": method, "label": run.label(method), "family": run.family(method)}
-            rows.append({**place, **labels, **cell(METRICS[name], value, within.get(name)), "is_few": few})
+            rows.append(
+                {**place, **labels, **cell(METRICS[name], value, within.get(name)), "is_few": few}
+            )
     return pl.DataFrame(rows, schema=VALUES).with_columns(detector=pl.lit(run.full_title))
 
 
@@ -94,20 +105,27 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
                 )
             }
             rows.append({"Split": split.title, "Size": size, **counts, **shares})
-        if details.over_iou and any(value is not None for value in details.over_iou.values.values()):
+        if details.over_iou and any(
+            value is not None for value in details.over_iou.values.values()
+        ):
             names = ("nose", "ap_u", "p_u", "r_u")
             over.append(
                 {
                     "Split": split.title,
                     "Objects": details.of_group("open_set")["unknown_objects"],
-                    **{f"{METRICS[name].title} (%)": details.over_iou.values[name] for name in names},
+                    **{
+                        f"{METRICS[name].title} (%)": details.over_iou.values[name]
+                        for name in names
+                    },
                     "AP_U by confidence (%)": details.ap_u_by_confidence,
                 }
             )
     label = run.label(method)
     if rows:
         yield Listing.of(
-            f"Outcomes by size of the object (COCO's small, medium and large), {label}.", rows, few=run.few
+            f"Outcomes by size of the object (COCO's small, medium and large), {label}.",
+            rows,
+            few=run.few,
         )
     if over:
         yield Listing.of(
@@ -121,7 +139,10 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
 
 def _open_set_errors(run: Run, method: str) -> Iterator[Listing]:
     """A-OSE of each known class, those with the most first; none where nothing is wrong."""
-    found = {split.title: run.details(split.name, method).groups.get("open_world") for split in run.splits}
+    found = {
+        split.title: run.details(split.name, method).groups.get("open_world")
+        for split in run.splits
+    }
     errors = {title: of.parts["a_ose_by_class"] for title, of in found.items() if of}
     total: Counter[str] = Counter()
     for of in errors.values():
@@ -130,7 +151,11 @@ def _open_set_errors(run: Run, method: str) -> Iterator[Listing]:
         yield Listing.of(
             f"A-OSE by class, {run.label(method)}: detections of each known class that lie on an unknown object.",
             (
-                {"Class": name, "All": count, **{title: of.get(name, 0) for title, of in errors.items()}}
+                {
+                    "Class": name,
+                    "All": count,
+                    **{title: of.get(name, 0) for title, of in errors.items()},
+                }
                 for name, count in total.most_common()
             ),
         )
@@ -140,16 +165,33 @@ def _closed_set(run: Run) -> Iterator[Listing]:
     found = run.evaluation and run.evaluation.closed_set
     if run.whole_images or not found or not found.per_class:
         return
-    names = {"ap": "mAP", "ap50": "mAP50", "ap75": "mAP75", "ap_small": "small", "ap_medium": "medium"}
+    names = {
+        "ap": "mAP",
+        "ap50": "mAP50",
+        "ap75": "mAP75",
+        "ap_small": "small",
+        "ap_medium": "medium",
+    }
     names |= {"ap_large": "large", "ar_1": "AR1", "ar_10": "AR10", "ar": "AR100"}
     yield Listing.of(
         "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, by size; average recall.",
-        [{"Images": run.id_images or None, **{f"{title} (%)": found.values[name] for name, title in names.items()}}],
+        [
+            {
+                "Images": run.id_images or None,
+                **{f"{title} (%)": found.values[name] for name, title in names.items()},
+            }
+        ],
     )
     yield Listing.of(
         "Known classes in the ID test images.",
         [
-            {"Class": name, "Objects": of["objects"], "AP (%)": of["ap"], "AP50 (%)": of["ap50"], "AR (%)": of["ar"]}
+            {
+                "Class": name,
+                "Objects": of["objects"],
+                "AP (%)": of["ap"],
+                "AP50 (%)": of["ap50"],
+                "AR (%)": of["ar"],
+            }
             for name, of in found.per_class.items()
         ],
     )

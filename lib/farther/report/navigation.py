@@ -38,11 +38,14 @@ class Place:
 class Navigation:
     """The pages of a site; by default a site of one page, without sections.
 
-    A page in a folder, such as `detectors/voc-vos.html`, is below the page of the same name, `detectors.html`.
+    A page in a folder, such as `detectors/voc-vos.html`, is below the page of the same name,
+    `detectors.html`.
 
     Args:
-        sections: File of each section's page → the pages of the section, its own first, in the order of reading.
-        path: Files of the pages that one reader follows from the first page on, whatever their sections.
+        sections: File of each section's page → the pages of the section, its own first, in the
+            order of reading.
+        path: Files of the pages that one reader follows from the first page on, whatever their
+            sections.
     """
 
     sections: Mapping[str, tuple[Link, ...]]
@@ -58,7 +61,8 @@ class Navigation:
 
         Args:
             file: The page.
-            siblings: The pages of its folder in the order of reading; () for a page that is in none.
+            siblings: The pages of its folder in the order of reading; () for a page that is in
+                none.
         """
         pages = [page for of_section in self.sections.values() for page in of_section]
         files = [page.file for page in pages]
@@ -66,7 +70,9 @@ class Navigation:
         parent = f"{folder}.html" if is_inside else file
         if parent not in files:
             return Place()
-        section, below = next((name, of) for name, of in self.sections.items() if parent in [page.file for page in of])
+        section, below = next(
+            (name, of) for name, of in self.sections.items() if parent in [page.file for page in of]
+        )
         above = [pages[0], below[0], *([pages[files.index(parent)]] if is_inside else [])]
         return Place(
             section,

@@ -34,7 +34,9 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
     if not runs:
         return "no detector is evaluated yet; run `farther repro`"
     methods = [name for name in params["methods"] if any(name in run.methods for run in runs)]
-    distances = [d for d in DISTANCES if any(d in run.means(name) for run in runs for name in methods)]
+    distances = [
+        d for d in DISTANCES if any(d in run.means(name) for run in runs for name in methods)
+    ]
     means = {
         (name, distance, metric.name): _mean(runs, name, distance, metric)
         for name in methods
@@ -42,10 +44,14 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
         for metric in SHOWN
     }
     shown = [
-        metric for metric in SHOWN if any(v is not None for (_, _, name), v in means.items() if name == metric.name)
+        metric
+        for metric in SHOWN
+        if any(v is not None for (_, _, name), v in means.items() if name == metric.name)
     ]
     best = {
-        (distance, metric.name): metric.best([means[name, distance, metric.name] for name in methods])
+        (distance, metric.name): metric.best(
+            [means[name, distance, metric.name] for name in methods]
+        )
         for distance in distances
         for metric in shown
     }
@@ -55,15 +61,28 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
     )
     lines = [heads.rstrip(), names]
     for name in methods:
-        cells = [(means[name, distance, one.name], best[distance, one.name]) for distance in distances for one in shown]
-        texts = [f"{percent(value)}{'*' if value is not None and value == top else ' '}" for value, top in cells]
+        cells = [
+            (means[name, distance, one.name], best[distance, one.name])
+            for distance in distances
+            for one in shown
+        ]
+        texts = [
+            f"{percent(value)}{'*' if value is not None and value == top else ' '}"
+            for value, top in cells
+        ]
         having = sum(name in run.methods for run in runs)
         few = f" {having}/{len(runs)}" if having < len(runs) else ""
         lines.append(
             f"{title_of(name)[: LABEL - 1]:<{LABEL}}{''.join(one.rjust(COLUMN) for one in texts)}{few}".rstrip()
         )
     over = f"{len(runs)} detectors (k/{len(runs)}: k of them) and " if len(runs) > 1 else ""
-    return "\n".join([*lines, f"Means in per cent, over {over}splits; * best.", "All splits: farther summary --all"])
+    return "\n".join(
+        [
+            *lines,
+            f"Means in per cent, over {over}splits; * best.",
+            "All splits: farther summary --all",
+        ]
+    )
 
 
 def _mean(runs: list[Run], method: str, distance: str, metric: Metric) -> float | None:

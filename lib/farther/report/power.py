@@ -19,7 +19,8 @@ from farther.tables.parquet import read_batches
 
 #: The metrics: separation, and unknown objects that are found.
 SHOWN = ("auroc", "r_u")
-#: z of a two-sided test at 5%, plus z of a power of 80% (Cohen, 1988, Statistical Power Analysis, Section 2.5).
+#: z of a two-sided test at 5%, plus z of a power of 80% (Cohen, 1988, Statistical Power Analysis,
+#: Section 2.5).
 Z = 1.960 + 0.842
 #: Times the images that halve an interval, as the bootstrap's variance falls with 1/n.
 HALVING = 4
@@ -48,7 +49,9 @@ def images_to_halve(images: int) -> int:
     return int(float(f"{HALVING * images:.2g}"))
 
 
-def replicates(run: Run, split: str, artifacts: Path, metrics: Sequence[str]) -> dict[str, pl.DataFrame]:
+def replicates(
+    run: Run, split: str, artifacts: Path, metrics: Sequence[str]
+) -> dict[str, pl.DataFrame]:
     """Bootstrap replicates of each method of a run in a split; {} where there are none.
 
     Args:
@@ -58,7 +61,11 @@ def replicates(run: Run, split: str, artifacts: Path, metrics: Sequence[str]) ->
     """
     files = RunFiles(run.name, run.benchmark, artifacts)
     paths = {method: files.replicates(method, split) for method in run.methods}
-    return {method: pl.concat(read_batches(path, metrics)) for method, path in paths.items() if path.exists()}
+    return {
+        method: pl.concat(read_batches(path, metrics))
+        for method, path in paths.items()
+        if path.exists()
+    }
 
 
 def told_apart(
@@ -83,27 +90,47 @@ def sizes(runs: Sequence[Run], artifacts: Path) -> pl.DataFrame:
     """One row per run, OOD split and metric of `SHOWN` with at least two methods.
 
     Returns:
-        Columns benchmark, benchmark_title, split, images, metric, `smallest`, the median of `smallest_difference` over
-        pairs of methods, `pairs`, their number, and `apart`, how many of them are told apart.
+        Columns benchmark, benchmark_title, split, images, metric, `smallest`, the median of
+        `smallest_difference` over pairs of methods, `pairs`, their number, and `apart`, how many of
+        them are told apart.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
         for split in run.splits:
             tables = replicates(run, split.name, artifacts, SHOWN)
             for metric in SHOWN:
-                found = {name: run.details(split.name, name).value(METRICS[metric]) for name in tables}
-                values = {n: v for n, v in found.items() if v is not None and metric in tables[n].columns}
+                found = {
+                    name: run.details(split.name, name).value(METRICS[metric]) for name in tables
+                }
+                values = {
+                    n: v for n, v in found.items() if v is not None and metric in tables[n].columns
+                }
                 drawn = {name: tables[name][metric].to_numpy() for name in values}
                 pairs = [(drawn[a], drawn[b]) for a, b in combinations(values, 2)]
-                smallest = [smallest_difference(*one) for one in pairs if np.isfinite(one).all(axis=0).sum() > 1]
+                smallest = [
+                    smallest_difference(*one)
+                    for one in pairs
+                    if np.isfinite(one).all(axis=0).sum() > 1
+                ]
                 if smallest and run.evaluation:
-                    place = {"benchmark": run.benchmark, "benchmark_title": run.benchmark_title, "split": split.name}
-                    counts = {"images": run.images(split.name), "metric": metric, "pairs": len(pairs)}
+                    place = {
+                        "benchmark": run.benchmark,
+                        "benchmark_title": run.benchmark_title,
+                        "split": split.name,
+                    }
+                    counts = {
+                        "images": run.images(split.name),
+                        "metric": metric,
+                        "pairs": len(pairs),
+                    }
                     apart = len(told_apart(values, drawn, run.evaluation.settings.comparisons))
-                    rows.append({**place, **counts, "smallest": float(np.median(smallest)), "apart": apart})
+                    rows.append(
+                        {**place, **counts, "smallest": float(np.median(smallest)), "apart": apart}
+                    )
     texts = dict.fromkeys(("benchmark", "benchmark_title", "split", "metric"), pl.String)
     return pl.DataFrame(
-        rows, {**texts, **dict.fromkeys(("images", "pairs", "apart"), pl.Int64), "smallest": pl.Float64}
+        rows,
+        {**texts, **dict.fromkeys(("images", "pairs", "apart"), pl.Int64), "smallest": pl.Float64},
     )
 
 
@@ -137,7 +164,9 @@ def undecided(found: pl.DataFrame) -> str:
     Args:
         found: See `sizes`.
     """
-    counts = found.group_by("benchmark_title", "split", maintain_order=True).agg(pl.sum("apart"), pl.max("images"))
+    counts = found.group_by("benchmark_title", "split", maintain_order=True).agg(
+        pl.sum("apart"), pl.max("images")
+    )
     none = counts.filter(apart=0)
     if none.is_empty():
         return ""

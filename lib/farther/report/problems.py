@@ -15,8 +15,8 @@ from farther.tables.stored import SimilaritySummary, curate_warnings, ingest_war
 #: Most images that a page lists.
 LISTED = 100
 
-#: AUROC of CLIP similarity to ID training images: from the first on, ID and OOD images differ as images; below the
-#: second, near and far images do not.
+#: AUROC of CLIP similarity to ID training images: from the first on, ID and OOD images differ as
+#: images; below the second, near and far images do not.
 SHIFTED, SEPARATED = 0.95, 0.6
 
 
@@ -35,16 +35,23 @@ def warnings(artifacts: Path, params: Mapping[str, Any]) -> Listing:
 def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> list[str]:
     """What the values do not show by themselves: one sentence each.
 
-    A split whose images are told from ID images by CLIP alone (covariate shift), near and far splits that are not,
-    splits without images, images that a run failed on, and thresholds or parameters that were chosen on test images.
+    A split whose images are told from ID images by CLIP alone (covariate shift), near and far
+    splits that are not, splits without images, images that a run failed on, and thresholds or
+    parameters that were chosen on test images.
     """
     found: list[str] = []
     for name in params["benchmarks"]:
-        found += _similarity_doubts(name, similarities(artifacts / "counts" / "similarity" / f"{name}.json").similarity)
+        found += _similarity_doubts(
+            name, similarities(artifacts / "counts" / "similarity" / f"{name}.json").similarity
+        )
     for run in runs:
         if empty := [split for split, counts in run.counts.items() if not counts.images]:
             found.append(f"{run.full_title}: no image in {_and(empty)}.")
-        if failed := {split: counts.failed_images for split, counts in run.counts.items() if counts.failed_images}:
+        if failed := {
+            split: counts.failed_images
+            for split, counts in run.counts.items()
+            if counts.failed_images
+        }:
             parts = [f"{count:,} in {split}" for split, count in failed.items()]
             found.append(f"{run.full_title}: images that could not be used: {_and(parts)}.")
         found += _chosen_on_test(run, params)
@@ -73,7 +80,8 @@ def _chosen_on_test(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
     chosen = {
         "t*": {**(params.get("threshold") or {}), **of_run}.get("split"),
         "τ": (params.get("fit") or {}).get("calibration_split"),
-        "the thresholds of self-awareness": run.evaluation and run.evaluation.settings.calibration_split,
+        "the thresholds of self-awareness": run.evaluation
+        and run.evaluation.settings.calibration_split,
     }
     for name, split in chosen.items():
         if split is not None and split in tested:
@@ -101,7 +109,12 @@ def _dropped(artifacts: Path, params: Mapping[str, Any]) -> Iterator[dict[str, A
         for warning in ingest_warnings(artifacts / "tables" / name)["warnings"]:
             if warning["kind"] in ("image missing", "image unreadable"):
                 where = f"dataset {name}, {warning['subset']}"
-                yield {"Image": warning["file"], "Where": where, "Reason": warning["found"], "Left out by": "ingest"}
+                yield {
+                    "Image": warning["file"],
+                    "Where": where,
+                    "Reason": warning["found"],
+                    "Left out by": "ingest",
+                }
 
 
 def _failed(artifacts: Path, runs: Iterable[str]) -> list[dict[str, Any]]:
@@ -109,7 +122,13 @@ def _failed(artifacts: Path, runs: Iterable[str]) -> list[dict[str, Any]]:
     for run in runs:
         for file in listed(artifacts / "regions" / run, "*/regions.json"):
             for failure in RegionsFolder(file.parent).failures:
-                image, where, reason = failure["image_id"], f"split {file.parent.name}", failure["reason"]
-                row = rows.setdefault((image, where, reason), {"Image": image, "Where": where, "Reason": reason})
+                image, where, reason = (
+                    failure["image_id"],
+                    f"split {file.parent.name}",
+                    failure["reason"],
+                )
+                row = rows.setdefault(
+                    (image, where, reason), {"Image": image, "Where": where, "Reason": reason}
+                )
                 row["Left out by"] = ", ".join(filter(None, [row.get("Left out by"), run]))
     return list(rows.values())

@@ -36,9 +36,11 @@ from farther.tables.schema import read_typed
 #: Distances from the nearest to the farthest.
 DISTANCES = ("near", "far", "farther")
 
-#: Metrics that compare detections (FMIYC, Appendix D), and those that count unknown objects (FMIYC, Section 4.2).
+#: Metrics that compare detections (FMIYC, Appendix D), and those that count unknown objects (FMIYC,
+#: Section 4.2).
 OOD, OPEN_SET = (
-    tuple(METRICS[name] for name in (*COMPARED, "missed") if METRICS[name].group == g) for g in ("ood", "open_set")
+    tuple(METRICS[name] for name in (*COMPARED, "missed") if METRICS[name].group == g)
+    for g in ("ood", "open_set")
 )
 SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 
@@ -48,13 +50,16 @@ CHARTED = tuple(METRICS[name] for name in COMPARED)
 #: Heading of `Run.image_counts`.
 IMAGES = "Images, ID / OOD"
 
-#: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.
+#: Values from fewer detections or objects are printed grey and are never the best; `report.few` is
+#: another number.
 FEW = 30
 
-#: Columns of `Run.values`: values as fractions, `printed` and `text` in per cent; numbers of the OOD split, null where
-#: unknown.
+#: Columns of `Run.values`: values as fractions, `printed` and `text` in per cent; numbers of the
+#: OOD split, null where unknown.
 VALUES = {
-    **dict.fromkeys(("run", "benchmark", "split", "dataset", "distance", "method", "metric"), pl.String),
+    **dict.fromkeys(
+        ("run", "benchmark", "split", "dataset", "distance", "method", "metric"), pl.String
+    ),
     **dict.fromkeys(("value", "low", "high", "printed"), pl.Float64),
     **dict.fromkeys(("text", "interval"), pl.String),
     **dict.fromkeys(("is_best", "is_second", "is_tied", "is_few"), pl.Boolean),
@@ -86,12 +91,14 @@ class Run:
         splits: The benchmark's OOD test splits, by dataset, the nearest first.
         detector: Metrics of the detector alone; {} where the run is not evaluated.
         evaluation: All details (`evaluation/<run>.json`); None where they are not on this machine.
-        values: One row per split, method and metric, in this order; columns `VALUES`. See `with_values`.
+        values: One row per split, method and metric, in this order; columns `VALUES`. See
+            `with_values`.
         title: Its title in params.yaml; without one, its name without the benchmark's.
         known_title: The benchmark's title in params.yaml; without one, its name.
         few: See `FEW`.
         kinds: Method → its kind, see `farther.report.kinds`.
-        recovered: What its proposals find; None where it has none, or their results are not on this machine.
+        recovered: What its proposals find; None where it has none, or their results are not on this
+            machine.
     """
 
     name: str
@@ -112,8 +119,8 @@ class Run:
         """The run with its values.
 
         Args:
-            found: (split, method) → metric → fraction, None where it is not defined; metrics that are absent there are
-                those of the details.
+            found: (split, method) → metric → fraction, None where it is not defined; metrics that
+                are absent there are those of the details.
         """
         methods = list(dict.fromkeys(method for _, method in found))
         return replace(self, values=self._values(methods, SHOWN, found))
@@ -129,30 +136,48 @@ class Run:
         metrics: Sequence[Metric],
         found: Mapping[tuple[str, str], Mapping[str, float | None]],
     ) -> pl.DataFrame:
-        described = {name: {"method": name, "label": self.label(name), "family": self.family(name)} for name in methods}
+        described = {
+            name: {"method": name, "label": self.label(name), "family": self.family(name)}
+            for name in methods
+        }
         rows = []
         for split in self.splits:
             of_split = {"split": split.name, "split_title": split.title}
             of_split |= {"dataset": split.dataset, "distance": split.distance}
             for method, description in described.items():
-                measured, stored = self.details(split.name, method), found.get((split.name, method), {})
+                measured, stored = (
+                    self.details(split.name, method),
+                    found.get((split.name, method), {}),
+                )
                 counts = {
                     "images": self.images(split.name) if split.name in self.counts else None,
                     "objects": measured.of_group("open_set").get("unknown_objects"),
                     "detections": measured.of_group("ood").get("ood_regions"),
                 }
-                place = {"run": self.name, "benchmark": self.benchmark, **of_split, **description, **counts}
+                place = {
+                    "run": self.name,
+                    "benchmark": self.benchmark,
+                    **of_split,
+                    **description,
+                    **counts,
+                }
                 rows += [
                     {
                         **place,
-                        **cell(metric, stored.get(metric.name, measured.value(metric)), measured.interval(metric)),
+                        **cell(
+                            metric,
+                            stored.get(metric.name, measured.value(metric)),
+                            measured.interval(metric),
+                        ),
                         "is_few": GROUPS[metric.group].is_from_few(measured, self.few),
                         "is_tied": _is_tied(method, measured.against_best.get(metric.name)),
                     }
                     for metric in metrics
                 ]
         frame = with_best(pl.DataFrame(rows, schema=VALUES))
-        return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few"))
+        return frame.with_columns(
+            is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few")
+        )
 
     @property
     def full_title(self) -> str:
@@ -227,16 +252,22 @@ class Run:
         """Number of ID test images and of OOD images, as "250 / 699".
 
         Args:
-            with_known: Also images of splits that show known objects; wilderness and self-awareness leave these out.
+            with_known: Also images of splits that show known objects; wilderness and self-awareness
+                leave these out.
         """
         pure = self.evaluation.self_awareness.splits if self.evaluation else {}
-        ood = sum(self.images(split.name) for split in self.splits if with_known or split.name in pure)
+        ood = sum(
+            self.images(split.name) for split in self.splits if with_known or split.name in pure
+        )
         return f"{self.id_images:,} / {ood:,}"
 
     @property
     def without_detection(self) -> dict[str, float | None]:
         """Cells with the share of the images of each split without a detection."""
-        return {f"No detection: {split.title} (%)": self.no_detection(split.name) for split in self.splits}
+        return {
+            f"No detection: {split.title} (%)": self.no_detection(split.name)
+            for split in self.splits
+        }
 
     def no_detection(self, split: str) -> float | None:
         """Share of the images of a split without a detection above the operating threshold."""
@@ -269,7 +300,8 @@ class Run:
         """The inputs of a method, as FMIYC sorts methods (Section 5.2).
 
         Returns:
-            `output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner layer).
+            `output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner
+            layer).
         """
         needs = set(self.fitted(method).needs) - OUTPUTS
         if any(need == "latent" or need.startswith(("latent.", "gram.")) for need in needs):
@@ -280,20 +312,31 @@ class Run:
 
     def ranked(self, metric: str) -> list[str]:
         """Methods by their mean over splits, the best first; equal ones in the order of params.yaml."""
-        means = self.values.filter(metric=metric).group_by("method", maintain_order=True).agg(pl.col("value").mean())
+        means = (
+            self.values.filter(metric=metric)
+            .group_by("method", maintain_order=True)
+            .agg(pl.col("value").mean())
+        )
         higher = METRICS[metric].higher_is_better is not False
-        return means.drop_nulls().sort("value", descending=higher, maintain_order=True)["method"].to_list()
+        return (
+            means.drop_nulls()
+            .sort("value", descending=higher, maintain_order=True)["method"]
+            .to_list()
+        )
 
     def shown_method(self, wanted: str | None) -> str:
         """The method whose outcomes are shown of an evaluated run.
 
         It is the one asked for, else the detector's own confidence, else the first.
 
-        It is never chosen by its results. A method that does not apply to this detector counts as not asked for.
+        It is never chosen by its results. A method that does not apply to this detector counts as
+        not asked for.
         """
         if wanted is not None and wanted not in self.not_applicable:
             if wanted not in self.methods:
-                raise ParameterError(f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}")
+                raise ParameterError(
+                    f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}"
+                )
             return wanted
         own = [name for name in self.methods if self.fitted(name).name == "confidence"]
         return [*own, *self.methods][0]
@@ -308,7 +351,11 @@ def title_of(method: str) -> str:
     name, joined, words = method.partition("_on_")
     if name not in methods.names():
         return method
-    return f"{methods.get(name).title} on {words.replace('_', ' ')}" if joined else methods.get(name).title
+    return (
+        f"{methods.get(name).title} on {words.replace('_', ' ')}"
+        if joined
+        else methods.get(name).title
+    )
 
 
 def heading(metric: str) -> str:
@@ -329,7 +376,10 @@ def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
     runs = [read_run(name, params, artifacts) for name in params["detectors"]]
     times = Counter(run.full_title for run in runs)
     # Runs of one title on one benchmark are told apart by their names.
-    return [replace(run, title=f"{run.title}, {run.name}") if times[run.full_title] > 1 else run for run in runs]
+    return [
+        replace(run, title=f"{run.title}, {run.name}") if times[run.full_title] > 1 else run
+        for run in runs
+    ]
 
 
 def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
@@ -338,13 +388,19 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     benchmark = detector.get("benchmark")
     if benchmark not in params["benchmarks"]:
         known = ", ".join(params["benchmarks"])
-        raise ParameterError(f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}")
+        raise ParameterError(
+            f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}"
+        )
     files = RunFiles(name, benchmark, artifacts)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
     if files.roles_file.exists():
         tested = files.roles.test  # without the splits that have no image
         splits = tuple(split for split in splits if split.name in tested)
-    wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
+    wanted = {
+        (s.name, m): inside(files.metrics, f"{s.name}/{m}.json")
+        for m in params["methods"]
+        for s in splits
+    }
     found = {place: _numbers(file) for place, file in wanted.items() if file.exists()}
     run = Run(
         name=name,
@@ -357,13 +413,20 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         few=(params.get("report") or {}).get("few", FEW),
         detector=_numbers(files.metrics / "detector.json"),
         evaluation=read_evaluation(files.evaluation) if files.evaluation.exists() else None,
-        kinds={method: kind_of(entry or {}, method, detector) for method, entry in params["methods"].items()},
+        kinds={
+            method: kind_of(entry or {}, method, detector)
+            for method, entry in params["methods"].items()
+        },
         recovered=read_recovered(files),
     )
-    return run.with_values({place: {metric: of.get(metric) for metric in COMPARED} for place, of in found.items()})
+    return run.with_values(
+        {place: {metric: of.get(metric) for metric in COMPARED} for place, of in found.items()}
+    )
 
 
-def cell(metric: Metric, value: float | None, interval: Sequence[float] | None = None) -> dict[str, Any]:
+def cell(
+    metric: Metric, value: float | None, interval: Sequence[float] | None = None
+) -> dict[str, Any]:
     """A value as columns of `VALUES`: the number, its interval, both as they are printed, and the printed number."""
     count = metric.is_count and value is not None
     return {
@@ -377,23 +440,30 @@ def cell(metric: Metric, value: float | None, interval: Sequence[float] | None =
     }
 
 
-def with_best(values: pl.DataFrame, over: Sequence[str] = ("run", "split", "metric")) -> pl.DataFrame:
+def with_best(
+    values: pl.DataFrame, over: Sequence[str] = ("run", "split", "metric")
+) -> pl.DataFrame:
     """The frame with `is_best` and `is_second` set by the printed numbers: equal ones are marked alike.
 
-    None is marked where all values that are compared are equal, there is only one, they come from few detections, or
-    neither direction of the metric is better.
+    None is marked where all values that are compared are equal, there is only one, they come from
+    few detections, or neither direction of the metric is better.
 
     Args:
         values: Rows with the columns `VALUES`.
         over: Rows with the same values in these columns are compared.
     """
-    higher, lower = ([m.name for m in METRICS.values() if m.higher_is_better is way] for way in (True, False))
-    sign = pl.when(pl.col("metric").is_in(higher)).then(1).when(pl.col("metric").is_in(lower)).then(-1)
+    higher, lower = (
+        [m.name for m in METRICS.values() if m.higher_is_better is way] for way in (True, False)
+    )
+    sign = (
+        pl.when(pl.col("metric").is_in(higher)).then(1).when(pl.col("metric").is_in(lower)).then(-1)
+    )
     key = pl.when(pl.col("is_few").not_().fill_null(value=True)).then(sign * pl.col("printed"))
     place = key.rank("dense", descending=True).over(over)
     differ = key.drop_nulls().n_unique().over(over) > 1
     return values.with_columns(
-        is_best=((place == 1) & differ).fill_null(value=False), is_second=((place == 2) & differ).fill_null(value=False)
+        is_best=((place == 1) & differ).fill_null(value=False),
+        is_second=((place == 2) & differ).fill_null(value=False),
     )
 
 

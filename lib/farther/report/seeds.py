@@ -17,17 +17,20 @@ from farther.report.results import Run, with_best
 DETECTOR = ("map50", "map", "accuracy", "accuracy_top5", "nll", "ece", "threshold")
 
 
-def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: Collection[str] = ()) -> list[Run]:
+def merged(
+    runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: Collection[str] = ()
+) -> list[Run]:
     """The runs, with those of several seeds in one, in the place of the first of them.
 
     Args:
         runs: All runs of a benchmark.
         seeds: Name → the runs that differ in their training seed only; see `ReportSettings`.
-        divisions: Benchmarks that divide the classes of their ID dataset; runs on several of them may be in one name.
+        divisions: Benchmarks that divide the classes of their ID dataset; runs on several of them
+            may be in one name.
 
     Returns:
-        Runs whose values are means, and whose texts are mean ± sample standard deviation, in per cent. A name of which
-        one run is there has this run's values.
+        Runs whose values are means, and whose texts are mean ± sample standard deviation, in per
+        cent. A name of which one run is there has this run's values.
 
     Raises:
         ParameterError: the runs of one name are on different benchmarks.
@@ -48,17 +51,21 @@ def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]], divisions: C
     return together
 
 
-def on_one_benchmark(seeds: Mapping[str, Sequence[str]], params: Mapping[str, Any]) -> dict[str, list[str]]:
+def on_one_benchmark(
+    seeds: Mapping[str, Sequence[str]], params: Mapping[str, Any]
+) -> dict[str, list[str]]:
     """The names of `seeds` whose runs are on one benchmark; the others are on divisions of one dataset's classes.
 
-    Runs on divisions have no benchmark in common whose table could have their mean; `statistics` has it.
+    Runs on divisions have no benchmark in common whose table could have their mean; `statistics`
+    has it.
 
     Args:
         seeds: Name → runs; see `ReportSettings`.
         params: All of params.yaml.
 
     Raises:
-        ParameterError: the runs of one name are on different benchmarks that are not divisions of one dataset.
+        ParameterError: the runs of one name are on different benchmarks that are not divisions of
+            one dataset.
     """
     found = {}
     for title, names in seeds.items():
@@ -81,8 +88,8 @@ def statistics(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> dict[
     """Mean and sample standard deviation over seeds, as `artifacts/seeds.json` holds them.
 
     Returns:
-        {name: {"seeds": their number, "detector": {metric: …}, split: {method: {metric: …}}}} with values
-        {"mean": …, "sd": …}; metrics that a run lacks are left out.
+        {name: {"seeds": their number, "detector": {metric: …}, split: {method: {metric: …}}}} with
+        values {"mean": …, "sd": …}; metrics that a run lacks are left out.
     """
     found: dict[str, Any] = {}
     for title, names in seeds.items():
@@ -112,7 +119,9 @@ def _mean(title: str, runs: Sequence[Run], divisions: Collection[str]) -> Run:
         known_title = f"{len(benchmarks)} divisions"
     together = _together(runs)
     complete = pl.col("count") == len(runs)
-    text = pl.format("{} ± {}", *((100 * pl.col(name)).round(1).cast(pl.String) for name in ("value", "sd")))
+    text = pl.format(
+        "{} ± {}", *((100 * pl.col(name)).round(1).cast(pl.String) for name in ("value", "sd"))
+    )
     values = together.with_columns(
         run=pl.lit(title),
         value=pl.when(complete).then("value"),
@@ -152,4 +161,7 @@ def _together(runs: Sequence[Run]) -> pl.DataFrame:
 
 
 def _mean_sd(values: Sequence[Any]) -> dict[str, float]:
-    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
+    return {
+        "mean": float(np.mean(values)),
+        "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
+    }

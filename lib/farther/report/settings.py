@@ -13,7 +13,8 @@ class GallerySettings:
     """Parameters of the gallery.
 
     Args:
-        images: Largest number of images per run and split, evenly spread over the split; 0 for no gallery.
+        images: Largest number of images per run and split, evenly spread over the split; 0 for no
+            gallery.
     """
 
     images: int = Field(default=5000, ge=0)
@@ -25,8 +26,9 @@ class Counterpart:
 
     Args:
         detector, id: Its name and its ID dataset in the tables of `data/published`.
-        comparable: Whether the run has the published detector's weights and the benchmark's own images, so that a
-            difference is meaningful. Otherwise the page says that the two measure different things.
+        comparable: Whether the run has the published detector's weights and the benchmark's own
+            images, so that a difference is meaningful. Otherwise the page says that the two measure
+            different things.
     """
 
     detector: str
@@ -41,17 +43,20 @@ class ReportSettings:
     Args:
         title: Heading of the first page.
         examples: Example images per run and OOD split.
-        method: The method whose outcomes are drawn; when None the detector's own confidence, or else the first method.
+        method: The method whose outcomes are drawn; when None the detector's own confidence, or
+            else the first method.
         image_side: Longest side of an example image in pixels.
         curves: Methods in a chart of curves, those with the highest mean AUROC.
         curve_points: Points per curve.
-        few: Values from fewer detections or objects than this are printed grey and never marked as the best.
+        few: Values from fewer detections or objects than this are printed grey and never marked as
+            the best.
         categories: Categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
         published: Run, or name of `seeds` → the published detector that it is compared with.
-        seeds: Name → runs that differ in their training seed only: one row, mean ± standard deviation, in the tables of
-            their benchmark and in `artifacts/seeds.json`. Or runs on several divisions of one dataset's classes
-            (open-set recognition), whose mean is on the page Published and in the latter.
+        seeds: Name → runs that differ in their training seed only: one row, mean ± standard
+            deviation, in the tables of their benchmark and in `artifacts/seeds.json`. Or runs on
+            several divisions of one dataset's classes (open-set recognition), whose mean is on the
+            page Published and in the latter.
     """
 
     title: str = "What detectors do with objects they were never taught"

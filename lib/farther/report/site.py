@@ -33,14 +33,17 @@ class Site:
     Args:
         folder: Where it is written.
         navigation: The pages and their order; None for a site of one page.
-        earlier: The folder of an earlier site, whose files are taken where `keep` finds their key unchanged.
+        earlier: The folder of an earlier site, whose files are taken where `keep` finds their key
+            unchanged.
 
     Attributes:
         runs: Title of each detector with a page → the name of its run. Tables link the titles.
         keys: File → the key that `keep` was called with.
     """
 
-    def __init__(self, folder: Path, navigation: Navigation | None = None, earlier: Keyed | None = None):
+    def __init__(
+        self, folder: Path, navigation: Navigation | None = None, earlier: Keyed | None = None
+    ):
         self.folder = folder
         self._navigation = navigation or Navigation({})
         self._earlier = earlier
@@ -58,7 +61,11 @@ class Site:
             self.keep(f"{ASSETS}/vega.js", version("vl-convert-python"), _plotting_library)
 
     def write(
-        self, name: str, template: str | None = None, siblings: Mapping[str, str] | None = None, **content: Any
+        self,
+        name: str,
+        template: str | None = None,
+        siblings: Mapping[str, str] | None = None,
+        **content: Any,
     ) -> None:
         """Writes a page: what `render` makes of a template, by default that of the same name.
 
@@ -72,21 +79,32 @@ class Site:
         links = [Link(*item) for item in (siblings or {}).items()]
         self.write_text(name, self.render(name, template or name, links, **content))
 
-    def render(self, name: str, template: str, siblings: Sequence[Link] = (), **content: Any) -> str:
+    def render(
+        self, name: str, template: str, siblings: Sequence[Link] = (), **content: Any
+    ) -> str:
         """A page, or a part of one.
 
         Args:
-            name: Its file name, relative to the report's folder: `index.html`, `detectors/voc-vos.html`.
+            name: Its file name, relative to the report's folder: `index.html`,
+                `detectors/voc-vos.html`.
             template: A template that extends `base.html`, or one of a part.
             siblings: The pages of its folder, in the order of reading.
-            content: Variables of the template. It also gets `page` (the name), `up` (the path from the page to the
-                report's folder: "" or "../"), `sections` and `place` (`farther.report.navigation`), `run_names`
-                (`runs`) and `run_pages` (title → address).
+            content: Variables of the template. It also gets `page` (the name), `up` (the path from
+                the page to the report's folder: "" or "../"), `sections` and `place`
+                (`farther.report.navigation`), `run_names` (`runs`) and `run_pages` (title →
+                address).
         """
         up = "../" * name.count("/")
-        given: dict[str, Any] = {"page": name, "up": up, "sections": self._navigation.entries, "run_names": self.runs}
+        given: dict[str, Any] = {
+            "page": name,
+            "up": up,
+            "sections": self._navigation.entries,
+            "run_names": self.runs,
+        }
         given["place"] = self._navigation.place(name, siblings)
-        given["run_pages"] = {title: f"{up}detectors/{quote(run)}.html" for title, run in self.runs.items()}
+        given["run_pages"] = {
+            title: f"{up}detectors/{quote(run)}.html" for title, run in self.runs.items()
+        }
         return self._environment.get_template(template).render({**given, **content})
 
     def write_text(self, name: str, text: str) -> None:
@@ -174,5 +192,11 @@ def _code(text: str) -> Markup:
 
 def _linked(text: str) -> Markup:
     """Text with its web addresses and arXiv identifiers as links."""
-    with_links = re.sub(r"https?://[^\s&]+(?<![.,])", r'<a href="\g<0>">\g<0></a>', str(escape(text)))
-    return Markup(re.sub(r"arXiv:(\d{4}\.\d{4,5})", r'<a href="https://arxiv.org/abs/\1">\g<0></a>', with_links))
+    with_links = re.sub(
+        r"https?://[^\s&]+(?<![.,])", r'<a href="\g<0>">\g<0></a>', str(escape(text))
+    )
+    return Markup(
+        re.sub(
+            r"arXiv:(\d{4}\.\d{4,5})", r'<a href="https://arxiv.org/abs/\1">\g<0></a>', with_links
+        )
+    )

@@ -51,8 +51,9 @@ class ResultTable:
         caption: One sentence.
         labels: Label columns: heading → column of `cells`.
         metrics: The columns below each split.
-        cells: Rows of `Run.values`: one per cell, in the order of rows and columns. With a column `halved`, about how
-            many images would halve an interval, intervals are shown from the start.
+        cells: Rows of `Run.values`: one per cell, in the order of rows and columns. With a column
+            `halved`, about how many images would halve an interval, intervals are shown from the
+            start.
         note: Printed below the table, "" for none.
         instead: Why the table of unknown objects is not there, "" where it is.
     """
@@ -74,7 +75,9 @@ class ResultTable:
     def counts(self) -> dict[str, str]:
         """Split title → the number of objects or detections that its values come from, and of images."""
         names = dict.fromkeys((self.counted, "images"))
-        return {split: _counted(self.cells.filter(split_title=split), names) for split in self.splits}
+        return {
+            split: _counted(self.cells.filter(split_title=split), names) for split in self.splits
+        }
 
     @cached_property
     def halving(self) -> dict[str, str]:
@@ -82,7 +85,9 @@ class ResultTable:
         if "halved" not in self.cells.columns:
             return {}
         halved = self.cells.rename({"images": "now", "halved": "images"})
-        return {split: _counted(halved.filter(split_title=split), ["images"]) for split in self.splits}
+        return {
+            split: _counted(halved.filter(split_title=split), ["images"]) for split in self.splits
+        }
 
     @property
     def counted(self) -> str:
@@ -100,7 +105,11 @@ class ResultTable:
         """The rows from top to bottom: `labels`, texts, and `cells`, rows of `Run.values` as dicts."""
         parts = self.cells.partition_by("run", "method", maintain_order=True)
         return [
-            {"labels": [part[column][0] for column in self.labels.values()], "cells": part.to_dicts()} for part in parts
+            {
+                "labels": [part[column][0] for column in self.labels.values()],
+                "cells": part.to_dicts(),
+            }
+            for part in parts
         ]
 
     def different(self, heading: str) -> list[str]:
@@ -150,12 +159,19 @@ def has_no_objects(cells: pl.DataFrame) -> bool:
 
 def not_applicable_note(run: Run) -> str:
     """A sentence on the methods that do not apply to a run's detector, "" where all apply."""
-    reasons = "; ".join(f"{title_of(method)} ({reason})" for method, reason in run.not_applicable.items())
+    reasons = "; ".join(
+        f"{title_of(method)} ({reason})" for method, reason in run.not_applicable.items()
+    )
     return f"Not applicable to this detector: {reasons}." if reasons else ""
 
 
 def _tables(
-    runs: Sequence[Run], name: str, title: str, labels: Mapping[str, str], cells: pl.DataFrame, note: str = ""
+    runs: Sequence[Run],
+    name: str,
+    title: str,
+    labels: Mapping[str, str],
+    cells: pl.DataFrame,
+    note: str = "",
 ) -> list[ResultTable]:
     # Classifiers have no table of unknown objects: a whole image is never missed.
     kinds = KINDS[1:] if all(run.whole_images for run in runs) else KINDS
@@ -166,7 +182,11 @@ def _tables(
             instead = NO_OBJECTS
             continue
         caption = f"{title}: {kind.shows} (%)."
-        tables.append(ResultTable(f"{name}-{kind.name}", caption, labels, kind.metrics, of_kind, note, instead))
+        tables.append(
+            ResultTable(
+                f"{name}-{kind.name}", caption, labels, kind.metrics, of_kind, note, instead
+            )
+        )
     return tables
 
 
@@ -175,13 +195,19 @@ def to_markdown(table: ResultTable) -> str:
     heads = [markdown(f"{split} {metric.title} {metric.arrow}") for split, metric in table.columns]
     lines = [[*table.labels, *heads], [*("---" for _ in table.labels), *("---:" for _ in heads)]]
     lines += [
-        [*map(markdown, row["labels"]), *(_marked(cell, *MARKDOWN) for cell in row["cells"])] for row in table.rows
+        [*map(markdown, row["labels"]), *(_marked(cell, *MARKDOWN) for cell in row["cells"])]
+        for row in table.rows
     ]
     body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     counts = "; ".join(f"{split}: {text}" for split, text in table.counts.items() if text)
     notes = [
         part
-        for part in (_legend(table, "in brackets"), counts and f"From {counts}.", table.note, table.instead)
+        for part in (
+            _legend(table, "in brackets"),
+            counts and f"From {counts}.",
+            table.note,
+            table.instead,
+        )
         if part
     ]
     return f"{markdown(table.caption)}\n\n{body}\n\n{markdown(' '.join(notes))}\n"
@@ -194,7 +220,15 @@ LATEX = (r"\textcolor{{gray}}{{{}}}", r"\textbf{{{}}}", r"\underline{{{}}}")
 
 def _marked(cell: Mapping[str, Any], few: str, best: str, second: str) -> str:
     text = f"{cell['text']}{'†' if cell['is_tied'] else ''}"
-    form = few if cell["is_few"] else best if cell["is_best"] else second if cell["is_second"] else "{}"
+    form = (
+        few
+        if cell["is_few"]
+        else best
+        if cell["is_best"]
+        else second
+        if cell["is_second"]
+        else "{}"
+    )
     return form.format(text)
 
 
@@ -212,13 +246,15 @@ def to_latex(table: ResultTable) -> str:
     empty = " & ".join("" for _ in table.labels)
     heads = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{_latex(split)}}}" for split in table.splits)
     counts = " & ".join(
-        rf"\multicolumn{{{span}}}{{c}}{{\footnotesize {_latex(table.counts[split])}}}" for split in table.splits
+        rf"\multicolumn{{{span}}}{{c}}{{\footnotesize {_latex(table.counts[split])}}}"
+        for split in table.splits
     )
     rules = " ".join(rf"\cmidrule(lr){{{start}-{start + span - 1}}}" for start in starts)
     names = " & ".join([*table.labels, *(metric.latex_header for _, metric in table.columns)])
     note = _latex(" ".join(part for part in (_legend(table), table.note, table.instead) if part))
     rows = "\n".join(
-        " & ".join([*map(_latex, row["labels"]), *(_latex_cell(cell) for cell in row["cells"])]) + r" \\"
+        " & ".join([*map(_latex, row["labels"]), *(_latex_cell(cell) for cell in row["cells"])])
+        + r" \\"
         for row in table.rows
     )
     return rf"""% \usepackage{{booktabs,adjustbox,xcolor}}
@@ -282,7 +318,10 @@ def _block(table: ResultTable, label: int) -> str:
     heads = " " * label + "".join(split.rjust(_width(table, split)) for split in table.splits)
     names = line("method", (f"{metric.title} {metric.arrow}" for _, metric in table.columns))
     rows = (
-        line(row["labels"][0], (cell["text"] + ("*" if cell["is_best"] else " ") for cell in row["cells"]))
+        line(
+            row["labels"][0],
+            (cell["text"] + ("*" if cell["is_best"] else " ") for cell in row["cells"]),
+        )
         for row in table.rows
     )
     return "\n".join([heads, names, *rows])
@@ -297,8 +336,12 @@ def to_csv(runs: Sequence[Run]) -> str:
     columns = (*place, "value", "low", "high", "images", "objects", "detections")
     ranked = [metric for metric in METRICS.values() if metric.ranked and metric not in SHOWN]
     frames = [run.with_kind(frame) for run in runs for frame in (run.values, run.values_of(ranked))]
-    values = pl.concat([pl.DataFrame(schema={**VALUES, "kind": pl.String}), *frames]).select(columns)
-    return values.with_columns(pl.col(pl.String).map_elements(spreadsheet, return_dtype=pl.String)).write_csv()
+    values = pl.concat([pl.DataFrame(schema={**VALUES, "kind": pl.String}), *frames]).select(
+        columns
+    )
+    return values.with_columns(
+        pl.col(pl.String).map_elements(spreadsheet, return_dtype=pl.String)
+    ).write_csv()
 
 
 def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
@@ -319,5 +362,8 @@ def _summary_of(run: Run, width: int) -> str:
     name, of = ("accuracy", "accuracy") if run.whole_images else ("mAP50", "map50")
     quality = f"{run.name}   {name} {percent(run.detector.get(of))}%   t* {run.detector.get('threshold', 0):.3f}"
     shown = run_tables(run)
-    notes = (textwrap.fill(note, width) for note in (*(table.instead for table in shown), not_applicable_note(run)))
+    notes = (
+        textwrap.fill(note, width)
+        for note in (*(table.instead for table in shown), not_applicable_note(run))
+    )
     return "\n\n".join(filter(None, [quality, *(to_text(table, width) for table in shown), *notes]))

@@ -35,16 +35,18 @@ GALLERY = "gallery.html"
 MANY = 4
 
 
-def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1) -> Path:
+def build(
+    params: Mapping[str, Any], root: str | Path = ".", code: str | None = None, processes: int = 1
+) -> Path:
     """Writes the report: its pages, and its tables as Markdown, LaTeX and CSV beside them.
 
     Args:
         params: All of params.yaml.
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
-        code: Digest of the code of reports. With it, files of an earlier report stay where nothing that they are made
-            from has changed; None writes all files.
-        processes: With 2, another process writes the gallery of several runs, half of the work; then the program that
-            calls this must be importable without effects.
+        code: Digest of the code of reports. With it, files of an earlier report stay where nothing
+            that they are made from has changed; None writes all files.
+        processes: With 2, another process writes the gallery of several runs, half of the work;
+            then the program that calls this must be importable without effects.
 
     Returns:
         The first page, `artifacts/report/index.html`. `artifacts/seeds.json` has means over seeds.
@@ -58,8 +60,14 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     earlier = None if code is None else Keyed(artifacts / "report")
     is_split = processes > 1 and len(params.get("detectors") or ()) >= MANY
     beside = ProcessPoolExecutor(1, get_context("spawn")) if is_split else None
-    with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site, beside or nullcontext():
-        gallery = None if beside is None else beside.submit(_write_gallery, params, root, code, aside)
+    with (
+        write_aside(artifacts / "report") as aside,
+        Site(aside, NAVIGATION, earlier) as site,
+        beside or nullcontext(),
+    ):
+        gallery = (
+            None if beside is None else beside.submit(_write_gallery, params, root, code, aside)
+        )
         results = _read(params, root, code)
         site.runs = {run.full_title: run.name for run in results.measured}
         for page in PAGES:
@@ -78,14 +86,18 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
 def _read(params: Mapping[str, Any], root: Path, code: str | None) -> AllResults:
     settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
     # This also loads user-defined methods, whose titles the runs need.
-    texts = {name: texts_of(name, values or {}) for name, values in (params.get("methods") or {}).items()}
+    texts = {
+        name: texts_of(name, values or {}) for name, values in (params.get("methods") or {}).items()
+    }
     runs = read_runs(params, root / "artifacts")
     _refuse_unknown_runs(settings, [run.name for run in runs])
     roots = image_roots(params.get("datasets") or {}, root / "artifacts/tables", root)
     return AllResults(params, settings, runs, root, roots, texts, code or "")
 
 
-def _write_gallery(params: Mapping[str, Any], root: Path, code: str | None, aside: Path) -> dict[str, str]:
+def _write_gallery(
+    params: Mapping[str, Any], root: Path, code: str | None, aside: Path
+) -> dict[str, str]:
     """Writes the pages of `GALLERY` in a process of its own; returns the keys of its files."""
     results = _read(params, root, code)
     site = Site(aside, NAVIGATION, None if code is None else Keyed(root / "artifacts/report"))
@@ -118,6 +130,10 @@ def _refuse_unknown_runs(settings: ReportSettings, names: list[str]) -> None:
     }
     for place, wanted in asked.items():
         if unknown := sorted(set(wanted) - set(names)):
-            raise ParameterError(f"report.{place}: there is no run {unknown[0]!r}. Known: {', '.join(names)}")
+            raise ParameterError(
+                f"report.{place}: there is no run {unknown[0]!r}. Known: {', '.join(names)}"
+            )
     if same := sorted(set(settings.seeds) & set(names)):
-        raise ParameterError(f"report.seeds: {same[0]!r} is the name of a run; choose another one for its seeds")
+        raise ParameterError(
+            f"report.seeds: {same[0]!r} is the name of a run; choose another one for its seeds"
+        )

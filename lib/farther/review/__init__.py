@@ -1,6 +1,7 @@
 """A local web page that shows a benchmark's OOD images one at a time and keeps what reviewers decide about them.
 
-`farther benchmark review BENCHMARK` starts it; `serve(benchmark, params)` does the same from Python.
+`farther benchmark review BENCHMARK` starts it; `serve(benchmark, params)` does the same from
+Python.
 """
 
 from farther.review.agreement import Agreement, cohen_kappa

@@ -24,9 +24,9 @@ class Agreement:
 def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     """Cohen's κ of two raters (Cohen 1960, https://doi.org/10.1177/001316446002000104).
 
-    κ = (p_o - p_e) / (1 - p_e), where p_o is the share of equal ratings and p_e the share that two raters with the same
-    frequencies would have by chance. At most 1; 0 is chance. None without items, or where both give the same single
-    rating to all (p_e is 1).
+    κ = (p_o - p_e) / (1 - p_e), where p_o is the share of equal ratings and p_e the share that two
+    raters with the same frequencies would have by chance. At most 1; 0 is chance. None without
+    items, or where both give the same single rating to all (p_e is 1).
 
     Example:
         >>> round(cohen_kappa(["near", "near", "far", "far"], ["near", "near", "far", "near"]), 6)

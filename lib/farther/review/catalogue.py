@@ -19,8 +19,8 @@ from farther.similarity import EmbeddingsFolder, ImageSimilarity, SimilarityFile
 from farther.tables import Images, Objects, RegionsFolder
 from farther.tables.files import inside
 
-#: Weight of the rank of an image's surplus in the queue. It orders images without clear detections, and does not
-#: outweigh a clear detection.
+#: Weight of the rank of an image's surplus in the queue. It orders images without clear detections,
+#: and does not outweigh a clear detection.
 WORDS = 0.2
 
 
@@ -37,12 +37,13 @@ class Catalogue:
         fates: Fate of each image by the rules alone.
         kept: ndarray of shape (N,), str: the fate if no ID class and no overlap were labelled.
         detections: The watcher's detections.
-        suspicion: ndarray of shape (N,), 0 to 1: evidence of a detection for an unlabelled object of an ID class.
-        queue: ndarray of shape (N,): priority: the suspicion, plus `WORDS` times the rank of the `surplus` where
-            `embed` has run.
-        frame: One row per image: `image` (its row), dataset, subset, image_id, fate and rule as in `fates`, suspicion,
-            queue, and where `stratify` has run similarity, id_class, suggested and margin of `ImageSimilarity`, else
-            null.
+        suspicion: ndarray of shape (N,), 0 to 1: evidence of a detection for an unlabelled object
+            of an ID class.
+        queue: ndarray of shape (N,): priority: the suspicion, plus `WORDS` times the rank of the
+            `surplus` where `embed` has run.
+        frame: One row per image: `image` (its row), dataset, subset, image_id, fate and rule as in
+            `fates`, suspicion, queue, and where `stratify` has run similarity, id_class, suggested
+            and margin of `ImageSimilarity`, else null.
 
     Raises:
         ParameterError: a dataset or subset is unknown, or has no root.
@@ -60,7 +61,11 @@ class Catalogue:
         root: str | Path = ".",
         watcher: Watcher | None = None,
     ):
-        self.name, self.benchmark, self.run = name, benchmark, None if watcher is None else watcher.run
+        self.name, self.benchmark, self.run = (
+            name,
+            benchmark,
+            None if watcher is None else watcher.run,
+        )
         artifacts = Path(root) / "artifacts"
         rules = read_rules(benchmark)
         self.id_classes = rules.id_classes
@@ -73,9 +78,14 @@ class Catalogue:
         self.fates = Fates.concatenate([one.fates for one in sources])
         self.kept = np.concatenate([one.kept for one in sources])
         firsts = np.cumsum([0, *(len(one.source.images) for one in sources)])
-        shown_in = [one.source.image_row + first for one, first in zip(sources, firsts, strict=False)]
-        self._labels = pl.DataFrame({"image": np.concatenate(shown_in)}).with_columns(label=pl.int_range(pl.len()))
-        #: Without those that only say that an image is not annotated: they explain no detection, and name nothing.
+        shown_in = [
+            one.source.image_row + first for one, first in zip(sources, firsts, strict=False)
+        ]
+        self._labels = pl.DataFrame({"image": np.concatenate(shown_in)}).with_columns(
+            label=pl.int_range(pl.len())
+        )
+        #: Without those that only say that an image is not annotated: they explain no detection,
+        #: and name nothing.
         self._named = self._labels.filter(~self.objects.is_unlabelled)
         self.frame = _with_similarity(
             self.fates.frame.select(*IMAGE, "fate", "rule", image=pl.int_range(pl.len())),
@@ -119,14 +129,18 @@ class Catalogue:
 
     def detections_of(self, row: int) -> WatcherDetections:
         """Detections on an image, the most suspicious first."""
-        found = self.detections.frame.filter(image=row).sort("unlabelled", descending=True, maintain_order=True)
+        found = self.detections.frame.filter(image=row).sort(
+            "unlabelled", descending=True, maintain_order=True
+        )
         return self.detections.with_frame(found)
 
     def file(self, row: int) -> Path:
         """Image file of a row."""
         dataset = self.key(row).dataset
         if dataset not in self.roots:
-            raise ParameterError(f"params.yaml: datasets: {dataset!r} is missing, so its images cannot be found")
+            raise ParameterError(
+                f"params.yaml: datasets: {dataset!r} is missing, so its images cannot be found"
+            )
         return inside(self.roots[dataset], self.images.file[row])
 
     def _detections(self, watcher: Watcher | None, regions: Path) -> WatcherDetections:
@@ -138,7 +152,9 @@ class Catalogue:
             labels = self._named.join(images, on="image", how="semi")
             for folder in [inside(regions, watcher.run) / split for split in splits]:
                 if folder.is_dir():
-                    found = detections(RegionsFolder(folder), watcher.id_class, images, labels, self.objects.box)
+                    found = detections(
+                        RegionsFolder(folder), watcher.id_class, images, labels, self.objects.box
+                    )
                     parts.append(found)
         return WatcherDetections.concatenate(parts)
 
@@ -146,23 +162,35 @@ class Catalogue:
         """Rank of each image's surplus, 0 to 1; 0 for images without an embedding."""
         ranks = np.zeros(len(self))
         sources = self.frame.partition_by("dataset", "subset", as_dict=True, maintain_order=True)
-        if not all((embeddings / place).is_dir() for place in [self.benchmark.id, *("/".join(s) for s in sources)]):
+        if not all(
+            (embeddings / place).is_dir()
+            for place in [self.benchmark.id, *("/".join(s) for s in sources)]
+        ):
             return ranks
         files = SimilarityFiles(Path(), embeddings)
         id_names = np.stack(list(files.names(self.benchmark.id).values()))
         rows, values = [], []
         for (dataset, subset), images in sources.items():
             embedded = EmbeddingsFolder(embeddings / dataset / subset).read()
-            found = embedded.frame.select("image_id").with_row_index("row").join(images, on="image_id")
-            names, vectors = files.names(dataset), embedded.embedding[found["row"].to_numpy()].astype(np.float32)
+            found = (
+                embedded.frame.select("image_id").with_row_index("row").join(images, on="image_id")
+            )
+            names, vectors = (
+                files.names(dataset),
+                embedded.embedding[found["row"].to_numpy()].astype(np.float32),
+            )
             place, label = pairs(found, self._named)
             categories = self.objects.category[label]
             known = np.array([name in names for name in categories], dtype=bool)
-            labelled = np.array([names[name] for name in categories[known]]).reshape(-1, vectors.shape[1])
+            labelled = np.array([names[name] for name in categories[known]]).reshape(
+                -1, vectors.shape[1]
+            )
             rows.append(found["image"].to_numpy())
             values.append(surplus(vectors, id_names, labelled, place[known]))
         every = np.concatenate(rows)
-        ranks[every[np.argsort(np.concatenate(values), kind="stable")]] = np.linspace(0, 1, len(every))
+        ranks[every[np.argsort(np.concatenate(values), kind="stable")]] = np.linspace(
+            0, 1, len(every)
+        )
         return ranks
 
 

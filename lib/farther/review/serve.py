@@ -34,8 +34,9 @@ class ReviewSettings:
         run: Detector whose regions suggest unlabelled objects; see `watcher_for`.
         decisions: Decisions file; by default the one that the benchmark's parameters name, else
             `data/decisions/<benchmark>.csv`.
-        suspects: Review ID images with false alarms of proposals instead, see `Suspects`; decisions are by default in
-            `data/decisions/<benchmark>.id.csv`, which the stage `proposals` reads.
+        suspects: Review ID images with false alarms of proposals instead, see `Suspects`; decisions
+            are by default in `data/decisions/<benchmark>.id.csv`, which the stage `proposals`
+            reads.
         port: Port of 127.0.0.1; 0 for any that is free.
     """
 
@@ -73,25 +74,37 @@ def serve(
 
 
 def make_server(
-    name: str, params: Mapping[str, Any], settings: ReviewSettings | None = None, root: str | Path = "."
+    name: str,
+    params: Mapping[str, Any],
+    settings: ReviewSettings | None = None,
+    root: str | Path = ".",
 ) -> ReviewServer:
     """The server that `serve` runs, bound to its port but not yet answering."""
     settings = settings or ReviewSettings()
     benchmarks = params.get("benchmarks") or {}
     if name not in benchmarks:
-        raise ParameterError(f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}")
+        raise ParameterError(
+            f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}"
+        )
     chosen, reviewer = benchmark(name, benchmarks[name]), settings.reviewer or getpass.getuser()
     if settings.suspects:
         detectors, rule = params.get("detectors") or {}, params.get("evaluate") or {}
-        alike = [run for run, of in detectors.items() if of["benchmark"] == name and of.get("proposals")]
+        alike = [
+            run for run, of in detectors.items() if of["benchmark"] == name and of.get("proposals")
+        ]
         run = choose("run with proposals", settings.run or next(iter(alike), ""), alike)
-        splits = tuple(rule.get(key, getattr(EvaluationSettings, key)) for key in ("id_split", "calibration_split"))
+        splits = tuple(
+            rule.get(key, getattr(EvaluationSettings, key))
+            for key in ("id_split", "calibration_split")
+        )
         suspects = Suspects((name, chosen), params, splits, run, root)
         file = DecisionsFile(settings.decisions or reviewed_file(name, root))
         return ReviewServer(Session(suspects, file, reviewer), settings.port)
     watcher = watcher_for(name, params, root, settings.run)
     catalogue = Catalogue(name, chosen, params.get("datasets") or {}, root, watcher)
-    file = DecisionsFile(settings.decisions or chosen.decisions or Path(root) / DECISIONS / f"{name}.csv")
+    file = DecisionsFile(
+        settings.decisions or chosen.decisions or Path(root) / DECISIONS / f"{name}.csv"
+    )
     return ReviewServer(Session(catalogue, file, reviewer), settings.port)
 
 
@@ -102,4 +115,7 @@ def _warn(session: Session) -> None:
     named = session.catalogue.benchmark.decisions
     if named is None or named.resolve() != session.file.path.resolve():
         line = f"benchmarks: {session.catalogue.name}: decisions: {session.file.path}"
-        say(f"`curate` applies these decisions only if params.yaml contains\n  {line}", file=sys.stderr)
+        say(
+            f"`curate` applies these decisions only if params.yaml contains\n  {line}",
+            file=sys.stderr,
+        )

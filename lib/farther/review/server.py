@@ -1,15 +1,15 @@
 """The page's web application: reachable from this machine only, and only with the token in its address.
 
-    GET  /TOKEN/                  the page; page.css and page.js beside it
-    GET  /TOKEN/api/summary       progress, agreement, what undo would take back, the choices of each filter
-    GET  /TOKEN/api/queue?…       rows of the images that pass the filters, see `farther.review.session.Filters`
-    GET  /TOKEN/api/image/ROW     labels, detections and decisions of an image
-    GET  /TOKEN/picture/ROW       the image itself
-    POST /TOKEN/api/decide        {"row", "decision", "id_class", "note"}
-    POST /TOKEN/api/undo          {"time"}
+    GET  /TOKEN/                  the page; page.css and page.js beside it GET  /TOKEN/api/summary
+    progress, agreement, what undo would take back, the choices of each filter GET
+    /TOKEN/api/queue?…       rows of the images that pass the filters, see
+    `farther.review.session.Filters` GET  /TOKEN/api/image/ROW     labels, detections and decisions
+    of an image GET  /TOKEN/picture/ROW       the image itself POST /TOKEN/api/decide        {"row",
+    "decision", "id_class", "note"} POST /TOKEN/api/undo          {"time"}
 
-Other pages in the same browser can neither read nor write here: they do not know the token, requests that name another
-host (DNS rebinding) or come from another origin are refused, and a form cannot post JSON.
+Other pages in the same browser can neither read nor write here: they do not know the token,
+requests that name another host (DNS rebinding) or come from another origin are refused, and a form
+cannot post JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,13 @@ HOST = "127.0.0.1"
 TIMEOUT = 60
 
 #: Image formats that browsers show; others are converted to PNG.
-SHOWN = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif", "WEBP": "image/webp", "BMP": "image/bmp"}
+SHOWN = {
+    "JPEG": "image/jpeg",
+    "PNG": "image/png",
+    "GIF": "image/gif",
+    "WEBP": "image/webp",
+    "BMP": "image/bmp",
+}
 
 SECURITY = {
     "Cache-Control": "no-store",
@@ -188,7 +194,10 @@ def application(session: Session) -> Starlette:
             return {"image": session.image(row), "summary": session.summary()}
 
         async def endpoint(request: Request) -> Response:
-            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            if (
+                request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                != "application/json"
+            ):
                 raise HTTPException(415, "expected application/json")
             try:
                 said = check(kind, parse_json(await request.body()), "request")
@@ -207,7 +216,11 @@ def application(session: Session) -> Starlette:
         Route("/api/undo", posted(UndoRequest, undo), methods=["POST"]),
         Mount("/", StaticFiles(packages=[("farther.review", "page")], html=True)),
     ]
-    handlers: dict[Any, Any] = {ParameterError: _refused, FartherError: _refused, HTTPException: _refused}
+    handlers: dict[Any, Any] = {
+        ParameterError: _refused,
+        FartherError: _refused,
+        HTTPException: _refused,
+    }
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
@@ -226,7 +239,9 @@ def _picture(session: Session, row: int) -> Response:
         content = file.read_bytes()
         with open_image(io.BytesIO(content)) as image:
             # Chromium does not turn WebP.
-            if image.format in SHOWN and (image.format != "WEBP" or orientation_of(image) == UPRIGHT):
+            if image.format in SHOWN and (
+                image.format != "WEBP" or orientation_of(image) == UPRIGHT
+            ):
                 return Response(content, media_type=SHOWN[image.format])
             converted = io.BytesIO()
             upright(image).convert("RGB").save(converted, "PNG")

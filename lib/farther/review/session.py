@@ -51,10 +51,12 @@ class Filters:
         split: Current split.
         fate: Current fate: `near`, `far`, `farther`, `removed`.
         rule: Rule that decided on the image.
-        state: `undecided` or `decided` by the reviewer; `new`: without any decision; `disagreed`: reviewers differ.
+        state: `undecided` or `decided` by the reviewer; `new`: without any decision; `disagreed`:
+            reviewers differ.
         suspicious: "yes" for images with a detection that suggests an unlabelled object.
         image: Text in the image's name.
-        order: `suspicion`: most suspicious first; `similarity`: most doubtful distance first; `table`: dataset order.
+        order: `suspicion`: most suspicious first; `similarity`: most doubtful distance first;
+            `table`: dataset order.
     """
 
     split: str = ""
@@ -70,8 +72,8 @@ class Session:
     """A reviewer's view of a benchmark; safe to use from several threads. Other programs may append to the file, too.
 
     Raises:
-        DataError: the file is damaged or contains a decision on an unknown image or class, or the reviewer's name is
-            invalid.
+        DataError: the file is damaged or contains a decision on an unknown image or class, or the
+            reviewer's name is invalid.
     """
 
     def __init__(self, catalogue: Catalogue, file: DecisionsFile, reviewer: str):
@@ -86,7 +88,10 @@ class Session:
         fates = self.catalogue.fates
         return {
             "split": [[name, name] for name in self.catalogue.benchmark.splits],
-            "fate": [[fate, fate] for fate in np.unique([*fates.fate, *self.catalogue.kept, "removed"]).tolist()],
+            "fate": [
+                [fate, fate]
+                for fate in np.unique([*fates.fate, *self.catalogue.kept, "removed"]).tolist()
+            ],
             "rule": [
                 [rule, f"{rule} ({count:,})"]
                 for rule, count in fates.frame.group_by("rule").len().sort("rule").iter_rows()
@@ -97,20 +102,30 @@ class Session:
         """Rows of the images that pass the filters, in order."""
         with self._lock:
             self._refresh()
-            passes = [pl.col(name) == value for name in ("split", "fate", "rule") if (value := getattr(filters, name))]
+            passes = [
+                pl.col(name) == value
+                for name in ("split", "fate", "rule")
+                if (value := getattr(filters, name))
+            ]
             if filters.suspicious:
                 passes.append(pl.col("suspicion") >= SUSPICIOUS)
             if filters.state:
                 passes.append(STATES[filters.state])
             if filters.image:
                 passes.append(pl.col("image_id").str.contains(filters.image, literal=True))
-            now = self._decided.select("image", "decided", "mine", "disagree", fate_now="fate", split_now="split")
-            images = self._by_rules.join(now, on="image", how="left", maintain_order="left").with_columns(
+            now = self._decided.select(
+                "image", "decided", "mine", "disagree", fate_now="fate", split_now="split"
+            )
+            images = self._by_rules.join(
+                now, on="image", how="left", maintain_order="left"
+            ).with_columns(
                 pl.col("decided", "mine", "disagree").fill_null(value=False),
                 fate=pl.coalesce("fate_now", "fate"),
                 split=pl.coalesce("split_now", "split"),
             )
-            found = images.filter(*passes).sort(ORDERS[filters.order], nulls_last=True, maintain_order=True)
+            found = images.filter(*passes).sort(
+                ORDERS[filters.order], nulls_last=True, maintain_order=True
+            )
             return found["image"].to_list()
 
     def image(self, row: int) -> dict[str, Any]:
@@ -120,9 +135,12 @@ class Session:
             catalogue, key = self.catalogue, self.catalogue.key(row)
             images, current = catalogue.images, self._votes.filter(image=row).to_dicts()
             mine = next((vote for vote in current if vote["reviewer"] == self.reviewer), None)
-            # Others' decisions, shown earlier, would influence the reviewer and make agreement meaningless.
+            # Others' decisions, shown earlier, would influence the reviewer and make agreement
+            # meaningless.
             by_rules = self._by_rules.row(row, named=True)
-            joint = self._decided.row(by_predicate=pl.col("image") == row, named=True) if mine else None
+            joint = (
+                self._decided.row(by_predicate=pl.col("image") == row, named=True) if mine else None
+            )
             shown = joint or by_rules
             others = [_shown(vote) for vote in current if vote is not mine]
             about = {
@@ -133,7 +151,9 @@ class Session:
                 "height": int(images.height[row]),
                 "fate": catalogue.words.get(shown["fate"], shown["fate"]),
                 "split": shown["split"],
-                "decided": f"{joint['decision']}, by {joint['reviewers']}" if joint and joint["reviewers"] else "",
+                "decided": f"{joint['decision']}, by {joint['reviewers']}"
+                if joint and joint["reviewers"]
+                else "",
                 "by_rules": f"{catalogue.words.get(by_rules['fate'], by_rules['fate'])}; {why(catalogue.fates, row)}",
                 "choices": self._choices(row),
                 "labels": self._labels(row),
@@ -150,13 +170,23 @@ class Session:
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
         """Writes a decision, unless it repeats the reviewer's last one on the image: a page may send it twice."""
         if decision not in self._choices(row):
-            raise ParameterError(f"expected one of {', '.join(self._choices(row))}, found {shorten(decision)}")
+            raise ParameterError(
+                f"expected one of {', '.join(self._choices(row))}, found {shorten(decision)}"
+            )
         if id_class and id_class not in self.catalogue.id_classes:
-            raise ParameterError(f"{id_class!r} is not an ID class. Known: {', '.join(self.catalogue.id_classes)}")
+            raise ParameterError(
+                f"{id_class!r} is not an ID class. Known: {', '.join(self.catalogue.id_classes)}"
+            )
         with self._lock, self.file.locked() as opened:
             self._refresh()
             key = self.catalogue.key(row)
-            said = {"image": row, "reviewer": self.reviewer, "decision": decision, "id_class": id_class, "note": note}
+            said = {
+                "image": row,
+                "reviewer": self.reviewer,
+                "decision": decision,
+                "id_class": id_class,
+                "note": note,
+            }
             if not self._votes.filter(**said).height:
                 self._append(opened, key, decision, id_class, note)
 
@@ -187,7 +217,9 @@ class Session:
                 "undecided": self._decided.filter(reviewers="").height,
                 "reviewers": [[name, count] for name, count in counts.items()],
                 "agreement": [asdict(one) for one in agreements(self._votes)],
-                "undo": None if latest is None else {"time": latest.time.isoformat(), "text": str(latest)},
+                "undo": None
+                if latest is None
+                else {"time": latest.time.isoformat(), "text": str(latest)},
             }
 
     def _read(self) -> None:
@@ -200,9 +232,17 @@ class Session:
         joint = joint_decisions(self._votes)
         mine = self._votes.filter(reviewer=self.reviewer)["image"]
         of_joint = joint.select(
-            "fate", "reviewers", "disagree", decision="rule", mine=pl.col("image").is_in(mine.implode())
+            "fate",
+            "reviewers",
+            "disagree",
+            decision="rule",
+            mine=pl.col("image").is_in(mine.implode()),
         )
-        decided = self._by_rules[joint["image"]].select(*IMAGE, "image", by_rules="fate").with_columns(of_joint)
+        decided = (
+            self._by_rules[joint["image"]]
+            .select(*IMAGE, "image", by_rules="fate")
+            .with_columns(of_joint)
+        )
         fate = pl.when(pl.col("fate") != "").then("fate").otherwise("by_rules")
         self._decided = catalogue.with_split(decided.with_columns(fate=fate, decided=True))
 
@@ -211,7 +251,9 @@ class Session:
         if self.file.state() != self._state:
             self._read()
 
-    def _append(self, opened: FileIO, key: ImageKey, decision: str, id_class: str = "", note: str = "") -> None:
+    def _append(
+        self, opened: FileIO, key: ImageKey, decision: str, id_class: str = "", note: str = ""
+    ) -> None:
         time = time_after(self._decisions.last_time(self.reviewer))
         self.file.append(opened, Decision(time, self.reviewer, *key, decision, id_class, note))
         self._read()
@@ -225,7 +267,11 @@ class Session:
         objects, decider = self.catalogue.objects_of(row), self.catalogue.fates.object_id[row]
         columns = (objects.box, objects.category, objects.is_crowd, objects.object_id)
         return [
-            {"box": _edges(box), "name": label_of(name, is_crowd=is_crowd), "decides": bool(number == decider)}
+            {
+                "box": _edges(box),
+                "name": label_of(name, is_crowd=is_crowd),
+                "decides": bool(number == decider),
+            }
             for box, name, is_crowd, number in zip(*columns, strict=True)
         ]
 
@@ -246,7 +292,10 @@ class Session:
 def _similarity(image: dict[str, Any]) -> dict[str, Any] | None:
     if image["similarity"] is None:
         return None
-    return {"similarity": round(image["similarity"], 3), **{name: image[name] for name in ("id_class", "suggested")}}
+    return {
+        "similarity": round(image["similarity"], 3),
+        **{name: image[name] for name in ("id_class", "suggested")},
+    }
 
 
 def _edges(box: np.ndarray) -> list[float]:

@@ -55,13 +55,21 @@ class Suspects(Catalogue):
     ):
         (self.name, self.benchmark), self.run = benchmark, run
         artifacts, entry = Path(root) / "artifacts", params["detectors"][run]
-        files, sources = RunFiles(run, self.name, artifacts), read_sources(run, entry.get("proposals"))
+        files, sources = (
+            RunFiles(run, self.name, artifacts),
+            read_sources(run, entry.get("proposals")),
+        )
         found = read_recovered(files)
         if entry["benchmark"] != self.name or not sources or found is None:
-            raise ParameterError(f"run {run!r} has no proposals on benchmark {self.name!r}, or they are not evaluated")
+            raise ParameterError(
+                f"run {run!r} has no proposals on benchmark {self.name!r}, or they are not evaluated"
+            )
         self.id_classes = read_rules(self.benchmark).id_classes
         self.roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
-        parts = [(split, Images.read(files.images(split)), Objects.read(files.objects(split))) for split in splits]
+        parts = [
+            (split, Images.read(files.images(split)), Objects.read(files.objects(split)))
+            for split in splits
+        ]
         self.images = Images.concatenate([images for _, images, _ in parts])
         self.objects = Objects.concatenate([objects for *_, objects in parts])
         place = pl.DataFrame(
@@ -90,18 +98,26 @@ class Suspects(Catalogue):
         others = lambda other: RunFiles(other, self.name, artifacts)  # noqa: E731
         for split in splits:
             proposals = read_proposals(files, name, source, split, others)
-            alarms = proposals[beside(proposals, RunSplit(files, split).regions(threshold), found.iou)]
+            alarms = proposals[
+                beside(proposals, RunSplit(files, split).regions(threshold), found.iou)
+            ]
             alarms = alarms if tau is None else alarms[alarms.score > tau]
             image = np.array([rows[split, one] for one in alarms.image_id], dtype=np.int64)
             text = np.full(len(alarms), f"proposal ({name})", dtype=object)
             tables.append(
-                WatcherDetections(image=image, box=alarms.box, score=alarms.score, name=text, unlabelled=alarms.score)
+                WatcherDetections(
+                    image=image,
+                    box=alarms.box,
+                    score=alarms.score,
+                    name=text,
+                    unlabelled=alarms.score,
+                )
             )
         self.detections = WatcherDetections.concatenate(tables)
         self.queue = np.zeros(len(place))
         np.maximum.at(self.queue, self.detections.image, self.detections.unlabelled)
         self.suspicion = (self.queue > 0).astype(float)
         nothing = {name: pl.lit(None) for name in ("similarity", "id_class", "suggested", "margin")}
-        self.frame = self.fates.frame.select(*IMAGE, "fate", "rule", image=pl.int_range(pl.len())).with_columns(
-            suspicion=self.suspicion, queue=self.queue, **nothing
-        )
+        self.frame = self.fates.frame.select(
+            *IMAGE, "fate", "rule", image=pl.int_range(pl.len())
+        ).with_columns(suspicion=self.suspicion, queue=self.queue, **nothing)

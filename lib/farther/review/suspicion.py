@@ -17,11 +17,9 @@ class WatcherDetections(Table):
     """One row per detection of the watching run on the images of a catalogue.
 
     Columns:
-        image: The image's row.
-        box: xmin, ymin, xmax, ymax in pixels.
-        score: The detector's confidence.
-        name: The ID class.
-        unlabelled: Evidence for an unlabelled object: the score times the share that labels do not explain (see
+        image: The image's row. box: xmin, ymin, xmax, ymax in pixels. score: The detector's
+        confidence. name: The ID class. unlabelled: Evidence for an unlabelled object: the score
+        times the share that labels do not explain (see
             `explained`).
     """
 
@@ -33,21 +31,28 @@ class WatcherDetections(Table):
 
 
 def detections(
-    folder: RegionsFolder, id_class: Mapping[str, str], images: pl.DataFrame, labels: pl.DataFrame, boxes: np.ndarray
+    folder: RegionsFolder,
+    id_class: Mapping[str, str],
+    images: pl.DataFrame,
+    labels: pl.DataFrame,
+    boxes: np.ndarray,
 ) -> WatcherDetections:
     """The detections of a regions folder on the images of a source.
 
     Args:
         folder: The regions.
         id_class: ID class of each class of the detector that counts.
-        images: The source's images: `image_id` and `image`, the row. Others in the folder are left out.
+        images: The source's images: `image_id` and `image`, the row. Others in the folder are left
+            out.
         labels: `image` and `label` of their labelled objects.
         boxes: ndarray of shape (number of labels, 4): box of each `label`.
     """
     parts = [WatcherDetections.empty()]
     names = pl.Series([id_class.get(name) for name in folder.classes], dtype=pl.String)
     for regions in folder.above(MIN_SCORE).batches([]):
-        named = regions.frame.select("image_id", name=names.gather(regions.frame["label"])).with_row_index("region")
+        named = regions.frame.select(
+            "image_id", name=names.gather(regions.frame["label"])
+        ).with_row_index("region")
         found = named.drop_nulls("name").join(images, on="image_id", maintain_order="left")
         rows = found["region"].to_numpy()
         box, score = regions.box[rows], regions.score[rows]
@@ -66,16 +71,18 @@ def pairs(rows: pl.DataFrame, labels: pl.DataFrame) -> tuple[np.ndarray, np.ndar
     Returns:
         Indices of the rows, ascending, and labels; both of shape (number of pairs,).
     """
-    joined = rows.select("image").with_row_index("place").join(labels, on="image", maintain_order="left")
+    joined = (
+        rows.select("image").with_row_index("place").join(labels, on="image", maintain_order="left")
+    )
     return joined["place"].to_numpy(), joined["label"].to_numpy()
 
 
 def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Share of each detection that the labels of its image explain.
 
-    A detection is explained by a labelled object with a large IoU, and by labelled objects that together cover it (a
-    share of its area, at most 1): a zebra may be detected as a horse, and a herd of zebras as one horse. The combined
-    value is 1 - sqrt((1 - IoU) (1 - share)).
+    A detection is explained by a labelled object with a large IoU, and by labelled objects that
+    together cover it (a share of its area, at most 1): a zebra may be detected as a horse, and a
+    herd of zebras as one horse. The combined value is 1 - sqrt((1 - IoU) (1 - share)).
 
     Args:
         box: ndarray of shape (N, 4).
@@ -92,7 +99,9 @@ def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.nd
     box, labelled = box.astype(np.float64), labelled.astype(np.float64)
     ours = np.prod(box[:, 2:] - box[:, :2], axis=1)
     theirs = np.prod(labelled[:, 2:] - labelled[:, :2], axis=1)
-    sides = np.minimum(box[place, 2:], labelled[:, 2:]) - np.maximum(box[place, :2], labelled[:, :2])
+    sides = np.minimum(box[place, 2:], labelled[:, 2:]) - np.maximum(
+        box[place, :2], labelled[:, :2]
+    )
     shared = np.prod(np.clip(sides, 0, None), axis=1)
     union = ours[place] + theirs - shared
     iou, covered = np.zeros(len(box)), np.zeros(len(box))
@@ -102,7 +111,9 @@ def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.nd
     return 1 - np.sqrt((1 - iou) * (1 - share))
 
 
-def surplus(images: np.ndarray, id_names: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:
+def surplus(
+    images: np.ndarray, id_names: np.ndarray, labelled: np.ndarray, place: np.ndarray
+) -> np.ndarray:
     """Cosine of each image with the best ID class name, minus that with the best name labelled in it.
 
     Args:

@@ -24,9 +24,10 @@ class Watcher:
 
     Args:
         run: Its name; its regions are in `artifacts/regions/<run>`.
-        splits: Dataset and subset → the splits of the run's benchmark that draw from there. The run did not see images
-            in none of them.
-        id_class: The run's class → the ID class of the benchmark under review; other classes do not count.
+        splits: Dataset and subset → the splits of the run's benchmark that draw from there. The run
+            did not see images in none of them.
+        id_class: The run's class → the ID class of the benchmark under review; other classes do not
+            count.
     """
 
     run: str
@@ -39,8 +40,8 @@ def watcher_for(
 ) -> Watcher | None:
     """The run that looks for unlabelled objects in a benchmark's images; None where none of its runs has regions.
 
-    A run of another benchmark may know the ID classes better: its classes are matched by `data/names/classes.yaml`,
-    and by their names where that file does not have them.
+    A run of another benchmark may know the ID classes better: its classes are matched by
+    `data/names/classes.yaml`, and by their names where that file does not have them.
     """
     detectors, benchmarks = params.get("detectors") or {}, params["benchmarks"]
     regions = Path(root) / "artifacts" / "regions"
@@ -66,7 +67,9 @@ def watcher_for(
     return Watcher(run, splits, id_class)
 
 
-def _id_classes(classes: Sequence[str], dataset: str, reviewed: Benchmark, file: Path) -> dict[str, str]:
+def _id_classes(
+    classes: Sequence[str], dataset: str, reviewed: Benchmark, file: Path
+) -> dict[str, str]:
     """Class of a detector of `dataset` → ID class of the benchmark."""
     ids = set(read_rules(reviewed).id_classes)
     names = None

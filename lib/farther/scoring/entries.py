@@ -8,10 +8,11 @@
       odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}
       react: {fit_on: val}
 
-The name of an entry names its folders and its row in tables. It is also the method's name, unless `method` gives
-another one, so that a method can be listed with several sets of parameters. `pass` names the pass of a run that is
-scored instead of its detections. `fit_on` names another ID split to learn from than `fit.split`. `search` and `oracle`
-choose the parameters; all other keys are the method's parameters.
+The name of an entry names its folders and its row in tables. It is also the method's name, unless
+`method` gives another one, so that a method can be listed with several sets of parameters. `pass`
+names the pass of a run that is scored instead of its detections. `fit_on` names another ID split to
+learn from than `fit.split`. `search` and `oracle` choose the parameters; all other keys are the
+method's parameters.
 
 User-defined methods are in the project's folder `extensions/`: see `farther.extensions`.
 """
@@ -56,8 +57,8 @@ class MethodEntry:
         search: Choose parameters on an OOD split that no result is reported on.
         oracle: Choose them on one that results are reported on, and say so.
         pass_name: Key `pass`: name of the pass whose regions are scored; None scores the run's own.
-        fit_on: The ID split that is learned from; or, with `pass`, in `fit.split` the regions of the pass, or the run's
-            own ("detections").
+        fit_on: The ID split that is learned from; or, with `pass`, in `fit.split` the regions of
+            the pass, or the run's own ("detections").
     """
 
     name: str
@@ -114,19 +115,26 @@ def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
         name, values: The entry's name, and what it says.
 
     Raises:
-        ParameterError: a method is unknown, both kinds of choice are asked for, or parameters are given to a choice.
+        ParameterError: a method is unknown, both kinds of choice are asked for, or parameters are
+            given to a choice.
     """
     params = dict(values)
-    chosen: dict[str, Any] = {key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params}
+    chosen: dict[str, Any] = {
+        key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params
+    }
     chosen["pass_name"] = params.pop("pass", None)
     fields = {"name": name, "method": params.pop("method", name), **chosen, "params": params}
     entry = build(MethodEntry, f"methods.{name}", fields)
     if entry.search and entry.oracle:
         raise ParameterError(f"methods.{name}: 'search' and 'oracle' cannot be combined")
     if "fit_on" in chosen and entry.fit_split is None and entry.pass_name is None:
-        raise ParameterError(f"methods.{name}: 'fit_on: {entry.fit_on}' goes with 'pass'; or name an ID split")
+        raise ParameterError(
+            f"methods.{name}: 'fit_on: {entry.fit_on}' goes with 'pass'; or name an ID split"
+        )
     if (entry.search or entry.oracle) and entry.params:
-        raise ParameterError(f"methods.{name}: {sorted(entry.params)}: with a choice, parameters go into its 'grids'")
+        raise ParameterError(
+            f"methods.{name}: {sorted(entry.params)}: with a choice, parameters go into its 'grids'"
+        )
     for method in entry.methods:
         METHODS.get(method)
     return entry

@@ -13,7 +13,14 @@ import polars as pl
 from farther import extensions
 from farther.errors import DataError, ParameterError
 from farther.keyed import Keyed, key_of
-from farther.methods.base import METHODS, FitError, Method, RegionsLike, count_rows, describe_refused
+from farther.methods.base import (
+    METHODS,
+    FitError,
+    Method,
+    RegionsLike,
+    count_rows,
+    describe_refused,
+)
 from farther.methods.loading import not_applicable, read_method
 from farther.scoring.entries import MethodEntry
 from farther.scoring.fitted import ENTRIES, FittedEntries, FittedEntry
@@ -73,8 +80,8 @@ def fit_run(
         folder: The folder of the fitted methods; see `farther.scoring.fitted`.
         code: Digest of the code of each entry.
         scored: Splits that are scored even if methods learn from them.
-        search: `farther.scoring.search.search`, for entries that choose parameters. It is given, not imported: its
-            metric is no part of the code that fits the other methods.
+        search: `farther.scoring.search.search`, for entries that choose parameters. It is given,
+            not imported: its metric is no part of the code that fits the other methods.
 
     Raises:
         ParameterError: a parameter is unknown, or would be searched on a test split.
@@ -102,7 +109,9 @@ def fit_run(
     return summary
 
 
-def _listing(entries: Sequence[MethodEntry], run: RunRegions, scored: Sequence[str]) -> FittedEntries:
+def _listing(
+    entries: Sequence[MethodEntry], run: RunRegions, scored: Sequence[str]
+) -> FittedEntries:
     """The content of `methods.json`."""
     learned = {type(run.settings).split, run.settings.split}
     for entry in entries:
@@ -160,11 +169,14 @@ def _fit_key(entry: MethodEntry, run: RunRegions, code: str) -> str:
     return key_of(tables, params)
 
 
-def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path, search: SearchParameters | None = None) -> str | None:
+def fit_entry(
+    entry: MethodEntry, run: RunRegions, folder: Path, search: SearchParameters | None = None
+) -> str | None:
     """Fits the method of an entry, its parameters chosen first where the entry asks for that.
 
-    The folder gets what `Method.save` writes. `choice` in `method.json` says how parameters were chosen: the splits,
-    whether it is an oracle, every trial. A method that cannot be fitted leaves a `method.json` with the reason.
+    The folder gets what `Method.save` writes. `choice` in `method.json` says how parameters were
+    chosen: the splits, whether it is an oracle, every trial. A method that cannot be fitted leaves
+    a `method.json` with the reason.
 
     Returns:
         Why the method does not apply, or None when it was fitted.
@@ -179,9 +191,13 @@ def fit_entry(entry: MethodEntry, run: RunRegions, folder: Path, search: SearchP
         if choice is None:
             method = entry.create()
         elif search is None:
-            raise ParameterError(f"methods.{entry.name}: parameters are chosen by `farther.scoring.search.search`")
+            raise ParameterError(
+                f"methods.{entry.name}: parameters are chosen by `farther.scoring.search.search`"
+            )
         else:
-            searched = search(choice.grids, source, choice.ood_split, oracle=entry.oracle is not None)
+            searched = search(
+                choice.grids, source, choice.ood_split, oracle=entry.oracle is not None
+            )
             method = METHODS.create(searched.best.name, **searched.best.params)
             extra["choice"] = asdict(searched)
         fit_method(method, source)
@@ -215,7 +231,9 @@ def true_columns(regions: RegionsLike, truth: str | Path | None) -> np.ndarray:
         DataError: the table is damaged, or lacks a detection.
     """
     if truth is None:
-        raise FitError("the true classes of the ID validation detections are needed, and were not given")
+        raise FitError(
+            "the true classes of the ID validation detections are needed, and were not given"
+        )
     header = regions.header
     background = -1 if header.background_index is None else header.background_index
     column = {name: k for k, name in enumerate(header.classes)}

@@ -66,7 +66,9 @@ def read_entries(folder: Path) -> FittedEntries:
         return check(FittedEntries, read_json(file), file)
     except DataError as error:
         advice = f"delete the file and run `dvc repro fit@{folder.name}`, or `dvc pull`"
-        raise DataError(f"{error.problem} ({advice})", file=file, row=error.row, field=error.field) from None
+        raise DataError(
+            f"{error.problem} ({advice})", file=file, row=error.row, field=error.field
+        ) from None
 
 
 def applicable(folder: Path, entries: FittedEntries) -> list[FittedEntry]:
@@ -75,4 +77,6 @@ def applicable(folder: Path, entries: FittedEntries) -> list[FittedEntry]:
     Raises:
         DataError: the folder of an entry is absent or damaged.
     """
-    return [entry for entry in entries.entries if not_applicable(inside(folder, entry.name)) is None]
+    return [
+        entry for entry in entries.entries if not_applicable(inside(folder, entry.name)) is None
+    ]

@@ -53,7 +53,10 @@ class ScoreRows:
 
 
 def learn_imported(
-    method: ImportedScores, images_by_split: Mapping[str, Images], id_split: str, ood_splits: Sequence[str]
+    method: ImportedScores,
+    images_by_split: Mapping[str, Images],
+    id_split: str,
+    ood_splits: Sequence[str],
 ) -> None:
     """Gives a method the scores of its files, by split and image.
 
@@ -67,8 +70,8 @@ def learn_imported(
 
     Raises:
         ParameterError: a split is unknown, or an `.npz` file comes without its list.
-        DataError: a file is absent or damaged; a score is not a finite number; an image occurs twice; a name means two
-            images, or none of the rows is of an image of the benchmark.
+        DataError: a file is absent or damaged; a score is not a finite number; an image occurs
+            twice; a name means two images, or none of the rows is of an image of the benchmark.
     """
     datasets = frozenset(name for images in images_by_split.values() for name in images.dataset)
     benchmark = BenchmarkImages(images_by_split, Scopes(frozenset(images_by_split), datasets))
@@ -80,7 +83,9 @@ def learn_imported(
             parts.setdefault(split, []).append(scores)
         if unplaced:
             count = len(unplaced)
-            remarks.append(f"{count:,} images of {rows.path.name} are in no split, such as {shorten(unplaced[0])}")
+            remarks.append(
+                f"{count:,} images of {rows.path.name} are in no split, such as {shorten(unplaced[0])}"
+            )
     scores_by_split = {split: _joined(scores) for split, scores in parts.items()}
     if method.whole_images_:
         for split, scores in scores_by_split.items():
@@ -103,7 +108,9 @@ def _read_files(method: ImportedScores, splits: Sequence[str]) -> list[ScoreRows
         if path.suffix != ".npz":
             every.append(_read_table(path, split))
         elif method.lists is None or split not in method.lists:
-            problem = f"{file}: scores in the order of a list of images: write `lists: {{{split}: LIST}}`"
+            problem = (
+                f"{file}: scores in the order of a list of images: write `lists: {{{split}: LIST}}`"
+            )
             raise ParameterError(f"methods: imported: {problem}")
         else:
             every.append(_read_openood(path, Path(method.lists[split]), split))
@@ -163,13 +170,20 @@ def _read_openood(path: Path, list_file: Path, split: str) -> ScoreRows:
             score = np.asarray(arrays[CONFIDENCE], dtype=np.float64).reshape(-1)
             label = np.asarray(arrays[LABEL]).reshape(-1)
     except (KeyError, OSError, ValueError, EOFError) as error:
-        problem = f"expected arrays {CONFIDENCE!r} and {LABEL!r} of numbers: {str(error).splitlines()[0]}"
+        problem = (
+            f"expected arrays {CONFIDENCE!r} and {LABEL!r} of numbers: {str(error).splitlines()[0]}"
+        )
         raise DataError(problem, file=path) from None
     if len(score) != len(names) or len(label) != len(names):
         problem = f"{len(score):,} scores, but {list_file} lists {len(names):,} images"
         raise DataError(problem, file=path, field=CONFIDENCE)
     if not np.isfinite(score).all():
-        raise DataError("not a finite number", file=path, row=int((~np.isfinite(score)).argmax()), field=CONFIDENCE)
+        raise DataError(
+            "not a finite number",
+            file=path,
+            row=int((~np.isfinite(score)).argmax()),
+            field=CONFIDENCE,
+        )
     differs = (label != labels) & (label != OOD_LABEL)
     if differs.any():
         row = int(differs.argmax())
@@ -190,7 +204,9 @@ def _read_list(path: Path) -> tuple[list[str], np.ndarray]:
         try:
             labels.append(int(label))
         except ValueError:
-            raise DataError(f"expected a path and a label, found {shorten(line)}", file=path, row=row) from None
+            raise DataError(
+                f"expected a path and a label, found {shorten(line)}", file=path, row=row
+            ) from None
         names.append(name)
     return names, np.array(labels, dtype=np.int64)
 
@@ -203,16 +219,26 @@ def _place(
     for split, _ in pairs:
         if split and split not in images_by_split:
             known = ", ".join(images_by_split)
-            raise DataError(f"no split is called {split!r}. Known: {known}", file=rows.path, field=SPLIT)
+            raise DataError(
+                f"no split is called {split!r}. Known: {known}", file=rows.path, field=SPLIT
+            )
     number_by_pair = {pair: number for number, pair in enumerate(pairs)}
-    numbers = np.array([number_by_pair[pair] for pair in zip(rows.split, rows.image, strict=True)], dtype=np.int64)
+    numbers = np.array(
+        [number_by_pair[pair] for pair in zip(rows.split, rows.image, strict=True)], dtype=np.int64
+    )
     try:
-        places = benchmark.place([(DetectionsSource(split, rows.path), name) for split, name in pairs])
+        places = benchmark.place(
+            [(DetectionsSource(split, rows.path), name) for split, name in pairs]
+        )
     except DataError as error:
-        problem = f"{error.problem.rpartition(': ')[0]}: name the split of each row in a column `split`"
+        problem = (
+            f"{error.problem.rpartition(': ')[0]}: name the split of each row in a column `split`"
+        )
         raise DataError(problem, file=rows.path, field=SPLIT) from None
     if len(pairs) and not places.is_placed.any():
-        ours = next((str(images.file[0]) for images in images_by_split.values() if len(images)), "none")
+        ours = next(
+            (str(images.file[0]) for images in images_by_split.values() if len(images)), "none"
+        )
         problem = f"none of its images is in a split: it names {shorten(pairs[0][1])}, a split has {shorten(ours)}"
         raise DataError(problem, file=rows.path, field=IMAGE[0])
 
@@ -224,7 +250,9 @@ def _place(
         chosen = row >= 0
         if chosen.any():
             box = None if rows.box is None else rows.box[chosen]
-            scores_by_split[split] = SplitScores(images.image_id[row[chosen]], rows.score[chosen], box)
+            scores_by_split[split] = SplitScores(
+                images.image_id[row[chosen]], rows.score[chosen], box
+            )
     unplaced = [pairs[number][1] for number in np.flatnonzero(~places.is_placed)]
     return scores_by_split, unplaced
 
@@ -242,7 +270,10 @@ def _joined(parts: Sequence[SplitScores]) -> SplitScores:
 
 
 def _remarks_on_sign(
-    method: ImportedScores, scores_by_split: Mapping[str, SplitScores], id_split: str, ood_splits: Sequence[str]
+    method: ImportedScores,
+    scores_by_split: Mapping[str, SplitScores],
+    id_split: str,
+    ood_splits: Sequence[str],
 ) -> list[str]:
     """A remark where OOD scores are more like ID than those of the ID validation split: AUROC below 0.5."""
     unknown = [scores_by_split[split].score for split in ood_splits if split in scores_by_split]

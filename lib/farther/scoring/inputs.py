@@ -40,10 +40,11 @@ class FitSettings:
 
     Args:
         split: Name of the in-distribution split that methods learn from.
-        calibration_split: Name of the in-distribution split that τ is taken from, which some methods learn from, too.
-        labels: The class of a region that methods of classes learn from: the predicted one, or that of the annotated
-            object that it overlaps most, from an IoU of 0.5 on; regions without one are left out. See
-            `Method.annotation`.
+        calibration_split: Name of the in-distribution split that τ is taken from, which some
+            methods learn from, too.
+        labels: The class of a region that methods of classes learn from: the predicted one, or that
+            of the annotated object that it overlaps most, from an IoU of 0.5 on; regions without
+            one are left out. See `Method.annotation`.
         max_regions: Largest number of regions to learn from, drawn at random; None takes all.
         seed: Of that draw.
     """
@@ -96,11 +97,14 @@ class RunRegions:
         folder: Folder that holds one regions folder per split.
         operating: t*; rows with a lower detector score are left out.
         settings: Splits, fraction, rule, size of the sample.
-        truth: Table of the calibration split's detections with their true classes, for methods that learn from it.
+        truth: Table of the calibration split's detections with their true classes, for methods that
+            learn from it.
         test_splits: Splits that results are reported on: parameters must not be searched on them.
-        passes: Folder of the passes, which holds one folder per pass, which holds one regions folder per split.
+        passes: Folder of the passes, which holds one folder per pass, which holds one regions
+            folder per split.
         fit_folder: Folder of the splits that methods learn from; None for `folder`.
-        splits: Folder of the benchmark's splits with their annotated objects, for `labels: annotated`.
+        splits: Folder of the benchmark's splits with their annotated objects, for `labels:
+            annotated`.
         known_digests: Content digest of each folder of regions that was read already.
     """
 
@@ -112,25 +116,34 @@ class RunRegions:
     passes: Path | None = None
     fit_folder: Path | None = None
     splits: Path | None = None
-    known_digests: dict[Path, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    known_digests: dict[Path, str] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def on(self, entry: MethodEntry) -> RunRegions:
         """The regions that an entry of params.yaml is about: the run's own, or those of one of its passes.
 
         Raises:
             FitError: the run has no such pass, or it is of crops that t* or `fit_on` do not fit.
-            ParameterError: `fit_on` names a split that the run does not have, or one that results are reported on.
+            ParameterError: `fit_on` names a split that the run does not have, or one that results
+                are reported on.
         """
         if entry.fit_split is not None:
-            known = {file.parent.name for file in listed(self.folder, "*/regions.json")}.difference(self.test_splits)
+            known = {file.parent.name for file in listed(self.folder, "*/regions.json")}.difference(
+                self.test_splits
+            )
             choose(f"split in methods.{entry.name}.fit_on", entry.fit_split, known)
             settings = dataclasses.replace(self.settings, split=entry.fit_split)
-            return dataclasses.replace(self, settings=settings).on(dataclasses.replace(entry, fit_on="pass"))
+            return dataclasses.replace(self, settings=settings).on(
+                dataclasses.replace(entry, fit_on="pass")
+            )
         if entry.pass_name is None:
             return self
         found = self._of_pass(entry.pass_name)
         found.check_crops(entry)
-        return dataclasses.replace(found, fit_folder=self.folder if entry.fit_on == "detections" else None)
+        return dataclasses.replace(
+            found, fit_folder=self.folder if entry.fit_on == "detections" else None
+        )
 
     def check_crops(self, entry: MethodEntry) -> None:
         """Refuses crops with `min_score` above t*, and methods that would learn from the detector's features.
@@ -142,7 +155,9 @@ class RunRegions:
         if made.get("kind") != "crops":
             return
         if entry.fit_on == "detections":
-            raise FitError(f"the pass {entry.pass_name!r} has features of crops: leave `fit_on` out")
+            raise FitError(
+                f"the pass {entry.pass_name!r} has features of crops: leave `fit_on` out"
+            )
         if made["min_score"] > self.operating:
             problem = f"crops only of detections from {made['min_score']:g} on, and t* is {self.operating:.4g}"
             raise FitError(f"the pass {entry.pass_name!r} has {problem}: lower its `min_score`")
@@ -163,7 +178,9 @@ class RunRegions:
         if method.wants_split is not None:
             method.learn_split(self.calibration, self.above(method.wants_split))
         if isinstance(method, ImportedScores):
-            learn_imported(method, self.images_by_split, self.settings.calibration_split, self.test_splits)
+            learn_imported(
+                method, self.images_by_split, self.settings.calibration_split, self.test_splits
+            )
 
     @property
     def images_by_split(self) -> dict[str, Images]:
@@ -174,7 +191,9 @@ class RunRegions:
         """
         if self.splits is None:
             raise FitError("the images of the splits are needed, and were not given")
-        return {file.parent.name: Images.read(file) for file in listed(self.splits, "*/images.parquet")}
+        return {
+            file.parent.name: Images.read(file) for file in listed(self.splits, "*/images.parquet")
+        }
 
     def refuse_test_split(self, ood_split: str) -> None:
         """Refuses an OOD split that parameters must not be chosen on.
@@ -188,12 +207,16 @@ class RunRegions:
                 "Make an OOD validation split, or search on it and call it what it is: `oracle`"
             )
         if ood_split in (self.settings.split, self.settings.calibration_split):
-            raise ParameterError(f"ood_split: {ood_split!r} is a split of the in-distribution dataset")
+            raise ParameterError(
+                f"ood_split: {ood_split!r} is a split of the in-distribution dataset"
+            )
 
     def _of_pass(self, name: str) -> RunRegions:
         folder = None if self.passes is None else inside(self.passes, name)
         if folder is None or not folder.is_dir():
-            raise FitError(f"the run has no pass {name!r}; list it in `passes` of its entry in params.yaml")
+            raise FitError(
+                f"the run has no pass {name!r}; list it in `passes` of its entry in params.yaml"
+            )
         return dataclasses.replace(self, folder=folder, fit_folder=None)
 
     @cached_property
@@ -207,8 +230,12 @@ class RunRegions:
         settings = self.settings
         folder = (self.fit_folder or self.folder) / settings.split
         if self._is_left_out(folder):
-            problem = f"the pass {folder.parent.name!r} has no split {settings.split!r} to learn from"
-            raise FitError(f"{problem}: write `fit_on: detections`, or take it out of the pass's `skip`")
+            problem = (
+                f"the pass {folder.parent.name!r} has no split {settings.split!r} to learn from"
+            )
+            raise FitError(
+                f"{problem}: write `fit_on: detections`, or take it out of the pass's `skip`"
+            )
         regions = labelled_known(RegionsFolder(folder).above(self.operating))
         if settings.max_regions is not None:
             regions = RegionsSample(regions, settings.max_regions, settings.seed)
@@ -234,11 +261,21 @@ class RunRegions:
     @cached_property
     def _classes(self) -> tuple[np.ndarray, np.ndarray]:
         """Predicted and annotated class of each region of `training`, ndarrays of shape (N,); −1 for none."""
-        batches = [batch.with_frame(batch.frame.drop("logits")) for batch in self.training.batches([])]
+        batches = [
+            batch.with_frame(batch.frame.drop("logits")) for batch in self.training.batches([])
+        ]
         regions = Regions.concatenate(batches) if batches else Regions.empty(self.training.header)
-        shown = true_classes(Objects.read(self._objects(self.settings.split)), regions).frame["category"]
-        known = {name: k for k, name in enumerate(regions.classes) if name in regions.header.known_classes}
-        return regions.label, shown.replace_strict(known, default=-1, return_dtype=pl.Int16).to_numpy()
+        shown = true_classes(Objects.read(self._objects(self.settings.split)), regions).frame[
+            "category"
+        ]
+        known = {
+            name: k
+            for k, name in enumerate(regions.classes)
+            if name in regions.header.known_classes
+        }
+        return regions.label, shown.replace_strict(
+            known, default=-1, return_dtype=pl.Int16
+        ).to_numpy()
 
     def _objects(self, split: str) -> Path:
         """The table of the annotated objects of a split.
@@ -247,7 +284,9 @@ class RunRegions:
             FitError: the run was given none.
         """
         if self.splits is None:
-            raise FitError("annotated classes of the training regions are needed, and were not given")
+            raise FitError(
+                "annotated classes of the training regions are needed, and were not given"
+            )
         return inside(self.splits, f"{split}/objects.parquet")
 
     @cached_property
@@ -269,7 +308,9 @@ class RunRegions:
         return RegionsFolder(folder).above(self.operating)
 
     def _is_left_out(self, folder: Path) -> bool:
-        return self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir()
+        return (
+            self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir()
+        )
 
     def digests_for(self, entry: MethodEntry) -> dict[str, str]:
         """Content digest of each folder of stored regions that an entry is fitted from, by its path in the run.
@@ -288,7 +329,10 @@ class RunRegions:
             folders += listed(self.passes, f"*/{split}")
         with ThreadPoolExecutor(count_cores()) as pool:
             digests = list(pool.map(self._digest, folders))
-        return {f"{folder.parent.name}/{folder.name}": digest for folder, digest in zip(folders, digests, strict=True)}
+        return {
+            f"{folder.parent.name}/{folder.name}": digest
+            for folder, digest in zip(folders, digests, strict=True)
+        }
 
     def objects_of(self, entry: MethodEntry) -> Path:
         """The table of the annotated objects of the split that an entry learns from.
@@ -365,7 +409,9 @@ class HeldRegions(_View):
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
         """The rows in batches of the size in which they are stored."""
-        if columns is None or not all(self._hold(name) for name in ("score", *columns) if self.has(name)):
+        if columns is None or not all(
+            self._hold(name) for name in ("score", *columns) if self.has(name)
+        ):
             return self._regions.batches(columns)
         return iter(self._batches)
 
@@ -401,7 +447,9 @@ class RegionsSample(_View):
     def __init__(self, regions: RegionsLike, size: int, seed: int):
         super().__init__(regions)
         self._count = count_rows(regions)
-        drawn = np.random.default_rng(seed).choice(self._count, min(size, self._count), replace=False)
+        drawn = np.random.default_rng(seed).choice(
+            self._count, min(size, self._count), replace=False
+        )
         self._drawn = np.sort(drawn)
 
     def __len__(self) -> int:

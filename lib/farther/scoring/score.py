@@ -1,7 +1,7 @@
 """The scores of a run's splits by its fitted methods: the work of the stage `score`.
 
-One process scores all methods of a run, and only what changed: a split is scored again when the fitted state, the code
-of the method or the regions of the split changed.
+One process scores all methods of a run, and only what changed: a split is scored again when the
+fitted state, the code of the method or the regions of the split changed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ class ScoreTable:
         return f"{self.method}/{self.split}.parquet"
 
 
-def score_run(regions: Path, passes: Path, fitted: Path, scores: Path, code: Callable[[str], str]) -> ScoreSummary:
+def score_run(
+    regions: Path, passes: Path, fitted: Path, scores: Path, code: Callable[[str], str]
+) -> ScoreSummary:
     """Scores all rows of a run's splits by its fitted methods, rows below t* included.
 
     Splits that methods only learn from are not scored.
@@ -188,7 +190,9 @@ def _write_scores(
             writer = pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
             writers.append(stack.enter_context(writer))
         title = f"{regions.path.parent.name} {regions.path.name}"
-        progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
+        progress = stack.enter_context(
+            tqdm(total=len(regions), desc=title, unit="region", disable=None)
+        )
 
         of_split = {table.method: methods[table.method].for_split(table.split) for table in wanted}
         for batch in regions.batches(columns):
@@ -204,7 +208,8 @@ def _score_batch(
 ) -> list[np.ndarray]:
     """Scores of a batch by each method, ndarrays of shape (N,).
 
-    A score depends on its own row alone: all cores are busy to the end when each method is shared among them.
+    A score depends on its own row alone: all cores are busy to the end when each method is shared
+    among them.
     """
     parts = _parts(batch)
     calls = [(table.method, part) for table in wanted for part in parts]

@@ -21,7 +21,8 @@ class Trial:
 
     Args:
         name, params: The method.
-        value: AUROC of ID validation regions against those of the OOD split; None where it could not be fitted.
+        value: AUROC of ID validation regions against those of the OOD split; None where it could
+            not be fitted.
         reason: Why not; empty where it could.
     """
 
@@ -39,7 +40,8 @@ class Search:
         best: The trial with the largest value, the first of equals.
         trials: All, in the order tried.
         id_split, ood_split: What they were measured on.
-        oracle: Whether `ood_split` may be one that results are reported on: the value says nothing of other data.
+        oracle: Whether `ood_split` may be one that results are reported on: the value says nothing
+            of other data.
     """
 
     best: Trial
@@ -49,12 +51,15 @@ class Search:
     oracle: bool
 
 
-def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle: bool = False) -> Search:
+def search(
+    grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle: bool = False
+) -> Search:
     """The methods and parameters that best tell ID validation regions from those of an OOD split, by AUROC.
 
-    Every combination of the grids is fitted on the training split. An `oracle` chooses on the test data, as the "best
-    of" of published tables does: FMIYC's LaRD is the best by AUROC on the OOD data of three methods and 1 to 128
-    components. It is labelled so: without the OOD data the choice cannot be made.
+    Every combination of the grids is fitted on the training split. An `oracle` chooses on the test
+    data, as the "best of" of published tables does: FMIYC's LaRD is the best by AUROC on the OOD
+    data of three methods and 1 to 128 components. It is labelled so: without the OOD data the
+    choice cannot be made.
 
     Args:
         grids: For each method, the values to try of each parameter; the others keep their defaults.
@@ -63,7 +68,8 @@ def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle
         oracle: Whether it may be one that results are reported on.
 
     Raises:
-        ParameterError: `ood_split` is a test split, or one of the ID splits; or a parameter is unknown.
+        ParameterError: `ood_split` is a test split, or one of the ID splits; or a parameter is
+            unknown.
         FitError: no combination can be fitted.
     """
     if not oracle:
@@ -76,7 +82,9 @@ def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle
         try:
             run.fit(method)
             value = auroc(method.score(id_val), method.score(ood_val))
-            reason = "" if value is not None else f"no region of {ood_split!r} or {calibration_split!r}"
+            reason = (
+                "" if value is not None else f"no region of {ood_split!r} or {calibration_split!r}"
+            )
             trials.append(Trial(method.name, params, value, reason))
         except FitError as error:
             trials.append(Trial(method.name, params, None, str(error)))

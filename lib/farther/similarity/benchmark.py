@@ -10,7 +10,12 @@ from typing import Any
 from farther.datasets.hierarchy import read_synsets
 from farther.datasets.wordnet import WordNet, WordNetParams
 from farther.errors import DataError, ParameterError
-from farther.similarity.categories import CategorySimilarity, IdClasses, category_similarities, prototypes
+from farther.similarity.categories import (
+    CategorySimilarity,
+    IdClasses,
+    category_similarities,
+    prototypes,
+)
 from farther.similarity.duplicates import Duplicates, near_duplicates
 from farther.similarity.sources import EmbeddedSplit, SimilarityFiles, SplitSource
 from farther.similarity.stratify import (
@@ -58,7 +63,8 @@ class BenchmarkSimilarity:
         Args:
             tables: Folder to replace: `images.parquet`, `categories.parquet`, `borderline.parquet`,
                 `duplicates.parquet`, and `summary.json` with the cuts.
-            counts: JSON file: `split_similarities` by split, and the row `similarity` of the benchmark.
+            counts: JSON file: `split_similarities` by split, and the row `similarity` of the
+                benchmark.
             histograms: CSV file (Figure 3).
         """
         with write_aside(tables) as aside:
@@ -99,12 +105,15 @@ def stratify_benchmark(
 
     Raises:
         ParameterError: no ID split is called `params.reference`.
-        DataError: a table is absent or damaged, datasets were embedded by different models, or WordNet is absent.
+        DataError: a table is absent or damaged, datasets were embedded by different models, or
+            WordNet is absent.
     """
     params = params or StratifyParams()
     if params.reference not in [source.name for source in id_splits]:
         known = ", ".join(source.name for source in id_splits)
-        raise ParameterError(f"parameter 'reference': no ID split {params.reference!r}. Known: {known}")
+        raise ParameterError(
+            f"parameter 'reference': no ID split {params.reference!r}. Known: {known}"
+        )
     _check_one_encoder(files, [*id_splits, *ood_splits])
     ids = [files.split(source) for source in id_splits]
     oods = [files.split(source) for source in ood_splits]
@@ -119,12 +128,21 @@ def stratify_benchmark(
     categories = _categories(files, oods, IdClasses(id_names, id_prototypes), wordnet)
     duplicates, pairs = near_duplicates([*ids, *oods], params.duplicate, params.duplicate_pairs)
     return BenchmarkSimilarity(
-        images, categories, duplicates, pairs, cuts, images.borderline(params.borderline), params.bin_width
+        images,
+        categories,
+        duplicates,
+        pairs,
+        cuts,
+        images.borderline(params.borderline),
+        params.bin_width,
     )
 
 
 def _categories(
-    files: SimilarityFiles, oods: Sequence[EmbeddedSplit], id_classes: IdClasses, params: WordNetParams | None
+    files: SimilarityFiles,
+    oods: Sequence[EmbeddedSplit],
+    id_classes: IdClasses,
+    params: WordNetParams | None,
 ) -> CategorySimilarity:
     wordnet = None
     if params is not None:
@@ -135,7 +153,9 @@ def _categories(
         of_dataset = [split for split in oods if split.source.dataset == dataset]
         shown = prototypes([(split, files.objects(split.source)) for split in of_dataset])
         try:
-            parts.append(category_similarities(dataset, files.names(dataset), shown, id_classes, wordnet))
+            parts.append(
+                category_similarities(dataset, files.names(dataset), shown, id_classes, wordnet)
+            )
         except DataError as error:
             raise error.within(files.embeddings) from None
     return CategorySimilarity.concatenate(parts) if parts else CategorySimilarity.empty()

@@ -57,13 +57,12 @@ class CategorySimilarity(Table):
     """One row per category of an OOD dataset.
 
     Columns:
-        dataset, category: The category.
-        images: Images of OOD splits that show it.
-        name_class, name_similarity: The ID class with the most similar name by CLIP's text encoder, and the cosine.
-        image_class, image_similarity: The ID class with the most similar prototype, and the cosine.
-        wordnet_class: The most similar ID class by WordNet, "" without WordNet or if it does not have the word.
-        path, wu_palmer, leacock_chodorow, wordnet_similarity: The three similarities to it, and their mean.
-        wordnet_distance: "ID", "near" or "far", or "".
+        dataset, category: The category. images: Images of OOD splits that show it. name_class,
+        name_similarity: The ID class with the most similar name by CLIP's text encoder, and the
+        cosine. image_class, image_similarity: The ID class with the most similar prototype, and the
+        cosine. wordnet_class: The most similar ID class by WordNet, "" without WordNet or if it
+        does not have the word. path, wu_palmer, leacock_chodorow, wordnet_similarity: The three
+        similarities to it, and their mean. wordnet_distance: "ID", "near" or "far", or "".
 
     Unknown values are "" or -1.
     """
@@ -106,11 +105,17 @@ def category_similarities(
     """The nearest ID class of each category of a dataset."""
     categories, id_names = list(names), id_classes.names
     no_images = np.zeros(len(id_names), np.int64)
-    by_name = _nearest(Prototypes(tuple(id_names), np.array(list(id_names.values())), no_images), names)
+    by_name = _nearest(
+        Prototypes(tuple(id_names), np.array(list(id_names.values())), no_images), names
+    )
     by_image = _nearest(id_classes.prototypes, dict(zip(shown.classes, shown.vectors, strict=True)))
     counts = dict(zip(shown.classes, shown.images.tolist(), strict=True))
-    words = [None if wordnet is None else wordnet[0].nearest(name, list(id_names)) for name in categories]
-    similar = [NameSimilarity(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN) if one is None else one for one in words]
+    words = [
+        None if wordnet is None else wordnet[0].nearest(name, list(id_names)) for name in categories
+    ]
+    similar = [
+        NameSimilarity(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN) if one is None else one for one in words
+    ]
     unknown = ("", UNKNOWN)
     return CategorySimilarity(
         dataset=[dataset] * len(categories),
@@ -125,11 +130,15 @@ def category_similarities(
         wu_palmer=[one.wu_palmer for one in similar],
         leacock_chodorow=[one.leacock_chodorow for one in similar],
         wordnet_similarity=[one.mean for one in similar],
-        wordnet_distance=["" if one is None or wordnet is None else distance_of(one, wordnet[1]) for one in words],
+        wordnet_distance=[
+            "" if one is None or wordnet is None else distance_of(one, wordnet[1]) for one in words
+        ],
     )
 
 
-def _nearest(classes: Prototypes, vectors: Mapping[str, np.ndarray]) -> dict[str, tuple[str, float]]:
+def _nearest(
+    classes: Prototypes, vectors: Mapping[str, np.ndarray]
+) -> dict[str, tuple[str, float]]:
     """The class most similar to each vector, and the cosine."""
     if not vectors or not len(classes):
         return {}
@@ -137,20 +146,30 @@ def _nearest(classes: Prototypes, vectors: Mapping[str, np.ndarray]) -> dict[str
     return dict(zip(vectors, zip(found, cosines.tolist(), strict=True), strict=True))
 
 
-def prototypes(splits: Sequence[tuple[EmbeddedSplit, Objects]], classes: Iterable[str] | None = None) -> Prototypes:
+def prototypes(
+    splits: Sequence[tuple[EmbeddedSplit, Objects]], classes: Iterable[str] | None = None
+) -> Prototypes:
     """The mean of the embeddings of all images that show a class, at length 1.
 
     An image that shows several classes counts for each of them, once: CLIP sees whole images.
 
     Args:
         splits: Embedded splits and their objects.
-        classes: The classes; None: all labelled ones, in alphabetical order. Classes without images are left out.
+        classes: The classes; None: all labelled ones, in alphabetical order. Classes without images
+            are left out.
     """
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, int] = {}
     for split, objects in splits:
-        images = pl.DataFrame({"image_id": pl.Series(split.image_id, dtype=pl.String)}).with_row_index("row")
-        shown = objects.frame.select("image_id", "category").unique().join(images, on="image_id").sort("row")
+        images = pl.DataFrame(
+            {"image_id": pl.Series(split.image_id, dtype=pl.String)}
+        ).with_row_index("row")
+        shown = (
+            objects.frame.select("image_id", "category")
+            .unique()
+            .join(images, on="image_id")
+            .sort("row")
+        )
         for (name,), rows in shown.group_by("category", maintain_order=True):
             vectors = split.vectors[rows["row"].to_numpy()].astype(np.float64)
             sums[name] = sums.get(name, 0) + vectors.sum(axis=0)
@@ -159,5 +178,7 @@ def prototypes(splits: Sequence[tuple[EmbeddedSplit, Objects]], classes: Iterabl
     if not wanted:
         return Prototypes((), np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
     total = np.stack([sums[name] for name in wanted])
-    vectors = (total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    vectors = (total / np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)).astype(
+        np.float32
+    )
     return Prototypes(tuple(wanted), vectors, np.array([counts[name] for name in wanted], np.int64))

@@ -44,7 +44,9 @@ def _highest(cosines: np.ndarray, limit: int) -> np.ndarray:
     return np.concatenate([above, np.flatnonzero(cosines == least)[: limit - len(above)]])
 
 
-def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: int = 10_000) -> tuple[Duplicates, int]:
+def near_duplicates(
+    splits: Sequence[EmbeddedSplit], threshold: float, limit: int = 10_000
+) -> tuple[Duplicates, int]:
     """Pairs of images, within a split and across splits, whose cosine is at least `threshold`.
 
     Args:
@@ -62,15 +64,26 @@ def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: in
     firsts = np.cumsum([0, *(len(split) for split in splits)])
     for a, b in combinations_with_replacement(range(len(splits)), 2):
         first_row = 0 if a == b else None
-        for i, j, cosines in pairs_above(splits[a].vectors, splits[b].vectors, threshold, first_row=first_row):
+        for i, j, cosines in pairs_above(
+            splits[a].vectors, splits[b].vectors, threshold, first_row=first_row
+        ):
             rows = _highest(cosines, limit)
-            part = pl.DataFrame({"cosine": cosines[rows], "one": firsts[a] + i[rows], "other": firsts[b] + j[rows]})
-            best = pl.concat([best, part.cast(_PAIRS)]).sort(*_PAIRS, descending=[True, False, False]).head(limit)
+            part = pl.DataFrame(
+                {"cosine": cosines[rows], "one": firsts[a] + i[rows], "other": firsts[b] + j[rows]}
+            )
+            best = (
+                pl.concat([best, part.cast(_PAIRS)])
+                .sort(*_PAIRS, descending=[True, False, False])
+                .head(limit)
+            )
             found += len(i)
     if not best.height:
         return Duplicates.empty(), 0
     names = np.repeat(np.array([split.name for split in splits], object), np.diff(firsts))
-    image_id, digest = (np.concatenate([getattr(split, name) for split in splits]) for name in ("image_id", "digest"))
+    image_id, digest = (
+        np.concatenate([getattr(split, name) for split in splits])
+        for name in ("image_id", "digest")
+    )
     one, other = best["one"].to_numpy(), best["other"].to_numpy()
     table = Duplicates(
         split=names[one],

@@ -18,7 +18,12 @@ from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed, key_of
 from farther.registry import STRICT
-from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, EmbeddingsWriter, NameEmbeddings
+from farther.similarity.embeddings import (
+    Embeddings,
+    EmbeddingsFolder,
+    EmbeddingsWriter,
+    NameEmbeddings,
+)
 from farther.tables import Images
 from farther.tables.folders import listed
 from farther.tables.schema import read_typed
@@ -33,7 +38,8 @@ class EmbedParams(StreamParams):
     """Parameters of streaming images through CLIP.
 
     Args:
-        batch_size, workers, shard_images, batches, max_pixels, max_failures, engine: See `StreamParams`. All
+        batch_size, workers, shard_images, batches, max_pixels, max_failures, engine: See
+        `StreamParams`. All
             images have one shape once they are prepared, so batches follow the table.
         stored: Precision of the stored numbers; float16 changes a cosine by less than 0.001.
     """
@@ -76,7 +82,9 @@ class Embedding(Model):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Embeddings:
         """See `Model.forward`."""
-        return Embeddings(image_id=image_ids, embedding=self.encoder.images(prepared).astype(self.stored))
+        return Embeddings(
+            image_id=image_ids, embedding=self.encoder.images(prepared).astype(self.stored)
+        )
 
     def empty(self) -> Embeddings:
         """See `Model.empty`."""
@@ -98,10 +106,11 @@ def embed_dataset(
 
     Args:
         encoder: The CLIP.
-        tables: Folder that `ingest` wrote: `categories.json`, and `images.parquet` in a sub-folder for each subset.
+        tables: Folder that `ingest` wrote: `categories.json`, and `images.parquet` in a sub-folder
+            for each subset.
         root: Folder of the dataset's files.
-        out, work: Folders of the results and of unfinished work; each subset has a sub-folder of its name. The names'
-            embeddings go to `names.parquet`.
+        out, work: Folders of the results and of unfinished work; each subset has a sub-folder of
+            its name. The names' embeddings go to `names.parquet`.
         params: How to stream the images.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per subset.
@@ -116,7 +125,10 @@ def embed_dataset(
     tables, out, work = Path(tables), Path(out), Path(work)
     subsets = {file.parent.name: Images.read(file) for file in listed(tables, "*/images.parquet")}
     if not subsets:
-        raise DataError("no subset here: expected sub-folders with images.parquet, as ingest writes them", file=tables)
+        raise DataError(
+            "no subset here: expected sub-folders with images.parquet, as ingest writes them",
+            file=tables,
+        )
     names = read_typed(DatasetCategories, tables / "categories.json").categories
 
     def make(item: str, to: Path) -> str:
@@ -128,7 +140,9 @@ def embed_dataset(
 
     model = Embedding(encoder, params.stored)
     keys = {subset: cache_key(model, images, params) for subset, images in subsets.items()}
-    keys[NAMES] = key_of([], {"model": model.identity(), "code": digest_of(__name__), "names": names})
+    keys[NAMES] = key_of(
+        [], {"model": model.identity(), "code": digest_of(__name__), "names": names}
+    )
     Keyed(out).update(keys, make, lambda line: log(f"{tables.name} {line}"))
     return {subset: EmbeddingsFolder(out / subset) for subset in subsets}
 
@@ -145,7 +159,8 @@ def embed(
 ) -> EmbeddingsFolder:
     """Embeds images and writes a folder of embeddings.
 
-    See `farther.images.stream.stream` for the order of rows, images that cannot be used, and resuming.
+    See `farther.images.stream.stream` for the order of rows, images that cannot be used, and
+    resuming.
 
     Args:
         encoder: The CLIP.

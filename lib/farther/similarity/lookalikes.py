@@ -22,8 +22,8 @@ class Resemblance(NamedTuple):
     Args:
         neighbour: The most similar ID image.
         cosine: Its cosine.
-        repeats: The most similar of all known images, as `dataset subset image_id`, if its cosine is at least the
-            threshold; else "".
+        repeats: The most similar of all known images, as `dataset subset image_id`, if its cosine
+            is at least the threshold; else "".
     """
 
     neighbour: str
@@ -34,7 +34,9 @@ class Resemblance(NamedTuple):
 def not_embedded(embeddings: str | Path, subsets: Iterable[Subset]) -> list[str]:
     """The subsets that have no embeddings, as `dataset subset`, each once."""
     wanted = dict.fromkeys(subsets)
-    headers = {subset: inside(embeddings, "/".join(subset)) / "embeddings.json" for subset in wanted}
+    headers = {
+        subset: inside(embeddings, "/".join(subset)) / "embeddings.json" for subset in wanted
+    }
     return [" ".join(subset) for subset, header in headers.items() if not header.exists()]
 
 
@@ -48,7 +50,8 @@ class Lookalikes:
         threshold: Lowest cosine of an image that repeats another.
 
     Raises:
-        DataError: a subset was not embedded, or by another model than the first; or no ID image has an embedding.
+        DataError: a subset was not embedded, or by another model than the first; or no ID image has
+            an embedding.
     """
 
     def __init__(
@@ -62,11 +65,20 @@ class Lookalikes:
         self._subsets: dict[Subset, dict[str, np.ndarray]] = {}
         ids = [(subset, name) for subset in id_subsets for name in self._embedded(subset)]
         if not ids:
-            raise DataError("no ID image has an embedding, so similarity to ID is undefined", file=self._folder)
-        others = [(subset, name) for subset in known for name in self._embedded(subset) if name in known[subset]]
+            raise DataError(
+                "no ID image has an embedding, so similarity to ID is undefined", file=self._folder
+            )
+        others = [
+            (subset, name)
+            for subset in known
+            for name in self._embedded(subset)
+            if name in known[subset]
+        ]
         self._ids = len(ids)
         self._names = [(*subset, name) for subset, name in (*ids, *others)]
-        self._vectors = np.stack([self._embedded(subset)[name] for subset, name in (*ids, *others)]).astype(np.float32)
+        self._vectors = np.stack(
+            [self._embedded(subset)[name] for subset, name in (*ids, *others)]
+        ).astype(np.float32)
         self._taken: list[np.ndarray] = []
 
     def compare(self, dataset: str, subset: str, image_id: str) -> Resemblance | None:
@@ -77,7 +89,9 @@ class Lookalikes:
         cosines = np.append(self._vectors @ vector, [taken @ vector for taken in self._taken])
         nearest, best = int(cosines[: self._ids].argmax()), int(cosines.argmax())
         repeats = " ".join(self._names[best]) if cosines[best] >= self._threshold else ""
-        return Resemblance(self._names[nearest][2], float(np.clip(cosines[nearest], -1, 1)), repeats)
+        return Resemblance(
+            self._names[nearest][2], float(np.clip(cosines[nearest], -1, 1)), repeats
+        )
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
         """Adds an image to the known ones."""

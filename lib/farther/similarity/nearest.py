@@ -22,7 +22,8 @@ class Nearest:
     """The nearest reference of each query.
 
     Args:
-        row: ndarray of shape (number of queries,), int64: its row in the reference; the first of equals.
+        row: ndarray of shape (number of queries,), int64: its row in the reference; the first of
+            equals.
         cosine: ndarray of shape (number of queries,), float32.
     """
 
@@ -36,8 +37,8 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
     Args:
         queries: ndarray of shape (N, D), rows of length 1.
         reference: ndarray of shape (M, D), rows of length 1.
-        engine: "faiss": its flat index; "numpy": blocked matrix products; "auto": FAISS if installed. Both are
-            exact and differ by rounding only.
+        engine: "faiss": its flat index; "numpy": blocked matrix products; "auto": FAISS if
+            installed. Both are exact and differ by rounding only.
 
     Raises:
         DataError: there is no reference, or the widths differ: the embeddings are of two models.
@@ -47,7 +48,9 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
     if not len(reference):
         raise DataError("no reference image has an embedding, so similarity to ID is undefined")
     if engine == "faiss" and not has_faiss():
-        raise FartherError("engine 'faiss' is not installed: pip install 'farther[fast]' on Linux, or use 'numpy'")
+        raise FartherError(
+            "engine 'faiss' is not installed: pip install 'farther[fast]' on Linux, or use 'numpy'"
+        )
     if engine == "numpy" or not has_faiss():
         return _by_blocks(queries, reference)
     return _by_faiss(queries, reference)
@@ -61,8 +64,8 @@ def pairs_above(
     Args:
         one, other: ndarrays of shape (N, D) and (M, D), rows of length 1.
         threshold: The lowest cosine.
-        first_row: Where `one` starts in `other`, if it is a part of it: then each pair comes once and without pairs
-            of a row with itself.
+        first_row: Where `one` starts in `other`, if it is a part of it: then each pair comes once
+            and without pairs of a row with itself.
 
     Yields:
         Rows of `one`, rows of `other`, cosines: three arrays of equal length.
@@ -105,7 +108,9 @@ def _by_faiss(queries: np.ndarray, reference: np.ndarray) -> Nearest:
     index = faiss.IndexFlatIP(reference.shape[1])
     for b in range(0, len(reference), BLOCK):
         index.add(_single(reference[b : b + BLOCK]))
-    parts = [index.search(_single(queries[a : a + BLOCK]), 1) for a in range(0, len(queries), BLOCK)]
+    parts = [
+        index.search(_single(queries[a : a + BLOCK]), 1) for a in range(0, len(queries), BLOCK)
+    ]
     if not parts:
         return Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32))
     cosine, row = (np.concatenate([part[k][:, 0] for part in parts]) for k in (0, 1))

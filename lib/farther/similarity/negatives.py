@@ -25,7 +25,8 @@ class MiningParams:
 
     Args:
         count: How many.
-        quantile: A noun is as near as this quantile of its cosines with the ID classes; 0.95 is the paper's η of 0.05.
+        quantile: A noun is as near as this quantile of its cosines with the ID classes; 0.95 is the
+            paper's η of 0.05.
         templates: Sentences for a noun and for a class, `{}` is the place; several are averaged.
     """
 
@@ -82,7 +83,11 @@ def mine_negatives(
     for row in np.argsort(cosines, kind="stable").tolist():
         noun = candidates[row]
         leak = named.same(noun)
-        if known.same(noun) or any(hierarchy.is_a(noun, name) for name in id_classes) or (leave_out and leak):
+        if (
+            known.same(noun)
+            or any(hierarchy.is_a(noun, name) for name in id_classes)
+            or (leave_out and leak)
+        ):
             continue
         chosen.append(row)
         if leak:
@@ -100,7 +105,9 @@ class _Names:
     def __init__(self, hierarchy: ClassHierarchy, names: Collection[str]):
         self._hierarchy = hierarchy
         self._names = {_folded(name): name for name in names}
-        self._nodes = {node: name for name in names if hierarchy.has(name) for node in hierarchy.synsets(name)}
+        self._nodes = {
+            node: name for name in names if hierarchy.has(name) for node in hierarchy.synsets(name)
+        }
 
     def same(self, noun: str) -> str | None:
         """The name that a noun is, or means by its first sense; None where there is none."""
@@ -108,7 +115,9 @@ class _Names:
         return self._names.get(_folded(noun)) or next(nodes, None)
 
 
-def _nearness(encoder: Encoder, nouns: Sequence[str], names: Sequence[str], params: MiningParams) -> np.ndarray:
+def _nearness(
+    encoder: Encoder, nouns: Sequence[str], names: Sequence[str], params: MiningParams
+) -> np.ndarray:
     """The quantile of each noun's cosines with the names, ndarray of shape (N,)."""
     text = encoder.names(names, params.templates)
     found = [np.zeros(0)]

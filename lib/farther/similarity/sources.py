@@ -88,7 +88,9 @@ class SimilarityFiles:
             raise DataError(problem, file=folder.path)
         found = joined.drop_nulls("row")
         vectors = stored.embedding[found["row"].to_numpy()]
-        return EmbeddedSplit(source, found["image_id"].to_numpy(), found["digest"].to_numpy(), vectors)
+        return EmbeddedSplit(
+            source, found["image_id"].to_numpy(), found["digest"].to_numpy(), vectors
+        )
 
     def objects(self, source: SplitSource) -> Objects:
         """The objects of a split."""
@@ -106,5 +108,7 @@ class SimilarityFiles:
     def _dataset(self, dataset: str) -> Path:
         folder = inside(self.embeddings, dataset)
         if not folder.is_dir():
-            raise DataError(f"dataset {dataset!r} has no embeddings; run `embed` for it", file=folder)
+            raise DataError(
+                f"dataset {dataset!r} has no embeddings; run `embed` for it", file=folder
+            )
         return folder

@@ -32,11 +32,11 @@ class Images(Table):
     """One row per image.
 
     Columns:
-        image_id: Its name, unique in the table.
-        dataset: Name of the dataset it comes from; the dataset's root is the folder of its files.
-        file: Path of the file within that root, with forward slashes.
-        width, height: Size in pixels, as displayed: turned as the EXIF orientation of the file says.
-        digest: Digest of the file's content (`farther.tables.files.digest`): a changed image is a changed table.
+        image_id: Its name, unique in the table. dataset: Name of the dataset it comes from; the
+        dataset's root is the folder of its files. file: Path of the file within that root, with
+        forward slashes. width, height: Size in pixels, as displayed: turned as the EXIF orientation
+        of the file says. digest: Digest of the file's content (`farther.tables.files.digest`): a
+        changed image is a changed table.
     """
 
     image_id = Column(pl.String, unique=True)
@@ -51,12 +51,12 @@ class Objects(Table):
     """One row per annotated object.
 
     Columns:
-        image_id: The image that shows it.
-        object_id: Its number, unique in the table.
-        box: xmin, ymin, xmax, ymax in pixels of the image, edges (not pixel indices): a one-pixel object is 1 wide.
-        category: Name of its class in its dataset.
-        is_crowd: The box holds several objects (COCO's iscrowd, OpenImages' IsGroupOf), never found or missed alone. A
-            crowd of category `UNLABELLED`, as large as the image, stands for what nobody annotated in it.
+        image_id: The image that shows it. object_id: Its number, unique in the table. box: xmin,
+        ymin, xmax, ymax in pixels of the image, edges (not pixel indices): a one-pixel object is 1
+        wide. category: Name of its class in its dataset. is_crowd: The box holds several objects
+        (COCO's iscrowd, OpenImages' IsGroupOf), never found or missed alone. A
+            crowd of category `UNLABELLED`, as large as the image, stands for what nobody annotated
+            in it.
         is_difficult: The annotators marked it as hard to recognise (Pascal VOC).
     """
 
@@ -70,7 +70,11 @@ class Objects(Table):
     @property
     def is_unlabelled(self) -> np.ndarray:
         """Rows that stand for what nobody annotated in an image, ndarray of shape (N,), bool."""
-        return self.frame.select((pl.col("category") == UNLABELLED) & pl.col("is_crowd")).to_series().to_numpy()
+        return (
+            self.frame.select((pl.col("category") == UNLABELLED) & pl.col("is_crowd"))
+            .to_series()
+            .to_numpy()
+        )
 
     @classmethod
     def from_dicts(
@@ -82,8 +86,8 @@ class Objects(Table):
         """Objects of one dict of arrays per image, as torchmetrics' `MeanAveragePrecision` takes `target`.
 
         Args:
-            targets: `boxes` and `labels` of each image, and `iscrowd` where there are crowds. Labels are names of
-                classes, or indices into `classes`. Other keys are not read.
+            targets: `boxes` and `labels` of each image, and `iscrowd` where there are crowds.
+                Labels are names of classes, or indices into `classes`. Other keys are not read.
             classes: Names of the classes; left out, a number is called by itself.
             image_ids: Names of the images; "0", "1", … by default.
 
@@ -96,12 +100,17 @@ class Objects(Table):
         """
         labels, names = indexed([one["labels"] for one in targets], classes)
         counts = [len(part) for part in labels]
-        crowds = [array_of(one.get("iscrowd", [False] * n)) for one, n in zip(targets, counts, strict=True)]
+        crowds = [
+            array_of(one.get("iscrowd", [False] * n))
+            for one, n in zip(targets, counts, strict=True)
+        ]
         return cls(
             image_id=repeated(image_ids, counts),
             object_id=np.arange(sum(counts)),
             box=boxes_of([one["boxes"] for one in targets]),
-            category=np.array(names, dtype=object)[np.concatenate([np.zeros(0, np.int64), *labels])],
+            category=np.array(names, dtype=object)[
+                np.concatenate([np.zeros(0, np.int64), *labels])
+            ],
             is_crowd=np.concatenate([np.zeros(0, bool), *crowds]).astype(bool),
         )
 
@@ -132,13 +141,14 @@ class TrueClasses(Table):
     category = Column(pl.String)
 
 
-#: Outcomes of an object: found (detected and flagged unknown), misclassified (detected as a known class), missed (no
-#: detection matched), not_counted (known objects, crowds and difficult objects).
+#: Outcomes of an object: found (detected and flagged unknown), misclassified (detected as a known
+#: class), missed (no detection matched), not_counted (known objects, crowds and difficult objects).
 OBJECT_OUTCOMES = ("found", "misclassified", "missed", "not_counted")
 
-#: Outcomes of a detection: found (flagged unknown and matched to an unknown object), misclassified (kept as a known
-#: class on an unknown object), false_unknown (flagged unknown without an unknown object), known (kept as a known class
-#: elsewhere), ignored (in a crowd, or not counted by the protocol).
+#: Outcomes of a detection: found (flagged unknown and matched to an unknown object), misclassified
+#: (kept as a known class on an unknown object), false_unknown (flagged unknown without an unknown
+#: object), known (kept as a known class elsewhere), ignored (in a crowd, or not counted by the
+#: protocol).
 REGION_OUTCOMES = ("found", "misclassified", "false_unknown", "known", "ignored")
 
 
@@ -148,10 +158,9 @@ class RegionOutcomes(Table):
     Stored as `outcomes/<run>/<method>/<split>.parquet`; see `farther.evaluation.files.RunFiles`.
 
     Columns:
-        image_id, region_id: The detection.
-        outcome: One of `REGION_OUTCOMES`.
-        object_id: The unknown object that it was matched to (found), or that it overlaps most (misclassified); else −1.
-        iou: Overlap with that object as the protocol computes it; 0 without an object.
+        image_id, region_id: The detection. outcome: One of `REGION_OUTCOMES`. object_id: The
+        unknown object that it was matched to (found), or that it overlaps most (misclassified);
+        else −1. iou: Overlap with that object as the protocol computes it; 0 without an object.
     """
 
     image_id = Column(pl.String)
@@ -167,9 +176,8 @@ class ObjectOutcomes(Table):
     Stored as `outcomes/<run>/<method>/<split>.objects.parquet`.
 
     Columns:
-        image_id, object_id, category: The object.
-        outcome: One of `OBJECT_OUTCOMES`.
-        region_id: The detection that decided: the flagged one that was matched, or the most confident one that
+        image_id, object_id, category: The object. outcome: One of `OBJECT_OUTCOMES`. region_id: The
+        detection that decided: the flagged one that was matched, or the most confident one that
             misclassifies the object; −1 where there is none.
     """
 
@@ -186,13 +194,13 @@ class SortedClasses(Table):
     Stored as `splits/<benchmark>/classes.parquet`.
 
     Columns:
-        dataset, category: The class.
-        oodness: 0: it is an ID class; 1: it overlaps with one; 2: it is near to one; 3: neither. In Recalcati et al.,
-            "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, people decide this.
-        rule: The rule that decided; "" for none.
-        id_class: The ID class of that rule, or else the most similar one; "" where neither is known.
-        similarity: Similarity to `nearest` by name; -1 without a hierarchy.
-        nearest: The most similar ID class by name; "" without a hierarchy.
+        dataset, category: The class. oodness: 0: it is an ID class; 1: it overlaps with one; 2: it
+        is near to one; 3: neither. In Recalcati et al.,
+            "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, people decide
+            this.
+        rule: The rule that decided; "" for none. id_class: The ID class of that rule, or else the
+        most similar one; "" where neither is known. similarity: Similarity to `nearest` by name; -1
+        without a hierarchy. nearest: The most similar ID class by name; "" without a hierarchy.
     """
 
     dataset = Column(pl.String)
@@ -223,12 +231,13 @@ class ImageAttributes(Table):
 class ImageClasses(Table):
     """The class of each image of a split that decides how far out the image is.
 
-    Stored as `splits/<benchmark>/<split>/classes.parquet`, for splits whose images are chosen by rules.
+    Stored as `splits/<benchmark>/<split>/classes.parquet`, for splits whose images are chosen by
+    rules.
 
     Columns:
-        image_id: The image.
-        category: The class of lowest OODness that it shows, as its dataset calls it; "" without objects.
-        oodness: That of the class, see `SortedClasses`; 3 without objects.
+        image_id: The image. category: The class of lowest OODness that it shows, as its dataset
+        calls it; "" without objects. oodness: That of the class, see `SortedClasses`; 3 without
+        objects.
     """
 
     image_id = Column(pl.String, unique=True)

@@ -50,8 +50,12 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         return load_file(path)
     except MemoryError:
         raise
-    except Exception as error:  # the library meets damage with SafetensorError, KeyError, ValueError, TypeError, …
-        raise DataError(f"not a readable safetensors file: {shorten(str(error))}", file=path) from None
+    except (
+        Exception
+    ) as error:  # the library meets damage with SafetensorError, KeyError, ValueError, TypeError, …
+        raise DataError(
+            f"not a readable safetensors file: {shorten(str(error))}", file=path
+        ) from None
 
 
 def _with_bfloat16(content: bytes, types: dict[str, str]) -> dict[str, np.ndarray]:

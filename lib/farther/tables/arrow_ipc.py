@@ -19,7 +19,8 @@ def check_sizes(stream: pa.NativeFile) -> None:
     """Reads the messages of a stream up to its end, without decompressing them.
 
     Raises:
-        ValueError, struct.error: a batch would have more than `BATCH_BYTES`, or its metadata are damaged.
+        ValueError, struct.error: a batch would have more than `BATCH_BYTES`, or its metadata are
+            damaged.
     """
     dictionaries = 0
     for message in pa.ipc.MessageReader.open_stream(stream):

@@ -11,7 +11,8 @@ from farther.tables.table import Table
 class CalledProposals(Table):
     """Proposals on no detection that are above τ_o, one row per proposal.
 
-    Stored as `recovered/<run>/called/<source>/<split>.parquet`; see `farther.evaluation.files.RunFiles`.
+    Stored as `recovered/<run>/called/<source>/<split>.parquet`; see
+    `farther.evaluation.files.RunFiles`.
 
     Columns:
         image_id: Its image.

@@ -22,8 +22,8 @@ VARIANCES = pl.Array(pl.Float32, 4)
 #: A row of float16 or float32 values; the data decides on precision and width.
 VECTOR = pl.Array
 
-#: Tables of at most this number of rows stay arrays until their frame is asked for: making it takes as long as all that
-#: is done with the detections of an image.
+#: Tables of at most this number of rows stay arrays until their frame is asked for: making it takes
+#: as long as all that is done with the detections of an image.
 FEW = 256
 
 _NUMPY = {
@@ -43,7 +43,8 @@ class OptionalColumn:
         dtype: Polars type of a value, `BOX`, `VARIANCES` or `VECTOR`.
         name: Its name, unless it is an attribute of its table's class.
         optional: The column may be absent.
-        default: Value of all rows where the column is absent; an optional column without a default stays None.
+        default: Value of all rows where the column is absent; an optional column without a default
+            stays None.
         unique: No value may occur twice.
         among: The texts that are allowed; all where empty.
     """
@@ -58,7 +59,13 @@ class OptionalColumn:
         unique: bool = False,
         among: Sequence[str] = (),
     ):
-        self.dtype, self.optional, self.default, self.unique, self.among = dtype, optional, default, unique, among
+        self.dtype, self.optional, self.default, self.unique, self.among = (
+            dtype,
+            optional,
+            default,
+            unique,
+            among,
+        )
         self.name = name
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -72,7 +79,9 @@ class OptionalColumn:
         return self if table is None else table.array(self.name)
 
     def __set__(self, table: Table, values: Any) -> None:
-        raise AttributeError(f"a table does not change; use with_columns({self.name}=…), which returns another")
+        raise AttributeError(
+            f"a table does not change; use with_columns({self.name}=…), which returns another"
+        )
 
     @property
     def is_vector(self) -> bool:
@@ -83,7 +92,8 @@ class OptionalColumn:
         """`values` (a Series, an array, a list) in this column's type: a Series as it is, other values as an array.
 
         Raises:
-            DataError: a value is null, of another type or width, not finite, or not a box; names row and field.
+            DataError: a value is null, of another type or width, not finite, or not a box; names
+                row and field.
         """
         try:
             if isinstance(values, pl.Series):
@@ -97,11 +107,15 @@ class OptionalColumn:
 
     def none(self) -> pl.Series:
         """The column of a table without rows."""
-        return pl.Series(self.name, [], pl.Array(pl.Float32, 0) if self.dtype is VECTOR else self.dtype)
+        return pl.Series(
+            self.name, [], pl.Array(pl.Float32, 0) if self.dtype is VECTOR else self.dtype
+        )
 
     def accepts(self, dtype: Any) -> bool:
         """True if values of this Polars type are taken as they are."""
-        return dtype == self.dtype and (self.dtype is not VECTOR or dtype.inner in (pl.Float16, pl.Float32))
+        return dtype == self.dtype and (
+            self.dtype is not VECTOR or dtype.inner in (pl.Float16, pl.Float32)
+        )
 
     def _from_array(self, values: Any) -> pl.Series | np.ndarray:
         if self.dtype == pl.String:
@@ -118,7 +132,9 @@ class OptionalColumn:
         if array.ndim != 2:
             raise DataError(f"expected one row of numbers per row, found shape {array.shape}")
         if self.dtype is not VECTOR and array.shape[1:] != self.dtype.shape:
-            raise DataError(f"expected {self.dtype.shape[0]} values per row, found {array.shape[1]}")
+            raise DataError(
+                f"expected {self.dtype.shape[0]} values per row, found {array.shape[1]}"
+            )
         return array
 
     def _as_scalars(self, array: np.ndarray) -> np.ndarray:
@@ -128,7 +144,11 @@ class OptionalColumn:
         if array.ndim != 1:
             raise DataError(f"expected one value per row, found shape {array.shape}")
         cast = array.astype(target, copy=False)
-        if array.dtype != target and target.kind in "iu" and (row := _first(cast != array)) is not None:
+        if (
+            array.dtype != target
+            and target.kind in "iu"
+            and (row := _first(cast != array)) is not None
+        ):
             raise DataError(f"expected {target}, found {shorten(array[row])}", row=row)
         return cast
 
@@ -142,13 +162,20 @@ class OptionalColumn:
             if self.dtype is BOX:
                 for low, high, axis in (0, 2, "x"), (1, 3, "y"):
                     if (row := _first(array[:, high] < array[:, low])) is not None:
-                        problem = f"{axis}max {array[row, high]:g} is below {axis}min {array[row, low]:g}"
+                        problem = (
+                            f"{axis}max {array[row, high]:g} is below {axis}min {array[row, low]:g}"
+                        )
                         raise DataError(problem, row=row)
-            if self.dtype is VARIANCES and (row := _first(array.min(axis=1, initial=0) < 0)) is not None:
+            if (
+                self.dtype is VARIANCES
+                and (row := _first(array.min(axis=1, initial=0) < 0)) is not None
+            ):
                 raise DataError(f"a variance is 0 or more, found {array[row].min():g}", row=row)
         known = [np.asarray(values == one) for one in self.among]
         if known and (row := _first(~np.any(known, axis=0))) is not None:
-            raise DataError(f"unknown {self.name} {values[row]!r}; known: {', '.join(self.among)}", row=row)
+            raise DataError(
+                f"unknown {self.name} {values[row]!r}; known: {', '.join(self.among)}", row=row
+            )
         if self.unique and (again := first_repeated(values)) is not None:
             raise DataError(f"{values.item(again)!r} is in an earlier row too", row=again)
 
@@ -188,9 +215,15 @@ def _dense(values: pl.Series) -> pl.Series:
 
 def first_repeated(values: pl.Series | np.ndarray) -> int | None:
     """The first row whose value occurs before."""
-    if isinstance(values, pl.Series) and values.dtype != pl.String:  # an array of texts has as many bytes for each
+    if (
+        isinstance(values, pl.Series) and values.dtype != pl.String
+    ):  # an array of texts has as many bytes for each
         values = values.to_numpy()
-    if isinstance(values, np.ndarray) and values.dtype.kind == "i" and np.all(values[1:] > values[:-1]):
+    if (
+        isinstance(values, np.ndarray)
+        and values.dtype.kind == "i"
+        and np.all(values[1:] > values[:-1])
+    ):
         return None  # as they are numbered
     listed = values.to_list() if isinstance(values, pl.Series) else values.tolist()
     if len(set(listed)) == len(listed):  # `n_unique` never returns in a forked process
@@ -201,7 +234,9 @@ def first_repeated(values: pl.Series | np.ndarray) -> int | None:
 def _texts(values: Any) -> pl.Series | np.ndarray:
     """An array of few texts, a Series of many."""
     if isinstance(values, pl.Series) and values.dtype.is_nested() and len(values):
-        raise DataError(f"expected text, found {shorten(values.dtype)}", row=0)  # its objects may take gigabytes
+        raise DataError(
+            f"expected text, found {shorten(values.dtype)}", row=0
+        )  # its objects may take gigabytes
     array = np.asarray(values, dtype=object)
     if array.ndim != 1:
         raise DataError(f"expected one value per row, found shape {array.shape}")

@@ -25,12 +25,14 @@ def write_csv(path: str | Path, frame: pl.DataFrame) -> None:
         frame.write_csv(aside)
 
 
-def read_text(path: str | Path, absent: str = "the file does not exist", limit: int = TEXT_BYTES) -> str:
+def read_text(
+    path: str | Path, absent: str = "the file does not exist", limit: int = TEXT_BYTES
+) -> str:
     """Content of a file of at most `limit` bytes in UTF-8 or, with a byte order mark, UTF-16, without that mark.
 
     Raises:
-        DataError: the file does not exist (with the message `absent`), is larger, cannot be read or is in another
-            encoding.
+        DataError: the file does not exist (with the message `absent`), is larger, cannot be read or
+            is in another encoding.
     """
     if (size := regular_file(path, absent).stat().st_size) > limit:
         raise DataError(f"{size:,} bytes; at most {limit:,} are read", file=path)
@@ -48,8 +50,9 @@ def read_text(path: str | Path, absent: str = "the file does not exist", limit: 
 def digest(*parts: str | bytes | Path) -> str:
     """Digest of content: 32 hexadecimal digits of BLAKE2b over texts, bytes, and the SHA-256 of files (a `Path`).
 
-    Each part is framed by its length, so that `("ab", "c")` and `("a", "bc")` differ. Processors have instructions for
-    SHA-256: a file of a gigabyte takes about half a second, a third of the time of BLAKE2b.
+    Each part is framed by its length, so that `("ab", "c")` and `("a", "bc")` differ. Processors
+    have instructions for SHA-256: a file of a gigabyte takes about half a second, a third of the
+    time of BLAKE2b.
     """
     total = hashlib.blake2b(digest_size=16)
     for part in parts:
@@ -67,7 +70,8 @@ def csv_rows(path: str | Path) -> Iterator[list[str]]:
     """The rows of a CSV file in UTF-8, one in memory at a time.
 
     Raises:
-        DataError: the file cannot be read, is not UTF-8, or has a field of more than 131,072 characters; names the row.
+        DataError: the file cannot be read, is not UTF-8, or has a field of more than 131,072
+            characters; names the row.
     """
     number = 0
     try:

@@ -22,20 +22,26 @@ if TYPE_CHECKING:
 class Conversions:
     """Constructors from arrays and from the results of other libraries, and the way back.
 
-    Boxes are xmin, ymin, xmax, ymax in pixels. Tensors may be on any device and in any precision. Results of libraries
-    have no logits: methods that need more than boxes, classes and scores do not apply.
+    Boxes are xmin, ymin, xmax, ymax in pixels. Tensors may be on any device and in any precision.
+    Results of libraries have no logits: methods that need more than boxes, classes and scores do
+    not apply.
     """
 
     @classmethod
     def from_dicts(
-        cls, predictions: Any, classes: Sequence[str] | None = None, image_ids: Sequence[str] | None = None
+        cls,
+        predictions: Any,
+        classes: Sequence[str] | None = None,
+        image_ids: Sequence[str] | None = None,
     ) -> Self:
         """Regions of one dict of arrays per image, as torchmetrics' `MeanAveragePrecision` takes `preds`.
 
         Args:
-            predictions: `boxes`, `scores` and `labels` of each image, and `logits` where there are some. Labels are
-                names of classes, or indices into `classes`. Other keys are not read.
-            classes: Names of all classes of the detector; left out, those that occur, or "0", "1", … for numbers.
+            predictions: `boxes`, `scores` and `labels` of each image, and `logits` where there are
+                some. Labels are names of classes, or indices into `classes`. Other keys are not
+                read.
+            classes: Names of all classes of the detector; left out, those that occur, or "0", "1",
+                … for numbers.
             image_ids: Names of the images; "0", "1", … by default.
 
         Raises:
@@ -43,9 +49,14 @@ class Conversions:
         """
         many = _several(predictions)
         labels, names = indexed([one["labels"] for one in many], classes)
-        rows = [(array_of(one["boxes"]), array_of(one["scores"]), k) for one, k in zip(many, labels, strict=True)]
+        rows = [
+            (array_of(one["boxes"]), array_of(one["scores"]), k)
+            for one, k in zip(many, labels, strict=True)
+        ]
         logits = [array_of(one["logits"]) for one in many if "logits" in one and len(one["boxes"])]
-        return cls._from_rows(rows, image_ids, names, logits=np.concatenate(logits) if logits else None)
+        return cls._from_rows(
+            rows, image_ids, names, logits=np.concatenate(logits) if logits else None
+        )
 
     @classmethod
     def from_arrays(
@@ -65,8 +76,10 @@ class Conversions:
         Args:
             logits: Shape (N, K), without a background; tensors in bfloat16 or float16 too.
             features: Input of the last linear layer, shape (N, D).
-            labels: Class of each region, an index, shape (N,); the class with the largest logit when None.
-            scores: Confidence of each region, shape (N,); the largest softmax probability when None.
+            labels: Class of each region, an index, shape (N,); the class with the largest logit
+                when None.
+            scores: Confidence of each region, shape (N,); the largest softmax probability when
+                None.
             boxes: Shape (N, 4): xmin, ymin, xmax, ymax; boxes of no meaning when None.
             images: Image of each region; each is an image of its own when None.
             classes: Names of the K classes; "0", "1", … when None.
@@ -89,7 +102,9 @@ class Conversions:
             scores = np.exp(z - z.max(axis=1, keepdims=True))
             scores = (scores / scores.sum(axis=1, keepdims=True)).max(axis=1)
         count = len(label)
-        known = classes or [str(k) for k in range(z.shape[1] if z is not None else int(label.max(initial=-1)) + 1)]
+        known = classes or [
+            str(k) for k in range(z.shape[1] if z is not None else int(label.max(initial=-1)) + 1)
+        ]
         weight, bias = (None, None) if last_layer is None else map(array_of, last_layer)
         given = {} if features is None else {"features": array_of(features).astype(np.float32)}
         return cls(
@@ -97,7 +112,9 @@ class Conversions:
             if images is None
             else np.array([str(i) for i in images], dtype=object),
             region_id=np.arange(count),
-            box=np.tile(np.array([0, 0, 1, 1], np.float32), (count, 1)) if boxes is None else boxes_of([boxes]),
+            box=np.tile(np.array([0, 0, 1, 1], np.float32), (count, 1))
+            if boxes is None
+            else boxes_of([boxes]),
             score=np.ones(count, np.float32) if scores is None else array_of(scores),
             label=label.astype(np.int16),
             logits=z,
@@ -119,26 +136,35 @@ class Conversions:
         _given(many, "results")
         if any(one.names != many[0].names for one in many):
             raise DataError(
-                "the results are of models with different classes: convert those of each model", field="names"
+                "the results are of models with different classes: convert those of each model",
+                field="names",
             )
         names = _class_names(many[0].names)
-        rows = [(array_of(one.boxes.xyxy), array_of(one.boxes.conf), array_of(one.boxes.cls)) for one in many]
+        rows = [
+            (array_of(one.boxes.xyxy), array_of(one.boxes.conf), array_of(one.boxes.cls))
+            for one in many
+        ]
         return cls._from_rows(rows, image_ids or [str(one.path) for one in many], names)
 
     @classmethod
-    def from_torchvision(cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str]) -> Self:
+    def from_torchvision(
+        cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str]
+    ) -> Self:
         """Regions of what a detection model of torchvision returns: dicts of `boxes`, `scores` and `labels`.
 
         Args:
             outputs: One dict per image.
             image_ids: Names of the images.
-            classes: Name of each label, that of label 0 (`__background__`) included, as `weights.meta["categories"]`; a
-                name that occurs twice (COCO's "N/A") gets its number.
+            classes: Name of each label, that of label 0 (`__background__`) included, as
+                `weights.meta["categories"]`; a name that occurs twice (COCO's "N/A") gets its
+                number.
         """
         return cls._from_rows(_rows(outputs), image_ids, numbered(classes), background_index=0)
 
     @classmethod
-    def from_transformers(cls, outputs: Any, image_ids: Sequence[str], classes: Mapping[int, str]) -> Self:
+    def from_transformers(
+        cls, outputs: Any, image_ids: Sequence[str], classes: Mapping[int, str]
+    ) -> Self:
         """Regions of what an image processor's `post_process_object_detection` returns.
 
         Args:
@@ -149,7 +175,9 @@ class Conversions:
         return cls._from_rows(_rows(outputs), image_ids, _class_names(classes))
 
     @classmethod
-    def from_supervision(cls, detections: Any, image_ids: Sequence[str], classes: Sequence[str]) -> Self:
+    def from_supervision(
+        cls, detections: Any, image_ids: Sequence[str], classes: Sequence[str]
+    ) -> Self:
         """Regions of supervision's `Detections` (`xyxy`, `confidence`, `class_id`): one, or one per image.
 
         Args:
@@ -161,7 +189,9 @@ class Conversions:
         for name in ("confidence", "class_id"):
             if any(getattr(one, name) is None for one in many):
                 raise DataError("these detections of supervision do not have it", field=name)
-        rows = [(array_of(one.xyxy), array_of(one.confidence), array_of(one.class_id)) for one in many]
+        rows = [
+            (array_of(one.xyxy), array_of(one.confidence), array_of(one.class_id)) for one in many
+        ]
         return cls._from_rows(rows, image_ids, numbered(classes))
 
     def to_supervision(self: Any) -> dict[str, Any]:
@@ -170,7 +200,10 @@ class Conversions:
 
         found = {}
         for name, rows in _by_image(self):
-            data = {"class_name": np.array([self.classes[k] for k in rows.label]), "region_id": rows.region_id}
+            data = {
+                "class_name": np.array([self.classes[k] for k in rows.label]),
+                "region_id": rows.region_id,
+            }
             found[name] = supervision.Detections(
                 xyxy=rows.box, confidence=rows.score, class_id=rows.label.astype(int), data=data
             )
@@ -192,7 +225,11 @@ class Conversions:
             box[:, 2:] -= box[:, :2]
             found[name] = fiftyone.Detections(
                 detections=[
-                    fiftyone.Detection(label=self.classes[label], bounding_box=edges.tolist(), confidence=float(score))
+                    fiftyone.Detection(
+                        label=self.classes[label],
+                        bounding_box=edges.tolist(),
+                        confidence=float(score),
+                    )
                     for edges, label, score in zip(box, rows.label, rows.score, strict=True)
                 ]
             )
@@ -234,16 +271,22 @@ def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarr
     """
     names = range(len(counts)) if image_ids is None else image_ids
     if len(names) != len(counts):
-        raise DataError(f"{len(counts)} results, but {len(names)} names of images", field="image_id")
+        raise DataError(
+            f"{len(counts)} results, but {len(names)} names of images", field="image_id"
+        )
     texts = [str(name) for name in names]
     if len(set(texts)) < len(texts):
         twice = next(name for name, count in Counter(texts).items() if count > 1)
         problem = f"{Counter(texts)[twice]} results are of an image called {twice!r}"
-        raise DataError(f"{problem}: give each image a name of its own, as `image_ids`", field="image_id")
+        raise DataError(
+            f"{problem}: give each image a name of its own, as `image_ids`", field="image_id"
+        )
     return np.repeat(np.array(texts, dtype=object), counts)
 
 
-def indexed(labels: Sequence[Any], classes: Sequence[str] | None) -> tuple[list[np.ndarray], tuple[str, ...]]:
+def indexed(
+    labels: Sequence[Any], classes: Sequence[str] | None
+) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """Labels of each image as indices into names of classes, and these names.
 
     Args:
@@ -257,15 +300,25 @@ def indexed(labels: Sequence[Any], classes: Sequence[str] | None) -> tuple[list[
         classes = found if texts else [str(k) for k in range(int(found[-1]) + 1 if found else 0)]
     elif not texts:
         classes = numbered(classes)
-    index = {name: k for k, name in enumerate(classes)} if texts else {k: k for k in range(len(classes))}
+    index = (
+        {name: k for k, name in enumerate(classes)}
+        if texts
+        else {k: k for k in range(len(classes))}
+    )
     if unknown := [label for label in found if label not in index]:
-        raise DataError(f"label {unknown[0]!r} is not among the classes: {', '.join(classes)}", field="labels")
-    return [np.array([index[label] for label in part.tolist()], dtype=np.int64) for part in parts], tuple(classes)
+        raise DataError(
+            f"label {unknown[0]!r} is not among the classes: {', '.join(classes)}", field="labels"
+        )
+    return [
+        np.array([index[label] for label in part.tolist()], dtype=np.int64) for part in parts
+    ], tuple(classes)
 
 
 def boxes_of(boxes: Sequence[Any]) -> np.ndarray:
     """The boxes of all images, shape (N, 4)."""
-    return np.concatenate([np.zeros((0, 4), np.float32), *(array_of(part).reshape(-1, 4) for part in boxes)])
+    return np.concatenate(
+        [np.zeros((0, 4), np.float32), *(array_of(part).reshape(-1, 4) for part in boxes)]
+    )
 
 
 def _several(results: Any) -> list[Any]:
@@ -275,7 +328,10 @@ def _several(results: Any) -> list[Any]:
 
 def _rows(outputs: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Boxes, scores and labels of each image."""
-    return [tuple(array_of(one[name]) for name in ("boxes", "scores", "labels")) for one in _several(outputs)]  # type: ignore[misc]
+    return [
+        tuple(array_of(one[name]) for name in ("boxes", "scores", "labels"))
+        for one in _several(outputs)
+    ]  # type: ignore[misc]
 
 
 def _given(many: Sequence[Any], what: str) -> None:

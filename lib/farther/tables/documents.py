@@ -27,7 +27,8 @@ DEPTH = 100
 #: Most characters of a YAML number; `1:1:1:…` takes quadratic time.
 DIGITS = 400
 
-#: Most bytes of a JSON file that is read at once, and of one with the annotations of millions of objects.
+#: Most bytes of a JSON file that is read at once, and of one with the annotations of millions of
+#: objects.
 JSON_BYTES, ANNOTATION_BYTES = 2**28, 2**32
 #: Field of the digest in files of `write_sealed`.
 SEAL = "digest"
@@ -35,7 +36,9 @@ _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
 #: A number that float64 may not hold: it has hundreds of digits, or an exponent of three.
 _OUTSIZED = re.compile(r"\d{200}|[eE]\+?\d{3}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml: a `dvc.lock` of many stages takes seconds without
+_BASE: Any = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)  # libyaml: a `dvc.lock` of many stages takes seconds without
 
 
 class _Loader(_BASE):
@@ -57,7 +60,9 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"]
+)
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -91,7 +96,11 @@ def read_sealed(path: str | Path, advice: str) -> dict[str, Any]:
         raise DataError(f"expected an object, found {shorten(value)}: {advice}", file=path)
     sealed = value.pop(SEAL, None)
     if sealed is not None and sealed != _content_digest(value):
-        raise DataError(f"damaged or edited: its content does not match its digest; {advice}", file=path, field=SEAL)
+        raise DataError(
+            f"damaged or edited: its content does not match its digest; {advice}",
+            file=path,
+            field=SEAL,
+        )
     return value
 
 
@@ -108,18 +117,22 @@ def parse_yaml(text: str, file: str | Path | None = None) -> Any:
     """The value of a YAML text.
 
     Raises:
-        DataError: it is not YAML, holds a value that is not of its type (`!!int x`, `2020-13-45`), or exceeds
-            `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
+        DataError: it is not YAML, holds a value that is not of its type (`!!int x`, `2020-13-45`),
+            or exceeds `YAML_SIZE`, `YAML_VALUES`, `DEPTH` or `DIGITS`; names file and line.
     """
     if len(text) > YAML_SIZE:
-        raise DataError(f"{len(text):,} characters; at most {YAML_SIZE:,} are read as YAML", file=file)
+        raise DataError(
+            f"{len(text):,} characters; at most {YAML_SIZE:,} are read as YAML", file=file
+        )
     try:
         _check_events(text, file)
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        raise DataError(f"not YAML: {_cut(error.problem or error.context)}{place}", file=file) from None
+        raise DataError(
+            f"not YAML: {_cut(error.problem or error.context)}{place}", file=file
+        ) from None
     except yaml.YAMLError as error:
         raise DataError(f"not YAML: {_cut(error)}", file=file) from None
     except RecursionError:
@@ -129,7 +142,9 @@ def parse_yaml(text: str, file: str | Path | None = None) -> Any:
 def _check_events(text: str, file: str | Path | None) -> None:
     """Refuses what would take unlimited time or memory to construct: an alias counts as all that it repeats."""
     sizes: dict[str, int] = {}
-    opened: list[tuple[str | None, int]] = []  # anchor of each open collection, and the number of values before it
+    opened: list[
+        tuple[str | None, int]
+    ] = []  # anchor of each open collection, and the number of values before it
     total = 0
     for event in yaml.parse(text, Loader=_BASE):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -139,7 +154,9 @@ def _check_events(text: str, file: str | Path | None) -> None:
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
                 raise _refused(
-                    f"the alias {shorten(event.anchor)} has no anchor before it, or is within it", event, file
+                    f"the alias {shorten(event.anchor)} has no anchor before it, or is within it",
+                    event,
+                    file,
                 )
             total += sizes[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -151,11 +168,17 @@ def _check_events(text: str, file: str | Path | None) -> None:
                 sizes[event.anchor] = 1
             is_plain = event.implicit[0] or event.tag is not None
             if is_plain and len(event.value) > DIGITS and _NUMBER.fullmatch(event.value):
-                raise _refused(f"a number of {len(event.value):,} characters; at most {DIGITS} are read", event, file)
+                raise _refused(
+                    f"a number of {len(event.value):,} characters; at most {DIGITS} are read",
+                    event,
+                    file,
+                )
         if len(opened) > DEPTH:
             raise _refused(f"nested more than {DEPTH} levels deep", event, file)
         if total > YAML_VALUES:
-            raise _refused(f"more than {YAML_VALUES:,} values, those that aliases repeat included", event, file)
+            raise _refused(
+                f"more than {YAML_VALUES:,} values, those that aliases repeat included", event, file
+            )
 
 
 def _refused(problem: str, event: Any, file: str | Path | None) -> DataError:
@@ -181,8 +204,9 @@ def parse_json(
     """The value of a JSON text.
 
     Raises:
-        DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands of digits or one that
-            is not finite, or half of a surrogate pair; names file, row (the line unless `row` is given) and field.
+        DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands
+            of digits or one that is not finite, or half of a surrogate pair; names file, row (the
+            line unless `row` is given) and field.
     """
     unwanted = tuple(without)
 
@@ -209,7 +233,9 @@ def parse_json(
         line = error.lineno if row is None and field is None else row
         raise DataError(problem, file=file, row=line, field=field) from None
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=file, row=row, field=field) from None
+        raise DataError(
+            f"not UTF-8 at byte {error.start}", file=file, row=row, field=field
+        ) from None
     except UnicodeEncodeError:
         problem = "not readable JSON: \\ud800 to \\udfff occur in pairs only"
         raise DataError(problem, file=file, row=row, field=field) from None
@@ -217,10 +243,16 @@ def parse_json(
         problem = f"not readable JSON: nested more than {DEPTH} levels deep"
         raise DataError(problem, file=file, row=row, field=field) from None
     except _NotFiniteError as error:
-        problem = f"not readable JSON: the number {_cut(error)} is not finite; write one that is, or null"
-        raise DataError(problem, file=file, row=row, field=field or _place_of_not_finite(text)) from None
+        problem = (
+            f"not readable JSON: the number {_cut(error)} is not finite; write one that is, or null"
+        )
+        raise DataError(
+            problem, file=file, row=row, field=field or _place_of_not_finite(text)
+        ) from None
     except (ValueError, OverflowError) as error:  # a number of hundreds or thousands of digits
-        raise DataError(f"not readable JSON: {_cut(error)}", file=file, row=row, field=field) from None
+        raise DataError(
+            f"not readable JSON: {_cut(error)}", file=file, row=row, field=field
+        ) from None
     return value
 
 
@@ -246,14 +278,26 @@ def _place_of_not_finite(text: str | bytes) -> str | None:
     except (ValueError, RecursionError):  # what follows the number is not JSON
         return None
     for _ in range(DEPTH):
-        if found := next((name for name, one in level if isinstance(one, float) and not math.isfinite(one)), None):
+        if found := next(
+            (name for name, one in level if isinstance(one, float) and not math.isfinite(one)), None
+        ):
             return found
-        level = [(f"{name}.{key}".lstrip("."), inner) for name, one in level for key, inner in _items(one)]
+        level = [
+            (f"{name}.{key}".lstrip("."), inner)
+            for name, one in level
+            for key, inner in _items(one)
+        ]
     return None
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
 
 
 def _check_depth(value: Any) -> None:

@@ -32,9 +32,13 @@ def inside(folder: str | Path, name: str) -> Path:
     path = Path(os.path.normpath(name))
     if not name or "\0" in name or path.is_absolute() or path.parts[:1] in ((), ("..",)):
         raise DataError(f"file name {shorten(name)} leaves its folder {folder}")
-    sizes = [len(os.fsencode(part)) if is_unicode(part) else LONGEST_NAME + 1 for part in path.parts]
+    sizes = [
+        len(os.fsencode(part)) if is_unicode(part) else LONGEST_NAME + 1 for part in path.parts
+    ]
     if max(sizes) > LONGEST_NAME or sum(sizes) + len(sizes) > LONGEST_PATH:
-        raise DataError(f"file name {shorten(name)} in {folder} is too long, or holds half of a surrogate pair")
+        raise DataError(
+            f"file name {shorten(name)} in {folder} is too long, or holds half of a surrogate pair"
+        )
     return folder / path
 
 

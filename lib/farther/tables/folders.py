@@ -22,8 +22,9 @@ def files_below(folder: str | Path) -> Iterator[Path]:
     """The files in a folder and its sub-folders, links to folders included; a link to a folder above it ends there.
 
     Raises:
-        DataError: a folder cannot be listed, or a link that may have led to a folder (its name has no suffix) is
-            broken. Broken links to files are among the files, and refused where they are read.
+        DataError: a folder cannot be listed, or a link that may have led to a folder (its name has
+            no suffix) is broken. Broken links to files are among the files, and refused where they
+            are read.
     """
     waiting = [(str(folder), os.path.realpath(folder))]
     seen = set[str]()
@@ -33,7 +34,9 @@ def files_below(folder: str | Path) -> Iterator[Path]:
         inner = []
         for entry in entries(place):
             if _is_folder(entry):
-                path = os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
+                path = (
+                    os.path.realpath(entry.path) if entry.is_symlink() else f"{real}/{entry.name}"
+                )
                 inner.append((entry.path, path))
                 continue
             file = Path(entry.path)
@@ -55,8 +58,8 @@ def listed(folder: str | Path, pattern: str) -> list[Path]:
 def matching(folder: str | Path, pattern: str) -> list[Path]:
     """The files and folders that match a pattern (`*`, `?`, `[ab]`, and `**` for any folders), sorted.
 
-    Without hidden ones, whose names begin with a dot, and what is below them. `Path.glob` matches otherwise from one
-    Python to the next: folders that cannot be listed, `**` at the end.
+    Without hidden ones, whose names begin with a dot, and what is below them. `Path.glob` matches
+    otherwise from one Python to the next: folders that cannot be listed, `**` at the end.
 
     Raises:
         DataError: a folder cannot be listed.
@@ -86,7 +89,9 @@ def _named(folder: str, name: str) -> list[str]:
         return []
     if glob.has_magic(name):
         return [
-            entry.path for entry in entries(folder) if fnmatchcase(entry.name, name) and not entry.name.startswith(".")
+            entry.path
+            for entry in entries(folder)
+            if fnmatchcase(entry.name, name) and not entry.name.startswith(".")
         ]
     path = os.path.join(folder, name)  # noqa: PTH118
     if os.path.lexists(path) or is_present(path):

@@ -32,7 +32,9 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
     ('N/A 0', 'person', 'N/A 2')
     """
     count = Counter(names)
-    return tuple(f"{name} {number}" if count[name] > 1 else name for number, name in enumerate(names))
+    return tuple(
+        f"{name} {number}" if count[name] > 1 else name for number, name in enumerate(names)
+    )
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,18 @@ class Header:
     """Everything that the rows of a regions table share.
 
     Args:
-        classes: Name of each logits column, K of them; with those of the background and of unknown objects, if any.
+        classes: Name of each logits column, K of them; with those of the background and of unknown
+            objects, if any.
         background_index: Logits column of "no object", None where the head has none.
         activation: Function from logits to the detector's scores.
         score_threshold: Detections below this score were not stored.
-        unknown_columns: Logits columns of classes that mean an unknown object, as of open-world detectors and of
-            negative prompts; a detection may have one as its label.
-        whole_images: True for image classifiers: the only region of an image is the whole image, and t* is 0.
+        unknown_columns: Logits columns of classes that mean an unknown object, as of open-world
+            detectors and of negative prompts; a detection may have one as its label.
+        whole_images: True for image classifiers: the only region of an image is the whole image,
+            and t* is 0.
         detector: Origin of the rows: name, parameters, checkpoint digest.
-        weight: Last linear layer, ndarray of shape (K, D), so that features @ weight.T + bias = logits; or None.
+        weight: Last linear layer, ndarray of shape (K, D), so that features @ weight.T + bias =
+            logits; or None.
         bias: ndarray of shape (K,), or None.
 
     Raises:
@@ -72,13 +77,18 @@ class Header:
         if len(set(self.classes)) != count:
             twice = next(name for name in self.classes if self.classes.count(name) > 1)
             problem = f"the class {twice!r} is listed twice in {shorten(list(self.classes))}"
-            raise DataError(f"{problem}: give each a name of its own, as '{twice} 1'", field="classes")
+            raise DataError(
+                f"{problem}: give each a name of its own, as '{twice} 1'", field="classes"
+            )
         if self.activation not in get_args(Activation):
             raise DataError(
-                f"expected {', '.join(get_args(Activation))}, found {self.activation!r}", field="activation"
+                f"expected {', '.join(get_args(Activation))}, found {self.activation!r}",
+                field="activation",
             )
         if self.background_index is not None and not 0 <= self.background_index < count:
-            raise DataError(f"expected 0 … {count - 1}, found {self.background_index}", field="background_index")
+            raise DataError(
+                f"expected 0 … {count - 1}, found {self.background_index}", field="background_index"
+            )
         allowed = set(range(count)) - {self.background_index}
         if len(set(self.unknown_columns) & allowed) != len(self.unknown_columns):
             problem = f"expected different columns from 0 to {count - 1} that are not the background's, found"
@@ -114,7 +124,9 @@ class Header:
 
     def to_json(self) -> dict[str, Any]:
         """All but the last layer, as JSON."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weight", "bias")}
+        values = {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weight", "bias")
+        }
         return {**values, **self.columns_of_classes()}
 
     def layer_digest(self) -> str:
@@ -126,8 +138,12 @@ class Header:
     def write_last_layer(self, folder: Path) -> None:
         """Writes `last_layer.safetensors` where there is a last layer."""
         if self.weight is not None and self.bias is not None:
-            # safetensors writes the bytes in memory order: a transposed view would come back as another matrix
-            layer = {"weight": np.ascontiguousarray(self.weight), "bias": np.ascontiguousarray(self.bias)}
+            # safetensors writes the bytes in memory order: a transposed view would come back as
+            # another matrix
+            layer = {
+                "weight": np.ascontiguousarray(self.weight),
+                "bias": np.ascontiguousarray(self.bias),
+            }
             with write_aside(folder / LAYER) as aside:
                 save_file(layer, aside)
 
@@ -138,7 +154,8 @@ class Header:
         Fields of other things in `values` are not read.
 
         Raises:
-            DataError: a field of the file `source` is missing, wrong, or contradicts the last layer.
+            DataError: a field of the file `source` is missing, wrong, or contradicts the last
+                layer.
         """
         info = check(HeaderInfo, values, source)
         layer = _read_last_layer(folder / LAYER)
@@ -168,7 +185,9 @@ def _read_last_layer(file: Path) -> dict[str, np.ndarray]:
     layer = read_arrays(file)
     for name, array in layer.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
-            raise DataError(f"expected finite numbers, found {array.dtype} values", file=file, field=name)
+            raise DataError(
+                f"expected finite numbers, found {array.dtype} values", file=file, field=name
+            )
     return layer
 
 

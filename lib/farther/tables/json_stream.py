@@ -17,12 +17,13 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import DEPTH
 from farther.tables.files import open_binary
 
-#: Most bytes of one element, which ijson keeps whole, and of a number: Python reads none that has more digits, and
-#: there ijson crashes.
+#: Most bytes of one element, which ijson keeps whole, and of a number: Python reads none that has
+#: more digits, and there ijson crashes.
 ELEMENT_BYTES, NUMBER_BYTES = 16_000_000, 4_300
 
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-#: All bytes but those that begin or end something outside of texts, and what these add to the depth.
+#: All bytes but those that begin or end something outside of texts, and what these add to the
+#: depth.
 _OTHERS = bytes({*range(256)} - {*b"[]{},"})
 #: "0" for all bytes that numbers have, and " " for others.
 _OF_NUMBERS = bytes(ord("0") if byte in b"0123456789+-.eE" else ord(" ") for byte in range(256))
@@ -40,7 +41,8 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
         key: Key of the list; None where the file is the list.
 
     Raises:
-        DataError: the file is absent, is not JSON in UTF-8 or UTF-16, or holds something else; names the element.
+        DataError: the file is absent, is not JSON in UTF-8 or UTF-16, or holds something else;
+            names the element.
     """
     row = 0
     with open_json(path) as file:
@@ -48,14 +50,20 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
             opening = _first_character(file)
             if opening != ("[" if key is None else "{"):
                 expected = "a list" if key is None else "an object"
-                raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
+                raise DataError(
+                    f"expected {expected}, found {shorten(opening)} at its start", file=path
+                )
             source = Bounded(file, 1 if key is None else 2)
-            for element in ijson.items(source, "item" if key is None else f"{key}.item", use_float=True):
+            for element in ijson.items(
+                source, "item" if key is None else f"{key}.item", use_float=True
+            ):
                 yield element
                 row += 1
         except (ijson.JSONError, ValueError, RecursionError) as error:
             problem = f"not JSON: {parser_message(error)}. Is the file complete?"
-            raise DataError(problem, file=path, row=row if key is None else f"{key}[{row}] or later") from None
+            raise DataError(
+                problem, file=path, row=row if key is None else f"{key}[{row}] or later"
+            ) from None
 
 
 @contextmanager
@@ -102,7 +110,9 @@ class _AsUtf8:
         """
         while len(self._rest) < size:
             data = self._file.read(size)
-            self._rest += self._decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
+            self._rest += self._decoder.decode(data, final=not data).encode(
+                "utf-8", "surrogatepass"
+            )
             if not data:
                 break
         data, self._rest = self._rest[:size], self._rest[size:]
@@ -157,6 +167,8 @@ def parser_message(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"not {error.encoding.upper()} at byte {error.start}"
     text = error.args[0] if error.args else error
-    message, *excerpt = (text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)).split("\n")
+    message, *excerpt = (
+        text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    ).split("\n")
     near = excerpt[0].strip() if excerpt else ""
     return message.rstrip(".") + (f" near {near!r}" if near else "")

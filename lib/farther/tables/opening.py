@@ -15,7 +15,8 @@ def regular_file(path: str | Path, absent: str = "the file does not exist") -> P
     """The path of a file that exists: not a folder, a FIFO, or a loop of links.
 
     Raises:
-        DataError: there is none (with the message `absent`), it is something else, or its name is too long.
+        DataError: there is none (with the message `absent`), it is something else, or its name is
+            too long.
     """
     path = Path(path)
     try:
@@ -39,11 +40,12 @@ def open_binary(path: str | Path, absent: str = "the file does not exist") -> Bu
 def is_present(path: str | Path) -> bool:
     """Whether a file or folder that users may leave out exists.
 
-    A broken link is not the same as no file: what it should lead to would be ignored without a word.
+    A broken link is not the same as no file: what it should lead to would be ignored without a
+    word.
 
     Raises:
-        DataError: the path, or a folder that it lies in, is a link that leads nowhere or a loop of links; or the path
-            cannot be looked up (no permission, the name is too long).
+        DataError: the path, or a folder that it lies in, is a link that leads nowhere or a loop of
+            links; or the path cannot be looked up (no permission, the name is too long).
     """
     path = Path(path)
     try:
@@ -79,7 +81,9 @@ def refuse_broken_link(path: str | Path) -> None:
             continue
         if place.is_symlink() and not os.path.exists(place):  # noqa: PTH110, `Path.exists` may raise errors
             target = shorten(os.readlink(place))  # noqa: PTH115, the text as it is
-            raise DataError(f"a link to {target} that leads nowhere: correct the link, or delete it", file=place)
+            raise DataError(
+                f"a link to {target} that leads nowhere: correct the link, or delete it", file=place
+            )
         return
 
 

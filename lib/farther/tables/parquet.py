@@ -1,6 +1,7 @@
 """Parquet and Arrow files: every page is written with a checksum, and nothing is used before Arrow has validated it.
 
-Arrow's own reader is used, not Polars': a damaged file ends in an error there, never in the end of the process.
+Arrow's own reader is used, not Polars': a damaged file ends in an error there, never in the end of
+the process.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ MAGIC, STREAM_END = b"ARROW1", b"\xff\xff\xff\xff\0\0\0\0"
 
 def write_parquet(frame: pl.DataFrame, path: str | Path) -> None:
     """Writes a Parquet file (zstd) in row groups of `ROW_GROUP`; the same rows give the same bytes."""
-    repeated = [name for name, kind in frame.schema.items() if kind == pl.String or kind.is_integer()]
+    repeated = [
+        name for name, kind in frame.schema.items() if kind == pl.String or kind.is_integer()
+    ]
     pq.write_table(
         frame.to_arrow(compat_level=pl.CompatLevel.oldest()),
         path,
@@ -108,7 +111,9 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
             for frame in read_batches(path, read):
                 if other := [name for name in read if frame.schema.get(name) != schema[name]]:
                     kind = frame.schema.get(other[0]) or "no such column"
-                    raise DataError(f"expected {schema[other[0]]}, found {kind}", file=path, field=other[0])
+                    raise DataError(
+                        f"expected {schema[other[0]]}, found {kind}", file=path, field=other[0]
+                    )
                 found = frame if limit is None else frame.head(limit)
                 yield (found if wanted is None else found.filter(wanted)).select(names)
                 if limit is not None:
@@ -158,7 +163,9 @@ def arrow_rows(path: str | Path, size: int) -> Iterator[dict[str, Any]]:
 
 
 def _parquet_batches(source: pa.NativeFile, size: int) -> Iterator[pa.RecordBatch]:
-    yield from pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False).iter_batches(size)
+    yield from pq.ParquetFile(
+        source, page_checksum_verification=True, pre_buffer=False
+    ).iter_batches(size)
 
 
 def _arrow_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
@@ -203,17 +210,24 @@ def _opened(path: str | Path) -> Iterator[pq.ParquetFile]:
 def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) -> None:
     """Refuses a row group in which the texts of a column have more than `TEXT_BYTES`; equal ones may be stored once."""
     kinds = pa.types.is_string, pa.types.is_large_string
-    names = [field.name for field in file.schema_arrow if any(is_kind(field.type) for is_kind in kinds)]
+    names = [
+        field.name for field in file.schema_arrow if any(is_kind(field.type) for is_kind in kinds)
+    ]
     for group in range(file.num_row_groups):
-        # The size of each column is not asked for: where its metadata is damaged, Arrow ends the process.
+        # The size of each column is not asked for: where its metadata is damaged, Arrow ends the
+        # process.
         stored = file.metadata.row_group(group)
         for name in names if stored.num_rows * stored.total_byte_size > TEXT_BYTES else ():
-            compact = pq.ParquetFile(source, read_dictionary=[name], page_checksum_verification=True)
+            compact = pq.ParquetFile(
+                source, read_dictionary=[name], page_checksum_verification=True
+            )
             parts = compact.read_row_group(group, [name]).column(0).chunks
             lengths = (pc.binary_length(part.dictionary).take(part.indices) for part in parts)
             decoded = sum(pc.sum(of).as_py() or 0 for of in lengths)
             if decoded > TEXT_BYTES:
-                raise DataError(f"texts of {decoded:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=name)
+                raise DataError(
+                    f"texts of {decoded:,} bytes; at most {TEXT_BYTES:,} are", file=path, field=name
+                )
 
 
 def _paths(file: pq.ParquetFile) -> list[str]:
@@ -224,7 +238,10 @@ def _leaves(file: pq.ParquetFile, wanted: Sequence[str]) -> list[str]:
     """Paths of the values of columns; a path belongs to the longest name that it begins with."""
     paths = _paths(file)
     names = sorted(file.schema_arrow.names, key=len, reverse=True)
-    owners = {path: next((n for n in names if path == n or path.startswith(f"{n}.")), None) for path in paths}
+    owners = {
+        path: next((n for n in names if path == n or path.startswith(f"{n}.")), None)
+        for path in paths
+    }
     return [path for path in paths if owners[path] in wanted]
 
 
@@ -238,7 +255,10 @@ def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 
 def _check_count(path: str | Path, found: int, expected: int) -> None:
     if found != expected:
-        raise DataError(f"{found:,} rows, but its footer says {expected:,}: not a complete Parquet file", file=path)
+        raise DataError(
+            f"{found:,} rows, but its footer says {expected:,}: not a complete Parquet file",
+            file=path,
+        )
 
 
 @contextmanager
@@ -248,5 +268,10 @@ def parquet_errors(path: str | Path, kind: str = "Parquet") -> Iterator[None]:
         yield
     except FartherError:
         raise
-    except (Exception, pl.exceptions.PanicException) as error:  # a reader meets damage with nearly any error
-        raise DataError(f"not a readable {kind} file: {shorten(str(error))}; is it complete?", file=path) from None
+    except (
+        Exception,
+        pl.exceptions.PanicException,
+    ) as error:  # a reader meets damage with nearly any error
+        raise DataError(
+            f"not a readable {kind} file: {shorten(str(error))}; is it complete?", file=path
+        ) from None

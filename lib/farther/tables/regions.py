@@ -2,9 +2,9 @@
 
 A regions folder explains itself:
 
-    regions.json            header: classes, background index, activation, detector, thresholds, shards, failed images
-    last_layer.safetensors  weight (K×D) and bias (K) of the last linear layer, where the detector has one
-    part-00000.parquet …    the rows
+    regions.json            header: classes, background index, activation, detector, thresholds,
+    shards, failed images last_layer.safetensors  weight (K×D) and bias (K) of the last linear
+    layer, where the detector has one part-00000.parquet …    the rows
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ from farther.tables.schema import Schema, check
 from farther.tables.shards import ShardWriter
 from farther.tables.table import Table
 
-#: Beginnings of the names of columns of further layers: averages of activations, and rows of their Gram matrices.
+#: Beginnings of the names of columns of further layers: averages of activations, and rows of their
+#: Gram matrices.
 LAYER, GRAM = "latent.", "gram."
 
-#: Columns of classifiers with a head of their own: the confidence branch before its sigmoid, (N, 1), and numerator,
-#: (N, K), and denominator, (N, 1), of G-ODIN.
-CONFIDENCE, NUMERATOR, DENOMINATOR = f"{LAYER}confidence", f"{LAYER}numerator", f"{LAYER}denominator"
+#: Columns of classifiers with a head of their own: the confidence branch before its sigmoid, (N,
+#: 1), and numerator, (N, K), and denominator, (N, 1), of G-ODIN.
+CONFIDENCE, NUMERATOR, DENOMINATOR = (
+    f"{LAYER}confidence",
+    f"{LAYER}numerator",
+    f"{LAYER}denominator",
+)
 #: Columns that are outputs of a network, though their names are those of layers.
 OUTPUTS = frozenset({CONFIDENCE, NUMERATOR, DENOMINATOR})
 
@@ -48,20 +53,23 @@ class Regions(Table, WithHeader, Conversions):
         box: ndarray of shape (N, 4): xmin, ymin, xmax, ymax in pixels of the original image.
         score: ndarray of shape (N,): the detector's confidence, 0 to 1.
         label: ndarray of shape (N,), int16: the predicted class, an index into `classes`.
-        logits: ndarray of shape (N, K), or None: imported detections may come without; ask `has("logits")` first.
+        logits: ndarray of shape (N, K), or None: imported detections may come without; ask
+            `has("logits")` first.
         features: ndarray of shape (N, D), input of the last linear layer, or None.
         latent: ndarray of shape (N, C), ROI-aligned and channel-averaged activations, or None.
-        latent.<layer>: The same of further layers: any number of columns; `array("latent.layer2")` gives one.
-        gram.<layer>: Means of the rows of the Gram matrices of a layer's activations, for several powers.
-        box_variance: Variances of the box's coordinates in pixels², ndarray of shape (N, 4), or None.
-        uncertainty: ndarray of shape (N,), the detector's own, higher for less certain; or None.
-        mean_probabilities: Mean over several passes, ndarray of shape (N, K), or None.
-        predictive_entropy: Entropy of `mean_probabilities` in nats, ndarray of shape (N,), or None.
-        mutual_information: Of class and pass, in nats, ndarray of shape (N,), or None.
-        detections: Number of detections that the region was merged from, ndarray of shape (N,), or None.
-        header: All that the rows share; or give its fields (`classes`, `weight`, `bias`, …) as keyword arguments.
+        latent.<layer>: The same of further layers: any number of columns; `array("latent.layer2")`
+        gives one. gram.<layer>: Means of the rows of the Gram matrices of a layer's activations,
+        for several powers. box_variance: Variances of the box's coordinates in pixels², ndarray of
+        shape (N, 4), or None. uncertainty: ndarray of shape (N,), the detector's own, higher for
+        less certain; or None. mean_probabilities: Mean over several passes, ndarray of shape (N,
+        K), or None. predictive_entropy: Entropy of `mean_probabilities` in nats, ndarray of shape
+        (N,), or None. mutual_information: Of class and pass, in nats, ndarray of shape (N,), or
+        None. detections: Number of detections that the region was merged from, ndarray of shape
+        (N,), or None. header: All that the rows share; or give its fields (`classes`, `weight`,
+        `bias`, …) as keyword arguments.
 
-    Without `classes`, the K classes are called "0", "1", … Where there are no logits, `classes` must be given.
+    Without `classes`, the K classes are called "0", "1", … Where there are no logits, `classes`
+    must be given.
 
     Raises:
         DataError: a column is missing or wrong; names row and field.
@@ -83,7 +91,14 @@ class Regions(Table, WithHeader, Conversions):
     detections = OptionalColumn(pl.Int32)
 
     #: Columns that `RegionsFolder.batches` always reads, where they exist.
-    ALWAYS_READ: ClassVar[tuple[str, ...]] = ("image_id", "region_id", "box", "score", "label", "logits")
+    ALWAYS_READ: ClassVar[tuple[str, ...]] = (
+        "image_id",
+        "region_id",
+        "box",
+        "score",
+        "label",
+        "logits",
+    )
 
     def __init__(self, *, header: Header | None = None, **values: Any):
         shared = {f.name: values.pop(f.name) for f in fields(Header) if f.name in values}
@@ -108,7 +123,9 @@ class Regions(Table, WithHeader, Conversions):
             problem = f"{self.logits.shape[1]} logits, but {count} classes"
             raise DataError(problem, file=source, row=0 if len(self) else None, field="logits")
         background = -1 if self.background_index is None else self.background_index
-        wrong = np.flatnonzero((self.label < 0) | (self.label >= count) | (self.label == background))
+        wrong = np.flatnonzero(
+            (self.label < 0) | (self.label >= count) | (self.label == background)
+        )
         if len(wrong):
             found = f"{self.label[wrong[0]]} is not the index of a known class"
             problem = f"{found} ({count} classes, background {self.background_index})"
@@ -118,7 +135,11 @@ class Regions(Table, WithHeader, Conversions):
             if again is not None:
                 problem = f"a second region of image {self.image_id[again]!r}, but the detector classifies whole images"
                 raise DataError(problem, file=source, row=again, field="image_id")
-        if self.weight is not None and self.features is not None and self.weight.shape[1] != self.features.shape[1]:
+        if (
+            self.weight is not None
+            and self.features is not None
+            and self.weight.shape[1] != self.features.shape[1]
+        ):
             problem = f"{self.features.shape[1]} values per row, but the last layer takes {self.weight.shape[1]}"
             raise DataError(problem, file=source, field="features")
 
@@ -165,10 +186,14 @@ class Regions(Table, WithHeader, Conversions):
         return cls.concatenate(batches) if batches else cls.empty(folder.header)  # type: ignore[arg-type]
 
     @classmethod
-    def from_frame(cls, frame: pl.DataFrame, source: str | Path | None = None, header: Header | None = None) -> Self:
+    def from_frame(
+        cls, frame: pl.DataFrame, source: str | Path | None = None, header: Header | None = None
+    ) -> Self:
         """Rows of a frame under a header."""
         made = cls.__new__(cls)
-        columns = {c.name: frame[c.name] for c in cls.declared(frame.columns) if c.name in frame.columns}
+        columns = {
+            c.name: frame[c.name] for c in cls.declared(frame.columns) if c.name in frame.columns
+        }
         made.header = header or Header(classes=_numbered_classes(columns.get("logits")))
         made._fill(columns, source)
         return made
@@ -238,22 +263,32 @@ class RegionsFolder(WithHeader):
         """The rows in batches in stored order; shards without rows are left out unless there is nothing else.
 
         Args:
-            columns: Optional columns to read (`features`, `latent.<layer>`, `gram.<layer>`, …); all when None. The
-                others are always read.
+            columns: Optional columns to read (`features`, `latent.<layer>`, `gram.<layer>`, …); all
+                when None. The others are always read.
 
         Raises:
             DataError: a shard is absent or damaged, or a row is wrong; names shard, row and field.
         """
         declared = [column.name for column in Regions.declared(self.info["columns"])]
-        names = [name for name in declared if columns is None or name in {*Regions.ALWAYS_READ, *columns}]
+        names = [
+            name for name in declared if columns is None or name in {*Regions.ALWAYS_READ, *columns}
+        ]
         for shard in self.shards:
             first = 0
             for frame in read_batches(shard, names, ROW_GROUP):
                 if not frame.height and len(self):
                     continue
-                missing = [name for name in self.info["columns"] if name in names and name not in frame.columns]
+                missing = [
+                    name
+                    for name in self.info["columns"]
+                    if name in names and name not in frame.columns
+                ]
                 if missing and frame.height:  # a shard without rows may lack columns
-                    raise DataError("the column is missing, but regions.json names it", file=shard, field=missing[0])
+                    raise DataError(
+                        "the column is missing, but regions.json names it",
+                        file=shard,
+                        field=missing[0],
+                    )
                 try:
                     batch = Regions.from_frame(frame, shard, self.header)
                 except DataError as error:
@@ -273,7 +308,11 @@ class RegionsFolder(WithHeader):
 
         Values are not checked. Shards without rows, which may lack columns, are left out.
         """
-        shards = [path for path, shard in zip(self.shards, self.info["shards"], strict=True) if shard["regions"]]
+        shards = [
+            path
+            for path, shard in zip(self.shards, self.info["shards"], strict=True)
+            if shard["regions"]
+        ]
         if not shards:
             return Regions.empty(self.header).frame.lazy()
         lazy = scan_parquet(shards)
@@ -285,21 +324,29 @@ class RegionsFolder(WithHeader):
             elif not column.accepts(schema[column.name]):
                 problem = f"expected {column.dtype}, found {schema[column.name]}"
                 raise DataError(problem, file=shards[0], field=column.name)
-        return lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32)) if self.min_score > 0 else lazy
+        return (
+            lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32))
+            if self.min_score > 0
+            else lazy
+        )
 
 
 class RegionsWriter(ShardWriter):
     """Writes a regions folder shard by shard; a killed run resumes. See `ShardWriter`.
 
-    A run with the same header and key, a digest of all that the rows are made from (images, parameters, code), keeps
-    the finished shards. Rows of all shards must have the same columns.
+    A run with the same header and key, a digest of all that the rows are made from (images,
+    parameters, code), keeps the finished shards. Rows of all shards must have the same columns.
     """
 
     DESCRIPTION = "regions.json"
 
-    def __init__(self, path: str | Path, header: Header, work: str | Path | None = None, key: str = ""):
+    def __init__(
+        self, path: str | Path, header: Header, work: str | Path | None = None, key: str = ""
+    ):
         self.header = header
-        super().__init__(path, key, work, {"header": header.to_json(), "last_layer": header.layer_digest()})
+        super().__init__(
+            path, key, work, {"header": header.to_json(), "last_layer": header.layer_digest()}
+        )
         header.write_last_layer(self.rows)
 
     def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -309,7 +356,9 @@ class RegionsWriter(ShardWriter):
         columns = max(known, key=len, default=[c.name for c in Regions.COLUMNS if not c.optional])
         for part in with_rows:
             if part["columns"] != columns:
-                raise DataError(f"has columns {part['columns']}, another shard {columns}", file=part["file"])
+                raise DataError(
+                    f"has columns {part['columns']}, another shard {columns}", file=part["file"]
+                )
         return {
             "format": "farther.regions",
             "version": 1,
@@ -318,11 +367,15 @@ class RegionsWriter(ShardWriter):
             "images": sum(part["images"] for part in parts),
             "regions": sum(part["rows"] for part in parts),
             "failures": [failure for part in parts for failure in part["failures"]],
-            "shards": [{"file": p["file"], "regions": p["rows"], "images": p["images"]} for p in parts],
+            "shards": [
+                {"file": p["file"], "regions": p["rows"], "images": p["images"]} for p in parts
+            ],
         }
 
 
-def scan_regions(path: str | Path, min_score: float = 0.0, columns: Sequence[str] | None = None) -> pl.LazyFrame:
+def scan_regions(
+    path: str | Path, min_score: float = 0.0, columns: Sequence[str] | None = None
+) -> pl.LazyFrame:
     """The rows of a regions folder as a lazy frame; what is filtered or left out is not read.
 
     Args:
@@ -331,7 +384,8 @@ def scan_regions(path: str | Path, min_score: float = 0.0, columns: Sequence[str
         columns: Columns to read, all when None.
 
     Raises:
-        DataError: the folder is absent, its header is damaged, or a shard is absent, damaged or lacks a column.
+        DataError: the folder is absent, its header is damaged, or a shard is absent, damaged or
+            lacks a column.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -347,7 +401,11 @@ def scan_regions(path: str | Path, min_score: float = 0.0, columns: Sequence[str
     known = lazy.collect_schema().names()
     for name in columns or ():
         if name not in known:
-            raise DataError(f"the column is missing; the table has {', '.join(known)}", file=folder.path, field=name)
+            raise DataError(
+                f"the column is missing; the table has {', '.join(known)}",
+                file=folder.path,
+                field=name,
+            )
     return lazy if columns is None else lazy.select(columns)
 
 

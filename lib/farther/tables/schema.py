@@ -49,4 +49,6 @@ def _named(error: ValidationError, file: str | Path) -> DataError:
     field = ".".join(map(str, problem["loc"])) or None
     expected = re.split(r" or (?:an )?instance of ", problem["msg"])[0]
     found = f"{expected}, found {shorten(problem['input'])}"
-    return DataError("the field is missing" if problem["type"] == "missing" else found, file=file, field=field)
+    return DataError(
+        "the field is missing" if problem["type"] == "missing" else found, file=file, field=field
+    )

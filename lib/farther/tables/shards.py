@@ -19,25 +19,34 @@ from farther.tables.writing import delete_work, unfinished, write_aside
 class ShardWriter(ABC):
     """Writes a folder shard by shard: `part-00000.parquet` …, and a JSON file that describes them.
 
-    All is first written to a work folder: `rows/` there is the folder to be, and beside it are `started.json` (what
-    the rows are made from) and `part-00000.json` … (one for each finished shard). Every file is written aside and then
-    renamed, so that a file that is found there is whole. `close` renames `rows/` to `path`.
+    All is first written to a work folder: `rows/` there is the folder to be, and beside it are
+    `started.json` (what the rows are made from) and `part-00000.json` … (one for each finished
+    shard). Every file is written aside and then renamed, so that a file that is found there is
+    whole. `close` renames `rows/` to `path`.
 
     Args:
         path: The folder to be.
-        key: Digest of all that the rows are made from. A run with the same key keeps the finished shards that it finds
-            in the work folder; other work is deleted.
-        work: Folder for unfinished work, on the file system of `path`; see `unfinished` for the default.
+        key: Digest of all that the rows are made from. A run with the same key keeps the finished
+            shards that it finds in the work folder; other work is deleted.
+        work: Folder for unfinished work, on the file system of `path`; see `unfinished` for the
+            default.
         facts: What else must be the same, as JSON.
 
     Raises:
-        DataError: `work` and `path` are on different file systems, so that no rename could connect them.
+        DataError: `work` and `path` are on different file systems, so that no rename could connect
+            them.
     """
 
     #: Name of the file that describes the folder.
     DESCRIPTION: ClassVar[str]
 
-    def __init__(self, path: str | Path, key: str, work: str | Path | None = None, facts: dict[str, Any] | None = None):
+    def __init__(
+        self,
+        path: str | Path,
+        key: str,
+        work: str | Path | None = None,
+        facts: dict[str, Any] | None = None,
+    ):
         self.path = Path(path)
         self.key = key
         self.work = Path(work) if work is not None else unfinished(self.path)
@@ -49,7 +58,10 @@ class ShardWriter(ABC):
         self.rows.mkdir(parents=True, exist_ok=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.rows.stat().st_dev != self.path.parent.stat().st_dev:
-            raise DataError(f"not on the file system of {self.path}; choose a work folder that is", file=self.work)
+            raise DataError(
+                f"not on the file system of {self.path}; choose a work folder that is",
+                file=self.work,
+            )
         write_json(earlier, started)
 
     @abstractmethod
@@ -68,16 +80,26 @@ class ShardWriter(ABC):
         """
         return read_json(self._part(shard))["failures"]
 
-    def write_shard(self, shard: int, table: Table, images: int = 0, failures: Sequence[dict[str, str]] = ()) -> None:
+    def write_shard(
+        self, shard: int, table: Table, images: int = 0, failures: Sequence[dict[str, str]] = ()
+    ) -> None:
         """Writes the rows of one shard.
 
-        `images` counts those that failed too; `failures` holds `{"image_id": …, "reason": …}` for each of these.
+        `images` counts those that failed too; `failures` holds `{"image_id": …, "reason": …}` for
+        each of these.
         """
-        whole = self.work / _file(shard)  # not in the folder to be, where a killed process would leave half of it
+        whole = self.work / _file(
+            shard
+        )  # not in the folder to be, where a killed process would leave half of it
         with write_aside(whole) as aside:
             write_parquet(table.frame, aside)
         whole.replace(self.rows / whole.name)
-        entry = {"file": _file(shard), "rows": len(table), "images": images, "columns": table.frame.columns}
+        entry = {
+            "file": _file(shard),
+            "rows": len(table),
+            "images": images,
+            "columns": table.frame.columns,
+        }
         write_json(self._part(shard), {**entry, "failures": list(failures)})
 
     def close(self, shards: int) -> None:

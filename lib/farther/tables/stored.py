@@ -1,7 +1,8 @@
 """JSON files that a stage writes and several others read, checked by type.
 
-Warnings of `ingest` and `curate`, categories of a dataset, similarity of a benchmark's splits, costs and times per
-image. Each function raises DataError with file and field where a file is damaged.
+Warnings of `ingest` and `curate`, categories of a dataset, similarity of a benchmark's splits,
+costs and times per image. Each function raises DataError with file and field where a file is
+damaged.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ class NetworkTimes(TypedDict):
 class RunTimes(NetworkTimes):
     """The same, and milliseconds per image of scoring by each method.
 
-    `keys` are of what was timed: of the network (""), and of each method. Times that an earlier version measured
-    have neither keys nor proposals.
+    `keys` are of what was timed: of the network (""), and of each method. Times that an earlier
+    version measured have neither keys nor proposals.
     """
 
     keys: NotRequired[dict[str, str]]

@@ -1,6 +1,7 @@
 """Tables with a declared schema: a Polars frame in memory, Parquet on disk, checked on the way in.
 
-A table class declares its columns as class attributes; constructor, reader, writer, row selection and checks follow.
+A table class declares its columns as class attributes; constructor, reader, writer, row selection
+and checks follow.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from farther.tables.columns import FEW, OptionalColumn
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.writing import write_aside
 
-#: Whether this process was forked. Polars' threads are in the parent only, and operations on frames would wait for them
-#: forever; operations on Series do not.
+#: Whether this process was forked. Polars' threads are in the parent only, and operations on frames
+#: would wait for them forever; operations on Series do not.
 _forked = False
 
 
@@ -39,16 +40,18 @@ class Table:
         frame: The rows, a `polars.DataFrame` with the declared columns in the declared order.
         names: Names of its columns.
 
-    Each column is an attribute too: a read-only NumPy array of shape (N,), or (N, width) for vectors, which shares the
-    frame's memory; texts are an object array of `str`. A table does not change; selecting gives another table.
+    Each column is an attribute too: a read-only NumPy array of shape (N,), or (N, width) for
+    vectors, which shares the frame's memory; texts are an object array of `str`. A table does not
+    change; selecting gives another table.
 
     Raises:
-        DataError: a column is missing, unknown, of a wrong width or length, or holds invalid values; names row and
-            field.
+        DataError: a column is missing, unknown, of a wrong width or length, or holds invalid
+            values; names row and field.
     """
 
     COLUMNS: ClassVar[tuple[OptionalColumn, ...]] = ()
-    #: Columns as they were given, arrays of many rows as Series; and what was made of them when it was asked for.
+    #: Columns as they were given, arrays of many rows as Series; and what was made of them when it
+    #: was asked for.
     _columns: dict[str, pl.Series | np.ndarray]
     _arrays: dict[str, np.ndarray]
     _frame: pl.DataFrame | None
@@ -64,13 +67,17 @@ class Table:
         """The declared columns, and those of `names` that the class declares by the beginning of their names."""
         return cls.COLUMNS
 
-    def _fill(self, columns: Mapping[str, Any], source: str | Path | None, kept: Mapping[str, Any] = {}) -> None:
+    def _fill(
+        self, columns: Mapping[str, Any], source: str | Path | None, kept: Mapping[str, Any] = {}
+    ) -> None:
         """Sets the rows: those in `kept`, which were checked before, and `columns`."""
         declared = self.declared([*columns, *kept])
         known = [c.name for c in declared]
         for name in columns:
             if name not in known:
-                raise DataError(f"unknown column; known: {', '.join(known)}", file=source, field=name)
+                raise DataError(
+                    f"unknown column; known: {', '.join(known)}", file=source, field=name
+                )
         found: dict[str, pl.Series | np.ndarray] = {}
         height: int | None = None
         for column in declared:
@@ -87,7 +94,11 @@ class Table:
                 raise DataError("the column is missing", file=source, field=name)
             height = len(found[name]) if height is None else height
             if len(found[name]) != height:
-                raise DataError(f"{len(found[name])} rows, but {height} in '{known[0]}'", file=source, field=name)
+                raise DataError(
+                    f"{len(found[name])} rows, but {height} in '{known[0]}'",
+                    file=source,
+                    field=name,
+                )
         self._columns, self._arrays, self._frame = found, {}, None
         self._check(source)
 
@@ -109,7 +120,9 @@ class Table:
     def frame(self) -> pl.DataFrame:
         """The rows; see the class."""
         if self._frame is None:
-            self._frame = pl.DataFrame([_series(name, values) for name, values in self._columns.items()])
+            self._frame = pl.DataFrame(
+                [_series(name, values) for name, values in self._columns.items()]
+            )
         return self._frame
 
     def __len__(self) -> int:
@@ -137,14 +150,23 @@ class Table:
         Raises:
             IndexError: a mask of another length than the table, or a row that it does not have.
         """
-        if isinstance(rows, np.ndarray) and rows.dtype == bool and rows.shape == (len(self),) and rows.all():
+        if (
+            isinstance(rows, np.ndarray)
+            and rows.dtype == bool
+            and rows.shape == (len(self),)
+            and rows.all()
+        ):
             return self
         if isinstance(rows, slice):
             return self._with({name: values[rows] for name, values in self._columns.items()})
         wanted = np.atleast_1d(np.arange(len(self), dtype=np.uint32)[rows])
-        # Series by Series: for few rows this takes a tenth of the time of `frame.filter`, and it works after a fork.
+        # Series by Series: for few rows this takes a tenth of the time of `frame.filter`, and it
+        # works after a fork.
         index = pl.Series(wanted)
-        found = {n: v[index] if isinstance(v, pl.Series) else _read_only(v[wanted]) for n, v in self._columns.items()}
+        found = {
+            n: v[index] if isinstance(v, pl.Series) else _read_only(v[wanted])
+            for n, v in self._columns.items()
+        }
         return self._with(found)
 
     def with_frame(self, frame: pl.DataFrame) -> Self:
@@ -154,7 +176,11 @@ class Table:
     def with_columns(self, **columns: Any) -> Self:
         """The same table with other values in some columns."""
         other = copy(self)
-        other._fill(columns, None, {name: values for name, values in self._columns.items() if name not in columns})
+        other._fill(
+            columns,
+            None,
+            {name: values for name, values in self._columns.items() if name not in columns},
+        )
         return other
 
     @classmethod
@@ -175,7 +201,9 @@ class Table:
                 if len(series) == len(parts) and len({part.dtype for part in series}) == 1:
                     joined[name] = pl.concat(series, rechunk=True)
                 else:  # arrays, or vectors of float16 and of float32
-                    arrays = [part.to_numpy() if isinstance(part, pl.Series) else part for part in parts]
+                    arrays = [
+                        part.to_numpy() if isinstance(part, pl.Series) else part for part in parts
+                    ]
                     joined[name] = _stored(name, np.concatenate(arrays))
         return tables[0]._with(joined)
 
@@ -188,7 +216,10 @@ class Table:
     def from_frame(cls, frame: pl.DataFrame, source: str | Path | None = None) -> Self:
         """Builds the table from a frame, whose undeclared columns are left out; `source` is the file in messages."""
         made = cls.__new__(cls)
-        made._fill({c.name: frame[c.name] for c in cls.declared(frame.columns) if c.name in frame.columns}, source)
+        made._fill(
+            {c.name: frame[c.name] for c in cls.declared(frame.columns) if c.name in frame.columns},
+            source,
+        )
         return made
 
     def write(self, path: str | Path) -> None:

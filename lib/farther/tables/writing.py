@@ -1,9 +1,10 @@
 """Writing of outputs: aside first, then renamed, by one process at a time.
 
-What is being written is in `.work/` of the folder `artifacts` that contains the output, outside of all outputs of DVC;
-for an output elsewhere, in `.work/` beside it. The process that writes an output locks `.work/<digest>.lock` and writes
-to `.work/<digest>.*`. The kernel releases the lock when the process ends, however it ends, and the next process that
-writes anything deletes what was left.
+What is being written is in `.work/` of the folder `artifacts` that contains the output, outside of
+all outputs of DVC; for an output elsewhere, in `.work/` beside it. The process that writes an
+output locks `.work/<digest>.lock` and writes to `.work/<digest>.*`. The kernel releases the lock
+when the process ends, however it ends, and the next process that writes anything deletes what was
+left.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ PATIENCE = 1.0
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 DISK = (
-    *(*FULL, *NO_LOCKS, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY, errno.EIO),
+    *(
+        *FULL,
+        *NO_LOCKS,
+        errno.EFBIG,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EBUSY,
+        errno.EIO,
+    ),
     *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
 )
 
@@ -94,16 +104,19 @@ os.register_at_fork(after_in_child=_leave_locks_to_parent)
 def write_aside(path: str | Path) -> Iterator[Path]:
     """A path to write to, which ends as `path` does, renamed to `path` when the block ends without an error.
 
-    What has the same bytes already stays as it is. After an error nothing is left behind, and `path` is as before. A
-    process that is killed leaves `path` as before, or absent, but never half-written.
+    What has the same bytes already stays as it is. After an error nothing is left behind, and
+    `path` is as before. A process that is killed leaves `path` as before, or absent, but never
+    half-written.
 
     Raises:
-        FartherError: the disk is full or refuses to write, another process writes `path`, or it is a folder in which
-            this process works.
+        FartherError: the disk is full or refuses to write, another process writes `path`, or it is
+            a folder in which this process works.
     """
     path = Path(path)
     if Path.cwd().is_relative_to(whole := os.path.abspath(path)):  # noqa: PTH100, without `..`
-        raise FartherError(f"{whole}: the project itself is in this folder, which would be replaced: name another one")
+        raise FartherError(
+            f"{whole}: the project itself is in this folder, which would be replaced: name another one"
+        )
     with locked(path) as lock:
         # Not the name of an earlier process: its workers may still write.
         aside = lock.with_suffix(f".{os.getpid()}.{next(_count)}.{path.name[-50:]}")
@@ -113,7 +126,9 @@ def write_aside(path: str | Path) -> Iterator[Path]:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 yield aside
                 if not _is_same(aside, path):
-                    if path.is_dir():  # renamed away: a half-deleted folder must not have the name of a whole one
+                    if (
+                        path.is_dir()
+                    ):  # renamed away: a half-deleted folder must not have the name of a whole one
                         path.replace(f"{aside}.replaced")
                     aside.replace(path)
         finally:
@@ -127,7 +142,9 @@ def _is_same(one: Path, other: Path) -> bool:
     if one.is_symlink() or other.is_symlink():
         return False
     if one.is_dir() and other.is_dir():
-        names, others = (sorted(entry.name for entry in folder.iterdir()) for folder in (one, other))
+        names, others = (
+            sorted(entry.name for entry in folder.iterdir()) for folder in (one, other)
+        )
         return names == others and all(_is_same(one / name, other / name) for name in names)
     return one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False)
 
@@ -191,7 +208,9 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         if (number := _error_number(error, place)) is None:
             raise
         file, problem = Path(path), os.strerror(number).lower()
-        name = getattr(error, "filename2", None) or getattr(error, "filename", None)  # of a copy, where it would be
+        name = getattr(error, "filename2", None) or getattr(
+            error, "filename", None
+        )  # of a copy, where it would be
         if number in NO_LOCKS:
             problem = (
                 "the file system has no file locks (flock), without which two processes could write one output: mount "
@@ -232,7 +251,9 @@ def _space(place: Path) -> str:
 
 
 def _name(path: str | Path) -> str:
-    return hashlib.blake2b(os.path.realpath(path).encode(errors="surrogateescape"), digest_size=12).hexdigest()
+    return hashlib.blake2b(
+        os.path.realpath(path).encode(errors="surrogateescape"), digest_size=12
+    ).hexdigest()
 
 
 def _existing(path: Path) -> Path:
@@ -252,8 +273,12 @@ def _taken(file: Path, path: Path) -> _Lock:
     while (lock := _opened(file)) is None:
         with suppress(FileNotFoundError):
             owner = file.read_text(encoding="utf-8")
-            if owner and time.monotonic() > deadline:  # none while another process deletes an earlier lock
-                raise FartherError(f"{path}: process {owner} is writing it: wait until it has ended, or end it")
+            if (
+                owner and time.monotonic() > deadline
+            ):  # none while another process deletes an earlier lock
+                raise FartherError(
+                    f"{path}: process {owner} is writing it: wait until it has ended, or end it"
+                )
         time.sleep(0.02)
     try:
         os.write(lock.descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
@@ -284,4 +309,6 @@ def _opened(file: Path) -> _Lock | None:
 
 def _delete(path: Path) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
-        path.unlink() if not path.is_dir() or path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
+        path.unlink() if not path.is_dir() or path.is_symlink() else shutil.rmtree(
+            path, ignore_errors=True
+        )

@@ -1,6 +1,7 @@
 """Trainers: one file per kind of detector that farther can train, registered under the name that users write.
 
-A trainer is a dataclass of a job's parameters: samples in, a checkpoint out. `farther_training.job` runs it.
+A trainer is a dataclass of a job's parameters: samples in, a checkpoint out. `farther_training.job`
+runs it.
 
 Example:
     >>> import farther_training.trainers
@@ -65,9 +66,9 @@ class Task:
         validation: Images on which mAP50, or accuracy, is monitored.
         device: Device to train on.
         work: Folder of the state of the unfinished run; removed when the job is done.
-        log_file: CSV to write, one row per epoch. All trainers have these columns: `epoch`; `step`, batches since the
-            start; `learning_rate`; `loss`, the mean over the epoch's batches; and `val_map50` (of classifiers
-            `val_accuracy`), empty in epochs without an evaluation.
+        log_file: CSV to write, one row per epoch. All trainers have these columns: `epoch`; `step`,
+            batches since the start; `learning_rate`; `loss`, the mean over the epoch's batches; and
+            `val_map50` (of classifiers `val_accuracy`), empty in epochs without an evaluation.
         notes: Text to store in the checkpoint.
     """
 
@@ -89,8 +90,9 @@ class Trained:
     """Result of a task, for the checkpoint's card.
 
     Args:
-        evaluate: Metrics of the written checkpoint on samples; see `farther.metrics.closed_set.evaluate`, and for
-            classifiers `farther_training.trainers.classifier.evaluate`.
+        evaluate: Metrics of the written checkpoint on samples; see
+            `farther.metrics.closed_set.evaluate`, and for classifiers
+            `farther_training.trainers.classifier.evaluate`.
         parameters: Number of the network's parameters.
         origin: Digest of the initial weights; None where training started from scratch.
         kind: Kind of network, as text.
@@ -119,7 +121,8 @@ class Job(ABC):
         root: Folder of the images; that of the dataset's entry in params.yaml when None.
         weights: The safetensors file to write; its card is written beside it as `.json` and `.md`.
         classes: Classes to learn; all categories of the dataset when None.
-        division: Gives the classes to learn instead; images that show an unknown class are left out.
+        division: Gives the classes to learn instead; images that show an unknown class are left
+            out.
         train, val, test: Subsets of the dataset for training, monitoring and reporting.
         initial_weights: Weights to start from.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.

@@ -1,7 +1,7 @@
 """The trainer of image classifiers: OpenOOD's ResNets for small images, and trainings for OOD detection.
 
-These are LogitNorm, outlier exposure, Mixup, CutMix, PixMix, a confidence branch, G-ODIN and VOS: see
-`farther_training.recipe.ClassifierRecipe`.
+These are LogitNorm, outlier exposure, Mixup, CutMix, PixMix, a confidence branch, G-ODIN and VOS:
+see `farther_training.recipe.ClassifierRecipe`.
 """
 
 from __future__ import annotations
@@ -74,12 +74,15 @@ class ClassifierJob(Job):
     """Trains an image classifier in OpenOOD's layout: a ResNet of basic blocks with a 3×3 stem, or LeNet.
 
     Args:
-        architecture: `openood_resnet`; or `LeNet`, for images of 28 pixels, without widths and blocks.
+        architecture: `openood_resnet`; or `LeNet`, for images of 28 pixels, without widths and
+            blocks.
         image_size: Pixels of the shorter side of images, which are then cropped to a square.
-        widths: Channels of each stage; each but the first halves the resolution. The default is `ResNet18_32x32`.
+        widths: Channels of each stage; each but the first halves the resolution. The default is
+            `ResNet18_32x32`.
         blocks: Blocks of each stage.
         mean, std: Of each channel, for pixels from 0 to 1.
-        initial_weights: Checkpoint in the same layout; weights of another shape are initialised anew.
+        initial_weights: Checkpoint in the same layout; weights of another shape are initialised
+            anew.
         recipe: Hyperparameters.
     """
 
@@ -95,7 +98,9 @@ class ClassifierJob(Job):
         if len(self.widths) != len(self.blocks):
             raise ValueError(f"{len(self.widths)} widths, but {len(self.blocks)} numbers of blocks")
         if self.architecture == LENET and self.image_size != LENET_SIDE:
-            raise ValueError(f"{LENET} takes images of {LENET_SIDE} pixels; write image_size: {LENET_SIDE}")
+            raise ValueError(
+                f"{LENET} takes images of {LENET_SIDE} pixels; write image_size: {LENET_SIDE}"
+            )
         with_heads = [name for name in HEADS if getattr(self.recipe, name) is not None]
         if self.architecture == LENET and with_heads:
             raise ValueError(f"{with_heads[0]} needs architecture: openood_resnet, found {LENET}")
@@ -105,8 +110,12 @@ class ClassifierJob(Job):
         size = {"resize": self.image_size, "crop": self.image_size, "interpolation": "bilinear"}
         preprocessing = {**size, "mean": self.mean, "std": self.std}
         similarity = None if self.recipe.g_odin is None else self.recipe.g_odin.similarity
-        blueprint = ClassifierBlueprint(self.architecture, task.training.classes, preprocessing, similarity)
-        network = train(blueprint, task, self.recipe, (self.widths, self.blocks), self.initial_weights)
+        blueprint = ClassifierBlueprint(
+            self.architecture, task.training.classes, preprocessing, similarity
+        )
+        network = train(
+            blueprint, task, self.recipe, (self.widths, self.blocks), self.initial_weights
+        )
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
         written = load_network(self.weights, blueprint).to(task.device)
         return Trained(
@@ -179,7 +188,9 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
             self.weight_of_hints = recipe.confidence_branch.weight
         self.queue: OutlierQueue | None = None
         if recipe.virtual_outliers is not None:
-            self.queue = OutlierQueue(recipe.virtual_outliers, len(blueprint.classes), network.width)
+            self.queue = OutlierQueue(
+                recipe.virtual_outliers, len(blueprint.classes), network.width
+            )
             self.queue.to(task.device)
 
     def change(self) -> Change | None:
@@ -235,7 +246,9 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
         self.weight_of_hints = branch.adjusted(self.weight_of_hints, price.item())
         return losses
 
-    def _virtual_outlier_losses(self, features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
+    def _virtual_outlier_losses(
+        self, features: Tensor, labels: Tensor, logits: Tensor
+    ) -> dict[str, Tensor]:
         """VOS's loss; none before its start, or while no class has filled its queue."""
         if self.queue is None:
             return {}
@@ -264,7 +277,10 @@ class ClassifierRun(Run[Network, ClassifierRecipe]):
         random = np.random.default_rng([self.recipe.seed, self.step])
         none = np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
         found = self.recipe.outlier_exposure.images(count, random)
-        return [augment(Sample(image, *none), self.recipe.augmentation, random).pixels for image in found]
+        return [
+            augment(Sample(image, *none), self.recipe.augmentation, random).pixels
+            for image in found
+        ]
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -290,8 +306,8 @@ def train(
 
     Raises:
         TrainingError: the loss is not finite, or no class has enough images for virtual outliers.
-        DataError: an image cannot be read or does not have one label, or a folder of pictures or the initial weights
-            are absent.
+        DataError: an image cannot be read or does not have one label, or a folder of pictures or
+            the initial weights are absent.
     """
     for samples in (task.training, task.validation):
         refuse_other_labels(samples)
@@ -349,25 +365,39 @@ def leave_undecayed(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -
             return
 
 
-def evaluate(network: nn.Module, samples: Samples, recipe: Recipe, blueprint: ClassifierBlueprint) -> dict[str, Any]:
+def evaluate(
+    network: nn.Module, samples: Samples, recipe: Recipe, blueprint: ClassifierBlueprint
+) -> dict[str, Any]:
     """Accuracy of a network in evaluation mode: {"accuracy": over images, "per_class": {class: {"accuracy": …}}}."""
     device = next(network.parameters()).device
     correct = []
-    for batch in DataLoader(samples, batch_size=recipe.batch_size, num_workers=recipe.workers, collate_fn=list):
+    for batch in DataLoader(
+        samples, batch_size=recipe.batch_size, num_workers=recipe.workers, collate_fn=list
+    ):
         with torch.inference_mode(), autocast(device, recipe.precision):
             logits = network(to_tensor([sample.pixels for sample in batch], blueprint, device))
-        correct.append(logits.argmax(dim=1).cpu().numpy() == [sample.labels.item() for sample in batch])
+        correct.append(
+            logits.argmax(dim=1).cpu().numpy() == [sample.labels.item() for sample in batch]
+        )
     right, labels = np.concatenate(correct), np.concatenate(samples.labels)
-    shares = {name: right[labels == k].mean() for k, name in enumerate(samples.classes) if (labels == k).any()}
+    shares = {
+        name: right[labels == k].mean()
+        for k, name in enumerate(samples.classes)
+        if (labels == k).any()
+    }
     per_class = {name: {"accuracy": float(share)} for name, share in shares.items()}
     return {"accuracy": float(right.mean()), "per_class": per_class}
 
 
-def to_tensor(images: Sequence[np.ndarray], blueprint: ClassifierBlueprint, device: torch.device) -> Tensor:
+def to_tensor(
+    images: Sequence[np.ndarray], blueprint: ClassifierBlueprint, device: torch.device
+) -> Tensor:
     """Images, uint8 (H, W, 3) each, as the network's input (N, 3, side, side), prepared as the adapter does."""
     preprocessing = blueprint.preprocessing
     pixels = np.stack([resize_and_crop(image, preprocessing).pixels for image in images])
-    mean, std = (torch.tensor(preprocessing[name], device=device)[:, None, None] for name in ("mean", "std"))
+    mean, std = (
+        torch.tensor(preprocessing[name], device=device)[:, None, None] for name in ("mean", "std")
+    )
     batch = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float() / 255
     # Not channels_last: PyTorch 2.15 corrupts memory in the backward pass of stems of 8 channels.
     return ((batch - mean) / std).contiguous()
@@ -378,13 +408,19 @@ def refuse_other_labels(samples: Samples) -> None:
     for row, labels in enumerate(samples.labels):
         if len(labels) != 1:
             name = samples.images.image_id[row]
-            raise DataError(f"image {name!r} has {len(labels)} labels; a classifier learns from images with one")
+            raise DataError(
+                f"image {name!r} has {len(labels)} labels; a classifier learns from images with one"
+            )
 
 
 def fitting(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of a file that fit a state dict by name and shape; DataError if there are none."""
     found = floats(from_openood(read_weights(path)))
-    fit = {name: tensor for name, tensor in found.items() if name in expected and tensor.shape == expected[name].shape}
+    fit = {
+        name: tensor
+        for name, tensor in found.items()
+        if name in expected and tensor.shape == expected[name].shape
+    }
     if not fit:
         raise DataError("no weight fits the network by name and shape", file=path)
     return fit

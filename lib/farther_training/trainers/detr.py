@@ -49,16 +49,19 @@ class DetrJob(Job):
     """Trains a detection transformer of the library transformers: fine-tunes a checkpoint, or starts from scratch.
 
     Args:
-        initial_weights: A checkpoint to fine-tune: a folder, a file or a model of the hub, as for the detector `detr`.
-            Its configuration is used; layers that depend on the classes or the number of queries start from scratch.
+        initial_weights: A checkpoint to fine-tune: a folder, a file or a model of the hub, as for
+            the detector `detr`. Its configuration is used; layers that depend on the classes or the
+            number of queries start from scratch.
         revision: Branch, tag or commit of a model on the hub.
         queries: Number of object queries, instead of the checkpoint's. FMIYC used 100.
-        network: For a network that starts from scratch: its configuration, as in transformers' `config.json`.
+        network: For a network that starts from scratch: its configuration, as in transformers'
+            `config.json`.
         processor: For such a network: the preprocessing, as in `preprocessor_config.json`.
         recipe: Hyperparameters.
 
     Raises:
-        ValueError: parameters of a checkpoint and of a network that starts from scratch are mixed, or neither is given.
+        ValueError: parameters of a checkpoint and of a network that starts from scratch are mixed,
+            or neither is given.
     """
 
     revision: str | None = None
@@ -69,7 +72,11 @@ class DetrJob(Job):
 
     def __post_init__(self) -> None:
         anew = {name for name in ("network", "processor") if getattr(self, name) is not None}
-        tuned = {name for name in ("initial_weights", "revision", "queries") if getattr(self, name) is not None}
+        tuned = {
+            name
+            for name in ("initial_weights", "revision", "queries")
+            if getattr(self, name) is not None
+        }
         starts_anew = len(anew) == 2 and not tuned
         is_tuned = "initial_weights" in tuned and not anew
         if not starts_anew and not is_tuned:
@@ -107,7 +114,10 @@ class DetrJob(Job):
             blueprint = DetrBlueprint(self.network or {}, self.processor or {}, classes)
             return untrained(blueprint, self.recipe.seed), blueprint, None
         found = find_checkpoint(self.initial_weights, revision=self.revision)
-        config = {**found.blueprint.config, **({} if self.queries is None else {"num_queries": self.queries})}
+        config = {
+            **found.blueprint.config,
+            **({} if self.queries is None else {"num_queries": self.queries}),
+        }
         blueprint = DetrBlueprint(config, found.blueprint.processor, classes)
         torch.manual_seed(self.recipe.seed)
         changed = replace(found, blueprint=blueprint, class_rows=None)
@@ -119,10 +129,17 @@ class DetrRun(Run[PreTrainedModel, DetrRecipe]):
     """A training run of a detection transformer; see `Run`."""
 
     def __init__(
-        self, network: PreTrainedModel, blueprint: DetrBlueprint, recipe: DetrRecipe, task: Task, identity: str
+        self,
+        network: PreTrainedModel,
+        blueprint: DetrBlueprint,
+        recipe: DetrRecipe,
+        task: Task,
+        identity: str,
     ):
         # The backbone has a separate learning rate.
-        backbone = {name: p for name, p in network.named_parameters() if name.startswith("model.backbone")}
+        backbone = {
+            name: p for name, p in network.named_parameters() if name.startswith("model.backbone")
+        }
         others = [p for name, p in network.named_parameters() if name not in backbone]
         slow = recipe.backbone_learning_rate / recipe.learning_rate
         optimizer = make_optimizer(recipe, [(1.0, others), (slow, list(backbone.values()))])
@@ -163,15 +180,19 @@ class DetrRun(Run[PreTrainedModel, DetrRecipe]):
         values = {row["epoch"]: row["val_map50"] for row in self.log if "val_map50" in row}
         if self.recipe.patience is None or not values:
             return False
-        return self.log[-1]["epoch"] - max(values, key=lambda epoch: values[epoch]) >= self.recipe.patience
+        return (
+            self.log[-1]["epoch"] - max(values, key=lambda epoch: values[epoch])
+            >= self.recipe.patience
+        )
 
 
 def untrained(blueprint: DetrBlueprint, seed: int) -> PreTrainedModel:
     """A network with random weights that are suitable to start training from.
 
-    transformers' initial weights are meant to be replaced by a checkpoint: normalisations start near 0 and block the
-    signal. Here they start at 1, convolutions as in He et al. (arXiv:1502.01852) and linear layers as in Glorot and
-    Bengio (2010). Layers that must start at 0 (offsets of boxes and of sampling points) and biases do not change.
+    transformers' initial weights are meant to be replaced by a checkpoint: normalisations start
+    near 0 and block the signal. Here they start at 1, convolutions as in He et al.
+    (arXiv:1502.01852) and linear layers as in Glorot and Bengio (2010). Layers that must start at 0
+    (offsets of boxes and of sampling points) and biases do not change.
     """
     torch.manual_seed(seed)
     network = build_network(blueprint, attention="eager")
@@ -190,7 +211,9 @@ def untrained(blueprint: DetrBlueprint, seed: int) -> PreTrainedModel:
     return network
 
 
-def train(network: PreTrainedModel, blueprint: DetrBlueprint, task: Task, recipe: DetrRecipe) -> PreTrainedModel:
+def train(
+    network: PreTrainedModel, blueprint: DetrBlueprint, task: Task, recipe: DetrRecipe
+) -> PreTrainedModel:
     """Trains a network from its present weights, or resumes a killed run; returns the averaged network.
 
     Raises:
@@ -199,7 +222,9 @@ def train(network: PreTrainedModel, blueprint: DetrBlueprint, task: Task, recipe
         ParameterError: the image processor is unknown, or the recipe does not fit the network.
     """
     start = [t.cpu().numpy().tobytes() for t in network.state_dict().values()]
-    identity = digest(json.dumps([asdict(recipe), asdict(blueprint)]), task.training.digest(), *start)
+    identity = digest(
+        json.dumps([asdict(recipe), asdict(blueprint)]), task.training.digest(), *start
+    )
     run = DetrRun(network, blueprint, recipe, task, identity)
     averaged = run.go()
     if recipe.patience is not None:
@@ -212,9 +237,13 @@ def evaluate(
 ) -> dict[str, Any]:
     """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
     columns, background = blueprint.columns()
-    header = Header(classes=columns, background_index=background, activation=blueprint.family.activation)
+    header = Header(
+        classes=columns, background_index=background, activation=blueprint.family.activation
+    )
     processor = make_processor(blueprint.processor)
-    selection = BoxSelection(score_threshold=0.01, iou=1.0, max_detections=100, per_query=blueprint.family.per_query)
+    selection = BoxSelection(
+        score_threshold=0.01, iou=1.0, max_detections=100, per_query=blueprint.family.per_query
+    )
 
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
         prepared = [prepare(processor, image) for image in images]
@@ -226,7 +255,8 @@ def evaluate(
 
 #: Number of tokens assigned to each object in `one_to_many_loss`.
 TOKENS_PER_OBJECT = 6
-#: Weights of score, distance and overlap as in RT-DETR's loss, and the exponent that reduces easy negatives.
+#: Weights of score, distance and overlap as in RT-DETR's loss, and the exponent that reduces easy
+#: negatives.
 SCORE_WEIGHT, DISTANCE_WEIGHT, OVERLAP_WEIGHT = 1.0, 5.0, 2.0
 NEGATIVE_WEIGHT, FOCUS = 0.75, 2.0
 
@@ -238,7 +268,8 @@ class Batch:
     Args:
         pixels: Shape (B, 3, H, W).
         mask: Shape (B, H, W): 1 inside the image, 0 in the padding.
-        labels: Per image `class_labels` (N,) and `boxes` (N, 4): centre and size, as fractions of the image.
+        labels: Per image `class_labels` (N,) and `boxes` (N, 4): centre and size, as fractions of
+            the image.
     """
 
     pixels: Tensor
@@ -246,7 +277,9 @@ class Batch:
     labels: list[dict[str, Tensor]]
 
 
-def make_batch(processor: BaseImageProcessor, samples: Sequence[Sample], device: torch.device) -> Batch:
+def make_batch(
+    processor: BaseImageProcessor, samples: Sequence[Sample], device: torch.device
+) -> Batch:
     """Samples, preprocessed as for inference; images of several shapes are padded to one."""
     images = [np.ascontiguousarray(s.pixels) for s in samples]
     try:
@@ -257,7 +290,8 @@ def make_batch(processor: BaseImageProcessor, samples: Sequence[Sample], device:
     pixels = prepared["pixel_values"].to(device)
     mask = prepared.get("pixel_mask")
     labels = [
-        {"class_labels": torch.from_numpy(s.labels).to(device), "boxes": _fractions(s).to(device)} for s in samples
+        {"class_labels": torch.from_numpy(s.labels).to(device), "boxes": _fractions(s).to(device)}
+        for s in samples
     ]
     return Batch(pixels, torch.ones_like(pixels[:, 0]) if mask is None else mask.to(device), labels)
 
@@ -269,7 +303,9 @@ def _fractions(sample: Sample) -> Tensor:
     return torch.cat([(low + high) / 2, high - low], dim=1)
 
 
-def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: float) -> dict[str, Tensor]:
+def losses(
+    network: PreTrainedModel, batch: Batch, precision: str, one_to_many: float
+) -> dict[str, Tensor]:
     """Losses of a batch; "loss" is minimised, the others are its parts.
 
     Args:
@@ -278,13 +314,21 @@ def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: 
     with autocast(batch.pixels.device, precision):
         output = network(pixel_values=batch.pixels, pixel_mask=batch.mask, labels=batch.labels)
     # Terms of the other decoder layers, of proposals and of denoising have numbers in their names.
-    found = {name: value for name, value in output.loss_dict.items() if name.startswith("loss") and name[-1].isalpha()}
+    found = {
+        name: value
+        for name, value in output.loss_dict.items()
+        if name.startswith("loss") and name[-1].isalpha()
+    }
     total = output.loss
     if one_to_many > 0:
         scores, boxes = output.get("enc_outputs_class"), output.get("enc_outputs_coord_logits")
         if scores is None or boxes is None:
-            raise ParameterError(f"one_to_many: {network.config.model_type} has no proposals of an encoder to teach")
-        found["loss_one_to_many"] = one_to_many_loss(scores.float(), boxes.float().sigmoid(), batch.labels)
+            raise ParameterError(
+                f"one_to_many: {network.config.model_type} has no proposals of an encoder to teach"
+            )
+        found["loss_one_to_many"] = one_to_many_loss(
+            scores.float(), boxes.float().sigmoid(), batch.labels
+        )
         total = total + one_to_many * found["loss_one_to_many"]
     return {"loss": total, **found}
 
@@ -292,10 +336,11 @@ def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: 
 def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, Tensor]]) -> Tensor:
     """Loss of the encoder's proposals with several tokens per object.
 
-    DETR's losses match each object with one query. This avoids suppression, but gives little signal per step; an
-    additional one-to-many matching speeds up the first epochs (H-DETR, arXiv:2207.13080; RT-DETRv3, arXiv:2409.08475).
-    An object is assigned to the tokens with the highest √score · IoU, a token to its best object; the losses are those
-    of RT-DETR (varifocal, L1, GIoU; arXiv:2304.08069).
+    DETR's losses match each object with one query. This avoids suppression, but gives little signal
+    per step; an additional one-to-many matching speeds up the first epochs (H-DETR,
+    arXiv:2207.13080; RT-DETRv3, arXiv:2409.08475). An object is assigned to the tokens with the
+    highest √score · IoU, a token to its best object; the losses are those of RT-DETR (varifocal,
+    L1, GIoU; arXiv:2304.08069).
 
     Args:
         logits: Shape (B, T, K), of T tokens.
@@ -308,8 +353,12 @@ def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, T
         tokens, objects, overlaps = _assign(image_logits, image_boxes, image_labels)
         target = torch.zeros_like(image_logits)
         target[tokens, image_labels["class_labels"][objects]] = overlaps
-        weight = torch.where(target > 0, target, NEGATIVE_WEIGHT * image_logits.detach().sigmoid() ** FOCUS)
-        score_loss = score_loss + binary_cross_entropy_with_logits(image_logits, target, weight, reduction="sum")
+        weight = torch.where(
+            target > 0, target, NEGATIVE_WEIGHT * image_logits.detach().sigmoid() ** FOCUS
+        )
+        score_loss = score_loss + binary_cross_entropy_with_logits(
+            image_logits, target, weight, reduction="sum"
+        )
         found, wanted = image_boxes[tokens], image_labels["boxes"][objects]
         distance = l1_loss(found, wanted, reduction="sum")
         overlap = generalized_box_iou_loss(_corners(found), _corners(wanted), reduction="sum")
@@ -319,7 +368,9 @@ def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, T
 
 
 @torch.no_grad()
-def _assign(logits: Tensor, boxes: Tensor, labels: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _assign(
+    logits: Tensor, boxes: Tensor, labels: dict[str, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Assigned tokens, their objects, and the IoU of their boxes: shape (M,) each."""
     overlaps = box_iou(_corners(boxes), _corners(labels["boxes"]))
     fit = logits.sigmoid()[:, labels["class_labels"]].sqrt() * overlaps

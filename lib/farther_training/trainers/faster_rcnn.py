@@ -65,7 +65,9 @@ class FasterRCNNJob(Job):
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
-        blueprint = FasterRCNNBlueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
+        blueprint = FasterRCNNBlueprint(
+            self.architecture, task.training.classes, self.min_size, self.max_size
+        )
         start = initial_weights(self.initial_weights, blueprint, self.build)
         network = train(blueprint, task, self.recipe, start, build=self.build)
         notes = {**task.notes, "box_loss": self.recipe.box_loss}
@@ -98,8 +100,8 @@ class FasterRCNNJob(Job):
         return f"{self.title} with {' and '.join(names)}"
 
 
-#: Further weighted losses by name, from the features (M, D), labels (M,) and logits (M, K) of the sampled proposals
-#: (label 0 is the background).
+#: Further weighted losses by name, from the features (M, D), labels (M,) and logits (M, K) of the
+#: sampled proposals (label 0 is the background).
 ExtraLosses = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 
 #: Builds an untrained network.
@@ -122,7 +124,9 @@ class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
         self.queue: OutlierQueue | None = None
         if recipe.virtual_outliers is not None:
             last = network.roi_heads.box_predictor.cls_score
-            self.queue = OutlierQueue(recipe.virtual_outliers, last.out_features - 1, last.in_features)
+            self.queue = OutlierQueue(
+                recipe.virtual_outliers, last.out_features - 1, last.in_features
+            )
             self.queue.to(last.weight.device)
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
@@ -130,7 +134,9 @@ class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
         found = losses(self.network, batch, self.recipe, self.extra_losses)
         return {"loss": torch.stack(list(found.values())).sum(), **found}
 
-    def virtual_outlier_losses(self, features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
+    def virtual_outlier_losses(
+        self, features: Tensor, labels: Tensor, logits: Tensor
+    ) -> dict[str, Tensor]:
         """VOS's loss, as `ExtraLosses`; empty before its start, or while no class has filled its queue."""
         known = labels > 0
         if self.queue is None or not known.any():
@@ -144,7 +150,9 @@ class FasterRCNNRun(DetectorRun[FasterRCNN, FasterRCNNRecipe]):
         def classify(features: Tensor) -> Tensor:
             return last(features)[:, 1:]
 
-        return {"loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known, 1:])}
+        return {
+            "loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known, 1:])
+        }
 
     def evaluate(self, samples: Samples) -> dict[str, Any]:
         """See `evaluate`."""
@@ -192,7 +200,9 @@ def train(
         network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)).to(task.device))
     if recipe.box_loss != "smooth_l1":
         last = network.roi_heads.box_predictor.cls_score
-        network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features).to(task.device))
+        network.add_module(
+            VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features).to(task.device)
+        )
     run = FasterRCNNRun(network, recipe, task, identity, extra_losses)
     averaged = run.go()
     if run.queue is not None:
@@ -212,13 +222,16 @@ def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str,
 
 
 def losses(
-    network: FasterRCNN, batch: list[Sample], recipe: FasterRCNNRecipe, extra_losses: Sequence[ExtraLosses] = ()
+    network: FasterRCNN,
+    batch: list[Sample],
+    recipe: FasterRCNNRecipe,
+    extra_losses: Sequence[ExtraLosses] = (),
 ) -> dict[str, Tensor]:
     """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages); their sum is minimised.
 
     Args:
-        network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances. One with a mask branch, Mask
-            R-CNN, also learns masks, which are the objects' boxes, filled.
+        network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances. One with a
+            mask branch, Mask R-CNN, also learns masks, which are the objects' boxes, filled.
         recipe: Its `precision` is that of the layers; the losses are computed in float32.
     """
     device = next(network.parameters()).device
@@ -231,7 +244,9 @@ def losses(
         seen = propose(network, images, levels)
     anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
     anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
-    objectness, rpn_boxes = network.rpn.compute_loss(seen.objectness, seen.deltas, anchor_labels, anchor_goals)
+    objectness, rpn_boxes = network.rpn.compute_loss(
+        seen.objectness, seen.deltas, anchor_labels, anchor_goals
+    )
     with autocast(device, recipe.precision):
         sampled, indices, labels, goals = heads.select_training_samples(seen.proposals, targets)
         features = heads.box_head(heads.box_roi_pool(levels, sampled, images.image_sizes))
@@ -249,7 +264,9 @@ def losses(
     }
     if heads.has_mask():
         with autocast(device, recipe.precision):
-            found["loss_masks"] = mask_loss(network, levels, images, sampled, labels, indices, targets)
+            found["loss_masks"] = mask_loss(
+                network, levels, images, sampled, labels, indices, targets
+            )
     for extra in extra_losses:
         found |= extra(features, torch.cat(labels), logits)
     return found

@@ -9,14 +9,19 @@ from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.mask_rcnn import MaskRCNNHeads, MaskRCNNPredictor
 from torchvision.ops import MultiScaleRoIAlign
 
-from farther.detectors.networks.architectures import FasterRCNNBlueprint, architecture_of, build_network
+from farther.detectors.networks.architectures import (
+    FasterRCNNBlueprint,
+    architecture_of,
+    build_network,
+)
 from farther.detectors.networks.pooling import fix_scales
 from farther.detectors.networks.torchvision_builders import MASK_BRANCH
 from farther.registry import STRICT
 from farther_training.trainers import register
 from farther_training.trainers.faster_rcnn import FasterRCNNJob
 
-#: Convolutions of the mask head, cells along one side of what it pools, and samples along one side of a cell.
+#: Convolutions of the mask head, cells along one side of what it pools, and samples along one side
+#: of a cell.
 CONVOLUTIONS, CELLS, SAMPLES = 4, 14, 2
 
 
@@ -25,12 +30,13 @@ CONVOLUTIONS, CELLS, SAMPLES = 4, 14, 2
 class MaskRCNNJob(FasterRCNNJob):
     """Trains a Mask R-CNN of torchvision: a Faster R-CNN with a branch that predicts the mask of each object.
 
-    The dataset's tables have boxes and no masks. The checkpoint holds the whole network; the adapter `mask_rcnn` reads
-    what detects boxes.
+    The dataset's tables have boxes and no masks. The checkpoint holds the whole network; the
+    adapter `mask_rcnn` reads what detects boxes.
 
     Args:
-        masks: "boxes" takes each box, filled, as its object's mask: so the branch learns, beside the boxes, which part
-            of a proposal is in the object's box. There is no default: it must be chosen.
+        masks: "boxes" takes each box, filled, as its object's mask: so the branch learns, beside
+            the boxes, which part of a proposal is in the object's box. There is no default: it must
+            be chosen.
         architecture: "resnet50_fpn" (torchvision's `maskrcnn_resnet50_fpn`), or another one of
             `farther.detectors.networks.architectures`.
     """
@@ -43,7 +49,9 @@ class MaskRCNNJob(FasterRCNNJob):
     def __post_init__(self) -> None:
         if self.masks is None:
             problem = "a Mask R-CNN learns masks, and the dataset's tables hold boxes only. Write `masks: boxes`"
-            raise ValueError(f"{problem} to take each box, filled, as the mask of its object; or train a faster_rcnn")
+            raise ValueError(
+                f"{problem} to take each box, filled, as the mask of its object; or train a faster_rcnn"
+            )
 
     def build(self, blueprint: FasterRCNNBlueprint) -> FasterRCNN:
         """See `FasterRCNNJob.build`."""

@@ -46,7 +46,8 @@ class RetinaNetJob(Job):
         architecture: "resnet50_fpn", or "small", which is trained from scratch; see
             `farther.detectors.networks.retinanet`.
         min_size, max_size: Shorter side of scaled images in pixels, and largest longer side.
-        initial_weights: A detector's or a classifier's (torchvision's `resnet50`); `resnet50_fpn` needs them.
+        initial_weights: A detector's or a classifier's (torchvision's `resnet50`); `resnet50_fpn`
+            needs them.
         recipe: Hyperparameters.
     """
 
@@ -57,10 +58,14 @@ class RetinaNetJob(Job):
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
-        blueprint = RetinaNetBlueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
+        blueprint = RetinaNetBlueprint(
+            self.architecture, task.training.classes, self.min_size, self.max_size
+        )
         is_frozen = blueprint.architecture in FROZEN
         untrained = build_retinanet(blueprint)
-        start = fitting_weights(self.initial_weights, untrained, blueprint.architecture, is_frozen=is_frozen)
+        start = fitting_weights(
+            self.initial_weights, untrained, blueprint.architecture, is_frozen=is_frozen
+        )
         network = train(blueprint, task, self.recipe, start)
         save_retinanet(self.weights, network.state_dict(), blueprint, task.notes)
         written = load_retinanet(self.weights, blueprint).to(task.device)
@@ -90,7 +95,10 @@ class RetinaNetRun(DetectorRun[RetinaNet, RetinaNetRecipe]):
 
 
 def train(
-    blueprint: RetinaNetBlueprint, task: Task, recipe: RetinaNetRecipe, initial: Mapping[str, Tensor] | None = None
+    blueprint: RetinaNetBlueprint,
+    task: Task,
+    recipe: RetinaNetRecipe,
+    initial: Mapping[str, Tensor] | None = None,
 ) -> RetinaNet:
     """Trains a network, or resumes a killed run; returns the averaged network.
 
@@ -131,7 +139,9 @@ def evaluate(network: RetinaNet, samples: Samples, recipe: Recipe) -> dict[str, 
 
     @torch.inference_mode()
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
-        with autocast(device, "float32"):  # torchvision decodes boxes in the precision of the layers
+        with autocast(
+            device, "float32"
+        ):  # torchvision decodes boxes in the precision of the layers
             detections_by_image = network([as_floats(image, device) for image in images])
         boxes, scores, labels, image_ids = [], [], [], []
         for image_id, detections in zip(names, detections_by_image, strict=True):

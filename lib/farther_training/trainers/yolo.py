@@ -53,11 +53,12 @@ class YoloJob(Job):
 
     Args:
         architecture: Name of an architecture of Ultralytics.
-        changes: Keys of its description to replace, such as `reg_max`, or `scales`: factors of depth and width, and the
-            largest number of channels, by the last letter of the name.
-        image_size: Longer side of scaled images in pixels. FMIYC used 512 for VOC and 736 for BDD100k.
-        initial_weights: Checkpoint to start from, in farther's or Ultralytics' format; layers that do not fit start
-            from scratch.
+        changes: Keys of its description to replace, such as `reg_max`, or `scales`: factors of
+            depth and width, and the largest number of channels, by the last letter of the name.
+        image_size: Longer side of scaled images in pixels. FMIYC used 512 for VOC and 736 for
+            BDD100k.
+        initial_weights: Checkpoint to start from, in farther's or Ultralytics' format; layers that
+            do not fit start from scratch.
         recipe: Hyperparameters.
     """
 
@@ -68,8 +69,12 @@ class YoloJob(Job):
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
-        blueprint = YoloBlueprint.shipped(self.architecture, task.training.classes, self.image_size, self.changes)
-        start = None if self.initial_weights is None else read_checkpoint(self.initial_weights).weights
+        blueprint = YoloBlueprint.shipped(
+            self.architecture, task.training.classes, self.image_size, self.changes
+        )
+        start = (
+            None if self.initial_weights is None else read_checkpoint(self.initial_weights).weights
+        )
         network = train(Plan(blueprint, task, self.recipe, start))
         save_checkpoint(self.weights, network, blueprint, task.notes)
         written = load_network(self.weights, read_checkpoint(self.weights)).to(task.device)
@@ -189,7 +194,8 @@ class Plan:
     """Network, task and hyperparameters of a training run.
 
     Args:
-        initial_weights: By the network's names; other layers start at random. None starts from scratch.
+        initial_weights: By the network's names; other layers start at random. None starts from
+            scratch.
     """
 
     blueprint: YoloBlueprint
@@ -201,7 +207,9 @@ class Plan:
         """Digest of everything the result depends on; a state with another identity is not resumed."""
         described = [dataclasses.asdict(self.recipe), dataclasses.asdict(self.blueprint)]
         start = [
-            part for name, t in (self.initial_weights or {}).items() for part in (name, t.float().numpy().tobytes())
+            part
+            for name, t in (self.initial_weights or {}).items()
+            for part in (name, t.float().numpy().tobytes())
         ]
         return digest(json.dumps(described), self.task.training.digest(), *start)
 
@@ -212,16 +220,18 @@ class Plan:
         network.precision = self.recipe.precision
         own = network.state_dict()
         given = self.initial_weights or {}
-        network.load_state_dict({n: t for n, t in given.items() if n in own and t.shape == own[n].shape}, strict=False)
+        network.load_state_dict(
+            {n: t for n, t in given.items() if n in own and t.shape == own[n].shape}, strict=False
+        )
         return network.to(memory_format=torch.channels_last)
 
 
 class Run(DetectionTrainer):
     """Ultralytics' trainer on farther's tables.
 
-    Its state is saved without pickles, each epoch has its own seed, so that a resumed run ends like an uninterrupted
-    one, and validation is farther's. Its name does not contain "Trainer" because Ultralytics attaches reporting to
-    classes that do.
+    Its state is saved without pickles, each epoch has its own seed, so that a resumed run ends like
+    an uninterrupted one, and validation is farther's. Its name does not contain "Trainer" because
+    Ultralytics attaches reporting to classes that do.
     """
 
     def __init__(self, plan: Plan, state: Mapping[str, Any] | None):
@@ -249,7 +259,9 @@ class Run(DetectionTrainer):
         samples = {"train": self.plan.task.training, "val": self.plan.task.validation}
         return {**samples, "names": names, "nc": len(names), "channels": 3}
 
-    def build_dataset(self, img_path: Samples, mode: str = "train", batch: int | None = None) -> TableDataset:
+    def build_dataset(
+        self, img_path: Samples, mode: str = "train", batch: int | None = None
+    ) -> TableDataset:
         """Dataset of the samples; `img_path` is a value of `get_dataset`."""
         return TableDataset(
             img_path,
@@ -277,14 +289,18 @@ class Run(DetectionTrainer):
         self.optimizer.load_state_dict(self.state["optimizer"])
         self.log, self.start_epoch = self.state["log"], self.state["epoch"]
         self.model.criterion = self.model.init_criterion()
-        if hasattr(self.model.criterion, "updates"):  # heads with two branches weight them by the number of epochs
+        if hasattr(
+            self.model.criterion, "updates"
+        ):  # heads with two branches weight them by the number of epochs
             self.model.criterion.updates = self.start_epoch - 1
             self.model.criterion.update()
 
     def show_progress(self) -> None:
         """Starts the progress bar."""
         size = len(self.plan.task.training)
-        self.bar = tqdm(total=self.epochs * size, initial=self.start_epoch * size, unit="image", smoothing=0.05)
+        self.bar = tqdm(
+            total=self.epochs * size, initial=self.start_epoch * size, unit="image", smoothing=0.05
+        )
 
     def begin_epoch(self) -> None:
         """Seeds all random generators by the seed and the epoch's number."""
@@ -300,9 +316,13 @@ class Run(DetectionTrainer):
         """Updates the progress bar; TrainingError if the loss is not finite."""
         losses = {name: f"{value.item():.3f}" for name, value in self.tloss.items()}
         if not torch.isfinite(self.loss):
-            raise TrainingError(f"epoch {self.epoch + 1}: the loss is not finite: {losses}. Lower learning_rate")
+            raise TrainingError(
+                f"epoch {self.epoch + 1}: the loss is not finite: {losses}. Lower learning_rate"
+            )
         # The last batch of an epoch may be smaller.
-        self.bar.update(min(self.batch_size, (self.epoch + 1) * len(self.plan.task.training) - self.bar.n))
+        self.bar.update(
+            min(self.batch_size, (self.epoch + 1) * len(self.plan.task.training) - self.bar.n)
+        )
         self.bar.set_postfix({"epoch": self.epoch + 1, **losses}, refresh=False)
 
     def end_progress(self) -> None:
@@ -323,7 +343,9 @@ class Run(DetectionTrainer):
         losses = {name: value.item() for name, value in self.tloss.items()}
         row = {"epoch": self.epoch + 1, "step": (self.epoch + 1) * len(self.train_loader)}
         row |= {"learning_rate": metrics["lr/pg0"], "loss": sum(losses.values()), **losses}
-        self.log.append(row | {name: value for name, value in metrics.items() if name == "val_map50"})
+        self.log.append(
+            row | {name: value for name, value in metrics.items() if name == "val_map50"}
+        )
         write_log(self.plan.task.log_file, self.log)
 
     def save_model(self) -> bool:

@@ -27,18 +27,31 @@ def rates(detections: np.ndarray, unknown: np.ndarray, rejected: int = 0) -> Rat
 
 def feed(drift: Drift, detections: np.ndarray, unknown: np.ndarray) -> list[str]:
     """Counts images; the shares that left their interval, in order."""
-    windows = (drift.add(int(count), int(flagged)) for count, flagged in zip(detections, unknown, strict=True))
+    windows = (
+        drift.add(int(count), int(flagged))
+        for count, flagged in zip(detections, unknown, strict=True)
+    )
     return [name for window in windows if window for name in window.outside]
 
 
-def clustered(random: np.random.Generator, images: int, share: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
+def clustered(
+    random: np.random.Generator, images: int, share: float = 0.1
+) -> tuple[np.ndarray, np.ndarray]:
     """Images with four detections that are all unknown, or all known."""
     return np.full(images, 4), 4 * random.binomial(1, share, images)
 
 
 def test_rates_count_what_is_there():
-    found = Rates.of(np.array(["a", "a", "c"]), np.array([True, False, False]), ["a", "b", "c"], ["c"])
-    assert (found.images, found.rejected, found.empty, found.detections, found.unknown) == (3, 1, 1, 3, 1)
+    found = Rates.of(
+        np.array(["a", "a", "c"]), np.array([True, False, False]), ["a", "b", "c"], ["c"]
+    )
+    assert (found.images, found.rejected, found.empty, found.detections, found.unknown) == (
+        3,
+        1,
+        1,
+        3,
+        1,
+    )
     assert Rates(**json.loads(json.dumps(found.to_json()))) == found
 
 
@@ -52,7 +65,9 @@ def test_images_that_are_counted_one_by_one_have_the_rates_of_all():
         drift.add(int(count), int(flagged), accepted=number >= 7)
     assert {**drift.total.to_json(), "design_effect": expected["design_effect"]} == expected
     objectness = random.random(40)
-    validation = Rates.of(np.zeros(0, object), np.zeros(0, bool), names, [], (random.choice(names, 40), objectness))
+    validation = Rates.of(
+        np.zeros(0, object), np.zeros(0, bool), names, [], (random.choice(names, 40), objectness)
+    )
     drift = Drift(validation)
     for part in np.split(objectness, [0, 3, 17, 39]):
         drift.add(0, 0, objectness=part)
@@ -81,15 +96,21 @@ def test_the_interval_of_a_number_holds_what_the_conditional_test_does_not_refus
             assert refused == (not low <= number / size <= high), (found, number)
 
 
-def proposing(random: np.random.Generator, images: int, shift: float = 0.0, mean: float = 0.5) -> list[np.ndarray]:
+def proposing(
+    random: np.random.Generator, images: int, shift: float = 0.0, mean: float = 0.5
+) -> list[np.ndarray]:
     """Objectness of each image's proposals; their number varies more than Poisson's."""
-    return [random.beta(2, 5, random.poisson(rate)) + shift for rate in random.gamma(1, mean, images)]
+    return [
+        random.beta(2, 5, random.poisson(rate)) + shift for rate in random.gamma(1, mean, images)
+    ]
 
 
 def of_proposals(each: list[np.ndarray]) -> Rates:
     names = [str(number) for number in range(len(each))]
     image = np.repeat(names, [len(one) for one in each])
-    return Rates.of(np.zeros(0, object), np.zeros(0, bool), names, [], (image, np.concatenate(each)))
+    return Rates.of(
+        np.zeros(0, object), np.zeros(0, bool), names, [], (image, np.concatenate(each))
+    )
 
 
 def watched(validation: Rates, each: list[np.ndarray]) -> Drift:
@@ -104,10 +125,15 @@ def test_number_and_objectness_of_proposals_are_compared_with_those_of_validatio
     each = proposing(random, 400)
     validation = of_proposals(each)
     assert validation.proposals.number == sum(map(len, each))
-    assert validation.proposals.above_median == pytest.approx(validation.proposals.number / 2, abs=1)
+    assert validation.proposals.above_median == pytest.approx(
+        validation.proposals.number / 2, abs=1
+    )
     assert validation.proposals.dispersion == pytest.approx(1.5, abs=0.3)
     assert Rates(images=1).share("proposals") == 0
-    alarms = [watched(of_proposals(proposing(random, 250)), proposing(random, 500)).alarms for _ in range(60)]
+    alarms = [
+        watched(of_proposals(proposing(random, 250)), proposing(random, 500)).alarms
+        for _ in range(60)
+    ]
     assert np.mean(np.array(alarms) > 0) <= 0.1
     assert watched(validation, proposing(random, 100, mean=2)).windows[-1].outside == ("proposals",)
     drift = watched(validation, proposing(random, 200, shift=0.2))
@@ -124,10 +150,13 @@ def test_number_and_objectness_of_proposals_are_compared_with_those_of_validatio
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("numbers", "dispersion"), [((3, 0, 1, 8), 38 / 9), ((2, 2, 3), 1), ((0, 0), 1), ((4,), 1), ((), 1)]
+    ("numbers", "dispersion"),
+    [((3, 0, 1, 8), 38 / 9), ((2, 2, 3), 1), ((0, 0), 1), ((4,), 1), ((), 1)],
 )
 def test_the_number_of_proposals_varies_at_least_as_a_poisson_s(numbers, dispersion):
-    found = ProposalRates.of(np.repeat(np.arange(len(numbers)), numbers), np.ones(sum(numbers)), len(numbers))
+    found = ProposalRates.of(
+        np.repeat(np.arange(len(numbers)), numbers), np.ones(sum(numbers)), len(numbers)
+    )
     assert found.dispersion == pytest.approx(dispersion)
 
 
@@ -140,7 +169,10 @@ def test_proposals_in_pairs_give_an_interval_of_twice_as_many():
 
 
 def test_numbers_of_proposals_of_no_image_are_consistent_with_nothing():
-    some, none = Rates(images=5, proposals=ProposalRates((), (3,))), Rates(proposals=ProposalRates((), (3,)))
+    some, none = (
+        Rates(images=5, proposals=ProposalRates((), (3,))),
+        Rates(proposals=ProposalRates((), (3,))),
+    )
     assert consistent(some, Rates(), "proposals", 0.05) is None
     assert consistent(none, Rates(images=5), "proposals", 0.05) is None
 
@@ -194,7 +226,9 @@ def test_a_stream_without_drift_seldom_raises_any_false_alarm():
         plain = Rates(**{**validation.to_json(), "design_effect": 1.0})
         within = (consistent(plain, window.rates, "unknown", 0.05) for window in drift.windows)
         shares = (window.rates.share("unknown") for window in drift.windows)
-        naive += any(not low <= share <= high for (low, high), share in zip(within, shares, strict=True))
+        naive += any(
+            not low <= share <= high for (low, high), share in zip(within, shares, strict=True)
+        )
     assert alarms <= 0.05 * streams
     assert naive > 0.8 * streams
 
@@ -268,7 +302,9 @@ def test_the_page_opens_from_disk_and_draws_each_share(tmp_path):
     specs = dict(SPEC.findall(page))
     assert len(specs) == len(SHARES)
     for spec in specs.values():
-        assert "<path" in vl_convert.vegalite_to_svg({**json.loads(spec), "width": 300}, show_warnings=False)
+        assert "<path" in vl_convert.vegalite_to_svg(
+            {**json.loads(spec), "width": 300}, show_warnings=False
+        )
     written = json.loads((tmp_path / "drift.json").read_text())
     assert (written["format"], written["version"]) == ("farther.drift", 1)
     assert (written["windows"], written["alarms"]) == (5, 1)
@@ -279,7 +315,9 @@ def test_the_page_says_what_was_counted_and_how_many_windows_were_outside():
     drift = Drift(Rates(images=1000, rejected=100, detections=2000, unknown=200), window=20)
     feed(drift, np.full(60, 2), np.repeat([0, 2, 0], 20))
     page = content(drift)
-    caption = "Shares. Validation: 1,000 images, 2,000 detections; monitored: 60 images, 120 detections."
+    caption = (
+        "Shares. Validation: 1,000 images, 2,000 detections; monitored: 60 images, 120 detections."
+    )
     assert page["overview"].caption == caption
     assert page["overview"].frame["windows outside"].to_list() == [1, 0, 0]
     assert (page["proposals"], page["numbers"]) == (None, [])

@@ -29,7 +29,9 @@ from farther.monitor.predict import LISTED, PredictSettings, predict
 from farther.monitor.sources import ImageSource, SourceSettings, open_source
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
 
-HEADER = Header(classes=("background", "dog", "cat"), background_index=0, detector={"name": "stand-in"})
+HEADER = Header(
+    classes=("background", "dog", "cat"), background_index=0, detector={"name": "stand-in"}
+)
 ENERGY = methods.create("energy")
 
 
@@ -59,7 +61,9 @@ class Monitor:
         random, count = np.random.default_rng(number), number % 3
         logits = random.normal(0, 2, (count, 3)).astype(np.float32)
         label = logits[:, 1:].argmax(axis=1) + 1
-        score = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[np.arange(count), label]
+        score = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[
+            np.arange(count), label
+        ]
         low = random.uniform(0, 20, (count, 2))
         regions = Regions(
             header=HEADER,
@@ -71,7 +75,9 @@ class Monitor:
             logits=logits,
         )
         ood = ENERGY.score(regions)
-        return Monitored(name, regions, ood, ood < 1.5, regions.score, 0.5, bool(count < 2 or ood[-1] > 0))
+        return Monitored(
+            name, regions, ood, ood < 1.5, regions.score, 0.5, bool(count < 2 or ood[-1] > 0)
+        )
 
 
 @pytest.fixture
@@ -79,18 +85,30 @@ def photos(tmp_path: Path) -> Path:
     for number in range(30):
         file = tmp_path / "photos" / f"{number:03}.png"
         file.parent.mkdir(exist_ok=True)
-        Image.fromarray(np.random.default_rng(number).integers(0, 255, (40, 50, 3), np.uint8)).save(file)
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, (40, 50, 3), np.uint8)).save(
+            file
+        )
     return tmp_path / "photos"
 
 
-def run(source: Path | str, out: Path, taken: SourceSettings | None = None, **settings: Any) -> tuple[Any, list[str]]:
+def run(
+    source: Path | str, out: Path, taken: SourceSettings | None = None, **settings: Any
+) -> tuple[Any, list[str]]:
     lines: list[str] = []
-    done = predict(Monitor(), open_source(str(source), taken), PredictSettings(out=out, **settings), log=lines.append)
+    done = predict(
+        Monitor(),
+        open_source(str(source), taken),
+        PredictSettings(out=out, **settings),
+        log=lines.append,
+    )
     return done, lines
 
 
 def found_in(photos: Path) -> list[Monitored]:
-    return [Monitor.monitored(file.name, np.asarray(Image.open(file))) for file in sorted(photos.iterdir())]
+    return [
+        Monitor.monitored(file.name, np.asarray(Image.open(file)))
+        for file in sorted(photos.iterdir())
+    ]
 
 
 @pytest.mark.parametrize("shard_images", [7, 512])
@@ -103,7 +121,9 @@ def test_all_files_say_what_the_monitor_found(photos, tmp_path, shard_images):
     assert len(RegionsFolder(tmp_path / "out/regions").shards) == math.ceil(30 / shard_images)
     assert regions.image_id.tolist() == [one.image_id for one in expected for _ in range(len(one))]
     scores = pl.read_parquet(tmp_path / "out/scores.parquet")
-    np.testing.assert_allclose(scores["score"], np.concatenate([one.score for one in expected]), rtol=1e-9)
+    np.testing.assert_allclose(
+        scores["score"], np.concatenate([one.score for one in expected]), rtol=1e-9
+    )
     assert scores["unknown"].to_list() == np.concatenate([one.unknown for one in expected]).tolist()
     images = pl.read_parquet(tmp_path / "out/images.parquet")
     assert images["image_id"].to_list() == [one.image_id for one in expected]
@@ -136,10 +156,16 @@ def test_what_was_deployed_is_judged_when_labels_arrive(photos, tmp_path):
     labelled.write(tmp_path / "splits/field/images.parquet")
     for adapter, weights, params in (
         ("parquet", "out/regions", {}),
-        ("coco_results", "out/detections.json", {"classes": ["dog", "cat"], "score_tolerance": None}),
+        (
+            "coco_results",
+            "out/detections.json",
+            {"classes": ["dog", "cat"], "score_tolerance": None},
+        ),
     ):
         imported = detectors.create(adapter, weights=tmp_path / weights, **params)
-        import_splits(imported, tmp_path / "splits", tmp_path / adapter, tmp_path / "work", log=lambda _: None)
+        import_splits(
+            imported, tmp_path / "splits", tmp_path / adapter, tmp_path / "work", log=lambda _: None
+        )
         regions = Regions.read(tmp_path / adapter / "field")
         expected = found_in(photos)[5:25]
         assert np.allclose(regions.box, np.concatenate([one.box for one in expected]), atol=1e-4)
@@ -148,7 +174,9 @@ def test_what_was_deployed_is_judged_when_labels_arrive(photos, tmp_path):
                 ENERGY.score(regions), np.concatenate([one.score for one in expected]), rtol=1e-9
             )
             assert regions.header.known_classes == HEADER.known_classes
-    assert len(Scores.read(tmp_path / "out/scores.parquet")) == len(Regions.read(tmp_path / "out/regions"))
+    assert len(Scores.read(tmp_path / "out/scores.parquet")) == len(
+        Regions.read(tmp_path / "out/regions")
+    )
 
 
 def test_images_that_cannot_be_used_are_listed_and_left_out(photos, tmp_path):
@@ -157,7 +185,10 @@ def test_images_that_cannot_be_used_are_listed_and_left_out(photos, tmp_path):
     done, lines = run(photos, tmp_path / "out", shard_images=4)
     assert done.failed == 2
     assert "2 could not be used" in str(done)
-    assert [line.partition(":")[0] for line in lines if not line.startswith("drift")] == ["000.png", "unusable.png"]
+    assert [line.partition(":")[0] for line in lines if not line.startswith("drift")] == [
+        "000.png",
+        "unusable.png",
+    ]
     folder = RegionsFolder(tmp_path / "out/regions")
     assert [failure["image_id"] for failure in folder.failures] == ["000.png", "unusable.png"]
     assert folder.info["images"] == 30
@@ -212,12 +243,18 @@ def test_each_image_has_a_picture_whatever_its_ending_and_folder(tmp_path):
     of_images = {"A.jpg", "a.jpg.jpg", "a.png.jpg", "a.webp.jpg", "b/a.jpg", "c.jpg"}
     assert written.keys() == of_images
     pixels = {name: np.asarray(Image.open(file)).reshape(-1, 3) for name, file in written.items()}
-    for name, image in {"A.jpg": "A.bmp", "a.jpg.jpg": "a.jpg", "a.webp.jpg": "a.webp", "b/a.jpg": "b/a.png"}.items():
+    for name, image in {
+        "A.jpg": "A.bmp",
+        "a.jpg.jpg": "a.jpg",
+        "a.webp.jpg": "a.webp",
+        "b/a.jpg": "b/a.png",
+    }.items():
         np.testing.assert_allclose(np.median(pixels[name], axis=0), colours[image], atol=4)
 
 
 @pytest.mark.parametrize(
-    ("is_live", "asked", "expected"), [(False, None, 8), (True, None, 1), (False, 3, 3), (True, 3, 3)]
+    ("is_live", "asked", "expected"),
+    [(False, None, 8), (True, None, 1), (False, 3, 3), (True, 3, 3)],
 )
 def test_eight_images_go_through_the_network_together_and_those_of_a_live_source_one_by_one(
     is_live, asked, expected, tmp_path
@@ -237,7 +274,9 @@ def test_eight_images_go_through_the_network_together_and_those_of_a_live_source
 
     source = Empty()
     source.is_live = is_live
-    predict(Recording(), source, PredictSettings(out=tmp_path / "out", pictures=False, batch_size=asked))
+    predict(
+        Recording(), source, PredictSettings(out=tmp_path / "out", pictures=False, batch_size=asked)
+    )
     assert sizes == [expected]
 
 
@@ -248,7 +287,9 @@ def test_a_video_becomes_an_annotated_video(video, tmp_path):
     assert (info.width, info.height) == (640, 480 + 22)  # ten times 64×48, and the legend
     assert done.drift.count == 3
     assert (tmp_path / "out/drift/index.html").is_file()
-    assert pl.read_parquet(tmp_path / "out/images.parquet")["seconds"].to_list()[:2] == pytest.approx([0, 0.08])
+    assert pl.read_parquet(tmp_path / "out/images.parquet")["seconds"].to_list()[
+        :2
+    ] == pytest.approx([0, 0.08])
 
 
 def test_frames_of_another_size_fit_into_the_video(photos, tmp_path):
@@ -274,7 +315,9 @@ def test_a_video_whose_last_frame_was_not_written_is_refused(video, tmp_path, mo
             write(sink, frame)
 
     monkeypatch.setattr(sv.VideoSink, "write_frame", write_frame)
-    with pytest.raises(FartherError, match=r"annotated\.mp4: the video is not whole; its last frame cannot be read"):
+    with pytest.raises(
+        FartherError, match=r"annotated\.mp4: the video is not whole; its last frame cannot be read"
+    ):
         run(video, tmp_path / "out", SourceSettings(every=4))
     assert len(written) == FRAMES // 4
 
@@ -291,18 +334,27 @@ def test_known_unknown_and_rejected_have_their_colours():
         logits=np.zeros((2, 3), np.float32),
     )
     for accepted in (True, False):
-        found = Monitored("a", regions, np.zeros(2), np.array([False, True]), regions.score, 0.5, accepted)
+        found = Monitored(
+            "a", regions, np.zeros(2), np.array([False, True]), regions.score, 0.5, accepted
+        )
         seen = draw(pixels, found)
         side = 13  # 650 / 50 pixels
-        colours = {tuple(seen[27 * side, 2 * side].tolist()), tuple(seen[27 * side, 30 * side].tolist())}
+        colours = {
+            tuple(seen[27 * side, 2 * side].tolist()),
+            tuple(seen[27 * side, 30 * side].tolist()),
+        }
         assert colours == {sv.Color.from_hex(code).as_bgr() for code in (KNOWN, UNKNOWN)}
         edge = tuple(seen[10 * side, 0].tolist())
         assert edge == ((0, 0, 0) if accepted else sv.Color.from_hex(REJECTED).as_bgr())
 
 
-@pytest.mark.parametrize(("proposals", "accepted"), itertools.product((None, Regions.empty(HEADER)), (True, False)))
+@pytest.mark.parametrize(
+    ("proposals", "accepted"), itertools.product((None, Regions.empty(HEADER)), (True, False))
+)
 def test_the_legend_has_a_whole_key_of_each_colour_and_the_images_name(proposals, accepted):
-    found = Monitored("", Regions.empty(HEADER), *np.zeros((3, 0)), accepted=accepted, proposals=proposals)
+    found = Monitored(
+        "", Regions.empty(HEADER), *np.zeros((3, 0)), accepted=accepted, proposals=proposals
+    )
     pixels, height = np.zeros((40, 50, 3), np.uint8), 13 * 40  # the image is enlarged 13 times
     legend, named = (draw(pixels, replace(found, image_id=name))[height:] for name in ("", "a"))
     shown = {KNOWN: True, UNKNOWN: True, PROPOSED: proposals is not None, REJECTED: not accepted}
@@ -326,7 +378,9 @@ def test_ctrl_c_ends_the_run_with_everything_written(photos, tmp_path):
                 yield frame
 
         source.frames = interrupted
-        done = predict(Monitor(), source, PredictSettings(out=tmp_path / "out"), stopped=stop.is_set)
+        done = predict(
+            Monitor(), source, PredictSettings(out=tmp_path / "out"), stopped=stop.is_set
+        )
         assert done.drift.total.images == 10
         with pytest.raises(KeyboardInterrupt):  # the second one
             signal.raise_signal(signal.SIGINT)

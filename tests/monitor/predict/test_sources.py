@@ -68,7 +68,10 @@ def test_a_pattern_or_one_image_is_a_source(folder, pattern, names):
 
 
 def test_every_nth_image_up_to_a_limit(folder):
-    assert Taken(open_source(str(folder), SourceSettings(every=2))).names == ["a.jpg", "street/a.jpg"]
+    assert Taken(open_source(str(folder), SourceSettings(every=2))).names == [
+        "a.jpg",
+        "street/a.jpg",
+    ]
     assert Taken(open_source(str(folder), SourceSettings(limit=2))).names == ["a.jpg", "b.png"]
 
 
@@ -191,11 +194,16 @@ def test_a_stream_that_is_stopped_is_not_read_any_more(monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "address", "name"),
-    [("0", 0, "camera0"), ("rtsp://camera.local/gate", "rtsp://camera.local/gate", "camera.local_gate")],
+    [
+        ("0", 0, "camera0"),
+        ("rtsp://camera.local/gate", "rtsp://camera.local/gate", "camera.local_gate"),
+    ],
 )
 def test_a_number_is_a_camera_and_an_address_a_stream(text, address, name, monkeypatch):
     opened = []
-    monkeypatch.setattr("farther.monitor.sources._opencv", lambda found: opened.append(found) or StandIn([]))
+    monkeypatch.setattr(
+        "farther.monitor.sources._opencv", lambda found: opened.append(found) or StandIn([])
+    )
     source = open_source(text)
     assert (source.name, source.is_live, opened) == (name, True, [address])
 
@@ -213,7 +221,9 @@ def test_the_password_of_a_stream_is_neither_in_names_nor_in_messages():
     secret = "rtsp://ann:secret@camera.local:554/gate/main?token=secret"
     source = Video(secret, SourceSettings(), lambda _: StandIn([]))
     assert source.name == "camera.local_gate_main"
-    with pytest.raises(ParameterError, match=r"camera\.local_gate_main cannot be opened") as refused:
+    with pytest.raises(
+        ParameterError, match=r"camera\.local_gate_main cannot be opened"
+    ) as refused:
         Video(secret, SourceSettings(), lambda _: StandIn([], opens=False))
     assert "secret" not in str(refused.value)
 

@@ -16,13 +16,19 @@ DRAWN = "[...document.querySelectorAll('.chart')].every((one) => one.offsetParen
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
-def test_no_page_has_a_serious_violation_a_warning_or_something_too_wide(browser, report, width, scheme):
+def test_no_page_has_a_serious_violation_a_warning_or_something_too_wide(
+    browser, report, width, scheme
+):
     browser.resize(width, 900)
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
     wrong = {}
     for page in sorted(report.rglob("*.html")):
         browser.open(page.as_uri())
-        browser.read("document.querySelectorAll('details.fold').forEach((one) => { one.open = true; })")
+        browser.read(
+            "document.querySelectorAll('details.fold').forEach((one) => { one.open = true; })"
+        )
         browser.until(DRAWN)
         browser.read(f"{AXE};0")
         found = [*browser.read(VIOLATIONS), *browser.complaints()]
@@ -34,13 +40,17 @@ def test_no_page_has_a_serious_violation_a_warning_or_something_too_wide(browser
     assert not wrong, json.dumps(wrong, indent=1)
 
 
-def test_on_a_phone_no_navigation_takes_more_than_one_line_and_shows_the_page_s_entry(browser, report):
+def test_on_a_phone_no_navigation_takes_more_than_one_line_and_shows_the_page_s_entry(
+    browser, report
+):
     browser.resize(390, 900)
     wrong = []
     for page in [*sorted(report.glob("*.html")), report / "detectors/pets-net.html"]:
         browser.open(page.as_uri())
         tops = "[...nav.querySelectorAll('li')].map((one) => Math.round(one.getBoundingClientRect().top))"
-        lines = browser.read(f"[...document.querySelectorAll('nav')].map((nav) => new Set({tops}).size)")
+        lines = browser.read(
+            f"[...document.querySelectorAll('nav')].map((nav) => new Set({tops}).size)"
+        )
         shown = browser.read(
             "[...document.querySelectorAll('nav a[aria-current]')].map((one) => one.getBoundingClientRect())"
             ".every(({ left, right }) => left >= 0 && right <= 390)"
@@ -58,7 +68,9 @@ def test_a_chart_is_a_picture_with_a_text_beside_its_menu(browser, report):
     assert browser.read(
         f"{charts}.every((one) => one.querySelector('svg[role=img]').getAttribute('aria-label').length > 9)"
     )
-    assert browser.read(f"{charts}.every((one) => one.querySelector('summary').ariaLabel === 'Save this chart')")
+    assert browser.read(
+        f"{charts}.every((one) => one.querySelector('summary').ariaLabel === 'Save this chart')"
+    )
 
 
 def test_charts_take_the_colours_of_a_page_that_turns_dark(browser, report):
@@ -68,6 +80,10 @@ def test_charts_take_the_colours_of_a_page_that_turns_dark(browser, report):
 
     browser.open((report / "index.html").as_uri())
     light = ink()
-    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    browser.until(f"document.querySelector('.chart svg text')?.getAttribute('fill') !== {json.dumps(light)}")
+    browser.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}]
+    )
+    browser.until(
+        f"document.querySelector('.chart svg text')?.getAttribute('fill') !== {json.dumps(light)}"
+    )
     assert browser.complaints() == []

@@ -6,7 +6,9 @@ from pathlib import Path
 def test_errors_of_a_page_never_reach_a_later_one(chromium, tmp_path: Path):
     broken = tmp_path / "broken.html"
     # Errors are on their way when the page is left.
-    broken.write_text("<script>for (let k = 0; k < 50; k += 1) new Image().src = `missing-${k}.png`;</script>")
+    broken.write_text(
+        "<script>for (let k = 0; k < 50; k += 1) new Image().src = `missing-${k}.png`;</script>"
+    )
     for _ in range(5):
         with chromium.page() as first:
             first.open(broken.as_uri())
@@ -29,7 +31,9 @@ def test_what_a_page_stores_never_reaches_a_later_one(chromium, tmp_path: Path):
 
 def test_only_unexpected_errors_are_complaints(browser, tmp_path: Path):
     file = tmp_path / "broken.html"
-    file.write_text("<img src='missing.png' onerror='window.failed = true'><script>nothing.at.all</script>")
+    file.write_text(
+        "<img src='missing.png' onerror='window.failed = true'><script>nothing.at.all</script>"
+    )
     browser.open(file.as_uri())
     browser.until("window.failed")
     browser.expected.append("ERR_FILE_NOT_FOUND")

@@ -11,7 +11,9 @@ DRAWN = "document.querySelector('.chart svg')"
 
 def finished(events: list) -> set[str]:
     """The downloads that are complete."""
-    progress = [event["params"] for event in events if event.get("method") == "Browser.downloadProgress"]
+    progress = [
+        event["params"] for event in events if event.get("method") == "Browser.downloadProgress"
+    ]
     return {one["guid"] for one in progress if one["state"] == "completed"}
 
 
@@ -20,13 +22,18 @@ def saved(browser, tmp_path):
     """Opens a page in dark, and saves its first chart by each entry of the menu: name → content."""
 
     def of(page):
-        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        browser.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark"}],
+        )
         behaviour = {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": True}
         browser.call("Browser.setDownloadBehavior", browserContextId=browser.context, **behaviour)
         browser.open(page.as_uri())
         browser.until(DRAWN)
         for number in range(5):
-            browser.read(f"document.querySelectorAll('.save')[0].querySelectorAll('button')[{number}].click()")
+            browser.read(
+                f"document.querySelectorAll('.save')[0].querySelectorAll('button')[{number}].click()"
+            )
             while len(finished(browser.events)) <= number:
                 browser.read("1")
         assert browser.complaints() == []
@@ -35,15 +42,22 @@ def saved(browser, tmp_path):
     return of
 
 
-def test_a_chart_is_saved_at_column_width_in_black_on_white_with_its_legend_and_its_numbers(saved, report):
+def test_a_chart_is_saved_at_column_width_in_black_on_white_with_its_legend_and_its_numbers(
+    saved, report
+):
     page = report / "detectors.html"
     files = saved(page)
     name, spec = next(charts_of(page.read_text()))
     assert sorted(files) == sorted(
-        [f"{name}.csv", *(f"{name}-{inches}in.{kind}" for inches in (3.3, 6.9) for kind in ("svg", "png"))]
+        [
+            f"{name}.csv",
+            *(f"{name}-{inches}in.{kind}" for inches in (3.3, 6.9) for kind in ("svg", "png")),
+        ]
     )
     svg = files[f"{name}-3.3in.svg"].decode()
     assert 'width="3.3' in svg and 'fill="white"' in svg and "#e6ebf0" not in svg
-    assert struct.unpack(">I", files[f"{name}-6.9in.png"][16:20])[0] == pytest.approx(300 * 6.9, abs=3)
+    assert struct.unpack(">I", files[f"{name}-6.9in.png"][16:20])[0] == pytest.approx(
+        300 * 6.9, abs=3
+    )
     assert files[f"{name}.csv"].decode().splitlines()[0] == numbers(spec).splitlines()[0]
     assert len(files[f"{name}.csv"].splitlines()) == len(numbers(spec).splitlines())

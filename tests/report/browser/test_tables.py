@@ -30,7 +30,9 @@ def detectors(browser, report: Path):
 
 
 def test_the_first_press_puts_the_best_on_top_the_second_turns_it_round_the_third_undoes(detectors):
-    detectors.read(f"{head(3)}.querySelector('button').focus()")  # AP_U of photos near: higher is better
+    detectors.read(
+        f"{head(3)}.querySelector('button').focus()"
+    )  # AP_U of photos near: higher is better
     start = detectors.read(cells(3))
     detectors.press("Enter")
     assert detectors.read(f"{head(3)}.getAttribute('aria-sort')") == "descending"
@@ -66,13 +68,20 @@ def test_columns_are_filtered_by_split_and_metric_and_the_heading_spans_what_is_
     choose(detectors, "split", "photos far")
     choose(detectors, "metric", "R_U")
     shown = f"[...{SHEET}.querySelectorAll('thead th')].filter((one) => !one.hidden)"
-    assert detectors.read(f"{shown}.map((one) => one.textContent.trim().replace(/\\s+/g, ' '))") == [
+    assert detectors.read(
+        f"{shown}.map((one) => one.textContent.trim().replace(/\\s+/g, ' '))"
+    ) == [
         "Detector",
         "Method",
         "photos far2 objects, 2 images",
         "RU ↑",
     ]
-    assert detectors.read(f"{SHEET}.querySelector('tbody tr').querySelectorAll('td:not([hidden])').length") == 1
+    assert (
+        detectors.read(
+            f"{SHEET}.querySelector('tbody tr').querySelectorAll('td:not([hidden])').length"
+        )
+        == 1
+    )
     assert detectors.read(f"{shown}.map((one) => one.colSpan)") == [1, 1, 1, 1]
 
 
@@ -92,7 +101,13 @@ def test_the_table_is_saved_as_it_is_shown(detectors, tmp_path):
     detectors.read(f"{control('intervals')}.click()")
     texts = {ending: saved(detectors, tmp_path, ending) for ending in ("csv", "md", "tex")}
     heads, msp = (line.split(",") for line in texts["csv"].splitlines())
-    assert heads[:5] == ["Detector", "Method", "photos near nOSE", "photos near nOSE low", "photos near nOSE high"]
+    assert heads[:5] == [
+        "Detector",
+        "Method",
+        "photos near nOSE",
+        "photos near nOSE low",
+        "photos near nOSE high",
+    ]
     assert msp[:3] == ["pets-net", "MSP", "25.0"]
     assert len(heads) == len(msp) == 2 + 5 * 3
     assert float(msp[3]) <= 25 <= float(msp[4])
@@ -114,9 +129,13 @@ def test_the_table_is_saved_as_it_is_shown(detectors, tmp_path):
 def test_what_names_a_row_stays_in_view_when_values_are_scrolled(detectors, width):
     """The first column, and the method, lie on an opaque ground at the left of the table."""
     detectors.resize(width, 900)
-    detectors.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    detectors.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}]
+    )
     # As wide as tables of many splits are.
-    detectors.read("document.querySelectorAll('.scroll').forEach((one) => { one.style.width = '300px'; })")
+    detectors.read(
+        "document.querySelectorAll('.scroll').forEach((one) => { one.style.width = '300px'; })"
+    )
     found = detectors.read("""[...document.querySelectorAll(".scroll")].flatMap((frame) => {
       frame.scrollLeft = 10000;
       if (frame.scrollLeft === 0) return [];
@@ -147,7 +166,9 @@ def control(name: str) -> str:
 
 def choose(detectors, name: str, value: str) -> None:
     event = "new Event('input', { bubbles: true })"
-    detectors.read(f"{control(name)}.value = {json.dumps(value)}; {control(name)}.dispatchEvent({event})")
+    detectors.read(
+        f"{control(name)}.value = {json.dumps(value)}; {control(name)}.dispatchEvent({event})"
+    )
 
 
 def saved(detectors, folder: Path, ending: str) -> str:
@@ -155,8 +176,11 @@ def saved(detectors, folder: Path, ending: str) -> str:
     detectors.read(f"{SHEET}.querySelector('[data-save={ending}]').click()")
     finished = '"state": "completed"'
     while not any(
-        e.get("method") == "Browser.downloadProgress" and finished in json.dumps(e) for e in detectors.events
+        e.get("method") == "Browser.downloadProgress" and finished in json.dumps(e)
+        for e in detectors.events
     ):
         detectors.read("1")
-    detectors.events[:] = [e for e in detectors.events if e.get("method") != "Browser.downloadProgress"]
+    detectors.events[:] = [
+        e for e in detectors.events if e.get("method") != "Browser.downloadProgress"
+    ]
     return file.read_text(encoding="utf-8")

@@ -61,9 +61,13 @@ WILD = {
             Detection("dog", 0.6, TOP, (-1, "false_unknown"), (2, "known")),
         ),
     ),
-    # Of the first zebra's two detections, `one` flags none: the more confident one decides. `two` flags the other.
+    # Of the first zebra's two detections, `one` flags none: the more confident one decides. `two`
+    # flags the other.
     "w2": Photo(
-        (Thing("zebra", LEFT, ("misclassified", 1), ("found", 0)), Thing("gnu", RIGHT, MISSED, MISSED)),
+        (
+            Thing("zebra", LEFT, ("misclassified", 1), ("found", 0)),
+            Thing("gnu", RIGHT, MISSED, MISSED),
+        ),
         (
             Detection("cat", 0.7, LEFT, (1, "misclassified"), (-5, "found")),
             Detection("dog", 0.8, LEFT, (0.5, "misclassified"), (4, "misclassified")),
@@ -121,15 +125,23 @@ class Project:
                 Image.new("RGB", SIZE, (90, 140, 90)).save(path)
         folder = self.artifacts / "splits" / "zoo" / split
         width, height = ([side] * n for side in SIZE)
-        Images(image_id=names, dataset=["photos"] * n, file=files, width=width, height=height, digest=["0"] * n).write(
-            folder / "images.parquet"
-        )
+        Images(
+            image_id=names,
+            dataset=["photos"] * n,
+            file=files,
+            width=width,
+            height=height,
+            digest=["0"] * n,
+        ).write(folder / "images.parquet")
         things = [(name, thing) for name, photo in photos.items() for thing in photo.things]
         found = [(name, one) for name, photo in photos.items() for one in photo.detections]
         object_image = [name for name, _ in things]
         numbers, categories = np.arange(len(things)), [thing.category for _, thing in things]
         Objects(
-            image_id=object_image, object_id=numbers, box=[thing.box for _, thing in things], category=categories
+            image_id=object_image,
+            object_id=numbers,
+            box=[thing.box for _, thing in things],
+            category=categories,
         ).write(folder / "objects.parquet")
         place = {"image_id": [name for name, _ in found], "region_id": np.arange(len(found))}
         Regions(
@@ -156,15 +168,22 @@ class Project:
                 object_id=numbers,
                 category=categories,
                 outcome=[outcome for _, outcome, _ in decided],
-                region_id=[-1 if detection < 0 else first[name] + detection for name, _, detection in decided],
+                region_id=[
+                    -1 if detection < 0 else first[name] + detection
+                    for name, _, detection in decided
+                ],
             ).write(folder / f"{split}.objects.parquet")
 
     def call(self, *proposals: tuple[str, tuple, float, int]) -> None:
         """Gives the run a source of proposals, with these called unknown in `wild`: image, box, objectness, object."""
         images, boxes, objectness, finds = zip(*proposals, strict=True)
-        table = CalledProposals(image_id=list(images), box=list(boxes), objectness=objectness, object_id=list(finds))
+        table = CalledProposals(
+            image_id=list(images), box=list(boxes), objectness=objectness, object_id=list(finds)
+        )
         table.write(self.artifacts / "recovered/net/called/boxes/wild.parquet")
-        source = SourceResults(kind="rpn", threshold=0.5, alarms=0.2, proposals=1, splits={}, distances={})
+        source = SourceResults(
+            kind="rpn", threshold=0.5, alarms=0.2, proposals=1, splits={}, distances={}
+        )
         recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
         self.run = replace(self.run, recovered=recovered)
 

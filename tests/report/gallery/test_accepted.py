@@ -24,10 +24,11 @@ def test_the_first_accepted_and_the_first_rejected_image_of_each_split_are_shown
     shown = {}
     for group in groups:
         shown[group.title] = [
-            (decision.example.image_id, decision.title, decision.verdict) for decision in group.decisions
+            (decision.example.image_id, decision.title, decision.verdict)
+            for decision in group.decisions
         ]
-    # 95% of the ID validation images are accepted: one of 20 is not, the least confident, test0. Confidences of the
-    # others are higher. In n3 nothing is detected; n2 is taken for a cat.
+    # 95% of the ID validation images are accepted: one of 20 is not, the least confident, test0.
+    # Confidences of the others are higher. In n3 nothing is detected; n2 is taken for a cat.
     assert shown == {
         "ID test images: test": [("test1", "accepted", "right"), ("test0", "rejected", "wrong")],
         "OOD images: photos near": [("n2", "accepted", "wrong"), ("n1", "rejected", "right")],
@@ -58,17 +59,29 @@ def test_detections_are_drawn_where_the_image_is_accepted_alone(groups):
 
 @pytest.mark.parametrize(
     ("severity", "verdicts"),
-    [(None, ("wrong", "right")), (0, ("right", "wrong")), (3, ("right", "wrong")), (5, ("counts", "allowed"))],
+    [
+        (None, ("wrong", "right")),
+        (0, ("right", "wrong")),
+        (3, ("right", "wrong")),
+        (5, ("counts", "allowed")),
+    ],
 )
 def test_an_image_may_be_rejected_from_severity_5_on(severity, verdicts):
-    rule = accepted.rule_of(AcceptedImages(images=1, rejected_images=0, histogram=[], severity=severity))
+    rule = accepted.rule_of(
+        AcceptedImages(images=1, rejected_images=0, histogram=[], severity=severity)
+    )
     assert (rule.if_accepted, rule.if_rejected) == verdicts
     assert ("may be rejected" in rule.text) == (severity == 5)
 
 
-def test_images_that_are_not_on_this_machine_and_runs_without_detections_have_no_examples(evaluated, params, tmp_path):
+def test_images_that_are_not_on_this_machine_and_runs_without_detections_have_no_examples(
+    evaluated, params, tmp_path
+):
     run = read_run("pets-net", params, evaluated / "artifacts")
-    titles = [group.title for group in decided_images(run, evaluated / "artifacts", {"photos": evaluated / "photos"})]
+    titles = [
+        group.title
+        for group in decided_images(run, evaluated / "artifacts", {"photos": evaluated / "photos"})
+    ]
     assert titles == ["OOD images: photos far", "OOD images: photos near"]
     assert decided_images(run, tmp_path, {}) == []
     assert decided_images(replace(run, evaluation=None), evaluated / "artifacts", {}) == []
@@ -76,7 +89,9 @@ def test_images_that_are_not_on_this_machine_and_runs_without_detections_have_no
     assert page["examples"] == ()
 
 
-def test_the_page_shows_decision_and_rule_beside_the_pictures(report, read, built, params, tmp_path):
+def test_the_page_shows_decision_and_rule_beside_the_pictures(
+    report, read, built, params, tmp_path
+):
     page = read(report / "self_awareness.html")
     captions = page.texts("figcaption")
     assert "test0 ⊘ rejected (wrong): uncertainty 0.100 > 0.096" in captions
@@ -85,4 +100,6 @@ def test_the_page_shows_decision_and_rule_beside_the_pictures(report, read, buil
     root = tmp_path / "project"
     shutil.copytree(built, root)
     build({**params, "report": {"examples": 0}}, root)
-    assert "To be rejected." not in (root / "artifacts/report/self_awareness.html").read_text(encoding="utf-8")
+    assert "To be rejected." not in (root / "artifacts/report/self_awareness.html").read_text(
+        encoding="utf-8"
+    )

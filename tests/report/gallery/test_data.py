@@ -34,7 +34,9 @@ def data_of(project, split: str, most: int = 100, run: Run | None = None) -> tup
     return split_data(found, project.roots, project.artifacts / "report", most)
 
 
-def split_data(found: SplitOutcomes, roots: dict[str, Path], page: Path, most: int = 100) -> tuple[dict, dict]:
+def split_data(
+    found: SplitOutcomes, roots: dict[str, Path], page: Path, most: int = 100
+) -> tuple[dict, dict]:
     data = SplitData(found, roots, page, most)
     return data.shared(), {name: data.method(name) for name in found.methods}
 
@@ -50,7 +52,8 @@ def outcomes(method: dict) -> dict[str, int]:
     }
 
 
-# ---------------------------------------------------------------------------------------------- the tables' own counts
+# ---------------------------------------------------------------------------------------------- the
+# tables' own counts
 
 
 def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
@@ -59,11 +62,16 @@ def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
     written = read_evaluation(artifacts / "evaluation" / "pets-net.json").methods
     roots = {"photos": evaluated / "photos"}
     for split in run.splits:
-        _, methods = split_data(SplitOutcomes.read(run, split.name, artifacts), roots, artifacts / "report")
+        _, methods = split_data(
+            SplitOutcomes.read(run, split.name, artifacts), roots, artifacts / "report"
+        )
         assert list(methods) == list(run.methods)
         for method, data in methods.items():
             counts = written[method].splits[split.name].of_group("open_set")
-            assert outcomes(data) == {name: counts[name] for name in outcomes(data)}, (split.name, method)
+            assert outcomes(data) == {name: counts[name] for name in outcomes(data)}, (
+                split.name,
+                method,
+            )
             assert data["tau"] == written[method].tau
             compared = read_json(artifacts / "metrics" / "pets-net" / split.name / f"{method}.json")
             found, misclassified, missed, false = outcomes(data).values()
@@ -76,10 +84,21 @@ def test_outcomes_follow_the_method(project):
     _, methods = data_of(project, "wild")
     assert outcomes(methods["one"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 1}
     assert outcomes(methods["two"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 0}
-    # Rows of objects: w1 zebra, w2 zebra, w2 gnu, w3 gnu. `two` finds the second zebra by the less confident detection.
-    assert numbers(methods["one"]["object"], "u1").tolist() == [FOUND, MISCLASSIFIED, MISSED, MISSED]
+    # Rows of objects: w1 zebra, w2 zebra, w2 gnu, w3 gnu. `two` finds the second zebra by the less
+    # confident detection.
+    assert numbers(methods["one"]["object"], "u1").tolist() == [
+        FOUND,
+        MISCLASSIFIED,
+        MISSED,
+        MISSED,
+    ]
     assert numbers(methods["one"]["decided"], "<i4").tolist() == [0, 3, -1, -1]
-    assert numbers(methods["two"]["object"], "u1").tolist() == [MISCLASSIFIED, FOUND, MISSED, MISSED]
+    assert numbers(methods["two"]["object"], "u1").tolist() == [
+        MISCLASSIFIED,
+        FOUND,
+        MISSED,
+        MISSED,
+    ]
     assert numbers(methods["two"]["decided"], "<i4").tolist() == [0, 2, -1, -1]
 
 
@@ -89,7 +108,9 @@ def test_a_detection_without_an_outcome_is_refused_with_its_file(project, tmp_pa
     file = root / "outcomes" / "net" / "one" / "wild.parquet"
     RegionOutcomes.read(file)[np.array([True, True, True, False, True])].write(file)
     found = SplitOutcomes.read(project.run, "wild", root)
-    with pytest.raises(DataError, match=r"wild\.parquet.*region_id 3 of image 'w2' has no outcome: run"):
+    with pytest.raises(
+        DataError, match=r"wild\.parquet.*region_id 3 of image 'w2' has no outcome: run"
+    ):
         found.detections_of("one")
 
 
@@ -104,7 +125,8 @@ def test_a_proposal_has_the_row_of_the_object_that_it_finds(proposing):
     assert data_of(proposing, "tame")[0]["proposals"] == {}
 
 
-# -------------------------------------------------------------------------------------------------------------- columns
+# --------------------------------------------------------------------------------------------------------------
+# columns
 
 
 def test_boxes_are_parts_of_the_image(project):
@@ -136,17 +158,25 @@ def test_limits_change_no_outcome(project):
     _, whole = data_of(project, "many")
     data, part = data_of(project, "many", most=20)
     assert data["images"]["id"][:3] == ["m00", "m03", "m06"]
-    assert numbers(part["one"]["object"], "u1").tolist() == numbers(whole["one"]["object"], "u1")[::3].tolist()
+    assert (
+        numbers(part["one"]["object"], "u1").tolist()
+        == numbers(whole["one"]["object"], "u1")[::3].tolist()
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------- files
+# ----------------------------------------------------------------------------------------------------------------
+# files
 
 
 def test_links_lead_from_the_page_to_the_original_files(project):
     data, _ = data_of(project, "wild")
     assert data["images"]["file"][0] == "wild/0%20%231%25.png"
     for file in data["images"]["file"]:
-        assert (project.artifacts / "report" / unquote(f"{data['roots'][0]}/{file}")).resolve().is_file()
+        assert (
+            (project.artifacts / "report" / unquote(f"{data['roots'][0]}/{file}"))
+            .resolve()
+            .is_file()
+        )
 
 
 def test_a_dataset_without_a_folder_has_no_links(project):
@@ -167,7 +197,8 @@ def test_no_link_leaves_the_folder_of_its_dataset(project, tmp_path, name):
         split_data(found, project.roots, root / "report")
 
 
-# ------------------------------------------------------------------------------------------------------------- the page
+# -------------------------------------------------------------------------------------------------------------
+# the page
 
 
 def argument(script: Path, call: str) -> dict:
@@ -189,10 +220,18 @@ def test_the_page_names_its_data_files_and_how_much_they_hold(gallery: Path):
         ("many", 60, 60),
     ]
     for split in run["splits"]:
-        assert argument(gallery.parent / split["file"], f'addSplit("net","{split["name"]}",')["of"] == split["of"]
+        assert (
+            argument(gallery.parent / split["file"], f'addSplit("net","{split["name"]}",')["of"]
+            == split["of"]
+        )
         assert list(split["methods"]) == ["one", "two"]
         for method, file in split["methods"].items():
-            assert argument(gallery.parent / file, f'addOutcomes("net","{split["name"]}","{method}",')["tau"] == 0
+            assert (
+                argument(gallery.parent / file, f'addOutcomes("net","{split["name"]}","{method}",')[
+                    "tau"
+                ]
+                == 0
+            )
 
 
 @pytest.mark.parametrize("absent", ["regions", "scores", "outcomes"])
@@ -212,7 +251,8 @@ def test_a_report_without_a_gallery_says_so(project, tmp_path):
     assert not (page.parent / "gallery").exists()
 
 
-# ----------------------------------------------------------------------------------------- accepted and rejected images
+# ----------------------------------------------------------------------------------------- accepted
+# and rejected images
 
 
 def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):
@@ -229,7 +269,9 @@ def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):
         assert rejected.sum() == aware.images[split.name].rejected_images > 0
 
 
-def test_the_uncertainties_of_no_images_have_the_types_of_those_of_some(evaluated, params, monkeypatch):
+def test_the_uncertainties_of_no_images_have_the_types_of_those_of_some(
+    evaluated, params, monkeypatch
+):
     run = read_run("pets-net", params, evaluated / "artifacts")
     some = SplitOutcomes.read(run, run.splits[0].name, evaluated / "artifacts")
     types = some.uncertainty(some.self_aware).schema
@@ -242,11 +284,16 @@ def test_of_too_many_images_the_taken_ones_keep_their_uncertainties(evaluated, p
     run = read_run("pets-net", params, evaluated / "artifacts")
     found = SplitOutcomes.read(run, run.splits[0].name, evaluated / "artifacts")
     roots, page = {"photos": evaluated / "photos"}, evaluated / "artifacts" / "report"
-    (whole, _), (part, _) = (split_data(found, roots, page, most) for most in (len(found.images), 2))
+    (whole, _), (part, _) = (
+        split_data(found, roots, page, most) for most in (len(found.images), 2)
+    )
     uncertainty = {
-        name: numbers(of["accepting"]["uncertainty"], "<f8") for name, of in (("whole", whole), ("part", part))
+        name: numbers(of["accepting"]["uncertainty"], "<f8")
+        for name, of in (("whole", whole), ("part", part))
     }
-    assert uncertainty["part"].tolist() == uncertainty["whole"][[0, len(found.images) // 2]].tolist()
+    assert (
+        uncertainty["part"].tolist() == uncertainty["whole"][[0, len(found.images) // 2]].tolist()
+    )
 
 
 def test_a_run_without_an_image_threshold_says_nothing_of_acceptance(project):
@@ -258,7 +305,9 @@ def test_the_key_of_a_splits_data_changes_with_the_names_of_sources(project):
 
     def key(source: str) -> str:
         proposals = {source: CalledProposals.empty().frame}
-        return SplitData(replace(found, proposals=proposals), project.roots, project.artifacts / "report", 100).key()
+        return SplitData(
+            replace(found, proposals=proposals), project.roots, project.artifacts / "report", 100
+        ).key()
 
     assert key("rpn") == key("rpn")
     assert key("rpn") != key("boxes")

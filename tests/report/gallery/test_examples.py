@@ -19,7 +19,9 @@ def copy(project, tmp_path):
 
 
 def shown(project, split: str, method: str, count: int = 10) -> Iterable:
-    return examples(SplitOutcomes.read(project.run, split, project.artifacts), method, project.roots, count, 64)
+    return examples(
+        SplitOutcomes.read(project.run, split, project.artifacts), method, project.roots, count, 64
+    )
 
 
 def change_outcomes(project, outcomes: list[str]) -> None:
@@ -32,11 +34,17 @@ def change_outcomes(project, outcomes: list[str]) -> None:
 def test_outcomes_take_turns_and_no_image_comes_twice(project):
     # `two` misclassifies the zebra of w1, finds that of w2 and misses the gnus of w2 and w3.
     assert [example.image_id for example in shown(project, "wild", "two")] == ["w2", "w1", "w3"]
-    assert [example.image_id for example in shown(project, "many", "one", count=4)] == ["m00", "m30", "m01", "m31"]
+    assert [example.image_id for example in shown(project, "many", "one", count=4)] == [
+        "m00",
+        "m30",
+        "m01",
+        "m31",
+    ]
 
 
 def test_images_whose_objects_are_all_known_are_not_shown(copy):
-    # As on a split that keeps objects of known classes: the evaluation does not count the object of w1.
+    # As on a split that keeps objects of known classes: the evaluation does not count the object of
+    # w1.
     change_outcomes(copy, ["not_counted", "misclassified", "missed", "missed"])
     assert [example.image_id for example in shown(copy, "wild", "one")] == ["w2", "w3"]
 

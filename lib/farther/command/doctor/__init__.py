@@ -18,18 +18,25 @@ from farther.terminal import say
 def doctor(
     params: Params = PARAMS,
     json: Json = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Do not open annotations, images or checkpoints.")] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Measure a sample; estimate time and disk.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not open annotations, images or checkpoints.")
+    ] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Measure a sample; estimate time and disk.")
+    ] = False,
     sample: Annotated[int, option("N", "Number of images to measure.")] = 32,
-    run: Annotated[list[str] | None, option("RUN", "Run to estimate, repeatable.", "detectors")] = None,
+    run: Annotated[
+        list[str] | None, option("RUN", "Run to estimate, repeatable.", "detectors")
+    ] = None,
 ) -> int:
     """Check what is missing before a run; estimate time and disk.
 
-    Checks the parameters; the Python packages behind the names in them; the files of datasets, where they belong, where
-    they come from and about how large they are; annotations and image files; checkpoints and imported detections, which
-    are opened as `infer` opens them; the versions of packages that made stored results; free disk space; the GPU; git
-    and DVC. With --estimate, a sample of the images
-    goes through the detectors and methods, to estimate how long the whole run takes and how much it writes.
+    Checks the parameters; the Python packages behind the names in them; the files of datasets,
+    where they belong, where they come from and about how large they are; annotations and image
+    files; checkpoints and imported detections, which are opened as `infer` opens them; the versions
+    of packages that made stored results; free disk space; the GPU; git and DVC. With --estimate, a
+    sample of the images goes through the detectors and methods, to estimate how long the whole run
+    takes and how much it writes.
 
     \b
     Examples:
@@ -53,10 +60,21 @@ def doctor(
     problems = sum(finding.state in PROBLEMS for finding in findings)
     if json:
         listed = [{**vars(one), **one.more} for one in findings]
-        say(as_json({"missing": problems, "findings": [{k: v for k, v in o.items() if k != "more"} for o in listed]}))
+        say(
+            as_json(
+                {
+                    "missing": problems,
+                    "findings": [{k: v for k, v in o.items() if k != "more"} for o in listed],
+                }
+            )
+        )
     else:
         say(_shown(findings, problems))
-        next_step("correct what is missing or wrong, then farther doctor again" if problems else "farther repro")
+        next_step(
+            "correct what is missing or wrong, then farther doctor again"
+            if problems
+            else "farther repro"
+        )
     return 1 if problems else 0
 
 
@@ -87,11 +105,21 @@ def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     if stopped and not any(finding.state in PROBLEMS for finding in findings):
         raise next(iter(stopped.values()))
     if not any(finding.topic == "parameters" for finding in findings):
-        findings.append(Finding("parameters", str(project.file), "ok", "all names and values are valid"))
-    findings += [Finding(name, "not checked", "note", "correct what is wrong first") for name in stopped]
-    findings += [*machine.disk(project, findings), *([] if quick else machine.gpu()), *machine.repository(project)]
+        findings.append(
+            Finding("parameters", str(project.file), "ok", "all names and values are valid")
+        )
+    findings += [
+        Finding(name, "not checked", "note", "correct what is wrong first") for name in stopped
+    ]
+    findings += [
+        *machine.disk(project, findings),
+        *([] if quick else machine.gpu()),
+        *machine.repository(project),
+    ]
     order = ("pipeline", "parameters", "packages", "datasets", "checkpoints")
-    return sorted(findings, key=lambda one: order.index(one.topic) if one.topic in order else len(order))
+    return sorted(
+        findings, key=lambda one: order.index(one.topic) if one.topic in order else len(order)
+    )
 
 
 def _shown(findings: Sequence[Finding], problems: int) -> str:
@@ -102,7 +130,9 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
             about = f", about {size(finding.bytes)}" if finding.bytes else ""
             text = paragraph(f"{finding.name}: {finding.text}{about}", 10).strip()
             lines.append(f"  {coloured(finding.state.ljust(8), finding.state)}{text}")
-            lines += [hanging(f"{name:<11} {value}", 12, 24) for name, value in finding.more.items()]
+            lines += [
+                hanging(f"{name:<11} {value}", 12, 24) for name, value in finding.more.items()
+            ]
     total = sum(finding.bytes for finding in findings)
     about = f", about {size(total)} to fetch" if total else ""
     result = f"{problems} missing or wrong{about}." if problems else "Nothing is missing."

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 #: Most images that are looked at, in batches, until so many objects are detected.
 IMAGES, BATCH, OBJECTS = 50, 5, 30
-#: Detected objects from which on classes are compared, and the least share of them with the annotated class.
+#: Detected objects from which on classes are compared, and the least share of them with the
+#: annotated class.
 ENOUGH, LEAST = 10, 0.2
 
 
@@ -30,8 +31,9 @@ def check_order(
 ) -> Iterator[Finding]:
     """A finding on a detector whose entry has the parameter `classes`; none for others.
 
-    The network runs on some annotated images. For each object of an ID class, the class of the detection with the
-    highest score among those that overlap it (IoU at least 0.5) is compared with its own.
+    The network runs on some annotated images. For each object of an ID class, the class of the
+    detection with the highest score among those that overlap it (IoU at least 0.5) is compared with
+    its own.
 
     Args:
         run: Name of the run.
@@ -50,13 +52,22 @@ def check_order(
     counted = f"of {len(pairs)} detected objects in {images} images of {dataset}, {same} have the annotated class"
     if len(pairs) < ENOUGH:
         yield Finding(
-            "checkpoints", f"{run}, classes", "note", f"{counted}: too few to tell whether their order is right"
+            "checkpoints",
+            f"{run}, classes",
+            "note",
+            f"{counted}: too few to tell whether their order is right",
         )
     elif same < LEAST * len(pairs):
         mistaken = Counter(pair for pair in pairs if pair[0] != pair[1])
-        examples = ", ".join(f"{one} is called {other}" for (one, other), _ in mistaken.most_common(3))
-        advice = "write the names into `params: {classes: […]}` in the order of the network's outputs"
-        yield Finding("checkpoints", f"{run}, classes", "wrong", f"{counted} ({examples}): {advice}")
+        examples = ", ".join(
+            f"{one} is called {other}" for (one, other), _ in mistaken.most_common(3)
+        )
+        advice = (
+            "write the names into `params: {classes: […]}` in the order of the network's outputs"
+        )
+        yield Finding(
+            "checkpoints", f"{run}, classes", "wrong", f"{counted} ({examples}): {advice}"
+        )
     else:
         yield Finding("checkpoints", f"{run}, classes", "ok", counted)
 
@@ -65,12 +76,24 @@ def _compared(
     detector: Detector, names: tuple[str, ...], rules: Rules, dataset: str, annotations: Annotations
 ) -> tuple[list[tuple[str, str]], int]:
     """Annotated and detected class of each detected object, and the number of images that were looked at."""
-    known = {rule.category.casefold(): rule.id_class for rule in rules.of(dataset) if rule.kind == "ID class"}
-    id_class = np.array([known.get(name.casefold(), "") for name in annotations.categories], dtype=object)
+    known = {
+        rule.category.casefold(): rule.id_class
+        for rule in rules.of(dataset)
+        if rule.kind == "ID class"
+    }
+    id_class = np.array(
+        [known.get(name.casefold(), "") for name in annotations.categories], dtype=object
+    )
     objects = annotations.objects
     usable = (id_class[objects.category] != "") & ~objects.is_crowd
-    rows = [row for row in np.unique(objects.image[usable]) if annotations.image_path(row).is_file()]
-    chosen = [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, IMAGES).astype(int))] if rows else []
+    rows = [
+        row for row in np.unique(objects.image[usable]) if annotations.image_path(row).is_file()
+    ]
+    chosen = (
+        [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, IMAGES).astype(int))]
+        if rows
+        else []
+    )
     pairs: list[tuple[str, str]] = []
     seen = 0
     for start in range(0, len(chosen), BATCH):

@@ -1,8 +1,8 @@
 """`farther doctor --estimate`: what a whole run costs, from timings of the library's own calls on a small sample.
 
-Each stage is timed on the sample and multiplied by the number of images or regions. Fitting and scoring do not grow
-evenly for every method: they are timed on half of the sample's regions and on all, and the power of growth between the
-two is extrapolated.
+Each stage is timed on the sample and multiplied by the number of images or regions. Fitting and
+scoring do not grow evenly for every method: they are timed on half of the sample's regions and on
+all, and the power of growth between the two is extrapolated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ PICTURES = {".jpg", ".jpeg", ".png"}
 #: Image files of a dataset that are listed for each one in the sample, at most.
 LISTED = 50
 
-#: Regions that methods are timed on; the sample's are repeated, slightly changed, where it has fewer.
+#: Regions that methods are timed on; the sample's are repeated, slightly changed, where it has
+#: fewer.
 REGIONS = 2000
 
 #: The largest power of growth: each region with each other.
@@ -63,7 +64,12 @@ def estimate(project: Project, sample: int, runs: Sequence[str] | None = None) -
         costs += _of_run(project, run, sample)
     return [
         *costs,
-        StageCost("curate, embed, stratify, threshold, report", None, None, "not measured: usually minutes"),
+        StageCost(
+            "curate, embed, stratify, threshold, report",
+            None,
+            None,
+            "not measured: usually minutes",
+        ),
     ]
 
 
@@ -103,9 +109,17 @@ def _ingest(project: Project, name: str, sample: int) -> StageCost:
     if not files:
         return StageCost(stage, None, None, f"no images in {root}: not measured")
     each = timed(lambda: [read(file) for file in files])[0] / len(files)
-    counts = [subset_images(project, name, one) for one in subsets_used(project.section("benchmarks")).get(name, ())]
+    counts = [
+        subset_images(project, name, one)
+        for one in subsets_used(project.section("benchmarks")).get(name, ())
+    ]
     if None in counts or not counts:
-        return StageCost(stage, None, None, f"{1000 * each:.1f} ms per image, but the number of images is unknown")
+        return StageCost(
+            stage,
+            None,
+            None,
+            f"{1000 * each:.1f} ms per image, but the number of images is unknown",
+        )
     count = sum(one or 0 for one in counts)
     how = f"{1000 * each:.1f} ms per image ({len(files)} measured) × {count:,} images, plus reading the annotations"
     return StageCost(stage, each * count, None, how)
@@ -118,7 +132,12 @@ def _sample(root: Path, count: int) -> list[Path]:
 
     found = (file for file in files_below(root) if file.suffix.lower() in PICTURES)
     # The root of a dataset whose files hold its images is the folder of the extracted ones.
-    files = sorted(islice((file for file in found if EXTRACTED not in file.relative_to(root).parts), count * LISTED))
+    files = sorted(
+        islice(
+            (file for file in found if EXTRACTED not in file.relative_to(root).parts),
+            count * LISTED,
+        )
+    )
     return files[:: max(1, len(files) // count)][:count]
 
 
@@ -155,12 +174,20 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
         return
     known = [count for count in counts.values() if count is not None]
     images = sum(known)
-    unknown = "" if len(known) == len(counts) else f"; {len(counts) - len(known)} splits of unknown size left out"
+    unknown = (
+        ""
+        if len(known) == len(counts)
+        else f"; {len(counts) - len(known)} splits of unknown size left out"
+    )
     done = "already done; from scratch: " if are_there(project, run, benchmark) else ""
 
     def network(stage: str, measured: Measured, skipped: Sequence[str] = ()) -> StageCost:
         images = sum(count or 0 for split, count in counts.items() if split not in skipped)
-        stored = f"; bytes per region, uncompressed: {measured.columns()}" if len(measured.regions) else ""
+        stored = (
+            f"; bytes per region, uncompressed: {measured.columns()}"
+            if len(measured.regions)
+            else ""
+        )
         how = f"{done}{measured} × {images:,} images{unknown}{stored}"
         return StageCost(stage, measured.seconds * images, measured.bytes * images, how)
 
@@ -188,14 +215,23 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
             if method.pass_name in sampled:
                 yield _of_method(stage, method, sampled[method.pass_name], fitted, others)
             else:
-                yield StageCost(stage, None, None, f"not measured: the pass {method.pass_name!r} was not")
+                yield StageCost(
+                    stage, None, None, f"not measured: the pass {method.pass_name!r} was not"
+                )
         except FartherError as error:
             yield StageCost(stage, None, None, f"not measured: {error}")
     if len(regions):
-        yield _evaluation(project, run, regions, {name: per_image * (count or 0) for name, count in counts.items()})
+        yield _evaluation(
+            project,
+            run,
+            regions,
+            {name: per_image * (count or 0) for name, count in counts.items()},
+        )
 
 
-def _of_method(stage: str, entry: MethodEntry, sampled: Regions, train: float, others: float) -> StageCost:
+def _of_method(
+    stage: str, entry: MethodEntry, sampled: Regions, train: float, others: float
+) -> StageCost:
     """Fitting on `train` regions and scoring `others`."""
     from farther.evaluation.cost import timed
 
@@ -207,11 +243,19 @@ def _of_method(stage: str, entry: MethodEntry, sampled: Regions, train: float, o
 
     def measured(count: int) -> tuple[float, float, int]:
         fit, _ = timed(lambda: method.fit(regions[:count]), tries=2)
-        state = sum(getattr(value, "nbytes", 0) for name, value in vars(method).items() if name.endswith("_"))
+        state = sum(
+            getattr(value, "nbytes", 0)
+            for name, value in vars(method).items()
+            if name.endswith("_")
+        )
         return fit, timed(lambda: method.score(regions), tries=2)[0], state
 
-    (half_fit, half_score, half_state), (fit, score, state) = measured(REGIONS // 2), measured(REGIONS)
-    # A fixed part hides the growth of fitting in a sample; scoring may not depend on how many regions were fitted.
+    (half_fit, half_score, half_state), (fit, score, state) = (
+        measured(REGIONS // 2),
+        measured(REGIONS),
+    )
+    # A fixed part hides the growth of fitting in a sample; scoring may not depend on how many
+    # regions were fitted.
     seconds = _grown(half_fit, fit, train / REGIONS, slowest=1.0)
     seconds += _grown(half_score, score, train / REGIONS, slowest=0.0) * others / REGIONS
     held = max(0.0, state + (state - half_state) * (train - REGIONS) / (REGIONS - REGIONS // 2))
@@ -243,13 +287,19 @@ def _many(regions: Regions) -> Regions:
     random = np.random.default_rng(0)
     for name in many.frame.columns:
         values = many.array(name)
-        if values is not None and values.ndim == 2 and name not in ("box", "box_variance", "mean_probabilities"):
+        if (
+            values is not None
+            and values.ndim == 2
+            and name not in ("box", "box_variance", "mean_probabilities")
+        ):
             noise = random.standard_normal(values.shape) * (0.01 * float(np.std(values)) + 1e-6)
             changed[name] = (values + noise).astype(values.dtype)
     return many.with_columns(**changed)
 
 
-def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[str, float]) -> StageCost:
+def _evaluation(
+    project: Project, run: str, sampled: Regions, counts: Mapping[str, float]
+) -> StageCost:
     """Matching the regions of each OOD split and drawing replicates, for each method; the rest takes less."""
     from farther.evaluation.cost import timed
     from farther.evaluation.settings import EvaluationSettings
@@ -258,7 +308,9 @@ def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[st
     settings = build(EvaluationSettings, "evaluate", dict(project.section("evaluate")))
     splits = list(project.benchmark(str(project.section("detectors")[run]["benchmark"])).splits)
     methods = len(project.section("methods"))
-    rows = methods * sum(counts.get(settings.id_split, 0.0) + counts.get(split, 0.0) for split in splits)
+    rows = methods * sum(
+        counts.get(settings.id_split, 0.0) + counts.get(split, 0.0) for split in splits
+    )
     seconds, _ = timed(_matching(_many(sampled), settings))
     how = (
         f"{2 * REGIONS:,} regions matched and drawn {settings.replicates} times in {seconds:.2f} s × {rows:,.0f}: "
@@ -279,7 +331,9 @@ def _matching(regions: Regions, settings: Any) -> Callable[[], None]:
 
     some = regions[::3]
     names = np.full(len(some), "unknown", dtype=object)
-    objects = Objects(image_id=some.image_id, object_id=np.arange(len(some)), box=some.box, category=names)
+    objects = Objects(
+        image_id=some.image_id, object_id=np.arange(len(some)), box=some.box, category=names
+    )
     scores = regions.score.astype(np.float64)
 
     def call() -> None:

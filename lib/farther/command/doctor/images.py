@@ -13,7 +13,8 @@ from farther.command.project import Project
 def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
     """Images of each split: counted where `curate` ran, else the most that it can have; None if unknown.
 
-    A split can have as many images as its subset, or as its `most`, or as there are candidates for it.
+    A split can have as many images as its subset, or as its `most`, or as there are candidates for
+    it.
     """
     from farther.tables.parquet import count_rows
 
@@ -72,7 +73,8 @@ def made_with(project: Project, stage: str, *keys: str) -> bool:
     """Whether a stage last ran with these parameters as they are now.
 
     Args:
-        project: Its `dvc.lock` is read; without one, stages were run by hand and their outputs count as current.
+        project: Its `dvc.lock` is read; without one, stages were run by hand and their outputs
+            count as current.
         stage: As DVC calls it: `ingest@voc`.
         keys: Sections of the parameters, or entries of sections (`benchmarks.voc`).
     """
@@ -95,8 +97,14 @@ def _recorded(lock: Path, changed: int) -> dict[str, Any]:
 
     held = read_yaml(lock)
     stages = (held.get("stages") if isinstance(held, dict) else None) or {}
-    used = {name: (stage.get("params") or {}).get("params.yaml") or {} for name, stage in stages.items()}
+    used = {
+        name: (stage.get("params") or {}).get("params.yaml") or {} for name, stage in stages.items()
+    }
     for params in used.values():  # a stage may have a section as a whole
-        sections = [(name, entries) for name, entries in params.items() if isinstance(entries, dict)]
-        params |= {f"{name}.{key}": entry for name, entries in sections for key, entry in entries.items()}
+        sections = [
+            (name, entries) for name, entries in params.items() if isinstance(entries, dict)
+        ]
+        params |= {
+            f"{name}.{key}": entry for name, entries in sections for key, entry in entries.items()
+        }
     return used

@@ -28,7 +28,8 @@ class Inspection:
         quick: Open neither annotations nor images nor checkpoints.
 
     Attributes:
-        subsets: What the check of `ingest` found in each (dataset, subset); that of `infer` needs it.
+        subsets: What the check of `ingest` found in each (dataset, subset); that of `infer` needs
+            it.
     """
 
     params: dict[str, Any]

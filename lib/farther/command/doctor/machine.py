@@ -29,7 +29,12 @@ def disk(project: Project, findings: Iterable[Finding]) -> Iterator[Finding]:
         text = f"{size(free)} free, about {size(count)} of datasets missing"
         yield Finding("disk", str(place), "ok" if free > count else "missing", text)
     free = shutil.disk_usage(_existing(project.artifacts)).free
-    yield Finding("disk", str(project.artifacts), "ok", f"{size(free)} free; --estimate measures what a run writes")
+    yield Finding(
+        "disk",
+        str(project.artifacts),
+        "ok",
+        f"{size(free)} free; --estimate measures what a run writes",
+    )
 
 
 def _existing(path: Path) -> Path:
@@ -58,12 +63,22 @@ def repository(project: Project) -> list[Finding]:
     """Whether git and DVC know the project, and what they have not recorded."""
     changed = uncommitted(project.folder)
     if changed is None:
-        return [Finding("repository", "git", "note", "not a git repository: DVC needs one (git init; dvc init)")]
+        return [
+            Finding(
+                "repository",
+                "git",
+                "note",
+                "not a git repository: DVC needs one (git init; dvc init)",
+            )
+        ]
     count = len(changed)
     state = f"{count} uncommitted change{'' if count == 1 else 's'}" if changed else "all committed"
     findings = [Finding("repository", "git", "note" if changed else "ok", state)]
     if not (project.folder / ".dvc").is_dir():
-        return [*findings, Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"})]
+        return [
+            *findings,
+            Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"}),
+        ]
     lock = project.folder / "dvc.lock"
     text = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
     return [*findings, Finding("repository", "DVC", "ok", text), *dvc_locks(project.folder)]
@@ -71,7 +86,10 @@ def repository(project: Project) -> list[Finding]:
 
 def dvc_locks(folder: Path) -> list[Finding]:
     """Files that a killed DVC or a full disk left damaged: until they are deleted, every command of DVC fails."""
-    files = {folder / ".dvc" / "tmp" / name: whole for name, whole in (("rwlock", _is_rwlock), ("lock", _is_lock))}
+    files = {
+        folder / ".dvc" / "tmp" / name: whole
+        for name, whole in (("rwlock", _is_rwlock), ("lock", _is_lock))
+    }
     files[folder / "dvc.lock"] = _is_dvc_lock
     if any(_is_held(file) for file in (*files, folder / ".dvc/tmp/rwlock.lock")):
         return [Finding("repository", "DVC", "note", "another DVC command is running")]
@@ -95,7 +113,9 @@ def _is_rwlock(file: Path) -> bool:
         content = read_json(file)
     except DataError:
         return False
-    return isinstance(content, dict) and all(isinstance(content.get(kind, {}), dict) for kind in ("read", "write"))
+    return isinstance(content, dict) and all(
+        isinstance(content.get(kind, {}), dict) for kind in ("read", "write")
+    )
 
 
 def _is_lock(file: Path) -> bool:

@@ -43,15 +43,17 @@ class Measured:
             return sum(file.stat().st_size for file in files) / self.images
 
     def __str__(self) -> str:
-        per_image = (
-            f"{self.seconds:.3f} s, {len(self.regions) / self.images:.1f} regions and {self.bytes / 1000:.1f} kB"
-        )
+        per_image = f"{self.seconds:.3f} s, {len(self.regions) / self.images:.1f} regions and {self.bytes / 1000:.1f} kB"
         return f"{per_image} per image ({self.images} measured, {self.memory})"
 
     def columns(self) -> str:
         """Bytes per region of each column of vectors, before compression."""
         arrays = {name: self.regions.array(name) for name in self.regions.frame.columns}
-        sizes = {name: a[0].nbytes for name, a in arrays.items() if a is not None and a.ndim == 2 and len(a)}
+        sizes = {
+            name: a[0].nbytes
+            for name, a in arrays.items()
+            if a is not None and a.ndim == 2 and len(a)
+        }
         return ", ".join(f"{name} {size(count)}" for name, count in sizes.items() if name != "box")
 
 
@@ -61,7 +63,9 @@ def measure_detector(detector: Detector, files: Sequence[Path], batch_size: int)
     return _measured(lambda: detector.detect(files, batch_size=batch_size), len(files))
 
 
-def measure_pass(again: Pass, detector: Detector, files: Sequence[Path], batch_size: int) -> Measured:
+def measure_pass(
+    again: Pass, detector: Detector, files: Sequence[Path], batch_size: int
+) -> Measured:
     """A pass over one batch of image files at most, as it may take many times as long as the detector.
 
     One image goes first to warm up.

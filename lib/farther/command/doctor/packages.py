@@ -36,7 +36,9 @@ def _by_name(project: Project) -> Iterator[tuple[str, set[str]]]:
         ("datasets", "datasets", "format"),
     ):
         registry = registry_of(kind)
-        used = {str((params or {}).get(key, name)) for name, params in project.section(section).items()}
+        used = {
+            str((params or {}).get(key, name)) for name, params in project.section(section).items()
+        }
         for name in used & set(registry.names()):
             module = registry.modules.get(name) or registry.get(name).__module__
             yield f"{registry.kind.split()[-1]} {name}", packages_of(module)
@@ -58,7 +60,9 @@ def _finding(module: str, uses: str) -> Finding:
     if importlib.util.find_spec(module) is None:
         more = {"comes from": command_for(module)}
         if module in OPTIONAL:
-            return Finding("packages", name, "note", f"not installed; slower without it ({uses})", more)
+            return Finding(
+                "packages", name, "note", f"not installed; slower without it ({uses})", more
+            )
         return Finding("packages", name, "missing", f"not installed ({uses})", more)
     try:
         version = metadata.version(name)

@@ -37,7 +37,12 @@ def pipeline(project: Project) -> list[Finding]:
     file = project.folder / "dvc.yaml"
     if not file.is_file():
         return [
-            Finding("pipeline", "dvc.yaml", "note", "not here: `farther init` or `farther benchmark profile` writes it")
+            Finding(
+                "pipeline",
+                "dvc.yaml",
+                "note",
+                "not here: `farther init` or `farther benchmark profile` writes it",
+            )
         ]
     if (project.folder / "lib").is_symlink():
         return [Finding("pipeline", "dvc.yaml", "wrong", EARLIER)]
@@ -53,18 +58,27 @@ def pipeline(project: Project) -> list[Finding]:
 
 def draws_demo(project: Project) -> bool:
     """Whether a dataset is of the demo world."""
-    return any(str((params or {}).get("root")).startswith(DRAWN) for params in project.section("datasets").values())
+    return any(
+        str((params or {}).get("root")).startswith(DRAWN)
+        for params in project.section("datasets").values()
+    )
 
 
 def _state(file: Path) -> Finding:
     """Whether dvc.yaml is the one of this version."""
     from farther.pipeline import CLIP, DEMO, ROOT, dvc_yaml
 
-    known = [(ROOT / "dvc.yaml").read_text(encoding="utf-8"), dvc_yaml(DEMO), dvc_yaml((*DEMO, *CLIP))]
+    known = [
+        (ROOT / "dvc.yaml").read_text(encoding="utf-8"),
+        dvc_yaml(DEMO),
+        dvc_yaml((*DEMO, *CLIP)),
+    ]
     if file.read_text(encoding="utf-8") in known:
         return Finding("pipeline", "dvc.yaml", "ok", "every value and file that it names exists")
     advice = "`farther init --pipeline` writes this version's and keeps yours as dvc.yaml.earlier"
-    return Finding("pipeline", "dvc.yaml", "note", f"written for another version of farther; {advice}")
+    return Finding(
+        "pipeline", "dvc.yaml", "note", f"written for another version of farther; {advice}"
+    )
 
 
 def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -75,7 +89,10 @@ def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tup
         key = each.strip("${}")
         found = _value(project.params, key)
         if not isinstance(found, dict):
-            yield key, f"section {key!r} is missing; stage {name!r} needs it; write {{}} if it is empty"
+            yield (
+                key,
+                f"section {key!r} is missing; stage {name!r} needs it; write {{}} if it is empty",
+            )
             return
         items = {f"{key}.{one}": value for one, value in found.items()}
     texts = [*(body.get("deps") or []), *(body.get("params") or [])]
@@ -89,13 +106,27 @@ def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tup
                 continue
             for place, item in items.items():
                 if _value(item, reference.removeprefix("item.")) is None:
-                    yield place, f"{reference.removeprefix('item.')!r} is missing; stage {name!r} needs it"
+                    yield (
+                        place,
+                        f"{reference.removeprefix('item.')!r} is missing; stage {name!r} needs it",
+                    )
     for dep in body.get("deps") or []:
-        if not FILLED.search(dep) and not dep.startswith("artifacts") and not (project.folder / dep).exists():
+        if (
+            not FILLED.search(dep)
+            and not dep.startswith("artifacts")
+            and not (project.folder / dep).exists()
+        ):
             yield dep, f"not there; stage {name!r} depends on it"
     for key in _written(body.get("params") or []):
-        if not FILLED.search(key) and key not in project.params and _value(project.params, key) is None:
-            yield key, f"section {key!r} is missing; stage {name!r} needs it; write {{}} for the defaults"
+        if (
+            not FILLED.search(key)
+            and key not in project.params
+            and _value(project.params, key) is None
+        ):
+            yield (
+                key,
+                f"section {key!r} is missing; stage {name!r} needs it; write {{}} for the defaults",
+            )
 
 
 def _written(params: list[Any]) -> list[str]:

@@ -24,7 +24,9 @@ def versions(artifacts: Path) -> Iterator[Finding]:
         return
     outputs_by_change: dict[tuple[str, str, str], list[str]] = {}
     for file in sorted(files_below(folder)):
-        if file.suffix != ".json":  # DVC writes a .gitignore where git would keep outputs, Finder a .DS_Store
+        if (
+            file.suffix != ".json"
+        ):  # DVC writes a .gitignore where git would keep outputs, Finder a .DS_Store
             continue
         output = file.relative_to(folder).with_suffix("").as_posix().removesuffix("/.network")
         try:

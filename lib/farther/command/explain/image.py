@@ -31,9 +31,10 @@ def image(
 ) -> None:
     """Explain why an image is in a split, or in none.
 
-    Shows the file, every annotated object, and for each benchmark the split, the rule and the object that decided,
-    people's decisions, and the similarity to ID images where `stratify` ran. With --run and --method, also which
-    objects the run found, misclassified or missed, as the stage `evaluate` wrote it.
+    Shows the file, every annotated object, and for each benchmark the split, the rule and the
+    object that decided, people's decisions, and the similarity to ID images where `stratify` ran.
+    With --run and --method, also which objects the run found, misclassified or missed, as the stage
+    `evaluate` wrote it.
 
     \b
     Examples:
@@ -45,7 +46,9 @@ def image(
         raise ParameterError("outcomes belong to a run and a method: give both --run and --method")
     project = Project(params)
     if run is not None:
-        benchmark = project.entry("detectors", choose("run", run, project.section("detectors")))["benchmark"]
+        benchmark = project.entry("detectors", choose("run", run, project.section("detectors")))[
+            "benchmark"
+        ]
     found = explain_image(project, name, benchmark)
     if run is not None and method is not None:
         _add_outcomes(found, project, run, method)
@@ -53,7 +56,11 @@ def image(
         say(as_json(found))
         return
     say("\n".join(_shown(found)))
-    reviewed = [name for name, places in found["benchmarks"].items() if any("fate" in place for place in places)]
+    reviewed = [
+        name
+        for name, places in found["benchmarks"].items()
+        if any("fate" in place for place in places)
+    ]
     next_step(*(f"farther benchmark review {name}" for name in reviewed), "farther open")
 
 
@@ -62,7 +69,8 @@ def explain_image(project: Project, image: str, wanted: str | None = None) -> di
 
     Args:
         project: Its tables and splits are read from `artifacts`.
-        image: The image's id in its dataset, its file name, or the end of its path. Several images may match.
+        image: The image's id in its dataset, its file name, or the end of its path. Several images
+            may match.
         wanted: The benchmark to look at; all of them where None.
     """
     benchmarks = project.section("benchmarks")
@@ -86,7 +94,10 @@ def _dropped(project: Project, image: str) -> Iterator[dict[str, Any]]:
     for name in project.section("datasets"):
         for warning in ingest_warnings(project.artifacts / "tables" / name)["warnings"]:
             path = PurePath(warning["file"])
-            named = path.parts[-len(PurePath(image).parts) :] == PurePath(image).parts or path.stem == image
+            named = (
+                path.parts[-len(PurePath(image).parts) :] == PurePath(image).parts
+                or path.stem == image
+            )
             if warning["kind"] in ("image missing", "image unreadable") and named:
                 yield {"dataset": name, **warning}
 
@@ -98,7 +109,9 @@ def _failures(project: Project, benchmark: str, place: dict[str, Any]) -> Iterat
     for run, entry in project.section("detectors").items():
         for split in place["splits"] if entry.get("benchmark") == benchmark else ():
             folder = project.artifacts / "regions" / run / split
-            for failure in RegionsFolder(folder).failures if (folder / "regions.json").is_file() else ():
+            for failure in (
+                RegionsFolder(folder).failures if (folder / "regions.json").is_file() else ()
+            ):
                 if failure["image_id"] == place["image_id"]:
                     yield {"run": run, "split": split, "reason": failure["reason"]}
 
@@ -142,17 +155,26 @@ def _fates(project: Project, name: str, sources: list[dict[str, Any]]) -> Iterat
     for source in sources:
         image_id, place = source["image_id"], (source["dataset"], source["subset"])
         head = {"image_id": image_id, "dataset": place[0], "subset": place[1]}
-        drawing = [split for split, params in checked.splits.items() if place == (params.dataset, params.subset)]
+        drawing = [
+            split
+            for split, params in checked.splits.items()
+            if place == (params.dataset, params.subset)
+        ]
         for split, source in checked.id_sources.items():
             if place == source:
                 by_rules = not isinstance(checked.subsets[split], str)
-                yield {**head, **_of_id(folder / split, image_id, checked.most.get(split), by_rules=by_rules)}
+                yield {
+                    **head,
+                    **_of_id(folder / split, image_id, checked.most.get(split), by_rules=by_rules),
+                }
         if drawing:
             yield {
                 **head,
                 **_of_ood(folder, drawing, image_id, place),
                 "decisions": _decisions(checked.decisions, project, place, image_id),
-                "similarity": _similarity(project.artifacts / "similarity" / name, drawing, image_id, place[0]),
+                "similarity": _similarity(
+                    project.artifacts / "similarity" / name, drawing, image_id, place[0]
+                ),
             }
 
 
@@ -160,21 +182,32 @@ def _of_id(folder: Path, image_id: str, most: int | None, *, by_rules: bool) -> 
     """Whether an image is in the ID split of a folder, and why."""
     shows = "an ID class and nothing that overlaps with one"
     if _of_image(folder / "images.parquet", image_id):
-        why = f"by the rules it shows {shows}" if by_rules else "its subset is this ID split; rules are for OOD images"
+        why = (
+            f"by the rules it shows {shows}"
+            if by_rules
+            else "its subset is this ID split; rules are for OOD images"
+        )
         return {"splits": [folder.name], "why": why}
     taken = f"images that show {shows}" if by_rules else "all; rerun curate"
     why = f"{most:,} images of its subset, and not this one" if most else taken
     return {"splits": [], "why": f"not in ID split {folder.name}: the split takes {why}"}
 
 
-def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, str]) -> dict[str, Any]:
+def _of_ood(
+    folder: Path, drawing: list[str], image_id: str, place: tuple[str, str]
+) -> dict[str, Any]:
     from farther.curation.fates import Fates, why
 
     fates = Fates.read(folder / "fates.parquet")
-    (rows,) = ((fates.image_id == image_id) & (fates.dataset == place[0]) & (fates.subset == place[1])).nonzero()
+    (rows,) = (
+        (fates.image_id == image_id) & (fates.dataset == place[0]) & (fates.subset == place[1])
+    ).nonzero()
     inside = [split for split in drawing if _of_image(folder / split / "images.parquet", image_id)]
     if not len(rows):
-        return {"splits": inside, "why": "the benchmark was curated before the image was ingested: rerun curate"}
+        return {
+            "splits": inside,
+            "why": "the benchmark was curated before the image was ingested: rerun curate",
+        }
     row = int(rows[0])
     decider = int(fates.object_id[row])
     return {
@@ -186,7 +219,9 @@ def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, s
     }
 
 
-def _decisions(file: Path | None, project: Project, place: tuple[str, str], image_id: str) -> list[dict[str, str]]:
+def _decisions(
+    file: Path | None, project: Project, place: tuple[str, str], image_id: str
+) -> list[dict[str, str]]:
     """The rows of the decisions file about the image."""
     from farther.tables.files import csv_rows
 
@@ -195,14 +230,24 @@ def _decisions(file: Path | None, project: Project, place: tuple[str, str], imag
         return []
     header, *lines = [*csv_rows(path)] or [[]]
     rows = [dict(zip(header, map(of_spreadsheet, line), strict=False)) for line in lines]
-    return [row for row in rows if (row.get("dataset"), row.get("subset"), row.get("image_id")) == (*place, image_id)]
+    return [
+        row
+        for row in rows
+        if (row.get("dataset"), row.get("subset"), row.get("image_id")) == (*place, image_id)
+    ]
 
 
-def _similarity(folder: Path, drawing: list[str], image_id: str, dataset: str) -> dict[str, Any] | None:
+def _similarity(
+    folder: Path, drawing: list[str], image_id: str, dataset: str
+) -> dict[str, Any] | None:
     """The image's row in the similarity table; ids are unique within one dataset and split only."""
     import polars as pl
 
-    own = (pl.col("image_id") == image_id) & (pl.col("dataset") == dataset) & pl.col("split").is_in(drawing)
+    own = (
+        (pl.col("image_id") == image_id)
+        & (pl.col("dataset") == dataset)
+        & pl.col("split").is_in(drawing)
+    )
     rows = _rows(folder / "images.parquet", own)
     return rows[0] if rows else None
 
@@ -219,7 +264,9 @@ def _add_outcomes(found: dict[str, Any], project: Project, run: str, method: str
                 there = True
                 place["outcomes"] = {
                     "objects": _of_image(objects, place["image_id"]),
-                    "detections": _of_image(files.region_outcomes(method, split), place["image_id"]),
+                    "detections": _of_image(
+                        files.region_outcomes(method, split), place["image_id"]
+                    ),
                 }
     if not there:
         why = "it is in no evaluated split, or the method does not apply"
@@ -254,9 +301,14 @@ def _hint(project: Project, image: str) -> str:
     column = "file" if PurePath(image).suffix else "image_id"
     names = scan_parquet(files).select(pl.col(column).unique()).collect()[column].sort().to_list()
     if column == "file":
-        image, names = PurePath(image).name, list(dict.fromkeys(PurePath(name).name for name in names))
+        image, names = (
+            PurePath(image).name,
+            list(dict.fromkeys(PurePath(name).name for name in names)),
+        )
     near = [name for name in names if image in name][:3]
-    near = near or (difflib.get_close_matches(image, names, n=3, cutoff=0.8) if len(names) <= SEARCHED else [])
+    near = near or (
+        difflib.get_close_matches(image, names, n=3, cutoff=0.8) if len(names) <= SEARCHED else []
+    )
     return f" Did you mean {', '.join(map(repr, near))}?" if near else ""
 
 
@@ -293,8 +345,19 @@ def _objects(objects: list[dict[str, Any]]) -> Iterator[str]:
     rows = []
     for one in objects:
         marks = " ".join(mark for mark in ("crowd", "difficult") if one[f"is_{mark}"])
-        marks = "the image has no boxes" if marks == "crowd" and one["category"] == UNLABELLED else marks
-        rows.append((f"  {one['object_id']}", one["category"], ", ".join(f"{e:.0f}" for e in one["box"]), marks))
+        marks = (
+            "the image has no boxes"
+            if marks == "crowd" and one["category"] == UNLABELLED
+            else marks
+        )
+        rows.append(
+            (
+                f"  {one['object_id']}",
+                one["category"],
+                ", ".join(f"{e:.0f}" for e in one["box"]),
+                marks,
+            )
+        )
     yield table(("  object", "category", "box", ""), rows)
 
 
@@ -309,8 +372,13 @@ def _more(place: dict[str, Any]) -> Iterator[str]:
         yield paragraph(f"{line['reviewer']} decided on {line['time']}: {what}{note}", 2)
     if place.get("similarity"):
         known = place["similarity"]
-        shown = (f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in known.items())
-        yield paragraph("similarity: " + ", ".join(one for one in shown if not one.startswith("image_id")), 2)
+        shown = (
+            f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in known.items()
+        )
+        yield paragraph(
+            "similarity: " + ", ".join(one for one in shown if not one.startswith("image_id")), 2
+        )
     outcomes = place.get("outcomes") or {"objects": (), "detections": ()}
     for one in outcomes["objects"]:
         by = f", detection {one['region_id']}" if one["region_id"] >= 0 else ""

@@ -22,7 +22,9 @@ CLOSED_SET = {"map": "ap", "map50": "ap50"}
 
 def number(
     run: Annotated[str, argument("RUN", "Name under 'detectors'.", "detectors")],
-    method: Annotated[str, argument("METHOD", "Name under 'methods'; any for metrics of the detector.", "methods")],
+    method: Annotated[
+        str, argument("METHOD", "Name under 'methods'; any for metrics of the detector.", "methods")
+    ],
     split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the ID split.", splits)],
     metric: Annotated[str, argument("METRIC", "See farther list metrics.", metrics)],
     json: Json = False,
@@ -30,8 +32,9 @@ def number(
 ) -> None:
     """Explain how a metric's value was computed.
 
-    Shows the metric's meaning, its formula with the counts in it, the 95% interval, t* and τ with the rules that chose
-    them, the method's parameters, the checkpoint, the digests of the inputs, and the files and stages involved.
+    Shows the metric's meaning, its formula with the counts in it, the 95% interval, t* and τ with
+    the rules that chose them, the method's parameters, the checkpoint, the digests of the inputs,
+    and the files and stages involved.
 
     \b
     Examples:
@@ -46,23 +49,28 @@ def number(
     say("\n".join(_shown(found)))
     best = found.get("against_best")
     next_step(
-        f"farther compare --run {run} --methods {method} {best['best']} --split {split}" if best else "farther open"
+        f"farther compare --run {run} --methods {method} {best['best']} --split {split}"
+        if best
+        else "farther open"
     )
 
 
-def explain_number(project: Project, run: str, method: str, split: str, metric: str) -> dict[str, Any]:
+def explain_number(
+    project: Project, run: str, method: str, split: str, metric: str
+) -> dict[str, Any]:
     """The origin of a value in `artifacts/metrics` or `artifacts/evaluation`.
 
     Args:
         project: The project that the run belongs to.
         run: Its name in section `detectors`.
-        method: A method of the run; any for metrics of the detector (map, threshold, no_detection, accuracy).
+        method: A method of the run; any for metrics of the detector (map, threshold, no_detection,
+            accuracy).
         split: An OOD split; any for metrics of the detector and of a method on ID images.
         metric: A name in `farther.metrics.catalogue.METRICS`.
 
     Returns:
-        Value, meaning, formula with its counts, interval, thresholds, protocol, digests of what was read, files and
-        stages.
+        Value, meaning, formula with its counts, interval, thresholds, protocol, digests of what was
+        read, files and stages.
 
     Raises:
         DataError: the run was not evaluated yet.
@@ -82,7 +90,9 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
         return _of_detector(report, chosen)
     if chosen.group in ("misclassification", "costs"):
         return _of_id_images(project, report, method, chosen)
-    split = choose("split of this run", split, set(report.splits) - {report.settings.calibration_split})
+    split = choose(
+        "split of this run", split, set(report.splits) - {report.settings.calibration_split}
+    )
     if chosen.group == "split":
         counts = report.splits[split]
         found = {"value": counts.no_detection, "formula": _filled(chosen.formula, vars(counts))}
@@ -97,7 +107,9 @@ def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
     key = CLOSED_SET.get(metric.name, metric.key)
     results = report.closed_set if metric.group == "detector" else report.classifier
     if results is None:
-        raise ParameterError(f"{metric.name} is a metric of image classifiers; {report.run} is an object detector")
+        raise ParameterError(
+            f"{metric.name} is a metric of image classifiers; {report.run} is an object detector"
+        )
     found = {
         "value": report.threshold if metric.name == "threshold" else results.values[key],
         "formula": _filled(metric.formula, vars(report)),
@@ -111,7 +123,9 @@ def _of_error_budget(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A gain from correcting a kind of error on known objects."""
     budget = report.error_budget
     if budget is None:
-        raise ParameterError(f"{metric.name} is a metric of object detectors; {report.run} is an image classifier")
+        raise ParameterError(
+            f"{metric.name} is a metric of object detectors; {report.run} is an image classifier"
+        )
     of_kind = budget.kinds[metric.key]
     found = {
         "value": of_kind.gain,
@@ -122,7 +136,9 @@ def _of_error_budget(report: Evaluation, metric: Metric) -> dict[str, Any]:
     return _explained(report, metric, found, [report.settings.id_split], [file])
 
 
-def _of_id_images(project: Project, report: Evaluation, method: str, metric: Metric) -> dict[str, Any]:
+def _of_id_images(
+    project: Project, report: Evaluation, method: str, metric: Metric
+) -> dict[str, Any]:
     """A metric of a method on the ID split."""
     evaluated, id_split = _evaluated(report, method), report.settings.id_split
     results = evaluated.costs if metric.group == "costs" else evaluated.misclassification
@@ -133,10 +149,14 @@ def _of_id_images(project: Project, report: Evaluation, method: str, metric: Met
         **_of_method(project, report, method),
     }
     file = f"artifacts/metrics/{report.run}/methods.json"
-    return _explained(report, metric, found, [id_split], [file, *_method_files(report, method, [id_split])])
+    return _explained(
+        report, metric, found, [id_split], [file, *_method_files(report, method, [id_split])]
+    )
 
 
-def _of_split(project: Project, report: Evaluation, method: str, split: str, metric: Metric) -> dict[str, Any]:
+def _of_split(
+    project: Project, report: Evaluation, method: str, split: str, metric: Metric
+) -> dict[str, Any]:
     """A metric of a method on an OOD split."""
     from farther.evaluation.files import RunFiles
     from farther.evaluation.groups import GROUPS
@@ -144,7 +164,9 @@ def _of_split(project: Project, report: Evaluation, method: str, split: str, met
     run, id_split = report.run, report.settings.id_split
     evaluated = _evaluated(report, method)
     if split not in evaluated.splits:
-        raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name an OOD split")
+        raise ParameterError(
+            f"{split!r} is the ID split, which OOD splits are compared with: name an OOD split"
+        )
     results = evaluated.splits[split]
     group = GROUPS[metric.group]
     if metric.key not in results.of_group(metric.group):
@@ -159,14 +181,19 @@ def _of_split(project: Project, report: Evaluation, method: str, split: str, met
     }
     more = group.read_splits(RunFiles(run, report.benchmark, project.artifacts).roles, split)
     scored = list(dict.fromkeys([split, id_split, *more]))
-    files = [f"artifacts/metrics/{run}/{split}/{method}.json", *_method_files(report, method, scored)]
+    files = [
+        f"artifacts/metrics/{run}/{split}/{method}.json",
+        *_method_files(report, method, scored),
+    ]
     return _explained(report, metric, found, [id_split, split], files)
 
 
 def _evaluated(report: Evaluation, method: str) -> MethodResults:
     """The results of a method."""
     if method in report.not_applicable:
-        raise ParameterError(f"{method} does not apply to {report.run}: {report.not_applicable[method]}")
+        raise ParameterError(
+            f"{method} does not apply to {report.run}: {report.not_applicable[method]}"
+        )
     return report.methods[choose("method of this run", method, report.methods)]
 
 
@@ -177,7 +204,9 @@ def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, A
 
     evaluated = report.methods[method]
     fitted = evaluated.fitted
-    tau = stored_tau(inside(project.artifacts / "evaluation", f"{report.run}/methods/{method}/threshold.json"))
+    tau = stored_tau(
+        inside(project.artifacts / "evaluation", f"{report.run}/methods/{method}/threshold.json")
+    )
     return {
         "tau": {
             **tau.model_dump(),
@@ -193,7 +222,11 @@ def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, A
 def _method_files(report: Evaluation, method: str, splits: list[str]) -> list[str]:
     """The files of a method that its metrics on some splits are computed from, and the evaluation."""
     scores = [f"artifacts/scores/{report.run}/{method}/{split}.parquet" for split in splits]
-    return [f"artifacts/evaluation/{report.run}.json", *scores, f"artifacts/fitted/{report.run}/{method}/"]
+    return [
+        f"artifacts/evaluation/{report.run}.json",
+        *scores,
+        f"artifacts/fitted/{report.run}/{method}/",
+    ]
 
 
 def _explained(
@@ -216,7 +249,9 @@ def _explained(
         "detector": report.detector,
         "replicates": settings.replicates,
         **found,
-        "splits": {name: {key: getattr(report.splits[name], key) for key in wanted} for name in splits},
+        "splits": {
+            name: {key: getattr(report.splits[name], key) for key in wanted} for name in splits
+        },
         "files": [
             *files,
             f"artifacts/thresholds/{run}.json",
@@ -234,7 +269,11 @@ def _filled(formula: str, values: Mapping[str, Any]) -> str:
 
 def _shown(found: dict[str, Any]) -> Iterator[str]:
     none = "undefined"
-    none += "".join(f"; {name} has no objects with boxes" for name, of in found["splits"].items() if not of["objects"])
+    none += "".join(
+        f"; {name} has no objects with boxes"
+        for name, of in found["splits"].items()
+        if not of["objects"]
+    )
     value = none if found["value"] is None else f"{found['value']:.6g}"
     yield coloured(f"{found['metric']} = {value}", "head")
     yield ""
@@ -252,19 +291,27 @@ def _shown(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    better = {True: " Higher is better.", False: " Lower is better.", None: ""}[found["higher_is_better"]]
+    better = {True: " Higher is better.", False: " Lower is better.", None: ""}[
+        found["higher_is_better"]
+    ]
     yield "meaning", found["meaning"] + better
     yield "computed", found["formula"]
     yield "defined", found["source"]
     if found.get("interval"):
         low, high = found["interval"]
-        yield "interval", f"{low:.4f} … {high:.4f}: 95%, {found['replicates']} bootstrap replicates over images"
+        yield (
+            "interval",
+            f"{low:.4f} … {high:.4f}: 95%, {found['replicates']} bootstrap replicates over images",
+        )
     if found.get("against_best"):
         best = found["against_best"]
         p = "" if best["p"] is None else f", p = {best['p']:.3f}"
         yield "best", f"{best['best']} is the best method here{p}"
     yield "protocol", f"{found['protocol']}, IoU {found['iou']:g}"
-    yield "t*", f"{found['t*']['threshold']:.6g}, by rule {found['t*']['rule']}: regions below it are discarded"
+    yield (
+        "t*",
+        f"{found['t*']['threshold']:.6g}, by rule {found['t*']['rule']}: regions below it are discarded",
+    )
     if "tau" in found:
         tau = found["tau"]
         rule = "fixed by the method"
@@ -272,11 +319,21 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
             rule = f"by rule {tau['rule']} to keep {tau['keep']:g} of {tau['regions']} ID calibration regions"
         kept = f"it keeps {tau['id_regions_kept']:.4f} of the {tau['id_regions']} ID test regions"
         yield "τ", f"{tau['threshold']:.6g}, {rule}; {kept}"
-        params = ", ".join(f"{key}={value}" for key, value in found["method"]["params"].items()) or "no parameters"
+        params = (
+            ", ".join(f"{key}={value}" for key, value in found["method"]["params"].items())
+            or "no parameters"
+        )
         on = f", fitted on {found['fitted_on']} regions" if found["fitted_on"] else ""
         yield "method", f"{found['method']['name']} ({params}){on}"
         if found["chosen"]:
-            kind = "an oracle: chosen on test data" if found["chosen"]["oracle"] else "chosen on a validation split"
-            yield "chosen", f"{len(found['chosen']['trials'])} trials on {found['chosen']['ood_split']}; {kind}"
+            kind = (
+                "an oracle: chosen on test data"
+                if found["chosen"]["oracle"]
+                else "chosen on a validation split"
+            )
+            yield (
+                "chosen",
+                f"{len(found['chosen']['trials'])} trials on {found['chosen']['ood_split']}; {kind}",
+            )
     detector = found["detector"]
     yield "detector", f"{detector.get('name')}, weights {detector.get('weights_digest')}"

@@ -4,4 +4,11 @@ from farther.detectors.imported.base import DetectionsSource, Imported
 from farther.detectors.imported.images import BenchmarkImage, Scopes
 from farther.detectors.imported.placing import check_import, import_splits
 
-__all__ = ["BenchmarkImage", "DetectionsSource", "Imported", "Scopes", "check_import", "import_splits"]
+__all__ = [
+    "BenchmarkImage",
+    "DetectionsSource",
+    "Imported",
+    "Scopes",
+    "check_import",
+    "import_splits",
+]

@@ -23,7 +23,8 @@ from farther.tables import Header, Regions
 from farther.tables.arrays import read_arrays
 from farther.tables.files import digest
 
-#: Largest difference between logits and features @ weight.T + bias, as a part of the largest logit. Room for float16.
+#: Largest difference between logits and features @ weight.T + bias, as a part of the largest logit.
+#: Room for float16.
 LAST_LAYER_TOLERANCE = 0.05
 
 
@@ -31,14 +32,16 @@ LAST_LAYER_TOLERANCE = 0.05
 class DetectionsSource:
     """One file of detections, or one folder of such files.
 
-    One of several sources that is called as a split of the benchmark serves that split alone; one that is called as a
-    dataset serves the images of that dataset; any other serves all images.
+    One of several sources that is called as a split of the benchmark serves that split alone; one
+    that is called as a dataset serves the images of that dataset; any other serves all images.
 
     Args:
-        name: The file's name without its ending, or the folder's name; "" where there is only this source.
+        name: The file's name without its ending, or the folder's name; "" where there is only this
+            source.
         path: Where it lies.
-        image_files: Image files, relative to a dataset's folder, where the source names images by their place in this
-            list; None where it names them by the `image_id` of the tables, or by their files.
+        image_files: Image files, relative to a dataset's folder, where the source names images by
+            their place in this list; None where it names them by the `image_id` of the tables, or
+            by their files.
         named: "file" where names are those of files, with or without ending, and not ids.
     """
 
@@ -72,10 +75,10 @@ class Imported(Adapter):
 
     Args:
         weights: The file of detections, or a folder of such files.
-        score_threshold: Detections below this score are left out. Include the threshold of the other program: no
-            operating threshold below it is tried later.
-        score_tolerance: Largest difference between a score and the softmax or sigmoid of the logit of its class. None
-            for a detector whose scores are computed otherwise.
+        score_threshold: Detections below this score are left out. Include the threshold of the
+            other program: no operating threshold below it is tried later.
+        score_tolerance: Largest difference between a score and the softmax or sigmoid of the logit
+            of its class. None for a detector whose scores are computed otherwise.
         last_layer: A safetensors file with `weight` (K×D) and `bias` (K) of the last linear layer.
     """
 
@@ -124,7 +127,11 @@ class Imported(Adapter):
         """
         params = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "weights"}
         content = digest(*(part for file in self.files() for part in (file.name, file)))
-        return {"name": self.name, "weights_digest": content, "params": json.loads(json.dumps(params, default=str))}
+        return {
+            "name": self.name,
+            "weights_digest": content,
+            "params": json.loads(json.dumps(params, default=str)),
+        }
 
     def layer(self) -> dict[str, np.ndarray]:
         """`weight` and `bias` of the last layer; empty without one.
@@ -144,10 +151,13 @@ class Imported(Adapter):
         """The regions table of some rows, every value checked; numbers of regions are all 0.
 
         Raises:
-            DataError: a value cannot be, or values contradict each other; names file, row and field.
+            DataError: a value cannot be, or values contradict each other; names file, row and
+                field.
         """
         try:
-            regions = Regions(header=header, region_id=np.zeros(len(columns["image_id"]), np.int64), **columns)
+            regions = Regions(
+                header=header, region_id=np.zeros(len(columns["image_id"]), np.int64), **columns
+            )
             check_scores(regions, self.score_tolerance)
             check_last_layer(regions)
         except DataError as error:
@@ -174,7 +184,8 @@ class Placed:
     """Rows of a source, and their place.
 
     Args:
-        regions: The rows. Where the source lists image files, `image_id` holds places in that list, as text.
+        regions: The rows. Where the source lists image files, `image_id` holds places in that list,
+            as text.
         place: Of the first row.
     """
 
@@ -229,7 +240,13 @@ def check_last_layer(regions: Regions) -> None:
         DataError: names the first such row.
     """
     weight, bias, features = regions.weight, regions.bias, regions.features
-    if weight is None or bias is None or features is None or not regions.has("logits") or not len(regions):
+    if (
+        weight is None
+        or bias is None
+        or features is None
+        or not regions.has("logits")
+        or not len(regions)
+    ):
         return
     made = features.astype(np.float32) @ weight.T + bias
     largest = np.maximum(np.abs(regions.logits).max(axis=1), 1)

@@ -35,11 +35,15 @@ class ImportedClasses(Imported):
         """See `Adapter.header`."""
         classes = self.classes or tuple(name for _, name in sorted(self._names.items()))
         if not classes:
-            raise ParameterError(f"detector {self.name!r}: give the parameter 'classes' or 'categories'")
+            raise ParameterError(
+                f"detector {self.name!r}: give the parameter 'classes' or 'categories'"
+            )
         if len(set(classes)) < len(classes):
             twice = next(name for name in classes if classes.count(name) > 1)
             problem = f"the class {twice!r} is named twice in {shorten(list(classes))}"
-            raise ParameterError(f"detector {self.name!r}: {problem}; give each a name of its own, as '{twice} 1'")
+            raise ParameterError(
+                f"detector {self.name!r}: {problem}; give each a name of its own, as '{twice} 1'"
+            )
         return Header(
             classes=classes,
             background_index=self.background_index,

@@ -18,7 +18,8 @@ from farther.errors import DataError, first_line, shorten
 from farther.tables.documents import parse_json
 from farther.tables.files import read_text
 
-#: Columns and fields that a detection may have beside those that it must have; all but the last are lists of numbers.
+#: Columns and fields that a detection may have beside those that it must have; all but the last are
+#: lists of numbers.
 OPTIONAL = ("logits", "features", "latent", "box_variance", "uncertainty")
 #: Names of columns without case and punctuation, the more telling first.
 NAMES = {
@@ -50,7 +51,8 @@ class Columns:
     """Which columns of a table hold what.
 
     Args:
-        names: Name of the column of "image", "class", "score", those of the box, and of optional fields.
+        names: Name of the column of "image", "class", "score", those of the box, and of optional
+            fields.
         box: A key of `BOXES`.
         separator: Between the cells of a line of CSV.
     """
@@ -67,19 +69,29 @@ class Columns:
             DataError: one that must be there is not, or two have one name; says which were found.
         """
         plain = {re.sub(r"[^a-z0-9]", "", name.casefold()): name for name in header}
-        found = {role: next((plain[n] for n in names.split() if n in plain), "") for role, names in NAMES.items()}
+        found = {
+            role: next((plain[n] for n in names.split() if n in plain), "")
+            for role, names in NAMES.items()
+        }
         box = next((box for box, names in BOXES.items() if all(found[name] for name in names)), "")
-        absent = [role for role in ("image", "class", "score") if not found[role]] + ([] if box else ["box"])
+        absent = [role for role in ("image", "class", "score") if not found[role]] + (
+            [] if box else ["box"]
+        )
         shown = ", ".join(map(shorten, header))
         if absent:
-            sink = ": with supervision, `sink.append(detections, custom_data={'file': path})`" * (absent == ["image"])
+            sink = ": with supervision, `sink.append(detections, custom_data={'file': path})`" * (
+                absent == ["image"]
+            )
             problem = f"no column is known as {' or '.join(absent)} (found: {shown}). Write a first line like {EXAMPLE}"
             raise DataError(problem + sink, file=file)
         roles = ("image", "class", "score", *BOXES[box], *OPTIONAL)
         names = {role: found[role] for role in roles if found[role]}
         count = Counter(header)
         if twice := [name for name in names.values() if count[name] > 1]:
-            raise DataError(f"two columns are called {shorten(twice[0])} (found: {shown}); rename one", file=file)
+            raise DataError(
+                f"two columns are called {shorten(twice[0])} (found: {shown}); rename one",
+                file=file,
+            )
         return cls(names, box, separator)
 
     @property
@@ -98,7 +110,11 @@ class Columns:
         box = ", ".join(self.names[name] for name in BOXES[self.box])
         names = {"image_id": "image", "category_id": "class", "score": "score"}
         own = {field: self.names[role] for field, role in names.items()}
-        return {**own, **{name: self.names[name] for name in OPTIONAL if name in self.names}, "bbox": box}
+        return {
+            **own,
+            **{name: self.names[name] for name in OPTIONAL if name in self.names},
+            "bbox": box,
+        }
 
 
 def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
@@ -114,11 +130,15 @@ def csv_columns(path: Path, header: Sequence[str] | None = None) -> Columns:
     line = next(iter(read_text(path).splitlines()), "")
     separator = max(",;\t", key=line.count)
     try:
-        names = header or [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
+        names = header or [
+            name.strip() for name in next(csv.reader([line], delimiter=separator), [])
+        ]
     except csv.Error as error:
         raise DataError(f"not readable CSV: {error}", file=path, row=1) from None
     if any(map(_is_number, names)):
-        problem = f"its first line names no columns (found: {shorten(line)}). Write one like {EXAMPLE}"
+        problem = (
+            f"its first line names no columns (found: {shorten(line)}). Write one like {EXAMPLE}"
+        )
         raise DataError(problem, file=path)
     return Columns.of(names, path, separator)
 
@@ -139,7 +159,9 @@ def csv_batches(
     """
     text = read_text(path).encode()
     try:
-        frame = pl.read_csv(text, has_header=not header, separator=columns.separator, infer_schema=False)
+        frame = pl.read_csv(
+            text, has_header=not header, separator=columns.separator, infer_schema=False
+        )
         frame.columns = list(header or [name.strip() for name in frame.columns])
         frame = frame.select(*columns.names.values())
     except pl.exceptions.NoDataError:
@@ -175,10 +197,16 @@ def records_of(rows: list[Any], columns: Columns, file: Path, first: int) -> lis
             if role in BOXES[columns.box] or role in ("score", "uncertainty")
         }
         a, b, c, d = (value[role] for role in BOXES[columns.box])
-        box = {"corners": (a, b, c - a, d - b), "centre": (a - c / 2, b - d / 2, c, d), "size": (a, b, c, d)}
+        box = {
+            "corners": (a, b, c - a, d - b),
+            "centre": (a - c / 2, b - d / 2, c, d),
+            "size": (a, b, c, d),
+        }
         lists = {role: one[names[role]] for role in OPTIONAL[:-1] if role in names}
         read = {
-            role: parse_json(text, file, row=row, field=names[role]) if isinstance(text, str) else text
+            role: parse_json(text, file, row=row, field=names[role])
+            if isinstance(text, str)
+            else text
             for role, text in lists.items()
         }
         uncertainty = {"uncertainty": value["uncertainty"]} if "uncertainty" in value else {}
@@ -212,7 +240,9 @@ def _image_of(value: Any) -> str:
 def _number(value: Any, decimal: str | None, file: Path, row: int, field: str) -> float:
     text = value.replace(decimal, ".") if decimal and isinstance(value, str) else value
     if isinstance(text, bool) or not _is_number(text):
-        raise DataError(f"expected a number, found {shorten(value)}", file=file, row=row, field=field)
+        raise DataError(
+            f"expected a number, found {shorten(value)}", file=file, row=row, field=field
+        )
     return float(text)
 
 

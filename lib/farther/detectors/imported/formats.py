@@ -1,10 +1,12 @@
 """Files of detections as other programs write them, read as the records of COCO results.
 
 - CSV, and JSON lists of flat objects, as the sinks of supervision write them
-  (https://supervision.roboflow.com/latest/detection/tools/save_detections/): see `farther.detectors.imported.columns`.
+  (https://supervision.roboflow.com/latest/detection/tools/save_detections/): see
+  `farther.detectors.imported.columns`.
 - Ultralytics: `Results.to_json` of one image, and the text files of `save_txt=True save_conf=True`
   (https://docs.ultralytics.com/reference/engine/results/).
-- FiftyOne: `samples.json` of a FiftyOneDataset (https://docs.voxel51.com/user_guide/export_datasets.html).
+- FiftyOne: `samples.json` of a FiftyOneDataset
+  (https://docs.voxel51.com/user_guide/export_datasets.html).
 - MMDetection: `preds/*.json` of DetInferencer, one per image
   (https://github.com/open-mmlab/mmdetection/blob/main/mmdet/apis/det_inferencer.py).
 - COCO results, and COCO annotations whose boxes have scores.
@@ -18,7 +20,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from farther.detectors.imported.columns import BOXES, OPTIONAL, Columns, csv_batches, csv_columns, records_of
+from farther.detectors.imported.columns import (
+    BOXES,
+    OPTIONAL,
+    Columns,
+    csv_batches,
+    csv_columns,
+    records_of,
+)
 from farther.detectors.imported.numbers import whole_number
 from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
@@ -51,8 +60,10 @@ class Batch:
 
     Args:
         file: The file.
-        first: Number of the first record: its line in CSV and text files, else its place in the file.
-        records: Each with `image_id`, `category_id`, `bbox` (x, y, width, height), `score` and optional fields.
+        first: Number of the first record: its line in CSV and text files, else its place in the
+            file.
+        records: Each with `image_id`, `category_id`, `bbox` (x, y, width, height), `score` and
+            optional fields.
         fields: What the file calls these fields, where it calls them otherwise.
     """
 
@@ -69,8 +80,10 @@ class Results:
     Args:
         format: What it is, for messages.
         batches: Reads it.
-        named: Whether `image_id` holds ids of images, or the names of their files, with or without ending.
-        first_class: Number of the first class, where classes have numbers; None where they are the ID dataset's own.
+        named: Whether `image_id` holds ids of images, or the names of their files, with or without
+            ending.
+        first_class: Number of the first class, where classes have numbers; None where they are the
+            ID dataset's own.
         per_image: True where there is one file for each image.
         classes: Classes that the file names beside those of its detections.
     """
@@ -91,7 +104,8 @@ def open_results(path: Path, columns: Sequence[str] | None = None) -> Results:
         columns: Names of the columns of a CSV file without a line of names, or of a text file.
 
     Raises:
-        DataError: it is in none of the formats, or lacks what every detection must have; says what to write.
+        DataError: it is in none of the formats, or lacks what every detection must have; says what
+            to write.
     """
     if path.suffix in (".csv", ".tsv"):
         found = csv_columns(path, columns)
@@ -126,13 +140,20 @@ def _of_list(path: Path) -> Results:
         return Results("COCO results", lambda: _batches(path, list_elements(path)), "id", None)
     if isinstance(first.get("box"), dict):
         if "x3" in first["box"]:
-            raise DataError("oriented boxes, which are not supported", file=path, row=0, field="box")
+            raise DataError(
+                "oriented boxes, which are not supported", file=path, row=0, field="box"
+            )
         columns = Columns.of(["name", "confidence", "x1", "y1", "x2", "y2", "image"], path)
-        flat = ({**one, **one["box"], "image": path.stem} if _is_boxed(one) else one for one in list_elements(path))
+        flat = (
+            {**one, **one["box"], "image": path.stem} if _is_boxed(one) else one
+            for one in list_elements(path)
+        )
         return Results("Ultralytics' JSON", lambda: _flat(path, flat, columns), per_image=True)
     columns = Columns.of(list(first), path)
     read = lambda: _flat(path, list_elements(path), columns)  # noqa: E731
-    return Results("a JSON list", read, "id" if columns.image_is_id else "file", columns.first_class)
+    return Results(
+        "a JSON list", read, "id" if columns.image_is_id else "file", columns.first_class
+    )
 
 
 def _is_boxed(one: Any) -> bool:
@@ -143,10 +164,14 @@ def _of_object(path: Path) -> Results:
     """FiftyOne's samples, MMDetection's predictions of one image, or COCO annotations with scores."""
     if (samples := _peek(path, "samples")) is not None:
         field = _fiftyone_field(path)
-        return Results("FiftyOne's samples", lambda: _batches(path, _fiftyone(path, field), _FIFTYONE))
+        return Results(
+            "FiftyOne's samples", lambda: _batches(path, _fiftyone(path, field), _FIFTYONE)
+        )
     if isinstance(samples := _peek(path, "annotations"), dict) and "score" in samples:
         names = tuple(_named(path, "categories", "name").values())
-        return Results("COCO annotations with scores", lambda: _batches(path, _coco(path)), classes=names)
+        return Results(
+            "COCO annotations with scores", lambda: _batches(path, _coco(path)), classes=names
+        )
     content = read_json(path)
     if isinstance(content, dict) and {"labels", "scores", "bboxes"} <= content.keys():
         return Results("MMDetection's JSON", lambda: _mmdetection(path, content), per_image=True)
@@ -161,7 +186,9 @@ def _peek(path: Path, key: str) -> Any:
     return next(iter(list_elements(path, key)), None)
 
 
-def _batches(path: Path, records: Iterator[Any], fields: dict[str, str] | None = None) -> Iterator[Batch]:
+def _batches(
+    path: Path, records: Iterator[Any], fields: dict[str, str] | None = None
+) -> Iterator[Batch]:
     first = 0
     while some := list(islice(records, BATCH)):
         yield Batch(path, first, some, fields or {})
@@ -171,7 +198,9 @@ def _batches(path: Path, records: Iterator[Any], fields: dict[str, str] | None =
 def _flat(path: Path, elements: Iterator[Any], columns: Columns) -> Iterator[Batch]:
     """Objects with one value per column."""
     for batch in _batches(path, elements, columns.fields):
-        yield Batch(path, batch.first, records_of(batch.records, columns, path, batch.first), columns.fields)
+        yield Batch(
+            path, batch.first, records_of(batch.records, columns, path, batch.first), columns.fields
+        )
 
 
 def _table(path: Path, columns: Columns, header: Sequence[str] | None) -> Iterator[Batch]:
@@ -199,7 +228,12 @@ def _text(path: Path, names: Sequence[str]) -> Iterator[Batch]:
         yield Batch(path, 1, records_of(rows, columns, path, 1), columns.fields)
 
 
-_FIFTYONE = {"bbox": "bounding_box", "category_id": "label", "score": "confidence", "image_id": "filepath"}
+_FIFTYONE = {
+    "bbox": "bounding_box",
+    "category_id": "label",
+    "score": "confidence",
+    "image_id": "filepath",
+}
 
 
 def _fiftyone_field(path: Path) -> str:
@@ -213,7 +247,9 @@ def _fiftyone_field(path: Path) -> str:
         return "predictions" if "predictions" in found else next(iter(found))
     if not found:
         raise DataError("no field of the samples has detections with a confidence", file=path)
-    problem = f"detections with confidences are in {' and '.join(map(repr, found))}: export one of them"
+    problem = (
+        f"detections with confidences are in {' and '.join(map(repr, found))}: export one of them"
+    )
     raise DataError(f"{problem}, with `dataset.select_fields({next(iter(found))!r})`", file=path)
 
 
@@ -229,7 +265,11 @@ def _fiftyone(path: Path, field: str) -> Iterator[dict[str, Any]]:
         for one in _labels(sample.get(field)):
             found = {ours: one[theirs] for ours, theirs in names.items() if theirs in one}
             optional = {name: one[name] for name in OPTIONAL if one.get(name) is not None}
-            yield {"image_id": str(sample.get("filepath")).removeprefix("data/"), **found, **optional}
+            yield {
+                "image_id": str(sample.get("filepath")).removeprefix("data/"),
+                **found,
+                **optional,
+            }
 
 
 def _coco(path: Path) -> Iterator[Any]:
@@ -238,7 +278,9 @@ def _coco(path: Path) -> Iterator[Any]:
     for row, one in enumerate(_objects(path, "annotations")):
         for field, known in (("image_id", images), ("category_id", names)):
             if (number := _key(one.get(field))) not in known:
-                raise DataError(f"{shorten(one.get(field))} is not in the file", file=path, row=row, field=field)
+                raise DataError(
+                    f"{shorten(one.get(field))} is not in the file", file=path, row=row, field=field
+                )
             one[field] = known[number]
         yield one
 
@@ -251,7 +293,12 @@ def _named(path: Path, key: str, name: str) -> dict[str, str]:
         number, value = _key(one.get("id")), str(one.get(name))
         for field, known in (("id", found), (name, names)):
             if (number if field == "id" else value) in known:
-                raise DataError(f"{shorten(one.get(field))} occurs twice", file=path, row=f"{key}[{row}]", field=field)
+                raise DataError(
+                    f"{shorten(one.get(field))} occurs twice",
+                    file=path,
+                    row=f"{key}[{row}]",
+                    field=field,
+                )
         found[number] = value
         names.add(value)
     return found
@@ -271,7 +318,9 @@ def _objects(path: Path, key: str) -> Iterator[dict[str, Any]]:
     """
     for row, one in enumerate(list_elements(path, key)):
         if not isinstance(one, dict):
-            raise DataError(f"expected an object, found {shorten(one)}", file=path, row=f"{key}[{row}]")
+            raise DataError(
+                f"expected an object, found {shorten(one)}", file=path, row=f"{key}[{row}]"
+            )
         yield one
 
 
@@ -285,7 +334,9 @@ def _mmdetection(path: Path, content: dict[str, Any]) -> Iterator[Batch]:
         raise DataError(f"{problem}: expected as many of each", file=path)
     for row, box in enumerate(boxes):
         if not isinstance(box, list) or len(box) != 4:
-            raise DataError(f"expected 4 numbers, found {shorten(box)}", file=path, row=row, field="bboxes")
+            raise DataError(
+                f"expected 4 numbers, found {shorten(box)}", file=path, row=row, field="bboxes"
+            )
     names = ("class", "score", *BOXES["corners"], "image")
     rows = [
         dict(zip(names, (label, score, *box, path.stem), strict=True))

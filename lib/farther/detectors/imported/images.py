@@ -28,8 +28,8 @@ class Scopes:
     Args:
         splits: The benchmark's splits.
         datasets: The datasets that their images come from.
-        roots: Folder of the image files of each dataset, where it is known: tells apart names that differ in folders
-            above those of the images table.
+        roots: Folder of the image files of each dataset, where it is known: tells apart names that
+            differ in folders above those of the images table.
     """
 
     splits: frozenset[str]
@@ -71,10 +71,13 @@ class BenchmarkImages:
     Args:
         splits: Images of each split.
         scopes: Names that restrict sources, and folders of the datasets.
-        left_out: Further images of the datasets, which no split has: their detections must not go to others.
+        left_out: Further images of the datasets, which no split has: their detections must not go
+            to others.
     """
 
-    def __init__(self, splits: Mapping[str, Images], scopes: Scopes, left_out: Sequence[BenchmarkImage] = ()):
+    def __init__(
+        self, splits: Mapping[str, Images], scopes: Scopes, left_out: Sequence[BenchmarkImage] = ()
+    ):
         self._scopes = scopes
         self._images: list[BenchmarkImage] = []
         self._numbers_by_split: dict[str, np.ndarray] = {}
@@ -155,7 +158,9 @@ class BenchmarkImages:
         numbers_by_dataset: dict[str, list[int]] = {}
         for number in numbers:
             numbers_by_dataset.setdefault(self._images[number].dataset, []).append(number)
-        return {dataset: NamedImages(self._images, some) for dataset, some in numbers_by_dataset.items()}
+        return {
+            dataset: NamedImages(self._images, some) for dataset, some in numbers_by_dataset.items()
+        }
 
     def _by_folder(self, name: str, numbers: list[int]) -> list[int]:
         """Of some images those whose folders above the dataset's own agree best with those of a name.
@@ -256,7 +261,8 @@ class ImagePlaces:
 
     Args:
         first: Number of the image of each name, −1 for none, ndarray of shape (names,), int64.
-        copies: Numbers of further images that show the same picture as that of a name, by the name's place.
+        copies: Numbers of further images that show the same picture as that of a name, by the
+            name's place.
         numbers_by_split: Number of the image in each row of each split.
         images: Number of all images.
     """
@@ -332,7 +338,9 @@ class NamedImages:
         if name in self._numbers_by_id or whole is None:
             return self._numbers_by_id.get(name, [])
         number = str(whole)
-        return self._numbers_by_id.get(number) or self._numbers_by_id.get(number.zfill(COCO_DIGITS), [])
+        return self._numbers_by_id.get(number) or self._numbers_by_id.get(
+            number.zfill(COCO_DIGITS), []
+        )
 
     def _with_file(self, file: str) -> list[int]:
         """Images whose path ends as a name does, or the other way round."""

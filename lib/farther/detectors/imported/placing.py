@@ -12,7 +12,13 @@ import numpy as np
 
 from farther.code import digest_of
 from farther.detectors.imported.base import DetectionsSource, Imported
-from farther.detectors.imported.images import BenchmarkImage, BenchmarkImages, ImagePlaces, Scopes, examples
+from farther.detectors.imported.images import (
+    BenchmarkImage,
+    BenchmarkImages,
+    ImagePlaces,
+    Scopes,
+    examples,
+)
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import Names, renamed
 from farther.detectors.splits import read_splits, region_ids, rename_classes, update_splits
@@ -22,7 +28,8 @@ from farther.keyed import key_of
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
 from farther.terminal import say
 
-#: Largest part of a split's boxes that may lie outside of their images by more than half of their area.
+#: Largest part of a split's boxes that may lie outside of their images by more than half of their
+#: area.
 OUTSIDE = 0.25
 #: Boxes that are checked at once.
 BOXES = 2**18
@@ -43,9 +50,10 @@ def import_splits(
 ) -> dict[str, RegionsFolder]:
     """Imports detections into one regions folder per split, for those splits whose cache key changed.
 
-    All files are read once, if any split needs them, and stored as columns in the work folder (about as large as the
-    regions will be); then each split selects its rows, shard by shard. Rows are in the order of the images table, those
-    of one image in the order of the file; regions are numbered as `farther.detectors.inference.infer` does.
+    All files are read once, if any split needs them, and stored as columns in the work folder
+    (about as large as the regions will be); then each split selects its rows, shard by shard. Rows
+    are in the order of the images table, those of one image in the order of the file; regions are
+    numbered as `farther.detectors.inference.infer` does.
 
     Args:
         adapter: Reads the detections.
@@ -55,15 +63,16 @@ def import_splits(
         classes: Other names of the classes, see `farther.detectors.known_classes.renamed`.
         without: Splits to leave out.
         roots: Folder of the image files of each dataset: names with these folders are told apart.
-        left_out: Images of the datasets that no split has: detections in them are not for images of the same name.
+        left_out: Images of the datasets that no split has: detections in them are not for images of
+            the same name.
         log: Takes one line per split, and one about detections that no split uses.
 
     Returns:
         The regions folder of each split.
 
     Raises:
-        DataError: a file or a row is wrong; a name of an image fits two images of the benchmark; no image of a split
-            is known to the files; two of them have detections of the same image.
+        DataError: a file or a row is wrong; a name of an image fits two images of the benchmark; no
+            image of a split is known to the files; two of them have detections of the same image.
     """
     work, every = Path(work), read_splits(splits)
     datasets = frozenset(name for images in every.values() for name in images.dataset)
@@ -71,15 +80,28 @@ def import_splits(
     tables = {split: images for split, images in every.items() if split not in without}
     with ExitStack() as stack:
         making = _Making(
-            adapter, adapter.header(), every, tables, scopes, left_out, shard_images, stack, work / ".rows", log
+            adapter,
+            adapter.header(),
+            every,
+            tables,
+            scopes,
+            left_out,
+            shard_images,
+            stack,
+            work / ".rows",
+            log,
         )
         named = renamed(making.header, classes)
-        folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
+        folders = update_splits(
+            {split: making.key(split) for split in tables}, out, work, making.make, log
+        )
         making.log_unused()
     return rename_classes(folders, list(tables), named)
 
 
-def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path) -> str:
+def check_import(
+    adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path
+) -> str:
     """Reads all detections as `import_splits` does, and looks for the images of splits.
 
     Args:
@@ -89,8 +111,8 @@ def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes,
         folder: Folder for unfinished work.
 
     Returns:
-        How many detections there are, how many images of each split have none, and how many detections belong to no
-        split.
+        How many detections there are, how many images of each split have none, and how many
+        detections belong to no split.
 
     Raises:
         DataError: as in `import_splits`.
@@ -134,8 +156,14 @@ class _Making:
     def spool(self) -> Spool:
         """All detections."""
         spool = self.stack.enter_context(spooled(self.adapter, self.header, self.folder))
-        optional = [n for n in ("logits", "features", "latent", "box_variance", "uncertainty") if n in spool.columns]
-        self.log(f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}")
+        optional = [
+            n
+            for n in ("logits", "features", "latent", "box_variance", "uncertainty")
+            if n in spool.columns
+        ]
+        self.log(
+            f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}"
+        )
         return spool
 
     @cached_property
@@ -233,10 +261,13 @@ def check_place(spool: Spool, place: np.ndarray, split: str, images: Images, wei
         images: Its images.
 
     Raises:
-        DataError: no name is of an image of the split, or two sources have detections of the same one.
+        DataError: no name is of an image of the split, or two sources have detections of the same
+            one.
     """
     if len(images) and not (place >= 0).any():
-        ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
+        ours = ", ".join(
+            f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True)
+        )
         raise DataError(
             f"no image of split {split!r} is in the detections. They name {examples(spool.names)}; the split has "
             f"{ours}. Detect in these images too, and use the same names; for the numbers of COCO results, give the "
@@ -261,14 +292,17 @@ def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Import
     Args:
         spool: All detections.
         place: Row of `images` of each of its names, -1 for none; see `places`.
-        images: Images of a split, with their sizes; boxes in those without a size are not looked at.
+        images: Images of a split, with their sizes; boxes in those without a size are not looked
+            at.
         adapter: Where the detections are from.
 
     Returns:
-        How many boxes lie outside of their images, or within the first pixel; empty where none does.
+        How many boxes lie outside of their images, or within the first pixel; empty where none
+        does.
 
     Raises:
-        DataError: more than `OUTSIDE` of the boxes lie outside of their images, or all of them within the first pixel.
+        DataError: more than `OUTSIDE` of the boxes lie outside of their images, or all of them
+            within the first pixel.
     """
     placed = np.flatnonzero(place[spool.image] >= 0)
     placed = placed[images.width[place[spool.image[placed]]] > 0]
@@ -279,14 +313,23 @@ def check_boxes(spool: Spool, place: np.ndarray, images: Images, adapter: Import
         size, box = sizes[place[spool.image[rows]]], spool.columns["box"][rows].astype(np.float64)
         wrong = _is_outside_or_tiny(box * size if adapter.in_fractions else box, size[:, :2])
         counts += wrong.sum(axis=1)
-        examples = {kind: int(rows[found.argmax()]) for kind, found in enumerate(wrong) if found.any()} | examples
+        examples = {
+            kind: int(rows[found.argmax()]) for kind, found in enumerate(wrong) if found.any()
+        } | examples
     if not counts.any():
         return ""
     kind = int(counts.argmax())
-    image, box = place[spool.image[examples[kind]]], spool.columns["box"][examples[kind]].astype(float).round(3)
+    image, box = (
+        place[spool.image[examples[kind]]],
+        spool.columns["box"][examples[kind]].astype(float).round(3),
+    )
     where = ("outside of their images", "within the first pixel of their images")[kind]
     size = f"{images.width[image]} x {images.height[image]} pixels"
-    unit = "fractions of the image's width and height" if adapter.in_fractions else "pixels of the image"
+    unit = (
+        "fractions of the image's width and height"
+        if adapter.in_fractions
+        else "pixels of the image"
+    )
     problem = (
         f"{counts[kind]} of {len(placed)} boxes lie {where}, as {box.tolist()} (xmin, ymin, xmax, ymax) of "
         f"{shorten(images.image_id[image])} ({size}): are they in {unit}?"
@@ -300,4 +343,6 @@ def _is_outside_or_tiny(box: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Whether each box lies outside of its image by more than half of its area, and within the first pixel: (2, N)."""
     inner = np.clip(np.minimum(box[:, 2:], size) - np.maximum(box[:, :2], 0), 0, None).prod(axis=1)
     sides = box[:, 2:] - box[:, :2]
-    return np.stack([inner < sides.prod(axis=1) / 2, (box[:, 2:] <= 1).all(axis=1) & (sides < 1).any(axis=1)])
+    return np.stack(
+        [inner < sides.prod(axis=1) / 2, (box[:, 2:] <= 1).all(axis=1) & (sides < 1).any(axis=1)]
+    )

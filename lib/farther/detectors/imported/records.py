@@ -82,7 +82,11 @@ DETECTIONS = TypeAdapter(list[Detection])
 
 
 def columns_of(
-    detections: list[Any], by: str, numbers: dict[int | str, str] | None, labels: dict[int | str, int], place: Place
+    detections: list[Any],
+    by: str,
+    numbers: dict[int | str, str] | None,
+    labels: dict[int | str, int],
+    place: Place,
 ) -> dict[str, Any]:
     """The regions table's columns but `region_id`.
 
@@ -98,11 +102,18 @@ def columns_of(
     images = [str(one[by]) if numbers is None else of_key(numbers, one[by]) for one in detections]
     if None in images:
         row = images.index(None)
-        raise wrong(row, "image_id", f"{detections[row][by]!r} is not an image of the annotations of this file")
+        raise wrong(
+            row,
+            "image_id",
+            f"{detections[row][by]!r} is not an image of the annotations of this file",
+        )
     classes = [of_key(labels, one["category_id"]) for one in detections]
     if None in classes:
         row = classes.index(None)
-        found, known = shorten(detections[row]["category_id"]), ", ".join(map(str, labels)) or "none"
+        found, known = (
+            shorten(detections[row]["category_id"]),
+            ", ".join(map(str, labels)) or "none",
+        )
         problem = f"unknown category {found}. Known: {known}. Name it in the parameter 'categories'"
         raise wrong(row, "category_id", problem)
     boxes = np.array([one["bbox"] for one in detections])
@@ -113,7 +124,9 @@ def columns_of(
         if isinstance(values[0], list):
             lengths = np.array([len(value) for value in values])
             if len(odd := np.flatnonzero(lengths != lengths[0])):
-                raise wrong(int(odd[0]), name, f"expected {lengths[0]} numbers, found {lengths[odd[0]]}")
+                raise wrong(
+                    int(odd[0]), name, f"expected {lengths[0]} numbers, found {lengths[odd[0]]}"
+                )
         columns[name] = np.array(values)
     return columns
 
@@ -125,12 +138,22 @@ def check_fields(detections: list[Any], by: str, optional: frozenset[str], place
             raise place.error(DataError("the field is missing", row=row, field=by))
         if odd := (OPTIONAL_FIELDS & detection.keys()) ^ optional:
             name = min(odd)
-            which = "the first detection does not have it" if name in detection else "the first detection has it"
-            raise place.error(DataError(f"all detections or none must have it, and {which}", row=row, field=name))
+            which = (
+                "the first detection does not have it"
+                if name in detection
+                else "the first detection has it"
+            )
+            raise place.error(
+                DataError(f"all detections or none must have it, and {which}", row=row, field=name)
+            )
 
 
 def checked_records(
-    schema: TypeAdapter[list[Any]], records: list[Any], first: int, path: Path, key: str | None = None
+    schema: TypeAdapter[list[Any]],
+    records: list[Any],
+    first: int,
+    path: Path,
+    key: str | None = None,
 ) -> list[Any]:
     """Records with the fields of a kind of record.
 

@@ -35,7 +35,12 @@ class Spool:
         return len(self.image)
 
     def take(
-        self, rows: np.ndarray, image_id: np.ndarray, region_id: np.ndarray, header: Header, unit: np.ndarray
+        self,
+        rows: np.ndarray,
+        image_id: np.ndarray,
+        region_id: np.ndarray,
+        header: Header,
+        unit: np.ndarray,
     ) -> Regions:
         """These rows under these names, boxes times `unit`."""
         picked = {name: np.asarray(values[rows]) for name, values in self.columns.items()}
@@ -48,7 +53,8 @@ def spooled(adapter: Imported, header: Header, folder: Path) -> Iterator[Spool]:
     """All detections of an adapter, in a folder that is deleted afterwards, as is the rest of a killed run.
 
     Raises:
-        DataError: a row is wrong, or two sources differ in their columns; names file, row and field.
+        DataError: a row is wrong, or two sources differ in their columns; names file, row and
+            field.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -66,13 +72,18 @@ def _filled(adapter: Imported, header: Header, folder: Path) -> Spool:
     count = 0
     with ExitStack() as stack:
         for source in adapter.sources():
-            for number in range(len(source.image_files or ())):  # known whether there are detections of them or not
+            for number in range(
+                len(source.image_files or ())
+            ):  # known whether there are detections of them or not
                 names.setdefault((source, str(number)), len(names))
             for placed in adapter.batches(source):
                 found = _shapes(placed.regions)
                 if not shapes:
                     shapes = found
-                    files = {name: stack.enter_context((folder / name).open("wb")) for name in [*shapes, "image"]}
+                    files = {
+                        name: stack.enter_context((folder / name).open("wb"))
+                        for name in [*shapes, "image"]
+                    }
                 _refuse_others(shapes, found, placed)
                 regions = placed.regions.above(adapter.score_threshold)
                 for name, (dtype, _) in shapes.items():
@@ -82,7 +93,11 @@ def _filled(adapter: Imported, header: Header, folder: Path) -> Spool:
                 count += len(regions)
     if not count:
         empty = Regions.empty(header).columns()
-        kept = {name: values for name, values in empty.items() if name not in ("image_id", "region_id", "logits")}
+        kept = {
+            name: values
+            for name, values in empty.items()
+            if name not in ("image_id", "region_id", "logits")
+        }
         return Spool(kept, np.zeros(0, np.int32), list(names))
     columns: dict[str, np.ndarray] = {
         name: np.memmap(folder / name, dtype, "r", shape=(count, width) if width else (count,))
@@ -92,13 +107,17 @@ def _filled(adapter: Imported, header: Header, folder: Path) -> Spool:
 
 
 def _refuse_others(
-    expected: dict[str, tuple[np.dtype[Any], int]], found: dict[str, tuple[np.dtype[Any], int]], placed: Placed
+    expected: dict[str, tuple[np.dtype[Any], int]],
+    found: dict[str, tuple[np.dtype[Any], int]],
+    placed: Placed,
 ) -> None:
     """Refuses a batch whose columns are others than those of the first, or have another width."""
     for name in [*expected, *found]:
         if name not in found or name not in expected:
             which = "rows before have it" if name in expected else "rows before do not have it"
-            raise placed.place.error(DataError(f"all rows or none must have it, and {which}", row=0, field=name))
+            raise placed.place.error(
+                DataError(f"all rows or none must have it, and {which}", row=0, field=name)
+            )
         if found[name][1] != expected[name][1]:
             problem = f"{found[name][1]} values, but rows before have {expected[name][1]}"
             raise placed.place.error(DataError(problem, row=0, field=name))
@@ -106,5 +125,12 @@ def _refuse_others(
 
 def _shapes(regions: Regions) -> dict[str, tuple[np.dtype[Any], int]]:
     """Type and width of each column; 0 for a single value."""
-    columns = {name: values for name, values in regions.columns().items() if name not in ("image_id", "region_id")}
-    return {name: (values.dtype, values.shape[1] if values.ndim == 2 else 0) for name, values in columns.items()}
+    columns = {
+        name: values
+        for name, values in regions.columns().items()
+        if name not in ("image_id", "region_id")
+    }
+    return {
+        name: (values.dtype, values.shape[1] if values.ndim == 2 else 0)
+        for name, values in columns.items()
+    }

@@ -15,7 +15,12 @@ from torchvision.models.detection import FasterRCNN, fasterrcnn_resnet50_fpn_v2
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import mobilenet_backbone, resnet_fpn_backbone
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
-from torchvision.ops import Conv2dNormActivation, FeaturePyramidNetwork, FrozenBatchNorm2d, MultiScaleRoIAlign
+from torchvision.ops import (
+    Conv2dNormActivation,
+    FeaturePyramidNetwork,
+    FrozenBatchNorm2d,
+    MultiScaleRoIAlign,
+)
 
 from farther.detectors.networks.detectron2_import import is_detectron2, to_torchvision
 from farther.detectors.networks.heads import ENERGY_HEAD, VARIANCE_HEAD, EnergyHead, VarianceHead
@@ -40,8 +45,8 @@ BACKGROUND = "background"
 #: The architecture of Detectron2's checkpoints.
 MSRA = "resnet50_fpn_msra"
 
-#: Two architectures whose weights have the same names and shapes; they differ in the size of images and in the number
-#: of proposals.
+#: Two architectures whose weights have the same names and shapes; they differ in the size of images
+#: and in the number of proposals.
 MOBILE, MOBILE_320 = "mobilenet_v3_large_fpn", "mobilenet_v3_large_320_fpn"
 
 
@@ -73,8 +78,10 @@ class Architecture:
 
     Args:
         build: Returns an untrained one.
-        strides: Pixels between two cells of each pyramid level that boxes are pooled from, the finest first.
-        is_frozen: Its first layers and all normalisations never learn, so that training must start from weights.
+        strides: Pixels between two cells of each pyramid level that boxes are pooled from, the
+            finest first.
+        is_frozen: Its first layers and all normalisations never learn, so that training must start
+            from weights.
         sides: torchvision's values of `min_size` and `max_size`.
     """
 
@@ -104,7 +111,9 @@ def build_network(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     """
     architecture = architecture_of(blueprint)
     if BACKGROUND in blueprint.classes:
-        raise ParameterError(f"a class cannot be called {BACKGROUND!r}: the background's column has that name")
+        raise ParameterError(
+            f"a class cannot be called {BACKGROUND!r}: the background's column has that name"
+        )
     network = architecture.build(blueprint)
     fix_scales(network.roi_heads.box_roi_pool, architecture.strides)
     return network
@@ -116,7 +125,10 @@ def _resnet50_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
         backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
     )
     return FasterRCNN(
-        backbone, num_classes=len(blueprint.columns), min_size=blueprint.min_size, max_size=blueprint.max_size
+        backbone,
+        num_classes=len(blueprint.columns),
+        min_size=blueprint.min_size,
+        max_size=blueprint.max_size,
     )
 
 
@@ -138,7 +150,11 @@ def _mobilenet_v3_large_fpn(blueprint: FasterRCNNBlueprint, **proposals: int) ->
         proposals: Further settings of the region proposal network.
     """
     backbone = mobilenet_backbone(
-        backbone_name="mobilenet_v3_large", weights=None, fpn=True, norm_layer=FrozenBatchNorm2d, trainable_layers=3
+        backbone_name="mobilenet_v3_large",
+        weights=None,
+        fpn=True,
+        norm_layer=FrozenBatchNorm2d,
+        trainable_layers=3,
     )
     sizes = ((32, 64, 128, 256, 512),) * 3
     return FasterRCNN(
@@ -154,7 +170,9 @@ def _mobilenet_v3_large_fpn(blueprint: FasterRCNNBlueprint, **proposals: int) ->
 
 def _mobilenet_v3_large_320_fpn(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
     """torchvision's `fasterrcnn_mobilenet_v3_large_320_fpn`, for smaller images: fewer proposals."""
-    return _mobilenet_v3_large_fpn(blueprint, rpn_pre_nms_top_n_test=150, rpn_post_nms_top_n_test=150)
+    return _mobilenet_v3_large_fpn(
+        blueprint, rpn_pre_nms_top_n_test=150, rpn_post_nms_top_n_test=150
+    )
 
 
 def _resnet50_fpn_msra(blueprint: FasterRCNNBlueprint) -> FasterRCNN:
@@ -176,10 +194,13 @@ class ResidualBlock(nn.Module):
         self.second = Conv2dNormActivation(channels_out, channels_out, 3, activation_layer=None)
         same = channels_in == channels_out and stride == 1
         self.shortcut: nn.Module = (
-            nn.Identity() if same else Conv2dNormActivation(channels_in, channels_out, 1, stride, activation_layer=None)
+            nn.Identity()
+            if same
+            else Conv2dNormActivation(channels_in, channels_out, 1, stride, activation_layer=None)
         )
         self.activation = nn.ReLU(inplace=True)
-        # The block starts as its shortcut, which lets a deep network learn from the first step (Goyal et al. 2017).
+        # The block starts as its shortcut, which lets a deep network learn from the first step
+        # (Goyal et al. 2017).
         nn.init.zeros_(self.second[1].weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -201,10 +222,15 @@ class CompactPyramid(nn.Module):
         self.out_channels = out_channels
         self.stem = Conv2dNormActivation(3, widths[0], 3, 2)
         self.steps = nn.ModuleList(
-            nn.Sequential(ResidualBlock(before, after, 2), *(ResidualBlock(after, after, 1) for _ in range(count - 1)))
+            nn.Sequential(
+                ResidualBlock(before, after, 2),
+                *(ResidualBlock(after, after, 1) for _ in range(count - 1)),
+            )
             for before, after, count in zip(widths[:-1], widths[1:], blocks, strict=True)
         )
-        self.pyramid = FeaturePyramidNetwork(list(widths[2:]), out_channels, norm_layer=nn.BatchNorm2d)
+        self.pyramid = FeaturePyramidNetwork(
+            list(widths[2:]), out_channels, norm_layer=nn.BatchNorm2d
+        )
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """Shape (B, 3, H, W) → {"0": (B, out_channels, H / 8, W / 8), "1": …}."""
@@ -227,7 +253,11 @@ class NormalizedHead(nn.Sequential):
     def __init__(self, channels_in: int, width: int):
         layers: list[nn.Module] = [nn.Flatten()]
         for before in (channels_in, width):
-            layers += [nn.Linear(before, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Linear(before, width, bias=False),
+                nn.BatchNorm1d(width),
+                nn.ReLU(inplace=True),
+            ]
         super().__init__(*layers)
 
 
@@ -259,7 +289,9 @@ ARCHITECTURES = {
     "resnet50_fpn": Architecture(_resnet50_fpn, strides=(4, 8, 16, 32), is_frozen=True),
     "resnet50_fpn_v2": Architecture(_resnet50_fpn_v2, strides=(4, 8, 16, 32), is_frozen=False),
     MOBILE: Architecture(_mobilenet_v3_large_fpn, strides=(32, 32), is_frozen=True),
-    MOBILE_320: Architecture(_mobilenet_v3_large_320_fpn, strides=(32, 32), is_frozen=True, sides=(320, 640)),
+    MOBILE_320: Architecture(
+        _mobilenet_v3_large_320_fpn, strides=(32, 32), is_frozen=True, sides=(320, 640)
+    ),
     MSRA: Architecture(_resnet50_fpn_msra, strides=(4, 8, 16, 32), is_frozen=True),
     "small": Architecture(_small, strides=(8, 16, 32), is_frozen=False),
 }
@@ -279,14 +311,20 @@ def read_blueprint(path: str | Path) -> FasterRCNNBlueprint:
     """The blueprint of a checkpoint's network, from its metadata; no weights are read.
 
     Raises:
-        DataError: the file is absent or not a safetensors file, or its metadata lacks a field or holds a wrong one.
+        DataError: the file is absent or not a safetensors file, or its metadata lacks a field or
+            holds a wrong one.
     """
     metadata = read_metadata(path)
     refuse_format(path, metadata, FORMAT)
     if "architecture" not in metadata:
-        raise DataError("the field is missing from the checkpoint's metadata", file=path, field="architecture")
+        raise DataError(
+            "the field is missing from the checkpoint's metadata", file=path, field="architecture"
+        )
     classes = as_names(path, json_field(path, metadata, "classes"))
-    sizes = {name: as_pixels(path, json_field(path, metadata, name), name) for name in ("min_size", "max_size")}
+    sizes = {
+        name: as_pixels(path, json_field(path, metadata, name), name)
+        for name in ("min_size", "max_size")
+    }
     return FasterRCNNBlueprint(metadata["architecture"], classes, **sizes)
 
 
@@ -295,14 +333,18 @@ def layout_of(path: str | Path) -> str:
     return "detectron2" if is_detectron2(read_weights(path)) else "torchvision"
 
 
-def load_network(path: str | Path, blueprint: FasterRCNNBlueprint, unused: tuple[str, ...] = ()) -> FasterRCNN:
+def load_network(
+    path: str | Path, blueprint: FasterRCNNBlueprint, unused: tuple[str, ...] = ()
+) -> FasterRCNN:
     """A network with a checkpoint's weights, in evaluation mode and float32; with VOS's head and that of box variances,
     if they hold one. Weights whose names begin with one of `unused` are left out.
 
     Raises:
         DataError: the file cannot be read, the architecture is unknown, or see `fill`.
     """
-    weights = {name: tensor for name, tensor in read_weights(path).items() if not name.startswith(unused)}
+    weights = {
+        name: tensor for name, tensor in read_weights(path).items() if not name.startswith(unused)
+    }
     if is_detectron2(weights):
         if blueprint.architecture != MSRA:
             problem = f"the weights are in Detectron2's layout, which {blueprint.architecture!r} does not compute"

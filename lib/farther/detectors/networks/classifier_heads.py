@@ -1,7 +1,7 @@
 """Last layers of image classifiers with a training of their own: a confidence branch, and G-ODIN's quotient.
 
-They stand in the place of a network's last layer, `fc`. `HEAD_COLUMNS` names the modules of each whose outputs are
-columns of the regions table.
+They stand in the place of a network's last layer, `fc`. `HEAD_COLUMNS` names the modules of each
+whose outputs are columns of the regions table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ SMALLEST_LENGTH = 1e-4
 CONFIDENCE_WEIGHT = "fc.confidence.weight"
 NUMERATOR_WEIGHT = "fc.numerator.weight"
 
-#: Names in OpenOOD's `ConfBranchNet` and `GodinNet`, which keep the network below `backbone`, and those of farther.
+#: Names in OpenOOD's `ConfBranchNet` and `GodinNet`, which keep the network below `backbone`, and
+#: those of farther.
 OPENOOD_NAMES = {
     r"^fc\.": "fc.classify.",
     r"^confidence\.": "fc.confidence.",
@@ -45,8 +46,8 @@ class ConfidenceHead(nn.Module):
         classes: K.
 
     References:
-        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural Networks", 2018, Section
-        2.1, arXiv:1802.04865.
+        DeVries and Taylor, "Learning Confidence for Out-of-Distribution Detection in Neural
+        Networks", 2018, Section 2.1, arXiv:1802.04865.
     """
 
     #: Column → module.
@@ -73,7 +74,8 @@ class SimilarityLayer(nn.Module):
     """h of G-ODIN: the similarity of features x and a vector w_c of each class.
 
     - "inner": w_c · x + b_c
-    - "euclidean": −‖x − w_c‖² / D. The paper has no division by D, the number of features; OpenOOD's network has it.
+    - "euclidean": −‖x − w_c‖² / D. The paper has no division by D, the number of features;
+      OpenOOD's network has it.
     - "cosine": w_c · x / (‖w_c‖ ‖x‖)
 
     Args:
@@ -82,8 +84,8 @@ class SimilarityLayer(nn.Module):
         similarity: One of the three.
 
     References:
-        Hsu et al., "Generalized ODIN: Detecting Out-of-distribution Image without Learning from Out-of-distribution
-        Data", 2020, Section 3.1, arXiv:2002.11297.
+        Hsu et al., "Generalized ODIN: Detecting Out-of-distribution Image without Learning from
+        Out-of-distribution Data", 2020, Section 3.1, arXiv:2002.11297.
     """
 
     def __init__(self, features: int, classes: int, similarity: Similarity):
@@ -146,7 +148,9 @@ def from_openood(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     The last layer of its `backbone`, which neither uses, is left out.
     """
-    is_head = "backbone.conv1.weight" in weights and ("confidence.weight" in weights or "h.h.weight" in weights)
+    is_head = "backbone.conv1.weight" in weights and (
+        "confidence.weight" in weights or "h.h.weight" in weights
+    )
     if not is_head:
         return dict(weights)
     renamed = {}
@@ -164,7 +168,11 @@ def from_openood(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def replace_head(
-    network: nn.Module, weights: Mapping[str, Tensor], classes: int, similarity: Similarity | None, path: Path
+    network: nn.Module,
+    weights: Mapping[str, Tensor],
+    classes: int,
+    similarity: Similarity | None,
+    path: Path,
 ) -> None:
     """Puts the head that weights hold in the place of a network's last layer; does nothing where they hold none.
 
@@ -172,7 +180,8 @@ def replace_head(
         network: Its last layer, `fc`, is a linear one.
         weights: By farther's names.
         classes: K.
-        similarity: Of G-ODIN's numerator, which weights without a bias do not tell; None where it is not known.
+        similarity: Of G-ODIN's numerator, which weights without a bias do not tell; None where it
+            is not known.
         path: The file, for messages.
 
     Raises:
@@ -195,8 +204,12 @@ def replace_head(
     if similarity is None:
         known = ", ".join(name for name in get_args(Similarity) if name != "inner")
         problem = f"the checkpoint is of G-ODIN and does not say which similarity it was trained with: {known}"
-        raise ParameterError(f"detector 'classifier': give the parameter 'similarity'; {path}: {problem}")
+        raise ParameterError(
+            f"detector 'classifier': give the parameter 'similarity'; {path}: {problem}"
+        )
     if has_bias != (similarity == "inner"):
-        problem = f"a numerator {'with' if has_bias else 'without'} a bias is not that of {similarity!r}"
+        problem = (
+            f"a numerator {'with' if has_bias else 'without'} a bias is not that of {similarity!r}"
+        )
         raise DataError(problem, file=path, field="similarity")
     network.fc = GOdinHead(last.in_features, classes, similarity)

@@ -47,12 +47,14 @@ def as_floats(image: np.ndarray, device: torch.device) -> Tensor:
 
 
 def network_input(
-    transform: GeneralizedRCNNTransform, images: Sequence[np.ndarray] | Sequence[Tensor], device: torch.device
+    transform: GeneralizedRCNNTransform,
+    images: Sequence[np.ndarray] | Sequence[Tensor],
+    device: torch.device,
 ) -> ImageList:
     """Images as a network of torchvision takes them: what `transform` makes of `as_floats`, bit for bit.
 
-    Each is resized before the next one is normalised, and bytes become floats in place: memory holds 12 bytes per pixel
-    of one image, instead of 12 of all and 24 more of one.
+    Each is resized before the next one is normalised, and bytes become floats in place: memory
+    holds 12 bytes per pixel of one image, instead of 12 of all and 24 more of one.
 
     Args:
         images: uint8, of shape (H, W, 3); or what `as_floats` makes of them.
@@ -63,7 +65,10 @@ def network_input(
         if pixels is image or type(transform) is not GeneralizedRCNNTransform:
             pixels = transform.normalize(pixels)
         else:
-            mean, std = (pixels.new_tensor(of)[:, None, None] for of in (transform.image_mean, transform.image_std))
+            mean, std = (
+                pixels.new_tensor(of)[:, None, None]
+                for of in (transform.image_mean, transform.image_std)
+            )
             pixels.sub_(mean).div_(std)
         made: Tensor = transform.resize(pixels)[0]
         return made
@@ -84,7 +89,8 @@ def pyramid_latent(
     """The column `latent` of the detections of B images, whose activations are (B, C, H, W) for each pyramid level.
 
     Args:
-        first_stride: Pixels between two cells of the first level; each further level has twice as many.
+        first_stride: Pixels between two cells of the first level; each further level has twice as
+            many.
         shown: Boxes of each image in pixels of the network's input.
         given: The same in pixels of the image as given.
         widths: Of the images as given.

@@ -1,7 +1,7 @@
 """Families of detection transformers in the `transformers` library: building of their networks, and their checkpoints.
 
-A checkpoint is a safetensors file of farther, a folder of `transformers`, a model of the hub, or a PyTorch file of
-weights beside such a folder; or a PyTorch file of the package rfdetr.
+A checkpoint is a safetensors file of farther, a folder of `transformers`, a model of the hub, or a
+PyTorch file of weights beside such a folder; or a PyTorch file of the package rfdetr.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ FORMAT = "farther.detr"
 DECODER = "model.decoder."
 
 
-#: Last parts of the names of modules in the decoder's layers behind which transformers puts dropout.
+#: Last parts of the names of modules in the decoder's layers behind which transformers puts
+#: dropout.
 DROPPED = ("self_attn", "cross_attn", "encoder_attn", "mlp", "fc2")
 
 
@@ -71,15 +72,18 @@ class Family:
         head: The class head; of a list of heads, the one of the decoder layer whose output is used.
         activation: Turns logits into scores; with "softmax" the last column is "no object".
         boxes: The heads that boxes come from, if they are outside the decoder.
-        encoders: The output of the first of them that a network has is the latent map: the first encoder module, as in
-            the published FMIYC code, or what takes its place in a network without an encoder.
-        maps: If that output is a sequence of tokens: the projections whose outputs were flattened into it.
+        encoders: The output of the first of them that a network has is the latent map: the first
+            encoder module, as in the published FMIYC code, or what takes its place in a network
+            without an encoder.
+        maps: If that output is a sequence of tokens: the projections whose outputs were flattened
+            into it.
         first_token: Number of tokens in front of those of the first map.
-        proposals: In networks whose queries are the best of many proposals: the module that scores these; of a list,
-            its last item.
-        proposal_inputs: In networks with groups of queries (`group_detr`), which score their proposals twice: the
-            layer, in front of the scoring module, whose input is 0 where a proposal cannot become a query, and the one
-            whose output is scored. Of each the first item, which is the group that is used in inference.
+        proposals: In networks whose queries are the best of many proposals: the module that scores
+            these; of a list, its last item.
+        proposal_inputs: In networks with groups of queries (`group_detr`), which score their
+            proposals twice: the layer, in front of the scoring module, whose input is 0 where a
+            proposal cannot become a query, and the one whose output is scored. Of each the first
+            item, which is the group that is used in inference.
         before: The modules that run before the decoder.
         decoder: The decoder, or what takes its place.
         layers: Name of the decoder's list of layers.
@@ -87,9 +91,10 @@ class Family:
         exact: Further modules that compute in float32 at any precision, besides the heads.
         has_mask: The network takes a mask of the pixels that are image.
         unused: Part of the names of weights that boxes do not need, as those of masks.
-        stored_head: Name of the module whose weights are also the head's, if files hold them under that name only.
-        last_layer: "linear" if logits are the head's output. D-FINE and DEIMv2 add one number, the quality of the box,
-            to all logits of a query.
+        stored_head: Name of the module whose weights are also the head's, if files hold them under
+            that name only.
+        last_layer: "linear" if logits are the head's output. D-FINE and DEIMv2 add one number, the
+            quality of the box, to all logits of a query.
     """
 
     head: str
@@ -129,7 +134,8 @@ DETR = Family(
     maps="model.input_projection",
 )
 
-#: Networks with groups of queries, of which inference uses the first, and with a projector in the encoder's place.
+#: Networks with groups of queries, of which inference uses the first, and with a projector in the
+#: encoder's place.
 GROUPED = Family(
     "class_embed",
     "sigmoid",
@@ -241,7 +247,9 @@ def family_of(model_type: Any) -> Family:
         for beginning, reason in REFUSED.items():
             if isinstance(model_type, str) and model_type.startswith(beginning):
                 why = reason
-        raise ParameterError(f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}: {why}")
+        raise ParameterError(
+            f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}: {why}"
+        )
     return FAMILIES[model_type]
 
 
@@ -249,16 +257,25 @@ def make_config(blueprint: DetrBlueprint) -> Any:
     """The configuration object of a blueprint.
 
     Raises:
-        ParameterError: the model type or a field is unknown, or a class occurs twice or is called "no object".
+        ParameterError: the model type or a field is unknown, or a class occurs twice or is called
+            "no object".
     """
     names, _ = blueprint.columns()
     if len(set(names)) != len(names):
-        raise ParameterError(f"a class occurs twice in {list(names)}; name the classes with the parameter 'classes'")
-    kept = {k: v for k, v in blueprint.config.items() if k not in ("model_type", "id2label", "label2id", "num_labels")}
+        raise ParameterError(
+            f"a class occurs twice in {list(names)}; name the classes with the parameter 'classes'"
+        )
+    kept = {
+        k: v
+        for k, v in blueprint.config.items()
+        if k not in ("model_type", "id2label", "label2id", "num_labels")
+    }
     try:
         config = AutoConfig.for_model(blueprint.config["model_type"], **kept)
     except Exception as error:  # each configuration class raises different errors
-        raise ParameterError(f"transformers refuses the configuration: {str(error).strip()[:400]}") from None
+        raise ParameterError(
+            f"transformers refuses the configuration: {str(error).strip()[:400]}"
+        ) from None
     config.id2label = dict(enumerate(blueprint.classes))
     config.label2id = {name: k for k, name in enumerate(blueprint.classes)}
     if getattr(config, "use_pretrained_backbone", None):
@@ -266,21 +283,27 @@ def make_config(blueprint: DetrBlueprint) -> Any:
     return config
 
 
-def build_network(blueprint: DetrBlueprint, attention: Literal["eager"] | None = None) -> PreTrainedModel:
+def build_network(
+    blueprint: DetrBlueprint, attention: Literal["eager"] | None = None
+) -> PreTrainedModel:
     """An untrained network in training mode, seeded by PyTorch's global generator.
 
     Args:
-        attention: Implementation: None leaves it to transformers, "eager" is faster in training on a CPU.
+        attention: Implementation: None leaves it to transformers, "eager" is faster in training on
+            a CPU.
 
     Raises:
-        ParameterError: the configuration is unknown to transformers, or needs a package that is not installed.
+        ParameterError: the configuration is unknown to transformers, or needs a package that is not
+            installed.
     """
     config = make_config(blueprint)
     try:
         with quiet():
             network = AutoModelForObjectDetection.from_config(config, attn_implementation=attention)
     except (ImportError, ValueError, TypeError, RuntimeError) as error:
-        raise ParameterError(f"transformers cannot build this network: {str(error).strip()[:400]}") from None
+        raise ParameterError(
+            f"transformers cannot build this network: {str(error).strip()[:400]}"
+        ) from None
     return network.train()
 
 
@@ -359,7 +382,10 @@ class DetrCheckpoint:
 
 
 def save_checkpoint(
-    path: str | Path, state: Mapping[str, Tensor], blueprint: DetrBlueprint, notes: Mapping[str, str] | None = None
+    path: str | Path,
+    state: Mapping[str, Tensor],
+    blueprint: DetrBlueprint,
+    notes: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a state dict in half precision, its blueprint and notes."""
     write_checkpoint(path, state, FORMAT, blueprint, notes)
@@ -376,10 +402,12 @@ def find_checkpoint(
     """Finds the parts of a checkpoint and reads its description; no weights are read.
 
     Args:
-        weights: A folder with `config.json`, `preprocessor_config.json` and `model.safetensors` (or its shards); a file
-            of weights in such a folder; farther's safetensors file; a PyTorch file, of which those of the package
-            rfdetr describe themselves; or, where no such file exists, the name of a model on the hub (`owner/name`).
-        described_in: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file elsewhere.
+        weights: A folder with `config.json`, `preprocessor_config.json` and `model.safetensors` (or
+            its shards); a file of weights in such a folder; farther's safetensors file; a PyTorch
+            file, of which those of the package rfdetr describe themselves; or, where no such file
+            exists, the name of a model on the hub (`owner/name`).
+        described_in: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file
+            elsewhere.
         classes: Names for the classes, instead of the configuration's.
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it is already cached.
@@ -393,7 +421,9 @@ def find_checkpoint(
     regular_file(weights, "the checkpoint does not exist")
     metadata = read_metadata(weights) if weights.suffix == ".safetensors" else {}
     if metadata.get("format") == FORMAT:
-        described = {name: json_field(weights, metadata, name) for name in ("config", "processor", "classes")}
+        described = {
+            name: json_field(weights, metadata, name) for name in ("config", "processor", "classes")
+        }
         check_description(weights, described["config"], field="config")
         check_description(weights, described["processor"], MOST_PIXELS, "processor")
         described["classes"] = classes or described["classes"]
@@ -406,17 +436,20 @@ def find_checkpoint(
 
 
 def load_network(
-    checkpoint: DetrCheckpoint, tolerated: Tolerated = "nothing", attention: Literal["eager"] | None = None
+    checkpoint: DetrCheckpoint,
+    tolerated: Tolerated = "nothing",
+    attention: Literal["eager"] | None = None,
 ) -> PreTrainedModel:
     """The network of a checkpoint, in float32, in evaluation mode.
 
     Args:
-        tolerated: "class heads" lets weights whose shape depends on the number of classes or queries start at random.
+        tolerated: "class heads" lets weights whose shape depends on the number of classes or
+            queries start at random.
         attention: See `build_network`.
 
     Raises:
-        DataError: a file is absent or damaged, the network cannot be built, or the weights do not fit it: says which
-            are missing, unexpected, or of another shape.
+        DataError: a file is absent or damaged, the network cannot be built, or the weights do not
+            fit it: says which are missing, unexpected, or of another shape.
     """
     first = checkpoint.weights[0]
     blueprint = checkpoint.blueprint
@@ -435,7 +468,9 @@ def load_network(
         shapes = {name: tuple(tensor.shape) for name, tensor in built.state_dict().items()}
         state = to_transformers(file, shapes, what, accept_other_shapes=tolerated == "class heads")
     else:
-        weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
+        weights = floats(
+            {name: t for path in checkpoint.weights for name, t in read_weights(path).items()}
+        )
         state = _network_part(first, weights, blueprint)
     network = load_pretrained(
         network_class,
@@ -464,12 +499,16 @@ def _of_rfdetr(file: RfDetrFile, classes: tuple[str, ...] | None) -> DetrCheckpo
     )
 
 
-def _in_folder(folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...] | None) -> DetrCheckpoint:
+def _in_folder(
+    folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...] | None
+) -> DetrCheckpoint:
     described = (folder / CONFIG, folder / PROCESSOR)
     needed = f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, or in the folder that 'config' names"
     require((*weights, *described), needed)
     config, processor = read_description(described[0]), read_description(described[1], MOST_PIXELS)
-    blueprint = _blueprint(described[0], config, processor, classes or class_names(described[0], config))
+    blueprint = _blueprint(
+        described[0], config, processor, classes or class_names(described[0], config)
+    )
     return DetrCheckpoint(blueprint, weights, described)
 
 
@@ -486,11 +525,13 @@ def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlu
     return DetrBlueprint(config, processor, names)
 
 
-def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint) -> dict[str, Tensor]:
+def _network_part(
+    path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint
+) -> dict[str, Tensor]:
     """The network's weights under its names for them.
 
-    PyTorch Lightning's module holds the network under a name ("model."), a prefix of each weight's name; whatever else
-    it holds (a criterion's buffers) does not belong to the network.
+    PyTorch Lightning's module holds the network under a name ("model."), a prefix of each weight's
+    name; whatever else it holds (a criterion's buffers) does not belong to the network.
     """
     head = blueprint.family.stored_head or blueprint.family.head
     pattern = re.compile(rf"(?P<prefix>(.*?\.)?){re.escape(head)}(\.\d+)?\.weight")
@@ -498,13 +539,21 @@ def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBluepri
     prefixes = {match["prefix"].removesuffix(DECODER) for match in matches}
     if not prefixes:
         kind = blueprint.config["model_type"]
-        raise DataError(f"no weight is called …{head}….weight: not a checkpoint of {kind}", file=path)
+        raise DataError(
+            f"no weight is called …{head}….weight: not a checkpoint of {kind}", file=path
+        )
     if len(prefixes) > 1:
-        raise DataError(f"holds several networks: under {', '.join(map(repr, sorted(prefixes)))}", file=path)
+        raise DataError(
+            f"holds several networks: under {', '.join(map(repr, sorted(prefixes)))}", file=path
+        )
     (prefix,) = prefixes
     part = {name.removeprefix(prefix): t for name, t in weights.items() if name.startswith(prefix)}
     # Releases that shared the decoder's heads with the whole network wrote them twice.
-    dropped = {name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])}
+    dropped = {
+        name
+        for name, t in part.items()
+        if DECODER + name in part and torch.equal(t, part[DECODER + name])
+    }
     unused = blueprint.family.unused
     if unused is not None:
         dropped.update(name for name in part if unused in name)

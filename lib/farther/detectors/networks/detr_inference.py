@@ -22,12 +22,20 @@ from farther.detectors.networks.pooling import box_means, published_cells
 from farther.detectors.networks.proposals import ImageProposals, propose
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, answering, kept_calls
-from farther.detectors.settings import NOTHING, BoxSelection, Pooling, ProposalSelection, StoredColumns, to_numpy
+from farther.detectors.settings import (
+    NOTHING,
+    BoxSelection,
+    Pooling,
+    ProposalSelection,
+    StoredColumns,
+    to_numpy,
+)
 from farther.errors import DataError
 from farther.images.device import ordinary_tensors
 from farther.tables import Header
 
-#: Index of the latent map among those that were flattened into the encoder's tokens: of stride 32, or the coarsest.
+#: Index of the latent map among those that were flattened into the encoder's tokens: of stride 32,
+#: or the coarsest.
 LATENT_LEVEL = 2
 
 
@@ -60,14 +68,21 @@ class DetrGroup:
         precision: str = "float32",
         stored: StoredColumns = NOTHING,
     ):
-        self._network, self._selection, self._precision, self._stored = network, selection, precision, stored
+        self._network, self._selection, self._precision, self._stored = (
+            network,
+            selection,
+            precision,
+            stored,
+        )
         device = next(network.parameters()).device
         self._pixels = torch.stack([image.pixels for image in images]).to(device)
         self._masks = masks(images, device)
         self.images = list(self._pixels)
         self._sizes = [image.original for image in images]
         self._taps = Taps(network, stored.layers)
-        before = [network.get_submodule(name) for name in family_of(network.config.model_type).before]
+        before = [
+            network.get_submodule(name) for name in family_of(network.config.model_type).before
+        ]
         scoring = _scoring(network)
         with self._taps, kept_calls([*before, *scoring.modules]) as kept:
             seen = self._run(self._pixels)
@@ -79,7 +94,9 @@ class DetrGroup:
         placed = [corners(boxes) for boxes in seen.boxes]
         pairs = [select(*answer, selection) for answer in zip(seen.scores, placed, strict=True)]
         self._queries = [one.queries for one in pairs]
-        self._placed = [boxes[queries] for boxes, queries in zip(placed, self._queries, strict=True)]
+        self._placed = [
+            boxes[queries] for boxes, queries in zip(placed, self._queries, strict=True)
+        ]
         self._seen = seen
         answer = self._answer(seen)
         self.counts = [len(queries) for queries in self._queries]
@@ -89,16 +106,24 @@ class DetrGroup:
             "label": torch.cat([one.labels for one in pairs]).cpu().numpy().astype(np.int16),
             "logits": to_numpy(answer.logits),
         }
-        self.columns |= stored.arrays({"features": self._of_queries(seen.features), **answer.latents})
+        self.columns |= stored.arrays(
+            {"features": self._of_queries(seen.features), **answer.latents}
+        )
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
+    def again(
+        self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
+    ) -> RowOutputs:
         """See `Replay.again`."""
         network = self._network
         only_decoder = images is None and dropout is not None and dropout.is_within(self._after())
         with ordinary_tensors(images or ()), ExitStack() as stack:
             if dropout is not None:
-                stack.enter_context(dropout.on(network, decoder_parts(network), [1] * len(self._queries)))
-            stack.enter_context(answering({**self._ranks, **(self._encoded if only_decoder else {})}))
+                stack.enter_context(
+                    dropout.on(network, decoder_parts(network), [1] * len(self._queries))
+                )
+            stack.enter_context(
+                answering({**self._ranks, **(self._encoded if only_decoder else {})})
+            )
             if only_decoder:
                 return self._answer(self._run(self._pixels), pooled=False)
             with self._taps:
@@ -109,9 +134,15 @@ class DetrGroup:
         """See `Proposing.proposals`."""
         seen, found = self._seen, []
         for number, (scores, boxes) in enumerate(zip(seen.scores, seen.boxes, strict=True)):
-            given = self.placed(number, corners(boxes), torch.arange(len(boxes), device=boxes.device))
+            given = self.placed(
+                number, corners(boxes), torch.arange(len(boxes), device=boxes.device)
+            )
             rows, values = propose(given, scores, None, self._sizes[number], selection)
-            found.append(ImageProposals(given[rows], values, seen.logits[number][rows], seen.features[number][rows]))
+            found.append(
+                ImageProposals(
+                    given[rows], values, seen.logits[number][rows], seen.features[number][rows]
+                )
+            )
         return found
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
@@ -120,7 +151,9 @@ class DetrGroup:
         masked = dropout.on(self._network, decoder_parts(self._network), [1] * len(self._sizes))
         with ordinary_tensors(), masked, answering({**self._ranks, **self._encoded}):
             seen = self._run(self._pixels)
-        return [Candidates(z, corners(boxes)) for z, boxes in zip(seen.logits, seen.boxes, strict=True)]
+        return [
+            Candidates(z, corners(boxes)) for z, boxes in zip(seen.logits, seen.boxes, strict=True)
+        ]
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """See `Free.select`."""
@@ -129,7 +162,9 @@ class DetrGroup:
         given = self.placed(number, boxes, found.queries, found.labels)
         return ImageDetections(given, found.scores, found.labels, found.queries)
 
-    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor | None = None) -> Tensor:
+    def placed(
+        self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor | None = None
+    ) -> Tensor:
         """See `Free.placed`."""
         height, width = self._sizes[number]
         if self._selection.clipped:
@@ -169,7 +204,9 @@ class DetrGroup:
         means = []
         for number, level in enumerate(seen.latent):
             # Rows of one query share its box: pooled once, they cost once.
-            _, first, of_row = np.unique(self._queries[number].cpu().numpy(), return_index=True, return_inverse=True)
+            _, first, of_row = np.unique(
+                self._queries[number].cpu().numpy(), return_index=True, return_inverse=True
+            )
             boxes = self._placed[number][torch.from_numpy(first)]
             if stored.pooling.published_rois:
                 height, width = self._sizes[number]
@@ -182,7 +219,9 @@ class DetrGroup:
 
     def _of_queries(self, values: Tensor) -> Tensor:
         """Values of all rows, (N, D), from those of all queries, (B, Q, D)."""
-        return torch.cat([of_image[queries] for of_image, queries in zip(values, self._queries, strict=True)])
+        return torch.cat(
+            [of_image[queries] for of_image, queries in zip(values, self._queries, strict=True)]
+        )
 
 
 def decoder_parts(network: PreTrainedModel) -> list[str]:
@@ -190,7 +229,11 @@ def decoder_parts(network: PreTrainedModel) -> list[str]:
     family = family_of(network.config.model_type)
     layers = f"{family.decoder}.{family.layers}"
     names = [name for name, _ in network.get_submodule(layers).named_modules()]
-    dropped = [name for name in names if f".{name}".endswith(tuple(f".{ending}" for ending in family.dropped))]
+    dropped = [
+        name
+        for name in names
+        if f".{name}".endswith(tuple(f".{ending}" for ending in family.dropped))
+    ]
     inner = [name for name in dropped if not any(other.startswith(f"{name}.") for other in dropped)]
     return [f"{layers}.{name}" for name in inner]
 
@@ -200,10 +243,13 @@ class Scoring:
     """How a network chooses the proposals that become queries.
 
     Args:
-        scorer: The module whose best proposals become queries; None in networks whose queries are learnt.
+        scorer: The module whose best proposals become queries; None in networks whose queries are
+            learnt.
         by_first: The score is that of the first class, instead of the best one.
-        masked: The layer whose input is 0 where a proposal cannot become a query; None where all can.
-        scored: The layer whose output is scored; None where the scorer runs once and its own output is taken.
+        masked: The layer whose input is 0 where a proposal cannot become a query; None where all
+            can.
+        scored: The layer whose output is scored; None where the scorer runs once and its own output
+            is taken.
     """
 
     scorer: nn.Module | None = None
@@ -216,7 +262,9 @@ class Scoring:
         """Those whose calls `ranks` reads."""
         return [module for module in (self.scorer, self.masked, self.scored) if module is not None]
 
-    def ranks(self, kept: Mapping[nn.Module, tuple[Tensor, Any]], count: int) -> dict[nn.Module, Tensor]:
+    def ranks(
+        self, kept: Mapping[nn.Module, tuple[Tensor, Any]], count: int
+    ) -> dict[nn.Module, Tensor]:
         """By the scorer, an output, shape (B, T, K), that chooses the same `count` proposals in the same order."""
         if self.scorer is None:
             return {}
@@ -253,7 +301,9 @@ def replay(
 ) -> GroupedReplay:
     """Detections of one batch that do not depend on their neighbours, and can be computed again; see `DetrGroup`."""
     detect = partial(DetrGroup, network, selection=selection, precision=precision, stored=stored)
-    return GroupedReplay(header, images, lambda image: (*image.pixels.shape, image.mask is None), detect)
+    return GroupedReplay(
+        header, images, lambda image: (*image.pixels.shape, image.mask is None), detect
+    )
 
 
 @dataclass(frozen=True)
@@ -275,7 +325,9 @@ class DetrOutput:
     latent: Tensor | None
 
 
-def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str = "float32") -> DetrOutput:
+def run(
+    network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str = "float32"
+) -> DetrOutput:
     """One pass over pixels (B, 3, H, W) under a mask (B, H, W) that keeps inputs and outputs of inner modules."""
     family = family_of(network.config.model_type)
     head = class_head(network)

@@ -1,7 +1,7 @@
 """The steps of a Faster R-CNN, one by one, and inference that can repeat them for the same proposals.
 
-They call the parts of torchvision's model and give the same numbers. They add: the RPN's shared activations, the
-box head's features, and for each detection the proposal that it came from.
+They call the parts of torchvision's model and give the same numbers. They add: the RPN's shared
+activations, the box head's features, and for each detection the proposal that it came from.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ from farther.detectors.networks.proposals import ImageProposals, class_scores
 from farther.detectors.networks.proposals import propose as propose_boxes
 from farther.detectors.networks.replay import Candidates, Dropout, RowOutputs
 from farther.detectors.networks.taps import Taps
-from farther.detectors.settings import NOTHING, MapSelection, ProposalSelection, StoredColumns, to_numpy
+from farther.detectors.settings import (
+    NOTHING,
+    MapSelection,
+    ProposalSelection,
+    StoredColumns,
+    to_numpy,
+)
 from farther.images.device import ordinary_tensors
 from farther.tables import Header, Regions
 
@@ -78,13 +84,17 @@ def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -
     per_level = [rpn.head.cls_logits(t).float() for t in shared]
     counts = [scores[0].numel() for scores in per_level]
     anchors = rpn.anchor_generator(images, list(levels.values()))
-    objectness, deltas = concat_box_prediction_layers(per_level, [rpn.head.bbox_pred(t).float() for t in shared])
+    objectness, deltas = concat_box_prediction_layers(
+        per_level, [rpn.head.bbox_pred(t).float() for t in shared]
+    )
     boxes = rpn.box_coder.decode(deltas.detach(), anchors).view(len(anchors), -1, 4)
     proposals, kept = rpn.filter_proposals(boxes, objectness, images.image_sizes, counts)
     return Proposed(shared, objectness, deltas, anchors, proposals, kept)
 
 
-def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: tuple[int, int]) -> ImageDetections:
+def select_detections(
+    network: FasterRCNN, boxes: Tensor, scores: Tensor, size: tuple[int, int]
+) -> ImageDetections:
     """Threshold, non-maximum suppression per class, and the best of what is left, as torchvision does.
 
     Args:
@@ -99,7 +109,9 @@ def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: 
     kept = box_ops.remove_small_boxes(candidates, SMALLEST_SIDE)
     candidates, proposals, columns = candidates[kept], proposals[kept], columns[kept]
     confidence = scores[proposals, columns]
-    kept = batched_nms(candidates, confidence, columns, heads.nms_thresh)[: heads.detections_per_img]
+    kept = batched_nms(candidates, confidence, columns, heads.nms_thresh)[
+        : heads.detections_per_img
+    ]
     return ImageDetections(candidates[kept], confidence[kept], columns[kept], proposals[kept])
 
 
@@ -117,10 +129,13 @@ def distinct_levels(network: FasterRCNN, levels: Sequence[Tensor]) -> list[Tenso
 def box_head_activations(network: FasterRCNN) -> list[str]:
     """Names of the modules of the box head behind which dropout is put: its ReLUs, or else its linear layers.
 
-    torchvision's box head calls ReLU as a function, on the output of each linear layer; dropout before a ReLU equals
-    dropout behind it.
+    torchvision's box head calls ReLU as a function, on the output of each linear layer; dropout
+    before a ReLU equals dropout behind it.
     """
-    parts = [(f"{BOX_HEAD[0]}.{name}", module) for name, module in network.roi_heads.box_head.named_modules()]
+    parts = [
+        (f"{BOX_HEAD[0]}.{name}", module)
+        for name, module in network.roi_heads.box_head.named_modules()
+    ]
     activations = [name for name, module in parts if isinstance(module, nn.ReLU)]
     return activations or [name for name, module in parts if isinstance(module, nn.Linear)]
 
@@ -171,7 +186,12 @@ class FasterRCNNReplay:
         stored: StoredColumns = NOTHING,
         sizes: Sequence[tuple[int, ...]] | None = None,
     ):
-        self._network, self._header, self._precision, self._stored = network, header, precision, stored
+        self._network, self._header, self._precision, self._stored = (
+            network,
+            header,
+            precision,
+            stored,
+        )
         self._sizes = sizes or [image.shape[:2] for image in images]
         self._images, self._device = images, next(network.parameters()).device
         self._pooled, self._proposals = self._pool(images)
@@ -183,10 +203,16 @@ class FasterRCNNReplay:
         answers = zip(boxes.split(counts), softmax(logits, -1).split(counts), resized, strict=True)
         self._found = [select_detections(network, of, scores, size) for of, scores, size in answers]
         starts = np.cumsum([0, *counts[:-1]])
-        self._rows = torch.cat([one.rows + int(start) for one, start in zip(self._found, starts, strict=True)])
+        self._rows = torch.cat(
+            [one.rows + int(start) for one, start in zip(self._found, starts, strict=True)]
+        )
         self._labels = torch.cat([one.labels for one in self._found])
         self._picked = torch.cat(self._proposals)[self._rows]
-        self._features, self._logits, self._deltas = features[self._rows], logits[self._rows], deltas[self._rows]
+        self._features, self._logits, self._deltas = (
+            features[self._rows],
+            logits[self._rows],
+            deltas[self._rows],
+        )
 
     @property
     def images(self) -> list[Tensor]:
@@ -203,17 +229,23 @@ class FasterRCNNReplay:
             likely = self._of_labels(self._deltas), self._of_labels(head(self._features))
             variances = corner_variances(self._network.roi_heads.box_coder, *likely, self._picked)
             pairs = zip(self._by_image(variances), self._pooled.frames, strict=True)
-            columns["box_variance"] = to_numpy(torch.cat([resize_variances(one, *frame) for one, frame in pairs]))
+            columns["box_variance"] = to_numpy(
+                torch.cat([resize_variances(one, *frame) for one, frame in pairs])
+            )
         columns |= self._stored.arrays({"features": self._features, **self._latents(self._pooled)})
         return Regions(header=self._header, **columns)
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
+    def again(
+        self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
+    ) -> RowOutputs:
         """See `Replay.again`."""
         only_head = images is None and dropout is not None and dropout.is_within(BOX_HEAD)
         pairs = zip(self._found, self._proposals, strict=True)
         counts = [len(one.rows if only_head else proposals) for one, proposals in pairs]
         masked = (
-            nullcontext() if dropout is None else dropout.on(self._network, box_head_activations(self._network), counts)
+            nullcontext()
+            if dropout is None
+            else dropout.on(self._network, box_head_activations(self._network), counts)
         )
         with ordinary_tensors(images or ()), masked:
             if only_head:
@@ -231,13 +263,31 @@ class FasterRCNNReplay:
             scale: Factor of the size that images are resized to.
         """
         with ordinary_tensors():
-            images = [np.ascontiguousarray(image[:, ::-1]) for image in self._images] if flip else self._images
-            # Proposals in pixels of the images as given, as the view shows them, and in pixels of the view.
-            sizes = [(frame[0], image.shape[:2]) for frame, image in zip(self._pooled.frames, images, strict=True)]
-            given = [resize_boxes(one, *size) for one, size in zip(self._by_image(self._picked), sizes, strict=True)]
-            given = [_mirrored(one, size[1]) for one, size in zip(given, sizes, strict=True)] if flip else given
+            images = (
+                [np.ascontiguousarray(image[:, ::-1]) for image in self._images]
+                if flip
+                else self._images
+            )
+            # Proposals in pixels of the images as given, as the view shows them, and in pixels of
+            # the view.
+            sizes = [
+                (frame[0], image.shape[:2])
+                for frame, image in zip(self._pooled.frames, images, strict=True)
+            ]
+            given = [
+                resize_boxes(one, *size)
+                for one, size in zip(self._by_image(self._picked), sizes, strict=True)
+            ]
+            given = (
+                [_mirrored(one, size[1]) for one, size in zip(given, sizes, strict=True)]
+                if flip
+                else given
+            )
             seen = self._transformed(images, scale).image_sizes
-            picked = [resize_boxes(one, size[1], new) for one, size, new in zip(given, sizes, seen, strict=True)]
+            picked = [
+                resize_boxes(one, size[1], new)
+                for one, size, new in zip(given, sizes, seen, strict=True)
+            ]
             pooled, _ = self._pool(images, picked, scale)
             features, logits, deltas = self._head(pooled.values)
             boxes = self._boxes(deltas, torch.cat(picked), pooled.frames)
@@ -250,7 +300,10 @@ class FasterRCNNReplay:
         """See `Free.candidates`."""
         dropout.check_within(BOX_HEAD)
         counts = [len(one) for one in self._proposals]
-        with ordinary_tensors(), dropout.on(self._network, box_head_activations(self._network), counts):
+        with (
+            ordinary_tensors(),
+            dropout.on(self._network, box_head_activations(self._network), counts),
+        ):
             _, logits, deltas = self._head(self._pooled.values)
         boxes = self._network.roi_heads.box_coder.decode(deltas, self._proposals)
         pairs = zip(logits.split(counts), boxes.split(counts), strict=True)
@@ -262,7 +315,9 @@ class FasterRCNNReplay:
         if isinstance(selection, MapSelection):
             candidates, objectness = self._salient(selection)
             sizes = [frame[0] for frame in self._pooled.frames]
-            every, answers, _ = self._head(self._network.roi_heads.box_roi_pool(self._pooled.levels, candidates, sizes))
+            every, answers, _ = self._head(
+                self._network.roi_heads.box_roi_pool(self._pooled.levels, candidates, sizes)
+            )
         found, counts = [], [len(one) for one in candidates]
         features, logits = every.split(counts), answers.split(counts)
         each = zip(features, logits, self._given(candidates), objectness, self._sizes, strict=True)
@@ -274,13 +329,20 @@ class FasterRCNNReplay:
     def _salient(self, selection: MapSelection) -> tuple[list[Tensor], list[Tensor]]:
         """Parts of each image's finest level that stand out, in pixels of the resized image, and their contrasts."""
         pooled, finest = self._pooled, next(iter(self._pooled.levels.values()))
-        boxes, contrasts = zip(*(salient_pixels(of, pooled.input_size, selection) for of in finest), strict=True)
-        inside = [box_ops.clip_boxes_to_image(of, frame[0]) for of, frame in zip(boxes, pooled.frames, strict=True)]
+        boxes, contrasts = zip(
+            *(salient_pixels(of, pooled.input_size, selection) for of in finest), strict=True
+        )
+        inside = [
+            box_ops.clip_boxes_to_image(of, frame[0])
+            for of, frame in zip(boxes, pooled.frames, strict=True)
+        ]
         return inside, list(contrasts)
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
         """See `Free.select`."""
-        found = select_detections(self._network, boxes, probabilities, self._pooled.frames[number][0])
+        found = select_detections(
+            self._network, boxes, probabilities, self._pooled.frames[number][0]
+        )
         return replace(found, boxes=resize_boxes(found.boxes, *self._pooled.frames[number]))
 
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
@@ -288,7 +350,9 @@ class FasterRCNNReplay:
         frame = self._pooled.frames[number]
         return resize_boxes(box_ops.clip_boxes_to_image(boxes[rows, labels], frame[0]), *frame)
 
-    def _transformed(self, images: Sequence[np.ndarray] | Sequence[Tensor], scale: float = 1.0) -> ImageList:
+    def _transformed(
+        self, images: Sequence[np.ndarray] | Sequence[Tensor], scale: float = 1.0
+    ) -> ImageList:
         """The batch of images, as they were given or like `Replay.images`, as the backbone takes it."""
         transform = self._network.transform
         if scale != 1:
@@ -308,7 +372,9 @@ class FasterRCNNReplay:
         batch = self._transformed(images, scale)
         taps = Taps(network, self._stored.layers)
         with taps, autocast(batch.tensors.device, self._precision):
-            levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
+            levels = {
+                name: level.float() for name, level in network.backbone(batch.tensors).items()
+            }
             scores: list[Tensor] = []
             if proposals is None:
                 seen = propose(network, batch, levels)
@@ -328,11 +394,22 @@ class FasterRCNNReplay:
         features = features.float()
         return features, *heads.box_predictor(features)
 
-    def _boxes(self, deltas: Tensor, picked: Tensor | None = None, frames: Sequence[Frame] | None = None) -> Tensor:
+    def _boxes(
+        self, deltas: Tensor, picked: Tensor | None = None, frames: Sequence[Frame] | None = None
+    ) -> Tensor:
         """The boxes of all rows, in pixels of the images as given, from their deltas; by default of the first pass."""
-        every = self._network.roi_heads.box_coder.decode(deltas, [self._picked if picked is None else picked])
-        parts = zip(self._by_image(self._of_labels(every)), frames or self._pooled.frames, strict=True)
-        return torch.cat([resize_boxes(box_ops.clip_boxes_to_image(one, frame[0]), *frame) for one, frame in parts])
+        every = self._network.roi_heads.box_coder.decode(
+            deltas, [self._picked if picked is None else picked]
+        )
+        parts = zip(
+            self._by_image(self._of_labels(every)), frames or self._pooled.frames, strict=True
+        )
+        return torch.cat(
+            [
+                resize_boxes(box_ops.clip_boxes_to_image(one, frame[0]), *frame)
+                for one, frame in parts
+            ]
+        )
 
     def _latents(self, pooled: _Pooled) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
@@ -344,15 +421,22 @@ class FasterRCNNReplay:
         stride = pooled.input_size[1] // levels[0].shape[-1]
         widths = [size[1] for size in self._sizes]
         pooling = self._stored.pooling
-        return {"latent": pyramid_latent(levels, stride, shown, self._given(shown), widths, pooling), **further}
+        return {
+            "latent": pyramid_latent(levels, stride, shown, self._given(shown), widths, pooling),
+            **further,
+        }
 
     def _given(self, boxes: Sequence[Tensor]) -> list[Tensor]:
         """Boxes of each image in pixels of the resized image → in pixels of the image as given."""
-        return [resize_boxes(of, *frame) for of, frame in zip(boxes, self._pooled.frames, strict=True)]
+        return [
+            resize_boxes(of, *frame) for of, frame in zip(boxes, self._pooled.frames, strict=True)
+        ]
 
     def _of_labels(self, values: Tensor) -> Tensor:
         """The four values of each row's label, from (N, 4 K) or (N, K, 4) values."""
-        return values.flatten(1).unflatten(1, (-1, 4))[torch.arange(len(values), device=values.device), self._labels]
+        return values.flatten(1).unflatten(1, (-1, 4))[
+            torch.arange(len(values), device=values.device), self._labels
+        ]
 
     def _by_image(self, rows: Tensor) -> tuple[Tensor, ...]:
         return rows.split([len(one.rows) for one in self._found])

@@ -1,8 +1,9 @@
 """Boxes from one feature map of a network: parts of it that differ from its background.
 
-The method is the enhanced unknown localisation of FMap (Martinez-Seras et al., arXiv:2411.04586): no head, trained for
-known classes, has a say in it. Its published code has several variants; this is the one of its last settings, with
-three thresholds, but for the order of the boxes, which there is that of distances to the classes' centres.
+The method is the enhanced unknown localisation of FMap (Martinez-Seras et al., arXiv:2411.04586):
+no head, trained for known classes, has a say in it. Its published code has several variants; this
+is the one of its last settings, with three thresholds, but for the order of the boxes, which there
+is that of distances to the classes' centres.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ BINS = 256
 def salient_boxes(level: Tensor, thresholds: int) -> tuple[Tensor, Tensor]:
     """Boxes around the connected parts of a map that are above each threshold, and how far they stand out.
 
-    The saliency of a cell is the mean over channels of |activation − the channel's mean over the map|. A threshold is
-    Otsu's of the cells above the one before. Cells that touch at a corner are connected. A part's contrast is
-    1 − (mean saliency up to the first threshold) / (mean saliency of the part).
+    The saliency of a cell is the mean over channels of |activation − the channel's mean over the
+    map|. A threshold is Otsu's of the cells above the one before. Cells that touch at a corner are
+    connected. A part's contrast is 1 − (mean saliency up to the first threshold) / (mean saliency
+    of the part).
 
     Args:
         level: Activations, shape (C, H, W).
@@ -36,7 +38,14 @@ def salient_boxes(level: Tensor, thresholds: int) -> tuple[Tensor, Tensor]:
         Corners in cells, shape (P, 4), and contrasts, 0 to 1, shape (P,).
     """
     values = level.float()
-    saliency = (values - values.mean(dim=(1, 2), keepdim=True)).abs().mean(dim=0).cpu().numpy().astype(np.float64)
+    saliency = (
+        (values - values.mean(dim=(1, 2), keepdim=True))
+        .abs()
+        .mean(dim=0)
+        .cpu()
+        .numpy()
+        .astype(np.float64)
+    )
     boxes, contrasts, above = [], [], -np.inf
     background: float | None = None
     for _ in range(thresholds):
@@ -51,7 +60,9 @@ def salient_boxes(level: Tensor, thresholds: int) -> tuple[Tensor, Tensor]:
         boxes += [(x.start, y.start, x.stop, y.stop) for y, x in ndimage.find_objects(parts)]
         contrasts += (1 - background / means).tolist()
     device = level.device
-    return torch.tensor(boxes, device=device).float().reshape(-1, 4), torch.tensor(contrasts, device=device).float()
+    return torch.tensor(boxes, device=device).float().reshape(-1, 4), torch.tensor(
+        contrasts, device=device
+    ).float()
 
 
 def otsu(values: np.ndarray) -> float:
@@ -71,7 +82,9 @@ def otsu(values: np.ndarray) -> float:
     return float(edges[1:-1][np.argmax(between)])
 
 
-def salient_pixels(level: Tensor, size: Sequence[int], selection: MapSelection) -> tuple[Tensor, Tensor]:
+def salient_pixels(
+    level: Tensor, size: Sequence[int], selection: MapSelection
+) -> tuple[Tensor, Tensor]:
     """The boxes of `salient_boxes` in pixels, corners of shape (P, 4), and their contrasts, shape (P,).
 
     Args:

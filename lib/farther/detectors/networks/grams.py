@@ -18,9 +18,10 @@ SMALLEST = 1e-30
 def gram_rows(maps: Tensor, powers: int) -> Tensor:
     """Means of the rows of the Gram matrices of each map, for powers p from 1 to P.
 
-    For activations a_i(x) of channel i at cell x of n cells, they are sign(g) |g|^(1/p), where
-    g = (1 / (C n)) Σ_j Σ_x a_i(x)^p a_j(x)^p. The paper sums; a mean differs by one factor per map and power, and its
-    size does not depend on the number of cells. No C × C matrix is needed: the sum over j comes first.
+    For activations a_i(x) of channel i at cell x of n cells, they are sign(g) |g|^(1/p), where g =
+    (1 / (C n)) Σ_j Σ_x a_i(x)^p a_j(x)^p. The paper sums; a mean differs by one factor per map and
+    power, and its size does not depend on the number of cells. No C × C matrix is needed: the sum
+    over j comes first.
 
     Args:
         maps: Shape (N, C, n).
@@ -29,7 +30,9 @@ def gram_rows(maps: Tensor, powers: int) -> Tensor:
     Returns:
         Shape (N, P · C), float32, the values of one power side by side.
     """
-    values = (maps.cpu() if maps.device.type == "mps" else maps).double()  # a p-th root enlarges rounding errors near 0
+    values = (
+        maps.cpu() if maps.device.type == "mps" else maps
+    ).double()  # a p-th root enlarges rounding errors near 0
     largest = values.abs().amax((1, 2), keepdim=True).clamp(min=SMALLEST)
     scaled = values / largest  # so that no power overflows
     raised, rows = torch.ones_like(scaled), []

@@ -16,8 +16,8 @@ LOG_VARIANCE = (-7.0, 4.0)
 class EnergyHead(nn.Module):
     """The head that VOS adds to a detector: logistic regression on the weighted energy of the class logits.
 
-    E = log Σ_k max(w_k, 0) exp(f_k) over the known classes (Du et al. 2022, Equation 7, with the sign turned), and the
-    logits of unknown and known are a_0 E + b_0 and a_1 E + b_1.
+    E = log Σ_k max(w_k, 0) exp(f_k) over the known classes (Du et al. 2022, Equation 7, with the
+    sign turned), and the logits of unknown and known are a_0 E + b_0 and a_1 E + b_1.
 
     Args:
         classes: C, the known classes.
@@ -41,14 +41,16 @@ class EnergyHead(nn.Module):
 
     def numbers(self) -> dict[str, list[float]]:
         """Parameters for the method `vos`: `energy_weight` (C), `weight` (2) and `bias` (2)."""
-        return {name: value.detach().float().cpu().tolist() for name, value in self.named_parameters()}
+        return {
+            name: value.detach().float().cpu().tolist() for name, value in self.named_parameters()
+        }
 
 
 class VarianceHead(nn.Linear):
     """Linear layer that predicts α = log σ² of each of a box's four deltas, per column of the logits.
 
-    Its weights start near 0, so that all variances start at 1 and training like that of a detector without the head
-    (He et al. 2019, arXiv:1809.08545, Section 3.2).
+    Its weights start near 0, so that all variances start at 1 and training like that of a detector
+    without the head (He et al. 2019, arXiv:1809.08545, Section 3.2).
 
     Args:
         features: Values of a proposal's features.
@@ -65,27 +67,33 @@ class VarianceHead(nn.Linear):
         return super().forward(features).unflatten(1, (-1, 4)).clamp(*LOG_VARIANCE)
 
 
-def corner_variances(coder: BoxCoder, deltas: Tensor, log_variances: Tensor, proposals: Tensor) -> Tensor:
+def corner_variances(
+    coder: BoxCoder, deltas: Tensor, log_variances: Tensor, proposals: Tensor
+) -> Tensor:
     """Variances of xmin, ymin, xmax, ymax of N boxes, in pixels² of the network's input.
 
-    The deltas are independent Gaussians N(δ, σ²). With t = δ / w and s = σ / w, where w are the coder's weights, a
-    proposal of width W gives a centre at t_x W, with variance s_x² W², and a log-normal width W exp(t_w). Exactly,
-    not to first order, xmin and xmax = centre ∓ width / 2 have the variance
+    The deltas are independent Gaussians N(δ, σ²). With t = δ / w and s = σ / w, where w are the
+    coder's weights, a proposal of width W gives a centre at t_x W, with variance s_x² W², and a
+    log-normal width W exp(t_w). Exactly, not to first order, xmin and xmax = centre ∓ width / 2
+    have the variance
 
         W² (s_x² + ¼ exp(2 t_w + s_w²) (exp(s_w²) − 1)),
 
-    and likewise ymin and ymax. The covariance of xmin and xmax is left out. So is clipping to the image: the variance
-    is that of the box before.
+    and likewise ymin and ymax. The covariance of xmin and xmax is left out. So is clipping to the
+    image: the variance is that of the box before.
 
     Args:
         coder: The box head's; it limits t_w and t_h, as it does when it decodes the box.
-        deltas, log_variances: Output of the network for the detected class, shape (N, 4): x, y, width, height.
+        deltas, log_variances: Output of the network for the detected class, shape (N, 4): x, y,
+            width, height.
         proposals: Shape (N, 4), in pixels.
     """
     weights = deltas.new_tensor(coder.weights)
     means = deltas[:, 2:] / weights[2:]
     spread = log_variances.exp() / weights.square()
-    log_normal = (2 * means.clamp(max=coder.bbox_xform_clip) + spread[:, 2:]).exp() * spread[:, 2:].expm1()
+    log_normal = (2 * means.clamp(max=coder.bbox_xform_clip) + spread[:, 2:]).exp() * spread[
+        :, 2:
+    ].expm1()
     sides = proposals[:, 2:] - proposals[:, :2]
     return (sides.square() * (spread[:, :2] + log_normal / 4)).repeat(1, 2)
 
@@ -93,4 +101,6 @@ def corner_variances(coder: BoxCoder, deltas: Tensor, log_variances: Tensor, pro
 def resize_variances(variances: Tensor, seen: tuple[int, int], given: tuple[int, ...]) -> Tensor:
     """Variances (N, 4) in pixels² of an image of height and width `seen`, in those of the image as given."""
     height, width = (new / old for new, old in zip(given, seen, strict=False))
-    return variances * torch.tensor([width, height, width, height], device=variances.device).square()
+    return (
+        variances * torch.tensor([width, height, width, height], device=variances.device).square()
+    )

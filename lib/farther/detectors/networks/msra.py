@@ -1,9 +1,10 @@
 """Faster R-CNN on ResNet-50 as MSRA published it, computing what Detectron2 computes (Wu et al. 2019).
 
-torchvision's network of the same shape differs from Detectron2's in small things, each of which moves boxes or scores:
-where blocks have their stride, how pixels are normalised, how anchors are rounded and laid out, how proposals are
-ranked, and where ROIAlign samples. The classes here are torchvision's with these changed. The facts are those of
-Detectron2's defaults and of the configurations with which Du et al. 2022 (VOS) trained.
+torchvision's network of the same shape differs from Detectron2's in small things, each of which
+moves boxes or scores: where blocks have their stride, how pixels are normalised, how anchors are
+rounded and laid out, how proposals are ranked, and where ROIAlign samples. The classes here are
+torchvision's with these changed. The facts are those of Detectron2's defaults and of the
+configurations with which Du et al. 2022 (VOS) trained.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.rpn import RegionProposalNetwork
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
-from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, batched_nms, clip_boxes_to_image, roi_align
+from torchvision.ops import (
+    FrozenBatchNorm2d,
+    MultiScaleRoIAlign,
+    batched_nms,
+    clip_boxes_to_image,
+    roi_align,
+)
 
 from farther.detectors.scaling import scaled_sides
 
 #: Subtracted from blue, green and red between 0 and 255; nothing is divided by.
 PIXEL_MEAN = (103.530, 116.280, 123.675)
 
-#: Side of the square anchor of each pyramid level, in pixels, and height over width of a level's anchors.
+#: Side of the square anchor of each pyramid level, in pixels, and height over width of a level's
+#: anchors.
 ANCHOR_SIZES = (32, 64, 128, 256, 512)
 ANCHOR_RATIOS = (0.5, 1.0, 2.0)
 
@@ -71,10 +79,15 @@ class BlueGreenRed(GeneralizedRCNNTransform):
         mean = torch.tensor(self.image_mean, dtype=image.dtype, device=image.device)
         return image.flip(0) * 255 - mean[:, None, None]
 
-    def resize(self, image: Tensor, target: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor] | None]:
+    def resize(
+        self, image: Tensor, target: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, dict[str, Tensor] | None]:
         """As torchvision, unless the image has its size already, as when Pillow scaled it (`scaling.scale`)."""
         height, width = image.shape[-2:]
-        if not self.training and scaled_sides(height, width, self.min_size[-1], self.max_size) == (height, width):
+        if not self.training and scaled_sides(height, width, self.min_size[-1], self.max_size) == (
+            height,
+            width,
+        ):
             return image, target
         return super().resize(image, target)
 
@@ -82,8 +95,8 @@ class BlueGreenRed(GeneralizedRCNNTransform):
 class ExactAnchors(AnchorGenerator):
     """Anchors whose corners are not rounded, at multiples of each level's stride.
 
-    torchvision divides the batch's height by the level's instead: 800 pixels give 13 rows on the coarsest level, and
-    61 in place of 64.
+    torchvision divides the batch's height by the level's instead: 800 pixels give 13 rows on the
+    coarsest level, and 61 in place of 64.
     """
 
     def generate_anchors(
@@ -110,8 +123,8 @@ class ExactAnchors(AnchorGenerator):
 class LogitRanking(RegionProposalNetwork):
     """Ranks proposals by their logits, and keeps all that have an area.
 
-    torchvision ranks by their sigmoid, which rounds large logits to the same number, and drops what is narrower than a
-    thousandth of a pixel.
+    torchvision ranks by their sigmoid, which rounds large logits to the same number, and drops what
+    is narrower than a thousandth of a pixel.
     """
 
     def filter_proposals(
@@ -132,7 +145,9 @@ class LogitRanking(RegionProposalNetwork):
         ]
         return [boxes for boxes, _ in found], [scores for _, scores in found]
 
-    def _suppress(self, boxes: Tensor, logits: Tensor, levels: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    def _suppress(
+        self, boxes: Tensor, logits: Tensor, levels: Tensor, size: tuple[int, int]
+    ) -> tuple[Tensor, Tensor]:
         boxes = clip_boxes_to_image(boxes, size)
         proper = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
         boxes, logits, levels = boxes[proper], logits[proper], levels[proper]
@@ -146,7 +161,9 @@ class AlignedPool(MultiScaleRoIAlign):
     torchvision's pool places boxes half a cell off, as the first ROIAlign did.
     """
 
-    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]) -> Tensor:
+    def forward(
+        self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]
+    ) -> Tensor:
         """Pools each box from the level that fits its size (Lin et al. 2017, Equation 1).
 
         Args:
@@ -158,7 +175,9 @@ class AlignedPool(MultiScaleRoIAlign):
             Shape (all N together, C, size, size).
         """
         levels = [x[name] for name in self.featmap_names]
-        rois = torch.cat([torch.nn.functional.pad(b, (1, 0), value=float(i)) for i, b in enumerate(boxes)])
+        rois = torch.cat(
+            [torch.nn.functional.pad(b, (1, 0), value=float(i)) for i, b in enumerate(boxes)]
+        )
         sides = ((rois[:, 3] - rois[:, 1]) * (rois[:, 4] - rois[:, 2])).sqrt()
         finest = int(math.log2(FIRST_STRIDE))
         fitting = torch.floor(self.canonical_level + torch.log2(sides / self.canonical_scale))
@@ -167,6 +186,8 @@ class AlignedPool(MultiScaleRoIAlign):
         for number, level in enumerate(levels):
             rows = torch.where(fitting == finest + number)[0]
             scale = 1 / (FIRST_STRIDE << number)
-            made = roi_align(level, rois[rows], self.output_size, scale, self.sampling_ratio, aligned=True)
+            made = roi_align(
+                level, rois[rows], self.output_size, scale, self.sampling_ratio, aligned=True
+            )
             pooled[rows] = made.to(pooled.dtype)
         return pooled

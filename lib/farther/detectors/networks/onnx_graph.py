@@ -69,7 +69,8 @@ class Graph:
         file: Its file.
         metadata: Its texts by key.
         image: The input that takes the image.
-        sizes: The input that takes the image's width and height, as D-FINE has it; None without one.
+        sizes: The input that takes the image's width and height, as D-FINE has it; None without
+            one.
         mask: The input that marks the pixels of the image, as DETR has it; None without one.
         outputs: The outputs by name, in the graph's order.
         operators: Names of its operators.

@@ -44,8 +44,8 @@ class Preprocessing:
         pixel_range: Largest value of a pixel before mean and std.
         mean, std: Subtracted, and divided by, of pixels between 0 and `pixel_range`.
         longest: Most pixels of the longer side, for "shortest_edge"; None for any number.
-        divisor: Sides of an input that varies are padded to a multiple of it; None pads to the whole
-            size.
+        divisor: Sides of an input that varies are padded to a multiple of it; None pads to the
+            whole size.
         floors: Whether sides are rounded down, and boxes mapped by the scale before the rounding,
             as YOLOX does.
         exact_offset: Whether boxes are mapped by scale and padding before these are rounded, as
@@ -115,7 +115,9 @@ class Canvas:
     varies: bool = False
 
 
-def place(image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas | None) -> tuple[np.ndarray, Placement]:
+def place(
+    image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas | None
+) -> tuple[np.ndarray, Placement]:
     """An image as the input of a graph.
 
     Args:
@@ -147,7 +149,9 @@ def _normalised(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     return np.ascontiguousarray(values.transpose(2, 0, 1))
 
 
-def _resized(image: np.ndarray, height: int, width: int, interpolation: Interpolation) -> np.ndarray:
+def _resized(
+    image: np.ndarray, height: int, width: int, interpolation: Interpolation
+) -> np.ndarray:
     """Pixels (height, width, 3) of an image, between 0 and 255; float32 for "torch"."""
     if image.shape[:2] == (height, width):
         return image
@@ -160,14 +164,18 @@ def _resized(image: np.ndarray, height: int, width: int, interpolation: Interpol
     return (scaled[0].permute(1, 2, 0) * 255).numpy()
 
 
-def _stretch(image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas) -> tuple[np.ndarray, Placement]:
+def _stretch(
+    image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas
+) -> tuple[np.ndarray, Placement]:
     height, width = image.shape[:2]
     pixels = _resized(image, canvas.height, canvas.width, preprocessing.interpolation)
     scale = (canvas.width / width, canvas.height / height)
     return pixels, Placement((height, width), (canvas.height, canvas.width), scale)
 
 
-def _shortest_edge(image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas) -> tuple[np.ndarray, Placement]:
+def _shortest_edge(
+    image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas
+) -> tuple[np.ndarray, Placement]:
     """Scales the shorter side to the canvas, but the longer one to no more than `longest`."""
     height, width = image.shape[:2]
     scale = canvas.height / min(height, width)
@@ -180,7 +188,9 @@ def _shortest_edge(image: np.ndarray, preprocessing: Preprocessing, canvas: Canv
     return pixels, Placement((height, width), (new_height, new_width), factors)
 
 
-def _letterbox(image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas) -> tuple[np.ndarray, Placement]:
+def _letterbox(
+    image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas
+) -> tuple[np.ndarray, Placement]:
     """Keeps the shape, and pads both sides by the same; as Ultralytics and YOLOv5 do."""
     height, width = image.shape[:2]
     gain = min(canvas.height / height, canvas.width / width)
@@ -208,7 +218,9 @@ def _letterbox(image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas) 
     return pixels, Placement((height, width), (full_height, full_width), factors, offset)
 
 
-def _letterbox_corner(image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas) -> tuple[np.ndarray, Placement]:
+def _letterbox_corner(
+    image: np.ndarray, preprocessing: Preprocessing, canvas: Canvas
+) -> tuple[np.ndarray, Placement]:
     """Keeps the shape, and pads right and below; as YOLOX and MMDetection do."""
     height, width = image.shape[:2]
     full_height = canvas.height

@@ -31,7 +31,8 @@ LayoutName = Literal[
 ]
 #: What boxes are in pixels of, or fractions of.
 Frame = Literal["input", "fraction", "image"]
-#: Names of outputs by what they hold: "boxes" (alone, or with all else), "scores", "labels", "logits".
+#: Names of outputs by what they hold: "boxes" (alone, or with all else), "scores", "labels",
+#: "logits".
 Roles = Mapping[str, str]
 
 #: Strides of the grids of YOLO's heads, without and with a fourth level.
@@ -148,7 +149,9 @@ class RecognisedLayout:
     roles: Roles
 
 
-def recognise_layout(graph: Graph, name: LayoutName | None, features: str | None) -> RecognisedLayout:
+def recognise_layout(
+    graph: Graph, name: LayoutName | None, features: str | None
+) -> RecognisedLayout:
     """The layout of a graph's outputs.
 
     Args:
@@ -157,7 +160,8 @@ def recognise_layout(graph: Graph, name: LayoutName | None, features: str | None
         features: An output that is no part of it.
 
     Raises:
-        DataError: the outputs are of no layout, or not of the one that is named; says what they are.
+        DataError: the outputs are of no layout, or not of the one that is named; says what they
+            are.
     """
     ports = {output: port for output, port in graph.outputs.items() if output != features}
     outputs = Outputs(graph, ports, is_named=name is not None)
@@ -216,8 +220,8 @@ def _is_ultralytics(graph: Graph) -> bool:
 def _anchor_layout(graph: Graph, port: Port) -> LayoutName | None:
     """The layout of one output of YOLO's anchors, by its sides; None where they do not tell.
 
-    Ultralytics' anchors are the last side, all others' the middle one. YOLOX has one per cell of its
-    grids, YOLOv5 and YOLOv7 three.
+    Ultralytics' anchors are the last side, all others' the middle one. YOLOX has one per cell of
+    its grids, YOLOv5 and YOLOv7 three.
     """
     _, middle, last = port.shape
     if _is_ultralytics(graph):
@@ -437,7 +441,9 @@ def _grid(canvas: tuple[int, int], count: int) -> tuple[Tensor, Tensor]:
         corners = []
         strides = []
         for stride in levels:
-            rows, columns = torch.meshgrid(torch.arange(height // stride), torch.arange(width // stride), indexing="ij")
+            rows, columns = torch.meshgrid(
+                torch.arange(height // stride), torch.arange(width // stride), indexing="ij"
+            )
             cells = torch.stack([columns, rows], dim=2).reshape(-1, 2)
             corners.append(cells)
             strides.append(torch.full((len(cells), 1), stride))
@@ -453,7 +459,9 @@ def _grid(canvas: tuple[int, int], count: int) -> tuple[Tensor, Tensor]:
 def _read_torchvision(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidates:
     """Corners, scores and labels, with background 0."""
     candidates = _read_detectron2(answer, reading)
-    return Candidates(candidates.boxes, "input", candidates.scores, candidates.labels - 1, candidates.rows)
+    return Candidates(
+        candidates.boxes, "input", candidates.scores, candidates.labels - 1, candidates.rows
+    )
 
 
 def _read_detectron2(answer: Mapping[str, np.ndarray], reading: Reading) -> Candidates:
@@ -530,7 +538,9 @@ def _last_side(port: Port) -> int | None:
 #: As Ultralytics prepares images.
 ULTRALYTICS = Preprocessing(resize="letterbox", interpolation="opencv", divisor=STRIDE)
 #: As YOLOv5 and YOLOv7 do.
-YOLOV5 = Preprocessing(resize="letterbox", interpolation="opencv", divisor=STRIDE, exact_offset=True)
+YOLOV5 = Preprocessing(
+    resize="letterbox", interpolation="opencv", divisor=STRIDE, exact_offset=True
+)
 #: As YOLOX does.
 YOLOX = Preprocessing(
     resize="letterbox_corner",

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from farther.detectors.networks.onnx_input import ONES, ZEROS, Channels, Preprocessing, Resize, Triple
+from farther.detectors.networks.onnx_input import (
+    ONES,
+    ZEROS,
+    Channels,
+    Preprocessing,
+    Resize,
+    Triple,
+)
 from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
 from farther.tables.files import is_file

@@ -38,7 +38,8 @@ class PromptedOutput:
 
     Args:
         logits: Shape (B, Q, K).
-        boxes: Shape (B, Q, 4): centre and size, as fractions of the image, or of the square that OWLv2 pads it to.
+        boxes: Shape (B, Q, 4): centre and size, as fractions of the image, or of the square that
+            OWLv2 pads it to.
         features: Shape (B, Q, D).
     """
 
@@ -56,15 +57,18 @@ class OpenVocabularyNetwork(ABC):
         prompts: The prompts.
 
     Attributes:
-        weight: Rows of the last layer, shape (K, D), so that logits = features @ weight.T; None where there is none.
+        weight: Rows of the last layer, shape (K, D), so that logits = features @ weight.T; None
+            where there is none.
 
     Raises:
-        ParameterError: a prompt is too long, or several templates are given to a network that cannot average them.
+        ParameterError: a prompt is too long, or several templates are given to a network that
+            cannot average them.
     """
 
     #: The template that the network's authors use.
     template: ClassVar[str] = "{}"
-    #: As in `BoxSelection`; overlap of boxes of one class above which the better one stays, in transformers.
+    #: As in `BoxSelection`; overlap of boxes of one class above which the better one stays, in
+    #: transformers.
     per_query: ClassVar[PerQuery] = "one"
     nms_iou: ClassVar[float] = 1.0
     #: Modules that compute in float32 whatever the precision.
@@ -72,7 +76,9 @@ class OpenVocabularyNetwork(ABC):
 
     weight: Tensor | None = None
 
-    def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Prompts):
+    def __init__(
+        self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Prompts
+    ):
         self.network, self.tokenizer, self.prompts = network, tokenizer, prompts
         self.device = next(network.parameters()).device
         compute_exactly((network.get_submodule(name) for name in self.exact), self.device.type)
@@ -109,18 +115,25 @@ class OpenVocabularyNetwork(ABC):
         Raises:
             ParameterError: a sentence has more than `most` tokens.
         """
-        for sentence, tokens in zip(sentences, self.tokenizer(list(sentences))["input_ids"], strict=True):
+        for sentence, tokens in zip(
+            sentences, self.tokenizer(list(sentences))["input_ids"], strict=True
+        ):
             if len(tokens) > most:
                 problem = f"has {len(tokens)} tokens; the text encoder reads at most {most}"
                 raise ParameterError(f"the prompt {shorten(sentence)} {problem}")
-        found = self.tokenizer(list(sentences), padding="max_length", max_length=most, return_tensors="pt")
+        found = self.tokenizer(
+            list(sentences), padding="max_length", max_length=most, return_tensors="pt"
+        )
         return {name: found[name].to(self.device) for name in ("input_ids", "attention_mask")}
 
     def embedded(self, most: int, encode: Any) -> Tensor:
         """Embedding of each column, (K, E): the mean over the templates of what `encode` makes of the tokens."""
         means = []
         for sentences in self.prompts.sentences():
-            parts = [sentences[start : start + SENTENCES] for start in range(0, len(sentences), SENTENCES)]
+            parts = [
+                sentences[start : start + SENTENCES]
+                for start in range(0, len(sentences), SENTENCES)
+            ]
             means.append(torch.cat([encode(**self.tokens(part, most)) for part in parts]))
         return torch.stack(means).mean(0)
 
@@ -128,7 +141,8 @@ class OpenVocabularyNetwork(ABC):
 class Owlv2(OpenVocabularyNetwork):
     """OWLv2 (Minderer et al. 2023, arXiv:2306.09683): queries are the image's patches.
 
-    z_k = s · (cos(e, t_k) + b), with a scale s and a shift b of each query: h = (s · e / ‖e‖, s · b), w_k = (t_k, 1).
+    z_k = s · (cos(e, t_k) + b), with a scale s and a shift b of each query: h = (s · e / ‖e‖, s ·
+    b), w_k = (t_k, 1).
     """
 
     template = "a photo of a {}"
@@ -138,7 +152,9 @@ class Owlv2(OpenVocabularyNetwork):
         """See `OpenVocabularyNetwork.read_prompts`."""
 
         def encode(**tokens: Tensor) -> Tensor:
-            return nn.functional.normalize(self.network.owlv2.get_text_features(**tokens).pooler_output, dim=-1)
+            return nn.functional.normalize(
+                self.network.owlv2.get_text_features(**tokens).pooler_output, dim=-1
+            )
 
         self._text = self.embedded(self.network.config.text_config.max_position_embeddings, encode)
         rows = self._text / (self._text.norm(dim=-1, keepdim=True) + 1e-6)
@@ -150,8 +166,12 @@ class Owlv2(OpenVocabularyNetwork):
         maps, _ = self.network.image_embedder(pixels)
         patches = maps.flatten(1, 2)
         with kept_calls([head.dense0, head.logit_shift, head.logit_scale]) as kept:
-            logits, _ = self.network.class_predictor(patches, self._text.expand(len(pixels), -1, -1))
-        embeddings, shift, scale = (kept[module][1] for module in (head.dense0, head.logit_shift, head.logit_scale))
+            logits, _ = self.network.class_predictor(
+                patches, self._text.expand(len(pixels), -1, -1)
+            )
+        embeddings, shift, scale = (
+            kept[module][1] for module in (head.dense0, head.logit_shift, head.logit_scale)
+        )
         scale = head.elu(scale) + 1
         unit = embeddings / (embeddings.norm(dim=-1, keepdim=True) + 1e-6)
         boxes = self.network.box_predictor(patches, maps)
@@ -165,8 +185,9 @@ class Owlv2(OpenVocabularyNetwork):
 class GroundingDino(OpenVocabularyNetwork):
     """Grounding DINO (Liu et al. 2023, arXiv:2303.05499) and MM Grounding DINO (Zhao et al. 2024, arXiv:2401.02361).
 
-    All prompts are one text, separated by dots. A query's logit of a class is its largest over the tokens of the
-    class's prompt, hence there is no last layer; h is the decoder's last hidden state.
+    All prompts are one text, separated by dots. A query's logit of a class is its largest over the
+    tokens of the class's prompt, hence there is no last layer; h is the decoder's last hidden
+    state.
     """
 
     exact = ("model.decoder", "class_embed", "bbox_embed")
@@ -181,8 +202,13 @@ class GroundingDino(OpenVocabularyNetwork):
             if "." in sentence or "?" in sentence:
                 problem = "has a dot or a question mark, which separate prompts: leave it out"
                 raise ParameterError(f"the prompt {shorten(sentence)} {problem}")
-        most = min(self.network.config.max_text_len, self.network.config.text_config.max_position_embeddings)
-        found = self.tokenizer(". ".join(one.strip().lower() for one in sentences) + ".", return_tensors="pt")
+        most = min(
+            self.network.config.max_text_len,
+            self.network.config.text_config.max_position_embeddings,
+        )
+        found = self.tokenizer(
+            ". ".join(one.strip().lower() for one in sentences) + ".", return_tensors="pt"
+        )
         ids = found["input_ids"].to(self.device)
         if ids.shape[1] > most:
             problem = f"{len(sentences)} prompts are a text of {ids.shape[1]} tokens; the text encoder reads at most"
@@ -191,29 +217,39 @@ class GroundingDino(OpenVocabularyNetwork):
         (maps,) = library.build_label_maps(torch.zeros(1, 1, ids.shape[1], device=self.device), ids)
         if len(maps) != len(sentences):
             problem = f"its tokenizer separates {len(sentences)} prompts into {len(maps)}"
-            raise DataError(f"{problem}: not the vocabulary of this network, or a prompt of special tokens")
+            raise DataError(
+                f"{problem}: not the vocabulary of this network, or a prompt of special tokens"
+            )
         self._tokens = [one.nonzero()[:, 0] for one in maps]
         self._ids, types = ids, torch.zeros_like(ids)
         masks, places = library.generate_masks_with_special_tokens_and_transfer_map(
             ids, special_tokens=self.network.model.special_tokens
         )
-        self._text = self.network.model.text_backbone(ids, masks[:, None], types, places).last_hidden_state
+        self._text = self.network.model.text_backbone(
+            ids, masks[:, None], types, places
+        ).last_hidden_state
 
     def run(self, pixels: Tensor, mask: Tensor) -> PromptedOutput:
         """See `OpenVocabularyNetwork.run`."""
         count, head = len(pixels), self.network.class_embed[-1]
-        ids, text = self._ids.expand(count, -1), BaseModelOutput(last_hidden_state=self._text.expand(count, -1, -1))
+        ids, text = (
+            self._ids.expand(count, -1),
+            BaseModelOutput(last_hidden_state=self._text.expand(count, -1, -1)),
+        )
         with answering({self.network.model.text_backbone: text}), kept_calls([head]) as kept:
             output = self.network(pixel_values=pixels, input_ids=ids, pixel_mask=mask)
-        logits = torch.stack([output.logits[..., tokens].amax(-1) for tokens in self._tokens], dim=-1)
+        logits = torch.stack(
+            [output.logits[..., tokens].amax(-1) for tokens in self._tokens], dim=-1
+        )
         return PromptedOutput(logits, output.pred_boxes, kept[head][0])
 
 
 class OmDetTurbo(OpenVocabularyNetwork):
     """OmDet-Turbo (Zhao et al. 2024, arXiv:2403.06892).
 
-    z_k = cos(h, W t_k) / 0.07, or their product where the configuration says "dot". The task's text, which the decoder
-    also reads, is "Detect a, b." of all names, cut to the length that the text encoder reads, as in transformers.
+    z_k = cos(h, W t_k) / 0.07, or their product where the configuration says "dot". The task's
+    text, which the decoder also reads, is "Detect a, b." of all names, cut to the length that the
+    text encoder reads, as in transformers.
     """
 
     per_query = "several"
@@ -225,12 +261,19 @@ class OmDetTurbo(OpenVocabularyNetwork):
         network = self.network
         most = min(77, network.config.text_config.max_position_embeddings)
         backbone = network.language_backbone
-        self._classes = self.embedded(most, lambda input_ids, **_: backbone(input_ids, encode_type="class"))
+        self._classes = self.embedded(
+            most, lambda input_ids, **_: backbone(input_ids, encode_type="class")
+        )
         rows = network.decoder.decoder_class_head[-1](self._classes)
         self._is_cosine = network.config.class_distance_type == "cosine"
         self.weight = nn.functional.normalize(rows, dim=-1) if self._is_cosine else rows
         task = f"Detect {', '.join(self.prompts.columns)}."
-        cut = {"padding": "max_length", "truncation": True, "max_length": most, "return_tensors": "pt"}
+        cut = {
+            "padding": "max_length",
+            "truncation": True,
+            "max_length": most,
+            "return_tensors": "pt",
+        }
         found = self.tokenizer([task], **cut).to(self.device)
         self._task = backbone(found["input_ids"], mask=found["attention_mask"], encode_type="task")
 
@@ -240,7 +283,9 @@ class OmDetTurbo(OpenVocabularyNetwork):
         maps = network.encoder(network.vision_backbone(pixels)).extracted_states
         text, padding = self._task
         classes = self._classes[:, None].expand(-1, count, -1)
-        output = network.decoder(maps, classes, text.expand(-1, count, -1), padding.expand(count, -1))
+        output = network.decoder(
+            maps, classes, text.expand(-1, count, -1), padding.expand(count, -1)
+        )
         features = output.last_hidden_state
         if self._is_cosine:
             features = nn.functional.normalize(features, dim=-1) / 0.07
@@ -279,7 +324,8 @@ def detect_regions(
         features_dtype: Type of the column `features`; None leaves it out.
 
     Returns:
-        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the images as given.
+        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the
+        images as given.
 
     Raises:
         DataError: the network gives numbers that are not finite.
@@ -291,14 +337,21 @@ def detect_regions(
             output = network.run(pixels, masks(alike, network.device))
         seen = [values.float() for values in (output.logits, output.boxes, output.features)]
         if not all(torch.isfinite(values).all() for values in seen):
-            raise DataError("the network gives numbers that are not finite: the checkpoint's weights are damaged")
+            raise DataError(
+                "the network gives numbers that are not finite: the checkpoint's weights are damaged"
+            )
         per_image = zip(alike, *seen, strict=True)
         settings = selection, features_dtype
-        found = [_rows(network, PromptedOutput(*of), image.original, *settings) for image, *of in per_image]
+        found = [
+            _rows(network, PromptedOutput(*of), image.original, *settings)
+            for image, *of in per_image
+        ]
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
         return SimpleNamespace(columns=columns, counts=[len(one["score"]) for one in found])
 
-    return GroupedReplay(header, images, lambda image: tuple(image.pixels.shape), detect).regions(image_ids)
+    return GroupedReplay(header, images, lambda image: tuple(image.pixels.shape), detect).regions(
+        image_ids
+    )
 
 
 def _rows(

@@ -21,13 +21,14 @@ _SIDE = 1024
 def fix_scales(pool: MultiScaleRoIAlign, strides: Sequence[int]) -> MultiScaleRoIAlign:
     """Tells a pool the strides of its levels.
 
-    Left alone, torchvision guesses them from the first batch that it sees, by rounding: a long narrow image that comes
-    first stops the run, or silently misplaces the boxes of all that follow.
+    Left alone, torchvision guesses them from the first batch that it sees, by rounding: a long
+    narrow image that comes first stops the run, or silently misplaces the boxes of all that follow.
 
     Args:
         pool: It has seen no batch yet.
-        strides: Pixels between two cells of each level that the pyramid has, the finest first. A pool may name more
-            levels than there are: torchvision's names four, of which a pyramid of MobileNetV3 has two.
+        strides: Pixels between two cells of each level that the pyramid has, the finest first. A
+            pool may name more levels than there are: torchvision's names four, of which a pyramid
+            of MobileNetV3 has two.
     """
     levels = {}
     for name, stride in zip(pool.featmap_names, strides, strict=False):
@@ -45,28 +46,34 @@ def pixels_to_cells(boxes: Tensor, levels: list[Tensor], first_stride: int) -> l
 def published_cells(boxes: Tensor, levels: list[Tensor], width: int) -> list[Tensor]:
     """Boxes (N, 4) in pixels of an image of this width, in cells of each level as FMIYC's published code has them.
 
-    Both directions are scaled by the width's factor, and padding of the network's input counts as image.
+    Both directions are scaled by the width's factor, and padding of the network's input counts as
+    image.
     """
     return [boxes * (level.shape[-1] / width) for level in levels]
 
 
-def latent_means(levels: list[Tensor], cells: list[Tensor], first_stride: int, pooling: Pooling) -> Tensor:
+def latent_means(
+    levels: list[Tensor], cells: list[Tensor], first_stride: int, pooling: Pooling
+) -> Tensor:
     """Channel means of an image's activations over boxes (FMIYC, Appendix F.2.4: ROIAlign, then the mean of its grid).
 
-    ROIAlign is aligned: the value of a cell is at its centre. The first ROIAlign placed boxes half a cell off, which is
-    16 pixels at stride 32.
+    ROIAlign is aligned: the value of a cell is at its centre. The first ROIAlign placed boxes half
+    a cell off, which is 16 pixels at stride 32.
 
     Args:
         levels: Activations, (C, h, w) for each of L pyramid levels.
         cells: The N boxes in cells of each level, (N, 4) each.
-        first_stride: Pixels between two cells of the first level; each further level has twice as many.
+        first_stride: Pixels between two cells of the first level; each further level has twice as
+            many.
 
     Returns:
         Shape (N, C), or (N, L · C) with `all_levels`; float32.
     """
     levels = [level.float() for level in levels]
     if pooling.all_levels or len(levels) == 1:
-        return torch.cat([box_means(*one, pooling) for one in zip(levels, cells, strict=True)], dim=1)
+        return torch.cat(
+            [box_means(*one, pooling) for one in zip(levels, cells, strict=True)], dim=1
+        )
     fitting = fitting_levels(cells[0] * first_stride, first_stride, len(levels))
     means = levels[0].new_zeros(len(fitting), len(levels[0]))
     for number, (level, boxes) in enumerate(zip(levels, cells, strict=True)):
@@ -84,8 +91,8 @@ def fitting_levels(boxes: Tensor, first_stride: int, count: int) -> Tensor:
 def box_means(level: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
     """Channel means of one map over boxes: `torchvision.ops.roi_align`, aligned, then the mean over its grid.
 
-    Interpolation weighs rows and columns apart, and a mean of samples is one weight per cell: so on a small map all
-    boxes are one matrix product, which a processor is quicker with.
+    Interpolation weighs rows and columns apart, and a mean of samples is one weight per cell: so on
+    a small map all boxes are one matrix product, which a processor is quicker with.
 
     Args:
         level: Shape (C, h, w), float32.
@@ -108,7 +115,8 @@ def box_means(level: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
 def _weights(start: Tensor, length: Tensor, cells: int, samples: int) -> Tensor:
     """Weight of each of a row's cells in the mean of samples along a length, shape (N, cells).
 
-    As roi_align has it: samples up to one cell outside take the outermost cell's value, those farther out count as 0.
+    As roi_align has it: samples up to one cell outside take the outermost cell's value, those
+    farther out count as 0.
     """
     steps = (torch.arange(samples, device=start.device, dtype=start.dtype) + 0.5) / samples
     at = start[:, None] + length[:, None] * steps

@@ -1,8 +1,9 @@
 """Boxes that a network knows of and does not report: class-agnostic proposals with an objectness.
 
-An object of no known class is often seen all the same: a region proposal network gives it a box, or the anchors and
-queries on it share their scores among several classes, none of which is high enough. Of one image's candidates the best
-are kept by objectness, whatever class they would be (non-maximum suppression without classes).
+An object of no known class is often seen all the same: a region proposal network gives it a box, or
+the anchors and queries on it share their scores among several classes, none of which is high
+enough. Of one image's candidates the best are kept by objectness, whatever class they would be
+(non-maximum suppression without classes).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class ImageProposals:
         boxes: Shape (P, 4), pixels of the image as given.
         objectness: Shape (P,), 0 to 1.
         logits: Shape (P, K), of the anchor, query or proposal.
-        features: Shape (P, D), input of the last linear layer for the same; None where there is none.
+        features: Shape (P, D), input of the last linear layer for the same; None where there is
+            none.
     """
 
     boxes: Tensor
@@ -39,17 +41,22 @@ class ImageProposals:
 
 def class_scores(logits: Tensor, header: Header) -> Tensor:
     """Scores of the classes, shape (P, K'), without "no object"."""
-    scores = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "exp": torch.exp}[header.activation](logits)
+    scores = {"softmax": lambda z: z.softmax(-1), "sigmoid": torch.sigmoid, "exp": torch.exp}[
+        header.activation
+    ](logits)
     if header.background_index is None:
         return scores
-    return torch.cat([scores[:, : header.background_index], scores[:, header.background_index + 1 :]], dim=1)
+    return torch.cat(
+        [scores[:, : header.background_index], scores[:, header.background_index + 1 :]], dim=1
+    )
 
 
 def ambiguity(scores: Tensor) -> Tensor:
     """How much of a class score there is, and how little it is of one class: H = −Σ p_k log(p_k / Σ p), shape (P,).
 
-    It is the sum of the scores p_k times the entropy of their shares, 0 or more: 0 on background, where no class
-    scores, and on a known object, where one class has it all; large where several classes claim one box.
+    It is the sum of the scores p_k times the entropy of their shares, 0 or more: 0 on background,
+    where no class scores, and on a known object, where one class has it all; large where several
+    classes claim one box.
 
     Args:
         scores: Shape (P, K), 0 to 1.
@@ -78,7 +85,8 @@ def propose(
         own: The network's own objectness, shape (A,); None where it has none.
         image: Height and width of the image as given.
         selection: What objectness is, and which candidates are kept.
-        whole: The boxes before they were clipped to the image, in any unit, where overlaps are those of these.
+        whole: The boxes before they were clipped to the image, in any unit, where overlaps are
+            those of these.
 
     Returns:
         Their rows, shape (P,), and their objectness, shape (P,).
@@ -94,7 +102,11 @@ def propose(
     if selection.objectness == "ambiguity":
         values = -torch.expm1(-values)  # 0 to 1, in the same order
     rows = torch.where((sides.amin(dim=1) >= selection.smallest) & torch.isfinite(values))[0]
-    kept = rows[nms((boxes if whole is None else whole)[rows], values[rows], selection.iou)[: selection.most]]
+    kept = rows[
+        nms((boxes if whole is None else whole)[rows], values[rows], selection.iou)[
+            : selection.most
+        ]
+    ]
     return kept, values[kept]
 
 
@@ -103,7 +115,9 @@ def best(values: Tensor, selection: ProposalSelection) -> Tensor:
     return values.topk(_topk_min(values, selection.candidates, 0)).indices
 
 
-def as_regions(header: Header, found: Sequence[ImageProposals], image_ids: Sequence[str], dtype: str) -> Regions:
+def as_regions(
+    header: Header, found: Sequence[ImageProposals], image_ids: Sequence[str], dtype: str
+) -> Regions:
     """The proposals of a batch as a regions table: `score` is the objectness, `label` the class of the highest logit.
 
     Args:

@@ -30,8 +30,8 @@ class RowOutputs:
         logits: Shape (N, K).
         boxes: Shape (N, 4), in pixels of the images as given.
         features: Shape (N, D), input of the last linear layer; None where there is none.
-        latents: The columns `latent` and `latent.<layer>`, shape (N, C) each, pooled over the regions' boxes; empty
-            where the layers that they are pooled from did not run again.
+        latents: The columns `latent` and `latent.<layer>`, shape (N, C) each, pooled over the
+            regions' boxes; empty where the layers that they are pooled from did not run again.
     """
 
     logits: Tensor
@@ -44,8 +44,9 @@ class RowOutputs:
 class Dropout:
     """Masks of one pass of dropout sampling: each value of a module's output is 0 with probability `rate`.
 
-    The others are divided by 1 - `rate`. The masks of an image depend on the seed, its name, the number of the pass
-    and the module's name: neither on the other images of the batch nor on the device.
+    The others are divided by 1 - `rate`. The masks of an image depend on the seed, its name, the
+    number of the pass and the module's name: neither on the other images of the batch nor on the
+    device.
 
     Args:
         rate: Probability, 0 to below 1.
@@ -67,11 +68,12 @@ class Dropout:
 
         Args:
             usual: Names of the modules at the usual place.
-            counts: Rows of each image in outputs that hold the rows of all images one after the other. Other outputs
-                hold one item per image.
+            counts: Rows of each image in outputs that hold the rows of all images one after the
+                other. Other outputs hold one item per image.
 
         Raises:
-            ParameterError: the network has no such module, or its output is not a tensor of that shape.
+            ParameterError: the network has no such module, or its output is not a tensor of that
+                shape.
         """
         hooks = []
         try:
@@ -95,7 +97,9 @@ class Dropout:
             ParameterError: there is one.
         """
         if not self.is_within(parts):
-            problem = f"passes that detect again repeat only {', '.join(parts)}: name modules in there"
+            problem = (
+                f"passes that detect again repeat only {', '.join(parts)}: name modules in there"
+            )
             raise ParameterError(f"parameter 'where': {problem}, found {', '.join(self.where)}")
 
     def masks(self, shapes: Sequence[tuple[int, ...]], place: str) -> list[Tensor]:
@@ -154,11 +158,13 @@ class Replay(Protocol):
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """The detections, as `Detector.forward` returns them."""
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
+    def again(
+        self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
+    ) -> RowOutputs:
         """The network's output for the same rows: proposals, anchors or queries are those of the detections.
 
-        Where an image requires gradients, those of all outputs can be computed. With neither images nor dropout, the
-        answer equals the columns of `regions` bit for bit.
+        Where an image requires gradients, those of all outputs can be computed. With neither images
+        nor dropout, the answer equals the columns of `regions` bit for bit.
 
         Args:
             images: Other images of the same shapes as `images`; None for the same.
@@ -183,7 +189,8 @@ class Free(Protocol):
         """The candidates of each image with dropout, of which none has been left out yet.
 
         Raises:
-            ParameterError: a module in `dropout.where` is before the part of the network that runs again.
+            ParameterError: a module in `dropout.where` is before the part of the network that runs
+                again.
         """
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> ImageDetections:
@@ -215,7 +222,9 @@ class ReplayGroup(Free, Proposing, Protocol):
     columns: dict[str, np.ndarray]
     counts: list[int]
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
+    def again(
+        self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
+    ) -> RowOutputs:
         """See `Replay.again`."""
 
 
@@ -232,21 +241,34 @@ class GroupedReplay:
     unit: Tensor | float = 1.0
 
     def __init__(
-        self, header: Header, images: Sequence[T], shape: Callable[[T], tuple], detect: Callable[[list[T]], ReplayGroup]
+        self,
+        header: Header,
+        images: Sequence[T],
+        shape: Callable[[T], tuple],
+        detect: Callable[[list[T]], ReplayGroup],
     ):
         self._header = header
         numbers: dict[tuple, list[int]] = {}
         for number, image in enumerate(images):
             numbers.setdefault(shape(image), []).append(number)
-        self._groups = [(members, detect([images[n] for n in members])) for members in numbers.values()]
-        #: The image of each row, in the order of the groups, and the rows in the order of the images.
-        self._numbers = np.concatenate([np.repeat(members, group.counts) for members, group in self._groups])
+        self._groups = [
+            (members, detect([images[n] for n in members])) for members in numbers.values()
+        ]
+        #: The image of each row, in the order of the groups, and the rows in the order of the
+        #: images.
+        self._numbers = np.concatenate(
+            [np.repeat(members, group.counts) for members, group in self._groups]
+        )
         self._order = self._numbers.argsort(kind="stable")
 
     @property
     def images(self) -> list[Tensor]:
         """See `Replay.images`."""
-        inputs = {n: image for members, group in self._groups for n, image in zip(members, group.images, strict=True)}
+        inputs = {
+            n: image
+            for members, group in self._groups
+            for n, image in zip(members, group.images, strict=True)
+        }
         return [inputs[number] for number in range(len(inputs))]
 
     def regions(self, image_ids: Sequence[str]) -> Regions:
@@ -254,11 +276,18 @@ class GroupedReplay:
         parts = [group.columns for _, group in self._groups]
         columns = parts[0]
         if len(parts) > 1:
-            columns = {name: np.concatenate([part[name] for part in parts])[self._order] for name in columns}
+            columns = {
+                name: np.concatenate([part[name] for part in parts])[self._order]
+                for name in columns
+            }
         image_id = np.array(image_ids, dtype=object)[self._numbers[self._order]]
-        return Regions(header=self._header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
+        return Regions(
+            header=self._header, image_id=image_id, region_id=np.arange(len(image_id)), **columns
+        )
 
-    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> RowOutputs:
+    def again(
+        self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None
+    ) -> RowOutputs:
         """See `Replay.again`."""
         answers = []
         for members, group in self._groups:
@@ -271,7 +300,10 @@ class GroupedReplay:
             torch.cat([one.logits for one in answers])[order],
             torch.cat([one.boxes for one in answers])[order],
             torch.cat(features)[order] if features else None,
-            {name: torch.cat([one.latents[name] for one in answers])[order] for name in answers[0].latents},
+            {
+                name: torch.cat([one.latents[name] for one in answers])[order]
+                for name in answers[0].latents
+            },
         )
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:

@@ -58,7 +58,9 @@ def _resnet50_fpn(blueprint: RetinaNetBlueprint) -> RetinaNet:
         returned_layers=[2, 3, 4],
         extra_blocks=LastLevelP6P7(256, 256),
     )
-    return RetinaNet(backbone, len(blueprint.classes), min_size=blueprint.min_size, max_size=blueprint.max_size)
+    return RetinaNet(
+        backbone, len(blueprint.classes), min_size=blueprint.min_size, max_size=blueprint.max_size
+    )
 
 
 def _small(blueprint: RetinaNetBlueprint) -> RetinaNet:
@@ -91,7 +93,8 @@ ARCHITECTURES: dict[str, Callable[[RetinaNetBlueprint], RetinaNet]] = {
     "small": _small,
 }
 
-#: Those whose first layers and all normalisations never learn, so that training must start from weights.
+#: Those whose first layers and all normalisations never learn, so that training must start from
+#: weights.
 FROZEN = frozenset({"resnet50_fpn"})
 
 
@@ -121,12 +124,15 @@ def read_retinanet(path: str | Path) -> RetinaNetBlueprint:
     """The blueprint of a checkpoint's network, from its metadata; no weights are read.
 
     Raises:
-        DataError: the file is absent or not a safetensors file, or its metadata lacks a field or holds a wrong one.
+        DataError: the file is absent or not a safetensors file, or its metadata lacks a field or
+            holds a wrong one.
     """
     metadata = read_metadata(path)
     refuse_format(path, metadata, FORMAT)
     if "architecture" not in metadata:
-        raise DataError("the field is missing from the checkpoint's metadata", file=path, field="architecture")
+        raise DataError(
+            "the field is missing from the checkpoint's metadata", file=path, field="architecture"
+        )
     classes = as_names(path, json_field(path, metadata, "classes"))
     min_size = as_pixels(path, json_field(path, metadata, "min_size"), "min_size")
     max_size = as_pixels(path, json_field(path, metadata, "max_size"), "max_size")
@@ -143,5 +149,10 @@ def load_retinanet(path: str | Path, blueprint: RetinaNetBlueprint) -> RetinaNet
         network = build_retinanet(blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
-    fill(network, path, read_weights(path), f"{blueprint.architecture} with {len(blueprint.classes)} classes")
+    fill(
+        network,
+        path,
+        read_weights(path),
+        f"{blueprint.architecture} with {len(blueprint.classes)} classes",
+    )
     return network.eval()

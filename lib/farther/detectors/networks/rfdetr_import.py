@@ -1,14 +1,16 @@
 """Checkpoints of the package `rfdetr` as the network that transformers has for them.
 
-Its trainer writes `checkpoint_best_total.pth` and the like: a dictionary with the weights under "model" (or, in
-Lightning's `last.ckpt`, under "state_dict"), the training's arguments under "args", and since version 1.7 the network's
-settings under "model_config" and the version under "rfdetr_version". Until version 1.5 "args" was a namespace that held
-the network's settings, too. Weights that were published for COCO hold less; what is missing follows from the shapes.
+Its trainer writes `checkpoint_best_total.pth` and the like: a dictionary with the weights under
+"model" (or, in Lightning's `last.ckpt`, under "state_dict"), the training's arguments under "args",
+and since version 1.7 the network's settings under "model_config" and the version under
+"rfdetr_version". Until version 1.5 "args" was a namespace that held the network's settings, too.
+Weights that were published for COCO hold less; what is missing follows from the shapes.
 
 `RENAMES` turns rfdetr's names of weights into those of transformers. Besides names, this changes:
 
-    transformer.decoder.layers.*.self_attn.in_proj_weight, _bias    (3 D rows)  become q_proj, k_proj, v_proj
-    segmentation_head.*                                                         is dropped: boxes do not need it
+    transformer.decoder.layers.*.self_attn.in_proj_weight, _bias    (3 D rows)  become q_proj,
+    k_proj, v_proj segmentation_head.*                                                         is
+    dropped: boxes do not need it
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from farther.detectors.networks.weights import read_torch_file, refuse_misfit
 from farther.errors import DataError, shorten
 from farther.images.bounds import MOST_PIXELS, check_description
 
-#: What the names of weights begin with: in rfdetr, in transformers, and replacements in the rest of such names.
+#: What the names of weights begin with: in rfdetr, in transformers, and replacements in the rest of
+#: such names.
 RENAMES: list[tuple[str, str, list[tuple[str, str]]]] = [
     (
         "backbone.0.encoder.encoder.",
@@ -85,7 +88,12 @@ STRANGE_NAMES = {
     "keypoint_embed.": "it finds keypoints, and its scores depend on them",
     "transformer.decoder.bbox_embed.": "its decoder refines boxes in each layer (lite_refpoint_refine is off)",
 }
-STRANGE_SETTINGS = {"two_stage": True, "bbox_reparam": True, "lite_refpoint_refine": True, "layer_norm": True}
+STRANGE_SETTINGS = {
+    "two_stage": True,
+    "bbox_reparam": True,
+    "lite_refpoint_refine": True,
+    "layer_norm": True,
+}
 
 #: Weights without which a file is not one of rfdetr's.
 MARKS = ("refpoint_embed.weight", "query_feat.weight", "class_embed.weight")
@@ -95,7 +103,8 @@ POSITIONS = "backbone.0.encoder.encoder.embeddings.position_embeddings"
 #: The first layer of the backbone.
 BLOCK = "backbone.0.encoder.encoder.encoder.layer.0"
 
-#: Mean and standard deviation of colours with which all networks of rfdetr were trained, those of ImageNet.
+#: Mean and standard deviation of colours with which all networks of rfdetr were trained, those of
+#: ImageNet.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 #: Values per head of the backbone's attention, in each DINOv2.
@@ -120,7 +129,8 @@ class Variant:
     out_feature_indexes: tuple[int, ...] = (3, 6, 9, 12)
 
 
-#: The published networks, by the side of a patch in pixels and the number of positions along one side of the image.
+#: The published networks, by the side of a patch in pixels and the number of positions along one
+#: side of the image.
 VARIANTS = {
     (14, 37): Variant(560, 4, (2, 5, 8, 11)),  # Base
     (16, 24): Variant(384),  # Nano
@@ -164,7 +174,11 @@ class RfDetrFile:
     @property
     def writer(self) -> str:
         """The package that wrote the file, with its version where that is stored, for messages."""
-        return f"rfdetr {self.version}" if self.version else "an rfdetr that does not store its version"
+        return (
+            f"rfdetr {self.version}"
+            if self.version
+            else "an rfdetr that does not store its version"
+        )
 
 
 @dataclass(frozen=True)
@@ -241,7 +255,8 @@ def describe(file: RfDetrFile, classes: tuple[str, ...] | None = None) -> RfDetr
         classes: Names for the first rows of the class head, instead of the file's.
 
     Raises:
-        DataError: transformers has no such network, a setting is wrong or missing, or the classes do not fit.
+        DataError: transformers has no such network, a setting is wrong or missing, or the classes
+            do not fit.
     """
     _refuse_strange(file)
     assumptions = []
@@ -253,18 +268,30 @@ def describe(file: RfDetrFile, classes: tuple[str, ...] | None = None) -> RfDetr
     side = round((positions.shape[1] - 1) ** 0.5)
 
     variant = VARIANTS.get((patch_size, side))
-    missing = [name for name in ("resolution", "num_windows", "out_feature_indexes") if name not in file.settings]
+    missing = [
+        name
+        for name in ("resolution", "num_windows", "out_feature_indexes")
+        if name not in file.settings
+    ]
     if missing:
         if variant is None:
-            problem = f"the file holds no {', '.join(missing)}, and is none of the published networks"
+            problem = (
+                f"the file holds no {', '.join(missing)}, and is none of the published networks"
+            )
             advice = "take checkpoint_best_ema.pth or checkpoint_best_regular.pth, which hold 'model_config'"
-            raise DataError(f"{problem} ({file.writer}): {advice}", file=file.path, field="model_config")
-        text = f"an input of {variant.resolution} pixels, as the published network of this shape has"
+            raise DataError(
+                f"{problem} ({file.writer}): {advice}", file=file.path, field="model_config"
+            )
+        text = (
+            f"an input of {variant.resolution} pixels, as the published network of this shape has"
+        )
         assumptions.append(f"it holds no settings of its network: assumed {text}")
         settings = {**vars(variant), **file.settings}
     else:
         settings = file.settings
-    check_description(file.path, {name: settings[name] for name in ("num_windows", "out_feature_indexes")})
+    check_description(
+        file.path, {name: settings[name] for name in ("num_windows", "out_feature_indexes")}
+    )
 
     resolution = _count(file, settings, "resolution")
     windows = _count(file, settings, "num_windows")
@@ -274,7 +301,9 @@ def describe(file: RfDetrFile, classes: tuple[str, ...] | None = None) -> RfDetr
     width = _weight(file, "query_feat.weight", 2).shape[1]
     heads = int(settings.get("sa_nheads") or max(width // 32, 1))
     points = _count(file, {"dec_n_points": 2, **settings}, "dec_n_points")
-    samples = len(_weight(file, "transformer.decoder.layers.0.cross_attn.attention_weights.weight", 2))
+    samples = len(
+        _weight(file, "transformer.decoder.layers.0.cross_attn.attention_weights.weight", 2)
+    )
     groups = _numbered(file, "transformer.enc_output")
     config = {
         "model_type": "rf_detr",
@@ -307,11 +336,17 @@ def describe(file: RfDetrFile, classes: tuple[str, ...] | None = None) -> RfDetr
         image_std=STD,
     )
     names, rows = _classes(file, classes, assumptions)
-    return RfDetrDescription(config, processor.to_dict(), names, ClassRows(file.rows, rows), "; ".join(assumptions))
+    return RfDetrDescription(
+        config, processor.to_dict(), names, ClassRows(file.rows, rows), "; ".join(assumptions)
+    )
 
 
 def to_transformers(
-    file: RfDetrFile, shapes: Mapping[str, tuple[int, ...]], what: str, *, accept_other_shapes: bool = False
+    file: RfDetrFile,
+    shapes: Mapping[str, tuple[int, ...]],
+    what: str,
+    *,
+    accept_other_shapes: bool = False,
 ) -> dict[str, Tensor]:
     """The weights under transformers' names, in float32.
 
@@ -319,10 +354,12 @@ def to_transformers(
         file: The checkpoint.
         shapes: Of the network's weights, by transformers' names.
         what: Name of the network in messages.
-        accept_other_shapes: Leave weights of another shape to the caller, as for training with other classes.
+        accept_other_shapes: Leave weights of another shape to the caller, as for training with
+            other classes.
 
     Raises:
-        DataError: weights are missing, unexpected or of another shape; up to three of each are named as rfdetr does.
+        DataError: weights are missing, unexpected or of another shape; up to three of each are
+            named as rfdetr does.
     """
     renamed: dict[str, Tensor] = {}
     unexpected = []
@@ -404,7 +441,9 @@ def _class_names(path: Path, names: Any) -> tuple[str, ...] | None:
     if not names:
         return None
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise DataError(f"expected a list of names, found {shorten(names)}", file=path, field="args.class_names")
+        raise DataError(
+            f"expected a list of names, found {shorten(names)}", file=path, field="args.class_names"
+        )
     return tuple(names)
 
 
@@ -416,14 +455,22 @@ def _classes(
     if names is None:
         if file.rows != COCO_ROWS:
             problem = f"the file names no classes, and its class head has {file.rows} rows: the classes, and one more"
-            raise DataError(f"{problem}. Name them with the parameter 'classes'", file=file.path, field="args")
+            raise DataError(
+                f"{problem}. Name them with the parameter 'classes'", file=file.path, field="args"
+            )
         categories = FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"]
-        rows = tuple(row for row, name in enumerate(categories) if name not in ("__background__", "N/A"))
+        rows = tuple(
+            row for row, name in enumerate(categories) if name not in ("__background__", "N/A")
+        )
         assumptions.append("it names no classes: assumed to be COCO's")
         return tuple(categories[row] for row in rows), rows
 
     if len(set(names)) < len(names):
-        raise DataError(f"a class is listed twice in {shorten(list(names))}", file=file.path, field="class_names")
+        raise DataError(
+            f"a class is listed twice in {shorten(list(names))}",
+            file=file.path,
+            field="class_names",
+        )
     if len(names) > file.rows:
         problem = f"{len(names)} classes do not fit a class head of {file.rows} rows"
         raise DataError(f"{problem} ({file.writer})", file=file.path, field="class_names")
@@ -458,14 +505,20 @@ def _weight(file: RfDetrFile, name: str, dimensions: int) -> Tensor:
 
 def _numbered(file: RfDetrFile, stem: str) -> int:
     """Number of the items of a list of modules."""
-    numbers = {name.removeprefix(f"{stem}.").partition(".")[0] for name in file.weights if name.startswith(f"{stem}.")}
+    numbers = {
+        name.removeprefix(f"{stem}.").partition(".")[0]
+        for name in file.weights
+        if name.startswith(f"{stem}.")
+    }
     return len(numbers)
 
 
 def _count(file: RfDetrFile, settings: Mapping[str, Any], name: str) -> int:
     value = settings[name]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise DataError(f"expected a number from 1, found {shorten(value)}", file=file.path, field=name)
+        raise DataError(
+            f"expected a number from 1, found {shorten(value)}", file=file.path, field=name
+        )
     return value
 
 

@@ -15,11 +15,13 @@ from torch.nn.functional import interpolate
 class SquareResizeImageProcessor:
     """An image processor with the fields and the call of those of transformers that farther uses.
 
-    The processors of transformers resize images of bytes, and round; `predict` of rfdetr divides by 255 first.
+    The processors of transformers resize images of bytes, and round; `predict` of rfdetr divides by
+    255 first.
 
     Args:
         size: Height and width of the network's input in pixels, whatever the image's shape.
-        antialias: Average over all pixels that fall into one, as rfdetr did until 2026; else between the nearest four.
+        antialias: Average over all pixels that fall into one, as rfdetr did until 2026; else
+            between the nearest four.
         image_mean: Of red, green and blue, from 0 to 1.
         image_std: Of red, green and blue.
         rescale_factor: 1 / 255: bytes become numbers from 0 to 1.
@@ -40,11 +42,15 @@ class SquareResizeImageProcessor:
         Raises:
             TypeError: a field is missing or unknown.
         """
-        return cls(**{name: value for name, value in fields.items() if name != "image_processor_type"})
+        return cls(
+            **{name: value for name, value in fields.items() if name != "image_processor_type"}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON."""
-        described = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+        described = {
+            name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()
+        }
         return {"image_processor_type": type(self).__name__, **described}
 
     def __call__(self, images: list[np.ndarray], **_: Any) -> dict[str, Tensor]:
@@ -56,5 +62,9 @@ class SquareResizeImageProcessor:
         resized = []
         for image in images:
             pixels = torch.from_numpy(image).permute(2, 0, 1).float().div_(255)[None]
-            resized.append(interpolate(pixels, size, mode="bilinear", align_corners=False, antialias=self.antialias)[0])
+            resized.append(
+                interpolate(
+                    pixels, size, mode="bilinear", align_corners=False, antialias=self.antialias
+                )[0]
+            )
         return {"pixel_values": (torch.stack(resized) - mean) / std}

@@ -29,7 +29,14 @@ class Taps:
         ParameterError: the network has no such module.
     """
 
-    def __init__(self, network: nn.Module, layers: Layers, parameter: str = "latents", *, channels_last: bool = False):
+    def __init__(
+        self,
+        network: nn.Module,
+        layers: Layers,
+        parameter: str = "latents",
+        *,
+        channels_last: bool = False,
+    ):
         self._layers, self._parameters = layers, {LAYER: parameter, GRAM: "grams"}
         self._channels_last = channels_last
         self._modules = {name: find_module(network, name, parameter) for name in layers.latents}
@@ -39,7 +46,9 @@ class Taps:
 
     def __enter__(self) -> Self:
         for name, module in self._modules.items():
-            keep = lambda _module, _given, output, name=name: self._kept.update({name: _copy(output)})  # noqa: E731
+            keep = lambda _module, _given, output, name=name: self._kept.update(
+                {name: _copy(output)}
+            )  # noqa: E731
             self._hooks.append(module.register_forward_hook(keep))
         self._kept.clear()
         return self
@@ -67,7 +76,9 @@ class Taps:
             lambda name, prefix: gram_rows(self._cells(name, prefix, count), powers),
         )
 
-    def over_boxes(self, boxes: Sequence[Tensor], size: tuple[int, int], pooling: Pooling) -> dict[str, Tensor]:
+    def over_boxes(
+        self, boxes: Sequence[Tensor], size: tuple[int, int], pooling: Pooling
+    ) -> dict[str, Tensor]:
         """The columns of boxes: means, as the column `latent` has them (FMIYC, Appendix F.2.4), and Gram matrices.
 
         Args:
@@ -90,18 +101,26 @@ class Taps:
             maps = (maps.permute(0, 3, 1, 2) if self._channels_last else maps).float()
             (height, width), (rows, columns) = size, maps.shape[2:]
             scale = maps.new_tensor([columns / width, rows / height] * 2)
-            return torch.cat([pool(of_image, of * scale) for of_image, of in zip(maps, boxes, strict=True)])
+            return torch.cat(
+                [pool(of_image, of * scale) for of_image, of in zip(maps, boxes, strict=True)]
+            )
 
         return self._columns(
-            lambda name, prefix: pooled(name, prefix, lambda level, cells: box_means(level, cells, pooling)),
-            lambda name, prefix: pooled(name, prefix, lambda level, at: box_gram_rows(level, at, powers, pooling)),
+            lambda name, prefix: pooled(
+                name, prefix, lambda level, cells: box_means(level, cells, pooling)
+            ),
+            lambda name, prefix: pooled(
+                name, prefix, lambda level, at: box_gram_rows(level, at, powers, pooling)
+            ),
         )
 
     def map_of(self, name: str) -> Tensor:
         """The output of a module of `latents` in the last pass."""
         return self._output(name, LAYER)
 
-    def _columns(self, mean: Callable[[str, str], Tensor], gram: Callable[[str, str], Tensor]) -> dict[str, Tensor]:
+    def _columns(
+        self, mean: Callable[[str, str], Tensor], gram: Callable[[str, str], Tensor]
+    ) -> dict[str, Tensor]:
         """All columns, from functions of a module's name and the beginning of its column's name."""
         means = {f"{LAYER}{name}": mean(name, LAYER) for name in self._layers.latents}
         return means | {f"{GRAM}{name}": gram(name, GRAM) for name in self._layers.grams}
@@ -110,10 +129,14 @@ class Taps:
         """The output of a module for `count` images, shape (count, C, cells), float32."""
         found = self._output(name, prefix)
         if not isinstance(found, Tensor) or found.ndim not in (2, 3, 4) or len(found) != count:
-            raise self._refused(name, prefix, count, "(images, …) with up to two dimensions of cells")
+            raise self._refused(
+                name, prefix, count, "(images, …) with up to two dimensions of cells"
+            )
         values = found.float()
         if values.ndim == 4:
-            return values.flatten(1, 2).transpose(1, 2) if self._channels_last else values.flatten(2)
+            return (
+                values.flatten(1, 2).transpose(1, 2) if self._channels_last else values.flatten(2)
+            )
         return values.transpose(1, 2) if values.ndim == 3 else values[:, :, None]
 
     def _output(self, name: str, prefix: str) -> Any:
@@ -126,7 +149,9 @@ class Taps:
         found = self._kept[name]
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         problem = f"the output of {name!r} for {count} images is {shape}, not {wanted}"
-        return ParameterError(f"parameter {self._parameters[prefix]!r}: {problem}; name another module")
+        return ParameterError(
+            f"parameter {self._parameters[prefix]!r}: {problem}; name another module"
+        )
 
 
 @contextmanager

@@ -105,7 +105,9 @@ class Fit:
         """Raises a DataError if the weights are of a network that none of these adapters computes."""
         adapter = BUILDERS[self.builder].adapter
         if adapter not in adapters:
-            raise DataError(f"these are weights of {self.builder}: take the adapter {adapter!r}", file=path)
+            raise DataError(
+                f"these are weights of {self.builder}: take the adapter {adapter!r}", file=path
+            )
 
 
 def build_ssdlite(columns: int, *, reduced_tail: bool) -> SSD:
@@ -113,11 +115,14 @@ def build_ssdlite(columns: int, *, reduced_tail: bool) -> SSD:
 
     Args:
         columns: Of its logits, the background in column 0.
-        reduced_tail: Whether the backbone's last layers have half the channels: so has torchvision's network of COCO.
-            One that begins from a classifier's weights, as by default, has all.
+        reduced_tail: Whether the backbone's last layers have half the channels: so has
+            torchvision's network of COCO. One that begins from a classifier's weights, as by
+            default, has all.
     """
     normalisation = partial(nn.BatchNorm2d, eps=0.001, momentum=0.03)
-    classifier = mobilenet_v3_large(weights=None, norm_layer=normalisation, reduced_tail=reduced_tail)
+    classifier = mobilenet_v3_large(
+        weights=None, norm_layer=normalisation, reduced_tail=reduced_tail
+    )
     backbone = _mobilenet_extractor(classifier, 6, normalisation)
     anchors = DefaultBoxGenerator([[2, 3]] * 6, min_ratio=0.2, max_ratio=0.95)
     size = (320, 320)
@@ -134,7 +139,12 @@ def _untrained(name: str) -> Callable[[int], nn.Module]:
 
 
 def _region_based(
-    name: str, architecture: str, published: WeightsEnum, branch: tuple[str, ...] = (), *, without_epsilon: bool = False
+    name: str,
+    architecture: str,
+    published: WeightsEnum,
+    branch: tuple[str, ...] = (),
+    *,
+    without_epsilon: bool = False,
 ) -> Builder:
     """A builder of the family of Faster R-CNN."""
     adapter = "mask_rcnn" if branch else "faster_rcnn"
@@ -159,10 +169,14 @@ BUILDERS: dict[str, Builder] = {
         without_epsilon=True,
     ),
     "fasterrcnn_resnet50_fpn_v2": _region_based(
-        "fasterrcnn_resnet50_fpn_v2", "resnet50_fpn_v2", detection.FasterRCNN_ResNet50_FPN_V2_Weights.COCO_V1
+        "fasterrcnn_resnet50_fpn_v2",
+        "resnet50_fpn_v2",
+        detection.FasterRCNN_ResNet50_FPN_V2_Weights.COCO_V1,
     ),
     "fasterrcnn_mobilenet_v3_large_fpn": _region_based(
-        "fasterrcnn_mobilenet_v3_large_fpn", MOBILE, detection.FasterRCNN_MobileNet_V3_Large_FPN_Weights.COCO_V1
+        "fasterrcnn_mobilenet_v3_large_fpn",
+        MOBILE,
+        detection.FasterRCNN_MobileNet_V3_Large_FPN_Weights.COCO_V1,
     ),
     "fasterrcnn_mobilenet_v3_large_320_fpn": _region_based(
         "fasterrcnn_mobilenet_v3_large_320_fpn",
@@ -177,7 +191,10 @@ BUILDERS: dict[str, Builder] = {
         without_epsilon=True,
     ),
     "maskrcnn_resnet50_fpn_v2": _region_based(
-        "maskrcnn_resnet50_fpn_v2", "resnet50_fpn_v2", detection.MaskRCNN_ResNet50_FPN_V2_Weights.COCO_V1, MASK_BRANCH
+        "maskrcnn_resnet50_fpn_v2",
+        "resnet50_fpn_v2",
+        detection.MaskRCNN_ResNet50_FPN_V2_Weights.COCO_V1,
+        MASK_BRANCH,
     ),
     "keypointrcnn_resnet50_fpn": _region_based(
         "keypointrcnn_resnet50_fpn",
@@ -204,9 +221,16 @@ BUILDERS: dict[str, Builder] = {
         detection.RetinaNet_ResNet50_FPN_V2_Weights.COCO_V1,
     ),
     "fcos_resnet50_fpn": Builder(
-        "fcos", "", _untrained("fcos_resnet50_fpn"), DENSE_HEAD, 1, detection.FCOS_ResNet50_FPN_Weights.COCO_V1
+        "fcos",
+        "",
+        _untrained("fcos_resnet50_fpn"),
+        DENSE_HEAD,
+        1,
+        detection.FCOS_ResNet50_FPN_Weights.COCO_V1,
     ),
-    "ssd300_vgg16": Builder("ssd", "", _untrained("ssd300_vgg16"), SSD_HEAD, 4, detection.SSD300_VGG16_Weights.COCO_V1),
+    "ssd300_vgg16": Builder(
+        "ssd", "", _untrained("ssd300_vgg16"), SSD_HEAD, 4, detection.SSD300_VGG16_Weights.COCO_V1
+    ),
     "ssdlite320_mobilenet_v3_large": Builder(
         "ssd",
         "",
@@ -279,7 +303,9 @@ def epsilon_of(path: str | Path, fits: Sequence[Fit]) -> float:
     return USUAL_EPSILON
 
 
-def check_columns(path: str | Path, classes: Sequence[str], columns: int, *, optional_background: bool = False) -> None:
+def check_columns(
+    path: str | Path, classes: Sequence[str], columns: int, *, optional_background: bool = False
+) -> None:
     """Refuses names of classes that are not as many as a network's outputs without the background.
 
     Args:
@@ -331,7 +357,11 @@ def _fit(name: str, columns: int, weights: Mapping[str, Tensor]) -> Fit:
         if not _is_ignored(key, branch):
             used[key] = torch.empty(tensor.shape, device="meta")
     reshaped = other_shapes(shapes, used)
-    fitting = {key: tensor for key, tensor in used.items() if shapes.get(key, tensor.shape) == tuple(tensor.shape)}
+    fitting = {
+        key: tensor
+        for key, tensor in used.items()
+        if shapes.get(key, tensor.shape) == tuple(tensor.shape)
+    }
     for key, shape in shapes.items():
         if key.endswith(COUNTER):
             fitting[key] = torch.empty(shape, device="meta")
@@ -340,7 +370,9 @@ def _fit(name: str, columns: int, weights: Mapping[str, Tensor]) -> Fit:
         loaded = network.load_state_dict(fitting, strict=False)
     except RuntimeError as error:  # a layer that was renamed has another shape
         return Fit(name, columns, reshaped=[*reshaped, *str(error).splitlines()[1:]])
-    missing = [key for key in loaded.missing_keys if not _is_ignored(key, branch) and key not in used]
+    missing = [
+        key for key in loaded.missing_keys if not _is_ignored(key, branch) and key not in used
+    ]
     return Fit(name, columns, missing, list(loaded.unexpected_keys), reshaped)
 
 

@@ -19,16 +19,19 @@ _settings: tempfile.TemporaryDirectory | None = None
 def import_quietly() -> None:
     """Imports `ultralytics`, unless it is there already, so that it asks nothing of the network and leaves no file.
 
-    On import, Ultralytics looks for a connection, to report usage over it later, and writes settings to the user's
-    configuration folder. Here it takes itself for offline, and its settings go to a folder that ends with the process,
-    unless the variable YOLO_CONFIG_DIR names another. It also replaces `PIL.Image.open` for the whole process by a
-    function that fails in another way on a broken file, and changes how NumPy prints arrays; both are put back.
+    On import, Ultralytics looks for a connection, to report usage over it later, and writes
+    settings to the user's configuration folder. Here it takes itself for offline, and its settings
+    go to a folder that ends with the process, unless the variable YOLO_CONFIG_DIR names another. It
+    also replaces `PIL.Image.open` for the whole process by a function that fails in another way on
+    a broken file, and changes how NumPy prints arrays; both are put back.
     """
     global _settings
     if "ultralytics.nn.tasks" in sys.modules:
         return
     _settings = tempfile.TemporaryDirectory(prefix="farther-ultralytics-")
-    Finalize(None, _settings.cleanup, exitpriority=0)  # worker processes end without Python's own clearing up
+    Finalize(
+        None, _settings.cleanup, exitpriority=0
+    )  # worker processes end without Python's own clearing up
     folder = os.environ.get("YOLO_CONFIG_DIR", _settings.name)
     pillows_open, printing = Image.open, np.get_printoptions()
     try:

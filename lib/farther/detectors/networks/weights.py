@@ -23,7 +23,8 @@ from farther.tables.documents import parse_json
 from farther.tables.files import regular_file
 from farther.tables.writing import write_aside
 
-#: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.
+#: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and
+#: Detectron2, and others.
 PARTS = ("state_dict", "model", "model_state_dict", "net")
 
 
@@ -35,22 +36,28 @@ def _path_text(*parts: str) -> str:
 #: The functions that a pickle names for a NumPy number and a NumPy array.
 _make_number, _make_array = np.float64(0).__reduce__()[0], np.zeros(1).__reduce__()[0]
 
-#: Classes and functions that a PyTorch file may name besides PyTorch's: those of numbers and arrays, which Detectron2's
-#: trainer stores beside the weights (the module of the two functions had another name before NumPy 2), and the
-#: namespaces in which DETR's and rfdetr's store their arguments.
+#: Classes and functions that a PyTorch file may name besides PyTorch's: those of numbers and
+#: arrays, which Detectron2's trainer stores beside the weights (the module of the two functions had
+#: another name before NumPy 2), and the namespaces in which DETR's and rfdetr's store their
+#: arguments.
 SAFE_GLOBALS: list[Any] = [
     *((_make_number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
     *((_make_array, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
     np.ndarray,
     np.dtype,
-    *(type(np.dtype(name)) for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")),
+    *(
+        type(np.dtype(name))
+        for name in ("float16", "float32", "float64", "int32", "int64", "uint8", "bool")
+    ),
     Namespace,
     SimpleNamespace,
     *((_path_text, f"{module}.PosixPath") for module in ("pathlib", "pathlib._local")),
 ]
 
 
-def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+def write_tensors(
+    path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+) -> None:
     """Writes tensors, in half precision where their values fit, and text beside them. Replaces the file.
 
     Args:
@@ -65,15 +72,22 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
 
 
 def write_checkpoint(
-    path: str | Path, state: Mapping[str, Tensor], kind: str, blueprint: Any, notes: Mapping[str, str] | None
+    path: str | Path,
+    state: Mapping[str, Tensor],
+    kind: str,
+    blueprint: Any,
+    notes: Mapping[str, str] | None,
 ) -> None:
     """Writes a safetensors file: a state dict, the fields of its network's blueprint, and notes (recipe, data digest).
 
     Args:
         kind: Format of the file: "farther.yolo".
-        blueprint: A dataclass of text, numbers, lists and dicts; fields that are not text are written as JSON.
+        blueprint: A dataclass of text, numbers, lists and dicts; fields that are not text are
+            written as JSON.
     """
-    fields = {name: v if isinstance(v, str) else json.dumps(v) for name, v in vars(blueprint).items()}
+    fields = {
+        name: v if isinstance(v, str) else json.dumps(v) for name, v in vars(blueprint).items()
+    }
     write_tensors(path, state, {**(notes or {}), "format": kind, **fields})
 
 
@@ -110,7 +124,9 @@ def json_field(path: str | Path, metadata: Mapping[str, str], name: str) -> Any:
     try:
         text = metadata[name]
     except KeyError:
-        raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name) from None
+        raise DataError(
+            "the field is missing from the checkpoint's metadata", file=path, field=name
+        ) from None
     return parse_json(text, path, field=name)
 
 
@@ -123,8 +139,14 @@ def refuse_format(path: str | Path, metadata: Mapping[str, str], kind: str) -> N
 
 def as_names(path: str | Path, found: Any) -> tuple[str, ...]:
     """Names of classes, from a checkpoint's field "classes"."""
-    if not isinstance(found, list | tuple) or not found or not all(isinstance(name, str) for name in found):
-        raise DataError(f"expected a list of names, found {shorten(found)}", file=path, field="classes")
+    if (
+        not isinstance(found, list | tuple)
+        or not found
+        or not all(isinstance(name, str) for name in found)
+    ):
+        raise DataError(
+            f"expected a list of names, found {shorten(found)}", file=path, field="classes"
+        )
     if len(set(found)) < len(found):
         raise DataError(f"a class is listed twice in {shorten(found)}", file=path, field="classes")
     return tuple(found)
@@ -147,7 +169,9 @@ def _half(tensor: Tensor) -> Tensor:
     """A copy in half precision, unless it holds integers or numbers too large for that."""
     tensor = tensor.detach().cpu()
     half = tensor.half() if tensor.is_floating_point() else tensor
-    return (half if torch.isfinite(half).all() else tensor).clone(memory_format=torch.contiguous_format)
+    return (half if torch.isfinite(half).all() else tensor).clone(
+        memory_format=torch.contiguous_format
+    )
 
 
 def _with_sorted_metadata(content: bytes) -> bytes:
@@ -186,7 +210,9 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
             break
     items = state.items() if isinstance(state, dict) else [("", state)]
     tensors = {name: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for name, v in items}
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(value, Tensor) for value in tensors.values()
+    ):
         raise DataError("expected a state dict: a dictionary of tensors by name", file=path)
     return tensors
 
@@ -195,13 +221,16 @@ def read_torch_file(path: str | Path) -> Any:
     """Content of a file that `torch.save` wrote: containers, text, numbers, tensors and arrays; runs nothing it names.
 
     Raises:
-        DataError: the file is absent or damaged, `torch.save` did not write it, or it names anything else.
+        DataError: the file is absent or damaged, `torch.save` did not write it, or it names
+            anything else.
     """
     regular_file(path)
     try:
         with torch.serialization.safe_globals(SAFE_GLOBALS):
             # Mapped where the format allows it, so that reading only the names reads no weights.
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            return torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
     except Exception as error:  # torch.load raises whatever its reader met
         raise DataError(_problem(path, error), file=path) from None
 
@@ -225,22 +254,33 @@ def fill(network: nn.Module, path: str | Path, weights: Mapping[str, Tensor], wh
     """Gives a network exactly its weights; `path` and `what` name file and network in messages.
 
     Raises:
-        DataError: weights are missing, unexpected, of another shape, not finite or not dense: says which.
+        DataError: weights are missing, unexpected, of another shape, not finite or not dense: says
+            which.
     """
     for name, tensor in weights.items():
-        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized or tensor.is_complex():
+        if (
+            tensor.layout != torch.strided
+            or tensor.is_meta
+            or tensor.is_quantized
+            or tensor.is_complex()
+        ):
             problem = f"expected a dense tensor of real numbers, found {tensor.layout}, {tensor.dtype}, {tensor.device}"
             raise DataError(problem, file=path, field=name)
         if not torch.isfinite(tensor).all():
             raise DataError("holds numbers that are not finite", file=path, field=name)
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     refuse_misfit(path, what, {"of another shape": other_shapes(shapes, weights)})
-    # Not strict, and checked afterwards: torchvision renames the layers of its older checkpoints while it loads.
+    # Not strict, and checked afterwards: torchvision renames the layers of its older checkpoints
+    # while it loads.
     loaded = network.load_state_dict(floats(weights), strict=False)
-    refuse_misfit(path, what, {"missing": loaded.missing_keys, "unexpected": loaded.unexpected_keys})
+    refuse_misfit(
+        path, what, {"missing": loaded.missing_keys, "unexpected": loaded.unexpected_keys}
+    )
 
 
-def other_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Tensor]) -> list[str]:
+def other_shapes(
+    expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Tensor]
+) -> list[str]:
     """Names of the weights that have another shape than expected, with both shapes."""
     found = {name: tuple(weights[name].shape) for name in expected if name in weights}
     return [
@@ -250,7 +290,9 @@ def other_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, 
     ]
 
 
-def refuse_misfit(path: str | Path, what: str, problems: Mapping[str, Sequence[str]], most: int = 8) -> None:
+def refuse_misfit(
+    path: str | Path, what: str, problems: Mapping[str, Sequence[str]], most: int = 8
+) -> None:
     """Raises a DataError that lists the weights that do not fit, up to `most` per kind of problem, if there are any."""
     listed = [f"{kind}: {_listed(names, most)}" for kind, names in problems.items() if names]
     if listed:

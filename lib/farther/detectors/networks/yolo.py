@@ -49,15 +49,23 @@ MOST_WIDTH = 2_048
 #: Image size that Ultralytics takes where a checkpoint names none.
 USUAL_IMAGE_SIZE = 640
 
-#: Names that a pickled network of Ultralytics may contain, besides those that PyTorch reads: layers, losses and
-#: namespaces; paths and numbers among its notes. None of them is imported or called: see `_StandIn`.
-KNOWN_GLOBALS = ("ultralytics.", "torch.nn.", "pathlib.", "numpy.", "builtins.getattr", "builtins.set")
+#: Names that a pickled network of Ultralytics may contain, besides those that PyTorch reads:
+#: layers, losses and namespaces; paths and numbers among its notes. None of them is imported or
+#: called: see `_StandIn`.
+KNOWN_GLOBALS = (
+    "ultralytics.",
+    "torch.nn.",
+    "pathlib.",
+    "numpy.",
+    "builtins.getattr",
+    "builtins.set",
+)
 
 #: Where Ultralytics keeps the descriptions of its networks.
 MODELS = ROOT / "cfg" / "models"
 
-#: Heads whose class logits belong to one anchor each; the masks of "Segment" are left out. Those of `TEXT_MODELS`
-#: compare with text, and need its embeddings.
+#: Heads whose class logits belong to one anchor each; the masks of "Segment" are left out. Those of
+#: `TEXT_MODELS` compare with text, and need its embeddings.
 HEADS = ("Detect", "v10Detect", "Segment")
 #: What other heads are for, and what to do with them.
 BOXES = "let Ultralytics write its boxes (`yolo val save_json`) and import that JSON file"
@@ -85,7 +93,11 @@ class YoloBlueprint:
 
     @classmethod
     def shipped(
-        cls, name: str, classes: Sequence[str], image_size: int, changes: Mapping[str, Any] | None = None
+        cls,
+        name: str,
+        classes: Sequence[str],
+        image_size: int,
+        changes: Mapping[str, Any] | None = None,
     ) -> YoloBlueprint:
         """The blueprint of an architecture that ships with Ultralytics, such as "yolov8n", with keys replaced.
 
@@ -97,19 +109,26 @@ class YoloBlueprint:
         file = known.get(name) or known.get(family)
         if file is None:
             raise ParameterError(f"Ultralytics has no architecture {name!r}; 'yolov8n' is one")
-        architecture = {**YAML.load(file), "scale": guess_model_scale(name), "yaml_file": f"{name}.yaml"}
+        architecture = {
+            **YAML.load(file),
+            "scale": guess_model_scale(name),
+            "yaml_file": f"{name}.yaml",
+        }
         architecture |= changes or {}
         return cls(architecture, tuple(classes), image_size)
 
 
-def build_network(blueprint: YoloBlueprint, model: type[DetectionModel] = DetectionModel) -> DetectionModel:
+def build_network(
+    blueprint: YoloBlueprint, model: type[DetectionModel] = DetectionModel
+) -> DetectionModel:
     """An untrained network in training mode, seeded by PyTorch's global generator.
 
     Args:
         model: Ultralytics' class, or one derived from it.
 
     Raises:
-        ParameterError: the architecture names something else than layers, or does not end in a detection head.
+        ParameterError: the architecture names something else than layers, or does not end in a
+            detection head.
     """
     check_architecture(blueprint.architecture)
     architecture = copy.deepcopy(blueprint.architecture)
@@ -117,9 +136,13 @@ def build_network(blueprint: YoloBlueprint, model: type[DetectionModel] = Detect
     try:
         network = model(architecture, ch=3, verbose=False)
     except Exception as error:  # Ultralytics' parser trips over a wrong description in any way
-        raise ParameterError(f"Ultralytics cannot build this architecture: {type(error).__name__}: {error}") from None
+        raise ParameterError(
+            f"Ultralytics cannot build this architecture: {type(error).__name__}: {error}"
+        ) from None
     head = network.model[-1]
-    head.end2end = False  # the boxes of heads that have both branches come from the one that needs suppression
+    head.end2end = (
+        False  # the boxes of heads that have both branches come from the one that needs suppression
+    )
     network.names = dict(enumerate(blueprint.classes))
     return network
 
@@ -131,25 +154,37 @@ def check_architecture(architecture: dict[str, Any], heads: Sequence[str] = HEAD
         heads: Names of the last layers that are read.
 
     Raises:
-        ParameterError: a part is missing, a layer is not PyTorch's or Ultralytics', the last one is not a plain
-            detection head, or `activation` is more than the name of a layer of PyTorch.
+        ParameterError: a part is missing, a layer is not PyTorch's or Ultralytics', the last one is
+            not a plain detection head, or `activation` is more than the name of a layer of PyTorch.
     """
     layers = []
     for part in ("backbone", "head"):
         rows = architecture.get(part)
-        if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 4 for row in rows):
-            raise ParameterError(f"architecture: {part!r} is not a list of [from, number, module, arguments]")
+        if not isinstance(rows, list) or not all(
+            isinstance(row, list) and len(row) == 4 for row in rows
+        ):
+            raise ParameterError(
+                f"architecture: {part!r} is not a list of [from, number, module, arguments]"
+            )
         layers += [row[2] for row in rows]
     for name in layers:
         if not _is_layer(name):
-            raise ParameterError(f"architecture: {name!r} is not a layer of PyTorch's or Ultralytics'")
+            raise ParameterError(
+                f"architecture: {name!r} is not a layer of PyTorch's or Ultralytics'"
+            )
     if not layers or layers[-1] not in heads:
         last = layers[-1] if layers else None
         if last in OTHER_HEADS:
-            raise ParameterError(f"a network of Ultralytics without an adapter: it {OTHER_HEADS[last]}")
-        raise ParameterError(f"architecture: the last layer is {last}, not one of {', '.join(heads)}")
+            raise ParameterError(
+                f"a network of Ultralytics without an adapter: it {OTHER_HEADS[last]}"
+            )
+        raise ParameterError(
+            f"architecture: the last layer is {last}, not one of {', '.join(heads)}"
+        )
     activation = architecture.get("activation")
-    if activation is not None and not re.fullmatch(r"(torch\.)?nn\.[A-Z]\w*\([\d.]*\)", str(activation)):
+    if activation is not None and not re.fullmatch(
+        r"(torch\.)?nn\.[A-Z]\w*\([\d.]*\)", str(activation)
+    ):
         raise ParameterError(f"architecture: activation {activation!r} is not like 'nn.SiLU()'")
 
 
@@ -165,8 +200,9 @@ def _is_layer(name: Any) -> bool:
 def letterbox(image: np.ndarray, image_size: int, stride: int) -> Scaled:
     """Scales an image so that its longer side has `image_size` pixels, and pads the other to a multiple of the stride.
 
-    Ultralytics' `predict` does the same to one image (`rect=True`). It pads a batch of images of several shapes to
-    squares, which would let an image's detections depend on its neighbours in the batch.
+    Ultralytics' `predict` does the same to one image (`rect=True`). It pads a batch of images of
+    several shapes to squares, which would let an image's detections depend on its neighbours in the
+    batch.
 
     Args:
         image: ndarray of shape (H, W, 3), uint8.
@@ -201,7 +237,10 @@ class YoloCheckpoint:
 
 
 def save_checkpoint(
-    path: str | Path, network: DetectionModel, blueprint: YoloBlueprint, notes: Mapping[str, str] | None = None
+    path: str | Path,
+    network: DetectionModel,
+    blueprint: YoloBlueprint,
+    notes: Mapping[str, str] | None = None,
 ) -> None:
     """Writes the weights of an unfused network in half precision, its blueprint and notes."""
     stride = {"stride": str(padding_stride(network.stride))}
@@ -212,12 +251,15 @@ def read_checkpoint(path: str | Path) -> YoloCheckpoint:
     """A checkpoint in a safetensors file (`.safetensors`) or a file of Ultralytics (any other name).
 
     Raises:
-        DataError: the file is absent or damaged, lacks a field, names code that no network needs, or holds no network.
+        DataError: the file is absent or damaged, lacks a field, names code that no network needs,
+            or holds no network.
     """
     path = regular_file(path, "the checkpoint does not exist")
     found = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
     try:
-        check_architecture(found.blueprint.architecture, HEADS if found.text is None else tuple(TEXT_MODELS))
+        check_architecture(
+            found.blueprint.architecture, HEADS if found.text is None else tuple(TEXT_MODELS)
+        )
     except ParameterError as error:
         raise DataError(str(error), file=path) from None
     return found
@@ -227,14 +269,19 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
     """The network of a checkpoint, in float32, in evaluation mode, its normalisations folded into its convolutions.
 
     Raises:
-        DataError: the architecture cannot be built, or the weights do not fit it; names the file `path`.
+        DataError: the architecture cannot be built, or the weights do not fit it; names the file
+            `path`.
     """
     architecture, text = dict(checkpoint.blueprint.architecture), checkpoint.text
-    if text is None:  # else it is the number of classes in training, which the width of a layer depends on
+    if (
+        text is None
+    ):  # else it is the number of classes in training, which the width of a layer depends on
         architecture["nc"] = len(checkpoint.blueprint.classes)
     check_description(path, architecture, MOST_WIDTH, "architecture")
     try:
-        refuse_larger(path, [path], lambda: parse_model(copy.deepcopy(architecture), 3, verbose=False)[0])
+        refuse_larger(
+            path, [path], lambda: parse_model(copy.deepcopy(architecture), 3, verbose=False)[0]
+        )
         if text is None:
             network = build_network(checkpoint.blueprint)
         else:
@@ -248,7 +295,9 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
     except RuntimeError as error:
         problems = " ".join(str(error).split())
         advice = "Checkpoints must be saved before fuse(), export or pruning changes the network"
-        raise DataError(f"the weights do not fit their architecture: {problems[:600]}. {advice}", file=path) from None
+        raise DataError(
+            f"the weights do not fit their architecture: {problems[:600]}. {advice}", file=path
+        ) from None
     if text is not None:
         with network_errors(path, "given its classes"):
             network = with_classes(network, text.float())
@@ -260,16 +309,22 @@ def _read_safetensors(path: Path) -> YoloCheckpoint:
     refuse_format(path, metadata, FORMAT)
     names = ("architecture", "classes", "image_size", "stride")
     *described, stride = (json_field(path, metadata, name) for name in names)
-    return YoloCheckpoint(_blueprint(path, *described), as_pixels(path, stride, "stride"), read_tensors(path))
+    return YoloCheckpoint(
+        _blueprint(path, *described), as_pixels(path, stride, "stride"), read_tensors(path)
+    )
 
 
 def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
     """A blueprint with fields of the right types."""
     if not isinstance(architecture, dict):
         raise DataError(
-            f"expected a description of layers, found {shorten(architecture)}", file=path, field="architecture"
+            f"expected a description of layers, found {shorten(architecture)}",
+            file=path,
+            field="architecture",
         )
-    return YoloBlueprint(architecture, as_names(path, classes), as_pixels(path, image_size, "image_size"))
+    return YoloBlueprint(
+        architecture, as_names(path, classes), as_pixels(path, image_size, "image_size")
+    )
 
 
 class _StandIn(nn.Module):
@@ -289,7 +344,9 @@ def _read_pickle(path: Path) -> YoloCheckpoint:
     found = [held.get(name) for name in ("ema", "model")] if isinstance(held, dict) else []
     network = next((one for one in found if isinstance(one, _StandIn)), None)
     if network is None:
-        raise DataError("holds no network under 'ema' or 'model': not a checkpoint of Ultralytics", file=path)
+        raise DataError(
+            "holds no network under 'ema' or 'model': not a checkpoint of Ultralytics", file=path
+        )
     attributes = vars(network)
     for name in ("yaml", "names", "stride"):
         if name not in attributes:
@@ -314,7 +371,8 @@ def _text(path: Path, blueprint: YoloBlueprint, attributes: Mapping[str, Any]) -
         shape = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else "not there"
         problem = f"expected the text embeddings of its {count} classes, which are {shape}"
         raise DataError(
-            f"{problem}: set the classes with Ultralytics' set_classes(), and save() the network", file=path
+            f"{problem}: set the classes with Ultralytics' set_classes(), and save() the network",
+            file=path,
         )
     if not torch.isfinite(found).all():
         raise DataError("text embeddings are not finite", file=path)
@@ -331,11 +389,15 @@ def _unpickle(path: Path) -> Any:
         needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception as error:  # whatever PyTorch's reader met
         raise DataError(f"not a PyTorch file: {first_line(error)}", file=path) from None
-    if strange := [name for name in needed if not (name.startswith(KNOWN_GLOBALS) and _is_dotted_name(name))]:
+    if strange := [
+        name for name in needed if not (name.startswith(KNOWN_GLOBALS) and _is_dotted_name(name))
+    ]:
         names = ", ".join(map(shorten, strange[:5]))
         problem = f"names {names}, which no network of Ultralytics needs; the file is not read"
         raise DataError(problem, file=path)
-    stand_ins: list[Any] = [(type(name.rpartition(".")[2], (_StandIn,), {}), name) for name in needed]
+    stand_ins: list[Any] = [
+        (type(name.rpartition(".")[2], (_StandIn,), {}), name) for name in needed
+    ]
     try:
         with torch.serialization.safe_globals(stand_ins):
             return torch.load(path, map_location="cpu", weights_only=True)

@@ -27,8 +27,9 @@ TEXT_MODELS: dict[str, type[DetectionModel]] = {
 class AnchorEmbedding(nn.Module):
     """Features of each anchor that the text embeddings t_k are multiplied with.
 
-    z_k = s · t_k·e + b, with the anchor's embedding e at length 1 (YOLO-World) or batch-normalised (its second version,
-    YOLOE), a scale s and a bias b of each pyramid level: h = (s · e, b), w_k = (t_k, 1).
+    z_k = s · t_k·e + b, with the anchor's embedding e at length 1 (YOLO-World) or batch-normalised
+    (its second version, YOLOE), a scale s and a bias b of each pyramid level: h = (s · e, b), w_k =
+    (t_k, 1).
 
     Args:
         conv: The convolution that makes e.
@@ -101,8 +102,15 @@ def _plain_head(head: Any, text: Tensor) -> nn.Module:
     """Ultralytics' ordinary head with the same boxes and logits; masks are left out."""
     rows = normalize(text[0], dim=-1)
     weight = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
-    plain: Any = modules.Detect(len(rows), head.reg_max, ch=[branch[0].conv.in_channels for branch in head.cv2])
-    plain.cv2, plain.dfl, plain.stride, plain.inplace = head.cv2, head.dfl, head.stride, head.inplace
+    plain: Any = modules.Detect(
+        len(rows), head.reg_max, ch=[branch[0].conv.in_channels for branch in head.cv2]
+    )
+    plain.cv2, plain.dfl, plain.stride, plain.inplace = (
+        head.cv2,
+        head.dfl,
+        head.stride,
+        head.inplace,
+    )
     plain.i, plain.f, plain.type = head.i, head.f, head.type
     branches = []
     for branch, contrast in zip(head.cv3, head.cv4, strict=True):

@@ -38,15 +38,16 @@ class Views:
 class Augment(Pass):
     """Moments over views of the image: as it is, mirrored left to right, and scaled (test-time augmentation).
 
-    With Faster R-CNN and Mask R-CNN the rows of a view are the same proposals, mirrored and scaled as the image. Other
-    detectors detect in each view, and a region takes from it the detection whose box, turned back, overlaps it most, of
-    whatever label, if by `iou` or more; views without one do not count for it. Columns: see
-    `farther.detectors.passes.moments.Moments`, over the views.
+    With Faster R-CNN and Mask R-CNN the rows of a view are the same proposals, mirrored and scaled
+    as the image. Other detectors detect in each view, and a region takes from it the detection
+    whose box, turned back, overlaps it most, of whatever label, if by `iou` or more; views without
+    one do not count for it. Columns: see `farther.detectors.passes.moments.Moments`, over the
+    views.
 
     Args:
         flip: Whether each scale is also looked at mirrored.
-        scales: Factors by which the network's input is scaled besides 1, such as 0.83; only for Faster R-CNN, Mask
-            R-CNN and YOLO.
+        scales: Factors by which the network's input is scaled besides 1, such as 0.83; only for
+            Faster R-CNN, Mask R-CNN and YOLO.
         iou: See above.
 
     Raises:
@@ -59,11 +60,15 @@ class Augment(Pass):
 
     def __post_init__(self) -> None:
         if not self.views():
-            raise ParameterError("pass 'augment': no view but the plain one; set `flip: true` or give `scales`")
+            raise ParameterError(
+                "pass 'augment': no view but the plain one; set `flip: true` or give `scales`"
+            )
 
     def views(self) -> list[tuple[bool, float]]:
         """Mirrored or not, and scale, of each view but the plain one."""
-        return [view for view in product((False, True), (1.0, *self.scales)) if view[0] <= self.flip][1:]
+        return [
+            view for view in product((False, True), (1.0, *self.scales)) if view[0] <= self.flip
+        ][1:]
 
     @property
     def forward_passes(self) -> int:
@@ -82,7 +87,9 @@ class Augment(Pass):
         if not _has_proposals(detector):
             for flip, scale in self.views():
                 seen = detector if scale == 1 else detector.scaled(scale)
-                prepared.append(seen.prepare(np.ascontiguousarray(image[:, ::-1]) if flip else image))
+                prepared.append(
+                    seen.prepare(np.ascontiguousarray(image[:, ::-1]) if flip else image)
+                )
         return Views(prepared, image.shape[1])
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
@@ -96,7 +103,9 @@ class Augment(Pass):
                 outputs = replay.view(flip=flip, scale=scale)
                 moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
         else:
-            widths = {image_id: views.width for image_id, views in zip(image_ids, prepared, strict=True)}
+            widths = {
+                image_id: views.width for image_id, views in zip(image_ids, prepared, strict=True)
+            }
             by_view = zip(*(views.prepared for views in prepared), strict=True)
             found = detector.forward(list(next(by_view)), image_ids)
             moments.add(found.logits, found.box)
@@ -115,17 +124,19 @@ class Augment(Pass):
 class Ensemble(Pass):
     """Moments over the run's detector and further checkpoints of the same kind (deep ensembles).
 
-    A region takes from each member the detection whose box overlaps it most, of whatever label, if by `iou` or more;
-    members without one do not count for it. Columns: see `farther.detectors.passes.moments.Moments`, over the members,
-    of which the run's own detector is the first.
+    A region takes from each member the detection whose box overlaps it most, of whatever label, if
+    by `iou` or more; members without one do not count for it. Columns: see
+    `farther.detectors.passes.moments.Moments`, over the members, of which the run's own detector is
+    the first.
 
     Args:
-        members: Files of the other checkpoints, which the run's adapter loads with the run's parameters.
+        members: Files of the other checkpoints, which the run's adapter loads with the run's
+            parameters.
         iou: See above.
 
     References:
-        Lakshminarayanan et al., "Simple and Scalable Predictive Uncertainty Estimation using Deep Ensembles", 2017,
-        arXiv:1612.01474.
+        Lakshminarayanan et al., "Simple and Scalable Predictive Uncertainty Estimation using Deep
+        Ensembles", 2017, arXiv:1612.01474.
     """
 
     members: Annotated[tuple[Path, ...], Field(min_length=1)]
@@ -146,7 +157,10 @@ class Ensemble(Pass):
         for file, member in zip(self.members, self.detectors(detector), strict=True):
             other = member.header()
             if (other.classes, other.activation) != (header.classes, header.activation):
-                raise DataError("its classes or its activation differ from those of the run's checkpoint", file=file)
+                raise DataError(
+                    "its classes or its activation differ from those of the run's checkpoint",
+                    file=file,
+                )
 
     def identity(self) -> dict[str, Any]:
         """See `Pass.identity`: the content of the members counts, their names do not."""
@@ -157,7 +171,9 @@ class Ensemble(Pass):
         """The members; their networks are loaded once and then kept."""
         kept = vars(self).get("_detectors")
         if kept is None:
-            kept = vars(self)["_detectors"] = [replace(detector, weights=file) for file in self.members]
+            kept = vars(self)["_detectors"] = [
+                replace(detector, weights=file) for file in self.members
+            ]
         return kept
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
@@ -177,7 +193,9 @@ def add_matched(moments: Moments, found: Regions, seen: Regions, iou: float) -> 
         mine = np.flatnonzero(found.image_id == image_id)
         theirs = np.flatnonzero(seen.image_id == image_id)
         if len(theirs):
-            overlaps = box_iou(torch.tensor(found.box[mine]), torch.tensor(seen.box[theirs])).numpy()
+            overlaps = box_iou(
+                torch.tensor(found.box[mine]), torch.tensor(seen.box[theirs])
+            ).numpy()
             best = overlaps.argmax(1)
             near = overlaps[np.arange(len(mine)), best] >= iou
             rows.append(mine[near])

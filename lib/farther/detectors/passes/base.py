@@ -7,7 +7,8 @@
           dropout: {passes: 10, rate: 0.5}
           perturbed: {kind: perturb, epsilon: 0.0014}
 
-The name of an entry names its folder, and is what methods give as `pass`. It is also the kind, unless `kind` gives one.
+The name of an entry names its folder, and is what methods give as `pass`. It is also the kind,
+unless `kind` gives one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from farther.detectors.base import Detector
 
 PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes", "register_pass")
-#: Class decorator; it has another name than that of adapters, so that both can be told apart in source code.
+#: Class decorator; it has another name than that of adapters, so that both can be told apart in
+#: source code.
 register_pass = PASSES.register
 
 #: Columns that a pass has from the run's own regions.
@@ -43,12 +45,12 @@ KEPT = ("image_id", "region_id", *SHARED)
 class Pass(ABC):
     """One or several further passes of a network over the regions of a run: a regions folder aligned with the run's.
 
-    Its rows have the run's `image_id`, `region_id`, `box`, `score` and `label`, in the same order; `logits` and the
-    optional columns are those of the pass.
+    Its rows have the run's `image_id`, `region_id`, `box`, `score` and `label`, in the same order;
+    `logits` and the optional columns are those of the pass.
 
     Args:
-        skip: Splits to leave out, such as the training split where all methods learn from the run's own regions
-            (`fit_on: detections`).
+        skip: Splits to leave out, such as the training split where all methods learn from the run's
+            own regions (`fit_on: detections`).
     """
 
     #: The registered name.
@@ -78,7 +80,8 @@ class Pass(ABC):
             image_ids: Their names.
 
         Returns:
-            The rows of `detector.forward` with the columns of the pass, under `self.header(detector)`.
+            The rows of `detector.forward` with the columns of the pass, under
+            `self.header(detector)`.
 
         Raises:
             ParameterError: the detector's network cannot do this.
@@ -124,7 +127,9 @@ def check_replay(asked: Pass, detector: Detector) -> None:
     """
     if not detector.can_replay:
         problem = "its rows cannot be recomputed with other weights or of another image"
-        raise ParameterError(f"pass {asked.name!r} does not work with detector {detector.name!r}: {problem}")
+        raise ParameterError(
+            f"pass {asked.name!r} does not work with detector {detector.name!r}: {problem}"
+        )
 
 
 def network_of(detector: Detector) -> nn.Module:
@@ -140,7 +145,8 @@ def read_passes(
     Args:
         run: Its name, for messages.
         entries: `passes` of its entry in the section `detectors`; None for none.
-        encoder: `embed.encoder` of params.yaml, for kinds with a parameter `encoder` that an entry leaves out.
+        encoder: `embed.encoder` of params.yaml, for kinds with a parameter `encoder` that an entry
+            leaves out.
 
     Raises:
         ParameterError: a kind or a parameter is unknown, or a value does not fit.

@@ -31,7 +31,8 @@ from farther.tables.regions import LAYER
 if TYPE_CHECKING:
     from farther.detectors.base import Detector
 
-#: The shorter side of a crop is at least this share of the longer one: narrower ones would be resized to huge images.
+#: The shorter side of a crop is at least this share of the longer one: narrower ones would be
+#: resized to huge images.
 NARROWEST = 1 / 16
 
 
@@ -40,8 +41,10 @@ class Cut:
     """What CLIP sees of an image.
 
     Args:
-        pixels: Prepared crops, ndarray of shape (n, height, width, 3), uint8; none of an image without regions.
-        crop: The crop of each of the image's regions, ndarray of shape (regions,): indices of `pixels`.
+        pixels: Prepared crops, ndarray of shape (n, height, width, 3), uint8; none of an image
+            without regions.
+        crop: The crop of each of the image's regions, ndarray of shape (regions,): indices of
+            `pixels`.
     """
 
     pixels: np.ndarray | None
@@ -53,21 +56,25 @@ class Cut:
 class Crops(Pass):
     """Each region's crop of the image through CLIP, beside the texts of the classes; needs no network of the detector.
 
-    `features` are the embeddings of the crops at length 1. The last layer is the embeddings of the prompts times CLIP's
-    logit scale, and `logits` are its output: scale · cos(crop, prompt). There is no background; the classes are the
-    run's, then the negative prompts, whose columns mean unknown objects. Crops are resized as CLIP's configuration
-    says: with `resize_mode: shortest` (OpenAI's models) the middle square of a crop is seen, so set `square`.
+    `features` are the embeddings of the crops at length 1. The last layer is the embeddings of the
+    prompts times CLIP's logit scale, and `logits` are its output: scale · cos(crop, prompt). There
+    is no background; the classes are the run's, then the negative prompts, whose columns mean
+    unknown objects. Crops are resized as CLIP's configuration says: with `resize_mode: shortest`
+    (OpenAI's models) the middle square of a crop is seen, so set `square`.
 
     Args:
-        margin: Share of a box's width and height that is added on each side. Crops end at the image's border; a side is
-            at least a pixel, and a sixteenth of the other.
+        margin: Share of a box's width and height that is added on each side. Crops end at the
+            image's border; a side is at least a pixel, and a sixteenth of the other.
         square: Widen the shorter side of the box to the longer one.
-        template: Sentence for a class name, `{}` is its place; several are averaged. None takes the encoder's.
-        unknown: Negative prompts, or a text file of them, one per line; `farther benchmark negatives` writes one.
+        template: Sentence for a class name, `{}` is its place; several are averaged. None takes the
+            encoder's.
+        unknown: Negative prompts, or a text file of them, one per line; `farther benchmark
+            negatives` writes one.
         patches: Also embed the best patch of each crop, `latent.patch`, for the method `gl_mcm`.
         words: Words for a class in its prompts, where they are not its name.
-        min_score: Detections below this score have the embedding of the whole image in place of their crop's: t* must
-            not be lower. It saves time with detectors that store many weak detections.
+        min_score: Detections below this score have the embedding of the whole image in place of
+            their crop's: t* must not be lower. It saves time with detectors that store many weak
+            detections.
         batch_size: Crops that CLIP sees at once.
         encoder: The CLIP; None takes `embed.encoder` of params.yaml.
 
@@ -89,15 +96,31 @@ class Crops(Pass):
     def clip(self) -> Encoder:
         """The loaded CLIP; errors as in `Encoder`."""
         if self.encoder is None:
-            raise ParameterError("pass 'crops': parameter 'encoder' is missing, and there is no section embed.encoder")
+            raise ParameterError(
+                "pass 'crops': parameter 'encoder' is missing, and there is no section embed.encoder"
+            )
         return Encoder(self.encoder)
 
     def identity(self) -> dict[str, Any]:
         """See `Pass.identity`: the content of CLIP's weights and of the prompts counts, not their place."""
-        params = {name: value for name, value in asdict(self).items() if name not in ("skip", "unknown", "encoder")}
+        params = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("skip", "unknown", "encoder")
+        }
         names = digest(self.unknown) if isinstance(self.unknown, Path) else digest(*self.unknown)
-        clip = {name: value for name, value in self.clip.identity.items() if name not in ("model", "template")}
-        return {"kind": self.name, **params, "template": self._templates, "unknown_digest": names, "clip": clip}
+        clip = {
+            name: value
+            for name, value in self.clip.identity.items()
+            if name not in ("model", "template")
+        }
+        return {
+            "kind": self.name,
+            **params,
+            "template": self._templates,
+            "unknown_digest": names,
+            "clip": clip,
+        }
 
     def header(self, detector: Detector) -> Header:
         """See `Pass.header`; that of the last detector is kept, as `forward` needs it for each batch."""
@@ -114,15 +137,20 @@ class Crops(Pass):
 
         Raises:
             ParameterError: a class has no words, or see `Prompts.of` and `Encoder`.
-            DataError: a negative prompt is a class of the run, or the file of prompts is absent or damaged.
+            DataError: a negative prompt is a class of the run, or the file of prompts is absent or
+                damaged.
         """
         kept = [column for column in range(len(run.classes)) if column != run.background_index]
         classes = [run.classes[column] for column in kept]
         if wrong := sorted(set(self.words) - set(classes)):
             known = ", ".join(classes[:LISTED])
-            raise ParameterError(f"pass 'crops': words: the run has no class {wrong[0]!r}. Its classes: {known}")
+            raise ParameterError(
+                f"pass 'crops': words: the run has no class {wrong[0]!r}. Its classes: {known}"
+            )
         words = [self.words.get(name, name) for name in classes]
-        if nameless := [name for name in words if not any(character.isalpha() for character in name)]:
+        if nameless := [
+            name for name in words if not any(character.isalpha() for character in name)
+        ]:
             problem = f"the class {nameless[0]!r} is not a word that CLIP knows"
             advice = f"name it in `classes` of the run, or in the pass as in `words: {{{nameless[0]!r}: person}}`"
             raise ParameterError(f"pass 'crops': {problem}: {advice}")
@@ -190,7 +218,10 @@ class Crops(Pass):
         text = known / np.linalg.norm(known, axis=1, keepdims=True) if self.patches else None
         features, patch = self.clip.pixels(np.concatenate(pixels), self.batch_size, text)
         rows = np.concatenate(crops)
-        return {"features": features[rows], **({} if patch is None else {f"{LAYER}patch": patch[rows]})}
+        return {
+            "features": features[rows],
+            **({} if patch is None else {f"{LAYER}patch": patch[rows]}),
+        }
 
     def regions(self, run: Regions, cuts: Iterable[Cut], header: Header) -> Regions:
         """The rows of some images: the run's, with the columns of the pass.
@@ -284,7 +315,10 @@ class CropModel(Model):
         """The columns that the pass shares with the run's regions."""
         names = ["image_id", "region_id", *SHARED]
         header, shards = self.regions.header, self.regions.shards
-        parts = [Regions.from_frame(read_parquet(shard, columns=names), shard, header) for shard in shards]
+        parts = [
+            Regions.from_frame(read_parquet(shard, columns=names), shard, header)
+            for shard in shards
+        ]
         return Regions.concatenate(parts) if parts else Regions.empty(header)
 
     @cached_property
@@ -292,7 +326,10 @@ class CropModel(Model):
         """The rows of each image with regions."""
         counts = pl.Series(self._stored.image_id, dtype=pl.String).rle().struct
         ends = counts.field("len").cum_sum().to_list()
-        return {name: slice(*of) for name, of in zip(counts.field("value"), pairwise([0, *ends]), strict=True)}
+        return {
+            name: slice(*of)
+            for name, of in zip(counts.field("value"), pairwise([0, *ends]), strict=True)
+        }
 
     def prepare(self, image: np.ndarray, image_id: str) -> tuple[Regions, Cut]:
         """See `Model.prepare`: the image's regions, and their crops."""
@@ -314,9 +351,16 @@ class CropModel(Model):
         Raises:
             DataError: an image with detections cannot be read.
         """
-        stored = set(self.images.image_id[rows[0] // self.shard_images * self.shard_images :][: self.shard_images])
+        stored = set(
+            self.images.image_id[rows[0] // self.shard_images * self.shard_images :][
+                : self.shard_images
+            ]
+        )
         if absent := (stored & self._slices.keys()) - set(table.frame["image_id"]):
-            raise DataError(f"the image {min(absent)!r} has detections, but cannot be read", file=self.regions.path)
+            raise DataError(
+                f"the image {min(absent)!r} has detections, but cannot be read",
+                file=self.regions.path,
+            )
         return table
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,19 +22,21 @@ from farther.tables import Regions
 class DropoutPass(Pass):
     """Moments of several passes with dropout over the run's own detections: their proposals, anchors or queries.
 
-    Each pass multiplies the outputs of some modules by masks: a value is 0 with probability `rate`, else divided by
-    1 − `rate` (Gal and Ghahramani 2016, arXiv:1506.02142; put into a network that was trained without dropout: Ledda
-    et al. 2023, arXiv:2302.02924). Layers before the first of these modules run once. The masks of an image depend on
-    seed, image_id, number of the pass and module only. Columns: see `farther.detectors.passes.moments.Moments`.
+    Each pass multiplies the outputs of some modules by masks: a value is 0 with probability `rate`,
+    else divided by 1 − `rate` (Gal and Ghahramani 2016, arXiv:1506.02142; put into a network that
+    was trained without dropout: Ledda et al. 2023, arXiv:2302.02924). Layers before the first of
+    these modules run once. The masks of an image depend on seed, image_id, number of the pass and
+    module only. Columns: see `farther.detectors.passes.moments.Moments`.
 
     Args:
         passes: Number of passes.
-        rate: Probability that a value is dropped. Networks differ in what they bear: 0.5 is usual behind the linear
-            layers of Faster R-CNN, 0.1 in the decoder of a detection transformer.
+        rate: Probability that a value is dropped. Networks differ in what they bear: 0.5 is usual
+            behind the linear layers of Faster R-CNN, 0.1 in the decoder of a detection transformer.
         seed: Seed of the masks.
-        where: Names of the modules whose outputs are masked, as PyTorch's `named_modules` gives them. None: behind each
-            ReLU of Faster R-CNN's box head; where the decoder of a detection transformer has its dropout layers; before
-            the last convolution of YOLO's class branch, where boxes do not vary.
+        where: Names of the modules whose outputs are masked, as PyTorch's `named_modules` gives
+            them. None: behind each ReLU of Faster R-CNN's box head; where the decoder of a
+            detection transformer has its dropout layers; before the last convolution of YOLO's
+            class branch, where boxes do not vary.
     """
 
     passes: Annotated[int, Field(ge=1)] = 10
@@ -59,6 +61,8 @@ class DropoutPass(Pass):
         found = replay.regions(image_ids)
         moments = Moments(self.header(detector))
         for number in range(self.passes):
-            outputs = replay.again(dropout=Dropout(self.rate, self.seed, number, image_ids, self.where))
+            outputs = replay.again(
+                dropout=Dropout(self.rate, self.seed, number, image_ids, self.where)
+            )
             moments.add(to_numpy(outputs.logits), to_numpy(outputs.boxes))
         return moments.regions(found)

@@ -9,25 +9,27 @@ from farther.detectors.passes.base import KEPT
 from farther.errors import DataError
 from farther.tables import Header, Regions
 
-#: Variances of coordinates that no pass moves, as of corners that are clipped to the image, in pixels².
+#: Variances of coordinates that no pass moves, as of corners that are clipped to the image, in
+#: pixels².
 SMALLEST_VARIANCE = 1e-6
 
 
 class Moments:
     """Sums over S outputs for N regions: logits z_s, class probabilities p_s, entropies H(p_s), and boxes.
 
-    Probabilities are those of the detector's own activation. With a softmax, over all columns, the background's
-    included, H(p) = − Σ_c p_c log p_c. With a sigmoid each class is a binary variable (as in Haussmann et al. 2020,
-    arXiv:2004.04699), and H is the sum of their entropies, − Σ_c p_c log p_c + (1 − p_c) log(1 − p_c), as if they were
-    independent; a background column that is never trained does not count.
+    Probabilities are those of the detector's own activation. With a softmax, over all columns, the
+    background's included, H(p) = − Σ_c p_c log p_c. With a sigmoid each class is a binary variable
+    (as in Haussmann et al. 2020, arXiv:2004.04699), and H is the sum of their entropies, − Σ_c p_c
+    log p_c + (1 − p_c) log(1 − p_c), as if they were independent; a background column that is never
+    trained does not count.
 
     Its columns:
-        logits: Mean of z_s.
-        mean_probabilities: p̄ = mean of p_s.
-        predictive_entropy: H(p̄).
-        mutual_information: H(p̄) − mean of H(p_s), 0 or more: of class and weights (BALD; Houlsby et al. 2011,
+        logits: Mean of z_s. mean_probabilities: p̄ = mean of p_s. predictive_entropy: H(p̄).
+        mutual_information: H(p̄) − mean of H(p_s), 0 or more: of class and weights (BALD; Houlsby
+        et al. 2011,
             arXiv:1112.5745; Gal et al. 2017, arXiv:1703.02910).
-        box_variance: Variance of each coordinate over the outputs (divided by S), in pixels², at least
+        box_variance: Variance of each coordinate over the outputs (divided by S), in pixels², at
+        least
             `SMALLEST_VARIANCE`.
 
     Args:
@@ -45,7 +47,8 @@ class Moments:
         Args:
             logits: Shape (N, K), or (M, K) with `rows`.
             boxes: Shape (N, 4), or (M, 4), in pixels.
-            rows: The regions that it is about, shape (M,), each once; None for all. The first output is about all.
+            rows: The regions that it is about, shape (M,), each once; None for all. The first
+                output is about all.
 
         Raises:
             DataError: a value is not finite.
@@ -56,12 +59,21 @@ class Moments:
         p = self.probabilities(z)
         if not self._sums:
             self._counts, self._origin = np.zeros(len(z)), boxes
-            self._sums = {name: np.zeros_like(of) for name, of in (("z", z), ("p", p), ("d", boxes), ("d2", boxes))}
+            self._sums = {
+                name: np.zeros_like(of)
+                for name, of in (("z", z), ("p", p), ("d", boxes), ("d2", boxes))
+            }
             self._sums["h"] = np.zeros(len(z))
         rows = np.arange(len(self._counts)) if rows is None else rows
         shift = boxes - self._origin[rows]
         self._counts[rows] += 1
-        for name, values in (("z", z), ("p", p), ("h", self._entropy(p)), ("d", shift), ("d2", shift**2)):
+        for name, values in (
+            ("z", z),
+            ("p", p),
+            ("h", self._entropy(p)),
+            ("d", shift),
+            ("d2", shift**2),
+        ):
             self._sums[name][rows] += values
 
     def columns(self) -> dict[str, np.ndarray]:

@@ -30,21 +30,23 @@ BOX_MAPS = "roi_heads.box_roi_pool"
 class RankFeat(Pass):
     """The network's output when the maps of a block lack the part of their largest singular value, mean over blocks.
 
-    The method RankFeat is the energy of these logits: `{method: energy, pass: rankfeat}`. Maps are those of whole
-    images for a classifier; for Faster R-CNN each box's pooled map, of which only the box head runs again. No paper
-    defines the removal for objects.
+    The method RankFeat is the energy of these logits: `{method: energy, pass: rankfeat}`. Maps are
+    those of whole images for a classifier; for Faster R-CNN each box's pooled map, of which only
+    the box head runs again. No paper defines the removal for objects.
 
     Formula:
-        z = (1/L) Σ_l z^(l), z^(l) the logits if each map X of block l, C channels × n cells, becomes X − s₁ u₁ v₁ᵀ,
-        s₁ the largest singular value of X, u₁ and v₁ its vectors; features likewise
+        z = (1/L) Σ_l z^(l), z^(l) the logits if each map X of block l, C channels × n cells,
+        becomes X − s₁ u₁ v₁ᵀ, s₁ the largest singular value of X, u₁ and v₁ its vectors; features
+        likewise
 
     Args:
-        layers: Names of the modules l, as PyTorch's `named_modules` gives them: each is one more pass. None takes the
-            pooled maps of Faster R-CNN, and the last two blocks of a classifier (see `last_blocks`), as the paper.
+        layers: Names of the modules l, as PyTorch's `named_modules` gives them: each is one more
+            pass. None takes the pooled maps of Faster R-CNN, and the last two blocks of a
+            classifier (see `last_blocks`), as the paper.
 
     References:
-        Song et al., "RankFeat: Rank-1 Feature Removal for Out-of-distribution Detection", 2022, arXiv:2209.08590.
-        Code: https://github.com/KingJamesSong/RankFeat
+        Song et al., "RankFeat: Rank-1 Feature Removal for Out-of-distribution Detection", 2022,
+        arXiv:2209.08590. Code: https://github.com/KingJamesSong/RankFeat
     """
 
     layers: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -70,11 +72,15 @@ class RankFeat(Pass):
         """See `Pass.forward`."""
         replay, network = detector.replay(prepared), network_of(detector)
         found = replay.regions(image_ids)
-        answers = [again_without(replay, network, layer, image_ids) for layer in self._layers(network)]
+        answers = [
+            again_without(replay, network, layer, image_ids) for layer in self._layers(network)
+        ]
         columns = {"logits": to_numpy(torch.stack([answer.logits for answer in answers]).mean(0))}
         features = [answer.features for answer in answers if answer.features is not None]
         if features and found.features is not None:
-            columns["features"] = to_numpy(torch.stack(features).mean(0)).astype(found.features.dtype)
+            columns["features"] = to_numpy(torch.stack(features).mean(0)).astype(
+                found.features.dtype
+            )
         kept = {name: found.frame[name] for name in KEPT}
         return Regions(header=self.header(detector), **kept, **columns)
 
@@ -82,8 +88,8 @@ class RankFeat(Pass):
 def last_blocks(network: nn.Module) -> tuple[str, str]:
     """Names of the last two blocks of a network, the last one first: `layer4` and `layer3` of a ResNet.
 
-    A block is a module of several modules, beside others and without the network's last linear layer or one of as many
-    outputs, as auxiliary heads have.
+    A block is a module of several modules, beside others and without the network's last linear
+    layer or one of as many outputs, as auxiliary heads have.
 
     Raises:
         ParameterError: there are no two blocks.
@@ -101,15 +107,20 @@ def last_blocks(network: nn.Module) -> tuple[str, str]:
             return f"{prefix}{blocks[-1]}", f"{prefix}{blocks[-2]}"
         if not blocks:
             problem = f"{type(network).__name__} has no two blocks that end in maps"
-            raise ParameterError(f"parameter 'layers': {problem}; name modules, as `named_modules` gives them")
+            raise ParameterError(
+                f"parameter 'layers': {problem}; name modules, as `named_modules` gives them"
+            )
         prefix, inside = f"{prefix}{blocks[0]}.", inside.get_submodule(blocks[0])
 
 
-def again_without(replay: Replay, network: nn.Module, layer: str, image_ids: Sequence[str]) -> RowOutputs:
+def again_without(
+    replay: Replay, network: nn.Module, layer: str, image_ids: Sequence[str]
+) -> RowOutputs:
     """The output for a batch's rows when the maps that a module gives lack their rank-1 part.
 
     Raises:
-        ParameterError: the network has no such module, or its output is not a map per image or per box.
+        ParameterError: the network has no such module, or its output is not a map per image or per
+            box.
     """
     module = find_module(network, layer, "layers")
     if layer == BOX_MAPS:  # only the box head runs again: dropout with rate 0 in it changes nothing
@@ -131,7 +142,9 @@ def _changed(module: nn.Module, layer: str, *, given: bool = False) -> Iterator[
         return without_rank_one(found)
 
     if given:
-        hook = module.register_forward_pre_hook(lambda _module, inputs: (remove(inputs[0]), *inputs[1:]))
+        hook = module.register_forward_pre_hook(
+            lambda _module, inputs: (remove(inputs[0]), *inputs[1:])
+        )
     else:
         hook = module.register_forward_hook(lambda _module, _given, output: remove(output))
     try:
@@ -143,7 +156,8 @@ def _changed(module: nn.Module, layer: str, *, given: bool = False) -> Iterator[
 def without_rank_one(maps: Tensor) -> Tensor:
     """Maps minus the part of their largest singular value: X − s₁ u₁ v₁ᵀ for each map X of shape (C, h · w).
 
-    v₁ is the first eigenvector of Xᵀ X, or u₁ that of X Xᵀ, whichever is the smaller matrix; computed in float64.
+    v₁ is the first eigenvector of Xᵀ X, or u₁ that of X Xᵀ, whichever is the smaller matrix;
+    computed in float64.
 
     Args:
         maps: Shape (N, C, h, w).

@@ -24,7 +24,8 @@ from farther.tables.parquet import read_parquet
 from farther.tables.writing import disk_errors
 from farther.terminal import say
 
-#: Largest difference, in pixels and in score, of what is detected again: other machines round in another way.
+#: Largest difference, in pixels and in score, of what is detected again: other machines round in
+#: another way.
 TOLERANCE = {"box": 0.5, "score": 1e-3}
 
 
@@ -54,7 +55,11 @@ class PassModel(Detection):
 
     def identity(self) -> dict[str, Any]:
         """See `Model.identity`."""
-        return {**super().identity(), "pass": self.again.identity(), "regions": self.regions.rows_digest()}
+        return {
+            **super().identity(),
+            "pass": self.again.identity(),
+            "regions": self.regions.rows_digest(),
+        }
 
     def prepare(self, image: np.ndarray, image_id: str) -> Any:
         """See `Model.prepare`."""
@@ -75,7 +80,9 @@ class PassModel(Detection):
         found = read_parquet(shard, columns=["image_id", "region_id", *SHARED])
         keys = ["image_id", "region_id"]
         same = found.select(keys).equals(numbered.frame.select(keys)) and all(
-            np.allclose(found[name].to_numpy(), numbered.frame[name].to_numpy(), rtol=0, atol=tolerance)
+            np.allclose(
+                found[name].to_numpy(), numbered.frame[name].to_numpy(), rtol=0, atol=tolerance
+            )
             for name, tolerance in TOLERANCE.items()
         )
         if not same:
@@ -114,30 +121,43 @@ def infer_passes(
         log: Takes one line per pass and split.
 
     Raises:
-        ParameterError: the detector cannot do a pass; a reader of imported detections can do crops only.
-        DataError: see `farther.images.stream.stream`; or other objects are detected than are stored.
+        ParameterError: the detector cannot do a pass; a reader of imported detections can do crops
+            only.
+        DataError: see `farther.images.stream.stream`; or other objects are detected than are
+            stored.
     """
     params, regions = params or InferenceParams(), Path(regions)
     tables = read_splits(splits) if passes else {}
     models: dict[str, PassModel | CropModel] = {}
     for name, again in passes.items():
-        folders = {split: RegionsFolder(regions / split) for split in tables if split not in again.skip}
+        folders = {
+            split: RegionsFolder(regions / split) for split in tables if split not in again.skip
+        }
         if isinstance(again, Crops):
             named = again.header_of(renamed(detector.header(), classes))
             for split, folder in folders.items():
-                models[f"{name}/{split}"] = CropModel(again, named, folder, tables[split], params.shard_images)
+                models[f"{name}/{split}"] = CropModel(
+                    again, named, folder, tables[split], params.shard_images
+                )
         else:
             network = able(name, again, detector)
             again.learn(regions)
             header = again.header(network)
             for split, folder in folders.items():
-                models[f"{name}/{split}"] = PassModel(network, header, again, folder, params.shard_images)
-    keys = {item: cache_key(model, tables[item.partition("/")[2]], params) for item, model in models.items()}
+                models[f"{name}/{split}"] = PassModel(
+                    network, header, again, folder, params.shard_images
+                )
+    keys = {
+        item: cache_key(model, tables[item.partition("/")[2]], params)
+        for item, model in models.items()
+    }
 
     def make(item: str, to: Path) -> str:
         models[item].load()
         writer = RegionsWriter(to, models[item].header, Path(work) / item, keys[item])
-        stream(models[item], tables[item.partition("/")[2]], roots, writer, params, progress=progress)
+        stream(
+            models[item], tables[item.partition("/")[2]], roots, writer, params, progress=progress
+        )
         return f"{RegionsFolder(to).info['regions']} regions"
 
     with disk_errors(out):
@@ -161,6 +181,8 @@ def able(name: str, again: Pass, detector: Detector | Imported) -> Detector:
         ParameterError: it cannot; says why.
     """
     if isinstance(detector, Imported):
-        raise ParameterError(f"passes: {name!r} needs a network, but {detector.name} imports detections")
+        raise ParameterError(
+            f"passes: {name!r} needs a network, but {detector.name} imports detections"
+        )
     again.check(detector)
     return detector

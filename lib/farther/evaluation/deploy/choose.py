@@ -1,12 +1,14 @@
 """Chooses what to deploy: the method and the thresholds t* and τ that fit a budget, from data that is not reported.
 
-Thresholds are chosen on the ID validation split, and false alarms and recall measured on the ID test split. For unknown
-objects, the images of every OOD split are halved: what is chosen on one half is measured on the other, and the reverse
-(cross-fitting), so the values are those of choosing on half of the data; the setting to deploy is chosen on all of it.
-With `choose_on` it is chosen on one OOD split and measured on the others.
+Thresholds are chosen on the ID validation split, and false alarms and recall measured on the ID
+test split. For unknown objects, the images of every OOD split are halved: what is chosen on one
+half is measured on the other, and the reverse (cross-fitting), so the values are those of choosing
+on half of the data; the setting to deploy is chosen on all of it. With `choose_on` it is chosen on
+one OOD split and measured on the others.
 
-With a guarantee, t* is the run's own. Where there are several methods, the images that are chosen on are halved once
-more: the method is chosen on one half, and τ on the other, as the guarantee is of a method that was fixed before.
+With a guarantee, t* is the run's own. Where there are several methods, the images that are chosen
+on are halved once more: the method is chosen on one half, and τ on the other, as the guarantee is
+of a method that was fixed before.
 """
 
 from __future__ import annotations
@@ -34,7 +36,14 @@ from farther.evaluation.deploy.results import (
     TradeOff,
 )
 from farther.evaluation.deploy.search import NOTHING_FLAGGED, Candidate, Part, Point, best_setting
-from farther.evaluation.deploy.steps import IdImages, IdSteps, OodImages, OodSteps, ThresholdSteps, halves
+from farther.evaluation.deploy.steps import (
+    IdImages,
+    IdSteps,
+    OodImages,
+    OodSteps,
+    ThresholdSteps,
+    halves,
+)
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import FittedRun
@@ -49,7 +58,9 @@ POINTS = 60
 OUTCOMES = ("misclassified", "found", "missed")
 
 
-def choose_deployment(inputs: RunInputs, budget: Budget, names: Sequence[str] | None = None) -> DeployChoices:
+def choose_deployment(
+    inputs: RunInputs, budget: Budget, names: Sequence[str] | None = None
+) -> DeployChoices:
     """What to deploy of a run for a budget.
 
     Args:
@@ -61,9 +72,9 @@ def choose_deployment(inputs: RunInputs, budget: Budget, names: Sequence[str] | 
         DataError: an input is absent or wrong.
         ParameterError: `budget.choose_on` is not an OOD split of the run.
 
-    Of the settings that meet a limit on misclassified objects, the one with the fewest false alarms is chosen. Without
-    such a limit, or where no setting meets it together with the others, it is the one with the fewest misclassified
-    objects within the other limits.
+    Of the settings that meet a limit on misclassified objects, the one with the fewest false alarms
+    is chosen. Without such a limit, or where no setting meets it together with the others, it is
+    the one with the fewest misclassified objects within the other limits.
     """
     fitted = FittedRun.read(inputs.files).only(names)
     left_out = dict(fitted.refused)
@@ -97,7 +108,10 @@ class _Chooser:
         self._steps: dict[Candidate, tuple[IdSteps, OodSteps]] = {}
         if budget.choose_on is None:
             first = halves(self._ood.names, self._ood.split, inputs.settings.seed)
-            self._chosen_on, self._measured_on = np.ones(len(first), dtype=bool), np.ones(len(first), dtype=bool)
+            self._chosen_on, self._measured_on = (
+                np.ones(len(first), dtype=bool),
+                np.ones(len(first), dtype=bool),
+            )
             self._folds = [(first, ~first), (~first, first)]
         else:
             self._chosen_on = self._ood.in_split(budget.choose_on)
@@ -109,8 +123,14 @@ class _Chooser:
         """The best setting of all methods, of each, and for each limit alone."""
         budget, settings = self._budget, self._inputs.settings
         objects = self._unknown_objects if self._methods else np.zeros(len(self._ood.names))
-        can = bool(self._methods) and all(objects[mask].sum() for mask in (self._chosen_on, self._measured_on))
-        missing = "no method applies" if not self._methods else "no unknown objects are annotated in the OOD splits"
+        can = bool(self._methods) and all(
+            objects[mask].sum() for mask in (self._chosen_on, self._measured_on)
+        )
+        missing = (
+            "no method applies"
+            if not self._methods
+            else "no unknown objects are annotated in the OOD splits"
+        )
         several = can and len(budget.limits) > 1
         is_large = len(self._tested.names) > settings.drawn_images
         with ThreadPoolExecutor(1 if is_large else count_cores()) as pool:
@@ -123,7 +143,9 @@ class _Chooser:
             id_splits=(settings.calibration_split, settings.id_split),
             choice=self._choice(self._methods, budget) if can else None,
             methods=of_methods,
-            alone={axis: self._choice(self._methods, budget.only(axis)) for axis in budget.limits} if several else {},
+            alone={axis: self._choice(self._methods, budget.only(axis)) for axis in budget.limits}
+            if several
+            else {},
             left_out=left_out,
             curves={name: self._curve(name) for name in self._methods} if can else {},
             notes=list(self._notes(objects)) if can else [f"Nothing can be chosen: {missing}."],
@@ -132,7 +154,9 @@ class _Chooser:
     @cached_property
     def _unknown_objects(self) -> np.ndarray:
         """Number of unknown objects of each OOD image."""
-        return self._steps_of(self._methods[0], self._inputs.threshold)[1].misclassified.counts(len(self._ood.names))
+        return self._steps_of(self._methods[0], self._inputs.threshold)[1].misclassified.counts(
+            len(self._ood.names)
+        )
 
     def _steps_of(self, method: str, operating: float) -> tuple[IdSteps, OodSteps]:
         key = method, operating
@@ -143,7 +167,11 @@ class _Chooser:
     def _operating(self, budget: Budget) -> list[float]:
         """The values of t* to try: the run's own, and larger ones that are within a limit on recall by themselves."""
         own = self._inputs.threshold
-        if budget.max_recall_loss is None or budget.guarantee != "none" or self._inputs.whole_images:
+        if (
+            budget.max_recall_loss is None
+            or budget.guarantee != "none"
+            or self._inputs.whole_images
+        ):
             return [own]
         tried = [own]
         for operating in sorted(value for value in budget.confidences if value > own):
@@ -161,7 +189,8 @@ class _Chooser:
         candidates = self._candidates(methods, budget)
         final = self._best(candidates, self._all, budget)
         folds = [
-            (self._best(candidates, replace(self._all, ood=on), budget).setting, other) for on, other in self._folds
+            (self._best(candidates, replace(self._all, ood=on), budget).setting, other)
+            for on, other in self._folds
         ]
         measured, by_split = self._outcomes(folds or [(final.setting, self._measured_on)])
         return DeployChoice(
@@ -193,7 +222,10 @@ class _Chooser:
         return {
             "misclassified": _counted(misclassified.at >= setting.tau, misclassified),
             "false_alarms": MeasuredCost(
-                value=100 * point.false_alarms, count=flagged, of=int(part.id.sum()), images=int(part.id.sum())
+                value=100 * point.false_alarms,
+                count=flagged,
+                of=int(part.id.sum()),
+                images=int(part.id.sum()),
             ),
             "recall_lost": _counted(lost.at < setting.tau, lost),
         }
@@ -214,7 +246,9 @@ class _Chooser:
 
         def shares(rows: np.ndarray) -> dict[str, MeasuredCost]:
             drawn = None if weights is None else weights[:, rows]
-            return {name: _share(count[rows], objects[rows], drawn) for name, count in counts.items()}
+            return {
+                name: _share(count[rows], objects[rows], drawn) for name, count in counts.items()
+            }
 
         by_split = {
             split.name: shares(rows)
@@ -230,14 +264,19 @@ class _Chooser:
         return self._measured_settings[setting]
 
     def _measured(self, setting: DeploySetting) -> dict[str, MeasuredCost]:
-        steps, images = self._tested.steps(setting.method, setting.operating), len(self._tested.names)
+        steps, images = (
+            self._tested.steps(setting.method, setting.operating),
+            len(self._tested.names),
+        )
         draws = self._inputs.id_draws
         weights = None if draws is None else draws.weights
         alarms = steps.flagged[steps.flagged.at < setting.tau].counts(images)
         lost = steps.lost[steps.lost.at < setting.tau].counts(images)
         once = np.ones(images, dtype=np.int64)
         # The accuracy that a classifier loses is its recall.
-        precision = {} if self._inputs.whole_images else {"map50_lost": self._map50_lost(setting, weights)}
+        precision = (
+            {} if self._inputs.whole_images else {"map50_lost": self._map50_lost(setting, weights)}
+        )
         return {
             "false_alarms": _share(alarms, once, weights, per=100),
             "images_with_false_alarms": _share((alarms > 0).astype(np.int64), once, weights),
@@ -262,7 +301,9 @@ class _Chooser:
         """mAP50 at the run's t* without flagging, and its replicates (the same again without draws)."""
         draws = self._inputs.id_draws
         weights = (None, None if draws is None else draws.weights)
-        plain, drawn = (self._tested.map50(None, self._inputs.threshold, 0.0, one) for one in weights)
+        plain, drawn = (
+            self._tested.map50(None, self._inputs.threshold, 0.0, one) for one in weights
+        )
         return plain, drawn
 
     def _curve(self, method: str) -> TradeOff:
@@ -275,7 +316,10 @@ class _Chooser:
         alarms = np.searchsorted(flagged, taus) / max(len(self._tested.names), 1)
         share = 1 - np.searchsorted(steps, taus) / max(len(steps), 1)
         x, y = plots.thin(alarms / max(alarms[-1], 1e-9), share, POINTS)
-        return TradeOff(false_alarms=np.round(100 * alarms[-1] * x, 4).tolist(), misclassified=np.round(y, 6).tolist())
+        return TradeOff(
+            false_alarms=np.round(100 * alarms[-1] * x, 4).tolist(),
+            misclassified=np.round(y, 6).tolist(),
+        )
 
     def _notes(self, objects: np.ndarray) -> Iterator[str]:
         """Remarks on what the data can and cannot show."""
@@ -301,7 +345,11 @@ def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
     """The OOD test splits, and the one to choose on where that is another one."""
     splits = list(inputs.tested)
     if choose_on is not None and choose_on not in inputs.roles.test:
-        folder, settings, roles = inputs.files.regions(choose_on).parent, inputs.settings, inputs.roles
+        folder, settings, roles = (
+            inputs.files.regions(choose_on).parent,
+            inputs.settings,
+            inputs.roles,
+        )
         others = {
             settings.id_split,
             settings.calibration_split,
@@ -318,10 +366,14 @@ def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
 def _counted(flags: np.ndarray, units: ThresholdSteps) -> MeasuredCost:
     """The share of units, without an interval."""
     value = float(np.mean(flags)) if len(flags) else None
-    return MeasuredCost(value=value, count=int(flags.sum()), of=len(flags), images=len(np.unique(units.image)))
+    return MeasuredCost(
+        value=value, count=int(flags.sum()), of=len(flags), images=len(np.unique(units.image))
+    )
 
 
-def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None, per: int = 1) -> MeasuredCost:
+def _share(
+    count: np.ndarray, of: np.ndarray, weights: ImageWeights | None, per: int = 1
+) -> MeasuredCost:
     """A ratio of counts per image, with its interval; one of 0 or of all has the limit of a count of 0."""
     total, images = int(of.sum()), int(np.sum(of > 0))
     counted = int(count.sum())

@@ -13,7 +13,11 @@ from farther.registry import STRICT
 from farther.tables.schema import read_typed
 
 #: Axes that a budget may limit, and the parameter of each limit.
-LIMITS = {"misclassified": "max_misclassified", "false_alarms": "max_false_alarms", "recall_lost": "max_recall_loss"}
+LIMITS = {
+    "misclassified": "max_misclassified",
+    "false_alarms": "max_false_alarms",
+    "recall_lost": "max_recall_loss",
+}
 
 #: Values of t* that are tried above the run's own.
 CONFIDENCES = tuple(round(0.05 * step, 2) for step in range(1, 20))
@@ -24,15 +28,18 @@ class Budget:
     """What deploying a detector may cost: section `deploy` of params.yaml.
 
     Args:
-        max_misclassified: Largest share of the unknown objects that are misclassified; None for no limit.
-        max_false_alarms: Largest number of detections flagged as unknown per 100 ID images; None for no limit.
-        max_recall_loss: Largest share of the known objects that are lost: detected as their class at the run's t*
-            without flagging, but not with it; None for no limit.
-        guarantee: "none": limits hold on the held-out data. "conformal": they hold in expectation on new images that
-            are exchangeable with it; see `farther.metrics.statistics.conformal`.
-        choose_on: OOD split that is chosen on and left out of the measured values; None for halves of the images of all
-            splits: what is chosen on one half is measured on the other.
-        confidences: Values of t* that are tried where they are above the run's own and recall has a limit.
+        max_misclassified: Largest share of the unknown objects that are misclassified; None for no
+            limit.
+        max_false_alarms: Largest number of detections flagged as unknown per 100 ID images; None
+            for no limit.
+        max_recall_loss: Largest share of the known objects that are lost: detected as their class
+            at the run's t* without flagging, but not with it; None for no limit.
+        guarantee: "none": limits hold on the held-out data. "conformal": they hold in expectation
+            on new images that are exchangeable with it; see `farther.metrics.statistics.conformal`.
+        choose_on: OOD split that is chosen on and left out of the measured values; None for halves
+            of the images of all splits: what is chosen on one half is measured on the other.
+        confidences: Values of t* that are tried where they are above the run's own and recall has a
+            limit.
 
     Raises:
         ParameterError: nothing is limited, or a guarantee is asked for a limit of 0.
@@ -47,13 +54,17 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not self.limits:
-            raise ParameterError(f"a budget limits something: give {', '.join(LIMITS.values())}, or several of them")
+            raise ParameterError(
+                f"a budget limits something: give {', '.join(LIMITS.values())}, or several of them"
+            )
         if self.guarantee == "conformal":
             wrong = [LIMITS[axis] for axis, limit in self.limits.items() if limit == 0]
             if wrong:
                 raise ParameterError(f"{wrong[0]} is 0: a guarantee needs a limit above 0")
             if (self.max_false_alarms or 0) > 100:
-                raise ParameterError("max_false_alarms: a guarantee counts images, so the limit is at most 100 per 100")
+                raise ParameterError(
+                    "max_false_alarms: a guarantee counts images, so the limit is at most 100 per 100"
+                )
 
     @property
     def limits(self) -> dict[str, float]:
@@ -106,14 +117,17 @@ class DeployChoice:
 
     Args:
         method, operating, tau: See `DeploySetting`.
-        reached: Whether the limits hold on the data that was chosen on (with a guarantee: whether it can be given). If
-            not, the setting is the one that misclassifies the fewest unknown objects within the other limits.
+        reached: Whether the limits hold on the data that was chosen on (with a guarantee: whether
+            it can be given). If not, the setting is the one that misclassifies the fewest unknown
+            objects within the other limits.
         chosen_on: {axis: value on the data that was chosen on}.
-        measured: {axis: value on other images}: `misclassified`, `found`, `missed` (of the unknown objects; by
-            cross-fitting where halves are chosen on), `false_alarms`, `images_with_false_alarms`, `recall_lost`,
-            `map50_lost` (of this setting on the ID test split; the last one not of classifiers).
+        measured: {axis: value on other images}: `misclassified`, `found`, `missed` (of the unknown
+            objects; by cross-fitting where halves are chosen on), `false_alarms`,
+            `images_with_false_alarms`, `recall_lost`, `map50_lost` (of this setting on the ID test
+            split; the last one not of classifiers).
         by_split: {OOD split: {axis: value}} of the outcomes of unknown objects.
-        folds: Settings chosen on either half, whose outcomes on the other are measured; empty with `choose_on`.
+        folds: Settings chosen on either half, whose outcomes on the other are measured; empty with
+            `choose_on`.
     """
 
     method: str
@@ -155,9 +169,11 @@ class DeployChoices:
         run, benchmark: Names.
         budget: The budget.
         id_splits: ID splits that were chosen on, and measured on.
-        choice: The best setting of all methods; None where nothing can be chosen, and `notes` say why.
+        choice: The best setting of all methods; None where nothing can be chosen, and `notes` say
+            why.
         methods: The best setting of each method.
-        alone: {axis: the best setting for the limit of this axis alone}, where there are several limits.
+        alone: {axis: the best setting for the limit of this axis alone}, where there are several
+            limits.
         left_out: {method: why it is not considered}.
         curves: {method: its trade-off}.
         notes: Remarks on what the data can and cannot show.
@@ -178,7 +194,9 @@ class DeployChoices:
     def settings(self) -> list[DeploySetting]:
         """Every different setting that was chosen, of a method the smallest t* first."""
         chosen = [*filter(None, [self.choice]), *self.methods.values(), *self.alone.values()]
-        each = {DeploySetting(method=one.method, operating=one.operating, tau=one.tau) for one in chosen}
+        each = {
+            DeploySetting(method=one.method, operating=one.operating, tau=one.tau) for one in chosen
+        }
         return sorted(each, key=lambda one: (one.method, one.operating, one.tau))
 
     @classmethod
@@ -186,6 +204,7 @@ class DeployChoices:
         """The content of `choices/<run>.json`.
 
         Raises:
-            DataError: the file is absent, or a field is missing or of another type; names file and field.
+            DataError: the file is absent, or a field is missing or of another type; names file and
+                field.
         """
         return read_typed(cls, file)

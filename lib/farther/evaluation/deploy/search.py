@@ -74,7 +74,8 @@ def best_setting(
         candidates: Methods and values of t*.
         part: Images to choose on.
         budget: The limits.
-        halved: Divides images in two, for a guarantee: it is of a candidate that was chosen on other images than τ.
+        halved: Divides images in two, for a guarantee: it is of a candidate that was chosen on
+            other images than τ.
     """
 
     def first(among: Sequence[Candidate], images: Part) -> Point:
@@ -90,11 +91,13 @@ def best_setting(
     return first(candidates, replace(part, guaranteed=True))
 
 
-def best_tau(method: str, operating: float, steps: tuple[IdSteps, OodSteps], part: Part, budget: Budget) -> Point:
+def best_tau(
+    method: str, operating: float, steps: tuple[IdSteps, OodSteps], part: Part, budget: Budget
+) -> Point:
     """The best τ of a method at a t*.
 
-    That is the smallest τ within the limit on misclassified objects, or the largest one within the others where there
-    is no such limit or it is not reached.
+    That is the smallest τ within the limit on misclassified objects, or the largest one within the
+    others where there is no such limit or it is not reached.
 
     Args:
         method, operating: The method and t*.
@@ -145,7 +148,8 @@ def _between(scores: np.ndarray, least: float, most: float, budget: Budget) -> t
         enough = within[within > least]
         if len(enough):
             return float(enough[0]), True
-    # Where no score is within the limits, nothing is flagged, which costs no false alarm and no object.
+    # Where no score is within the limits, nothing is flagged, which costs no false alarm and no
+    # object.
     return float(within[-1]) if len(within) else NOTHING_FLAGGED, budget.max_misclassified is None
 
 

@@ -47,8 +47,8 @@ class IdSteps:
 
     Args:
         flagged: Detections, which are flagged at each τ above their step.
-        lost: Objects, which are lost at each τ above their step: ∞ for those that are not detected at the run's t*
-            without flagging, −∞ for those that t* alone loses.
+        lost: Objects, which are lost at each τ above their step: ∞ for those that are not detected
+            at the run's t* without flagging, −∞ for those that t* alone loses.
     """
 
     flagged: ThresholdSteps
@@ -99,7 +99,9 @@ class IdImages:
     def lost_by(self, operating: float) -> ThresholdSteps:
         """The steps of `IdSteps.lost` where nothing is flagged: −∞ for the objects that a t* loses, else ∞."""
         known = self._known(operating, np.zeros(len(self._regions)))
-        return ThresholdSteps(np.where(self._detected & np.isinf(known.at), -np.inf, np.inf), known.image)
+        return ThresholdSteps(
+            np.where(self._detected & np.isinf(known.at), -np.inf, np.inf), known.image
+        )
 
     def steps(self, method: str, operating: float) -> IdSteps:
         """Costs of a method at a t*."""
@@ -116,7 +118,9 @@ class IdImages:
         rows = self._regions.score >= operating
         return ThresholdSteps(scores[rows], self._region_image[rows])
 
-    def map50(self, method: str | None, operating: float, tau: float, weights: ImageWeights | None) -> np.ndarray:
+    def map50(
+        self, method: str | None, operating: float, tau: float, weights: ImageWeights | None
+    ) -> np.ndarray:
         """mAP50 of the detections that are not flagged, ndarray of shape (B,); of all from t* on without a method."""
         kept = self._regions.score >= operating
         if method is not None:
@@ -170,7 +174,9 @@ class OodImages:
 
 def _joined(each: Sequence[ThresholdSteps]) -> ThresholdSteps:
     at = np.concatenate([np.zeros(0), *(steps.at for steps in each)])
-    return ThresholdSteps(at, np.concatenate([np.zeros(0, dtype=np.int64), *(steps.image for steps in each)]))
+    return ThresholdSteps(
+        at, np.concatenate([np.zeros(0, dtype=np.int64), *(steps.image for steps in each)])
+    )
 
 
 def halves(names: np.ndarray, group: np.ndarray, seed: int) -> np.ndarray:

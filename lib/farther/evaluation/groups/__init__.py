@@ -1,7 +1,8 @@
 """Groups of metrics of a method on an OOD split, one file per group.
 
-A group says which cases have its metrics, how they are computed, and which table of the report shows them. Evaluation,
-report and commands go through `GROUPS`; `farther/metrics/catalogue/metrics.yaml` describes each metric.
+A group says which cases have its metrics, how they are computed, and which table of the report
+shows them. Evaluation, report and commands go through `GROUPS`;
+`farther/metrics/catalogue/metrics.yaml` describes each metric.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class MetricGroup(ABC):
     """A group of metrics of a method on an OOD split.
 
     Attributes:
-        name: Its section in a method's results; `metrics.yaml` describes its metrics in a section of this name.
+        name: Its section in a method's results; `metrics.yaml` describes its metrics in a section
+            of this name.
         table: The report's table of it, which groups may share; None for none.
         columns: Keys of its metrics with columns in the table.
         unit: What its values come from: "detections", "images" or "objects".
@@ -72,8 +73,9 @@ class MetricGroup(ABC):
             weights: How often each image counts.
 
         Returns:
-            Where each image counts once, values as JSON holds them, maps of values (`GroupResults.parts`) and words
-            (`GroupResults.labels`); else replicates, ndarrays of shape (B,), of those that have intervals.
+            Where each image counts once, values as JSON holds them, maps of values
+            (`GroupResults.parts`) and words (`GroupResults.labels`); else replicates, ndarrays of
+            shape (B,), of those that have intervals.
         """
 
     def details(self, case: SplitCase) -> dict[str, Any]:

@@ -15,7 +15,9 @@ class FullSpectrum(Separation):
     """Detections; those in the ID split and in the shifted splits are in-distribution."""
 
     name = "full_spectrum"
-    table = GroupTable("full-spectrum", "separation where shifted ID images count as in-distribution (%)")
+    table = GroupTable(
+        "full-spectrum", "separation where shifted ID images count as in-distribution (%)"
+    )
     columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error", "detection_error95")
     needs = "a benchmark with shifted splits is needed"
 

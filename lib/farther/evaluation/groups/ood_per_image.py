@@ -11,7 +11,8 @@ class ImageSeparation(Separation):
 
     name = "ood_per_image"
     table = GroupTable(
-        "per-image", "separation of whole images, each with the score of its least in-distribution detection (%)"
+        "per-image",
+        "separation of whole images, each with the score of its least in-distribution detection (%)",
     )
     columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error", "detection_error95")
     unit = "images"

@@ -18,14 +18,18 @@ class OpenSet(MetricGroup):
     """Unknown objects that are found, misclassified or missed; see `farther.metrics.open_set`."""
 
     name = "open_set"
-    table = GroupTable("counts", "numbers of unknown objects and of false unknowns, and AP_U at 11 recalls (%)")
+    table = GroupTable(
+        "counts", "numbers of unknown objects and of false unknowns, and AP_U at 11 recalls (%)"
+    )
     columns = ("tp_u", "aose", "fn_missed", "fp_u", "ap_u_11")
     unit = "objects"
     sizes = ("unknown_objects",)
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.metrics`."""
-        return open_set.metrics(case.outcome, case.unknown_score, weights.of(case.outcome.split.images))
+        return open_set.metrics(
+            case.outcome, case.unknown_score, weights.of(case.outcome.split.images)
+        )
 
     def details(self, case: SplitCase) -> dict[str, Any]:
         """AP_U ranked by confidence; parts of the objects; means over IoU thresholds; what errors cost."""
@@ -47,7 +51,11 @@ def _parts(case: SplitCase) -> dict[str, np.ndarray]:
 def _by_part(case: SplitCase, group: np.ndarray) -> dict[str, MetricValues]:
     """Outcomes of each group of objects."""
     outcome, weights = case.outcome, case.split.weights
-    drawn = {} if weights is None else open_set.by_group(outcome, group, weights.of(outcome.split.images))
+    drawn = (
+        {}
+        if weights is None
+        else open_set.by_group(outcome, group, weights.of(outcome.split.images))
+    )
     return {
         name: MetricValues(values=values, intervals=intervals.within(drawn.get(name, {})))
         for name, values in open_set.by_group(outcome, group).items()

@@ -35,7 +35,11 @@ class ImagePairChanges(MetricGroup):
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
         """See `farther.metrics.open_set.image_pairs.metrics`."""
-        return image_pairs.metrics(*case.pair_outcomes, weights=weights.scenes) if case.pair_outcomes else {}
+        return (
+            image_pairs.metrics(*case.pair_outcomes, weights=weights.scenes)
+            if case.pair_outcomes
+            else {}
+        )
 
     def read_splits(self, roles: Roles, split: str) -> Sequence[str]:
         """The split of the images without unknown objects."""

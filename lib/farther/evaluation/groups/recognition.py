@@ -35,6 +35,10 @@ class Recognition(MetricGroup):
         accuracy = classification.metrics(classified, weights.of_id(classified.images))["accuracy"]
         id_rows = weights.id_rows(of_id.image_id)
         return {
-            "oscr": classification.oscr(accuracy if weights.are_drawn else value(accuracy[0]), at_right),
-            "macro_auroc": classification.macro_auroc(of_id.scores, of_ood.scores, category, id_rows, rows),
+            "oscr": classification.oscr(
+                accuracy if weights.are_drawn else value(accuracy[0]), at_right
+            ),
+            "macro_auroc": classification.macro_auroc(
+                of_id.scores, of_ood.scores, category, id_rows, rows
+            ),
         }

@@ -27,9 +27,10 @@ class Metric:
         title: Its name in tables and charts.
         latex: Its symbol in LaTeX.
         higher_is_better: None where neither direction is better.
-        group: The section of an evaluation that holds it: of a method on a split one of `farther.evaluation.groups`;
-            "misclassification" and "costs" of a method on the ID split; "classifier", "detector" and "error_budget" of
-            a run on the ID split; "split" of a detector on one.
+        group: The section of an evaluation that holds it: of a method on a split one of
+            `farther.evaluation.groups`; "misclassification" and "costs" of a method on the ID
+            split; "classifier", "detector" and "error_budget" of a run on the ID split; "split" of
+            a detector on one.
         meaning: One sentence.
         formula: How it is computed; {names} are counts stored beside the value.
         source: The publication that defines it.
@@ -63,7 +64,10 @@ class Metric:
     @property
     def latex_header(self) -> str:
         """Symbol and arrow for the header of a LaTeX table."""
-        return self.latex + {True: r"$\uparrow$", False: r"$\downarrow$", None: ""}[self.higher_is_better]
+        return (
+            self.latex
+            + {True: r"$\uparrow$", False: r"$\downarrow$", None: ""}[self.higher_is_better]
+        )
 
     def best(self, values: Sequence[float | None]) -> float | None:
         """The best of some values; None where there is none."""
@@ -75,13 +79,20 @@ def _read() -> Iterator[Metric]:
     for group, metrics in _CONTENT.items():
         alike = {name: of for name, of in _GROUPS.items() if of.get("like") == group}
         for name, of_group in {group: _GROUPS.get(group, {}), **alike}.items():
-            yield from (_metric(metric, name, of_group, fields) for metric, fields in metrics.items())
+            yield from (
+                _metric(metric, name, of_group, fields) for metric, fields in metrics.items()
+            )
 
 
-def _metric(name: str, group: str, of_group: Mapping[str, Any], fields: Mapping[str, Any]) -> Metric:
+def _metric(
+    name: str, group: str, of_group: Mapping[str, Any], fields: Mapping[str, Any]
+) -> Metric:
     """A metric of metrics.yaml, or the same one of another group, over other regions."""
     metric = Metric(name=name, group=group, **fields)
-    source, formula = metric.source.format_map(_SOURCES), metric.formula.replace("<over>", of_group.get("over", ""))
+    source, formula = (
+        metric.source.format_map(_SOURCES),
+        metric.formula.replace("<over>", of_group.get("over", "")),
+    )
     metric = replace(metric, source=source, formula=formula)
     if "like" not in of_group:
         return metric
@@ -104,5 +115,6 @@ PREFIXES: dict[str, str] = {group: of["prefix"] for group, of in _GROUPS.items()
 #: Every metric by its name.
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _read()}
 
-#: Metrics of a metrics file, by which methods are compared: detections wherever they lie, then unknown objects.
+#: Metrics of a metrics file, by which methods are compared: detections wherever they lie, then
+#: unknown objects.
 COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")

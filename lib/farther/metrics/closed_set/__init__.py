@@ -1,9 +1,10 @@
 """COCO's average precision and recall: detection and naming of the objects of known classes.
 
-Metrics are those of pycocotools' `COCOeval` for boxes (Lin et al., 2014, arXiv:1405.0312), with an object's area being
-that of its box. Crowds (COCO's iscrowd, OpenImages' groups) and objects that Pascal VOC marks as difficult are not
-counted. A detection is ignored if enough of it lies in a crowd (COCO's rule), or if its IoU with a difficult object is
-enough (Everingham et al., 2010, Section 4.2.1, doi:10.1007/s11263-009-0275-4); any number of detections are.
+Metrics are those of pycocotools' `COCOeval` for boxes (Lin et al., 2014, arXiv:1405.0312), with an
+object's area being that of its box. Crowds (COCO's iscrowd, OpenImages' groups) and objects that
+Pascal VOC marks as difficult are not counted. A detection is ignored if enough of it lies in a
+crowd (COCO's rule), or if its IoU with a difficult object is enough (Everingham et al., 2010,
+Section 4.2.1, doi:10.1007/s11263-009-0275-4); any number of detections are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics.closed_set.matched_detections import MatchedDetections
 from farther.metrics.matching import assign, best_of_each_class, falling_in_groups
-from farther.metrics.matching.boxes import AREA_RANGES, ROWS, OverlapPairs, areas, image_numbers, pairs, places_among
+from farther.metrics.matching.boxes import (
+    AREA_RANGES,
+    ROWS,
+    OverlapPairs,
+    areas,
+    image_numbers,
+    pairs,
+    places_among,
+)
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, value
 from farther.tables import Objects, Regions
@@ -29,7 +38,10 @@ ALL_AREAS = (0.0, 1e10)
 
 
 def evaluate(
-    objects: Objects, regions: Regions, classes: Sequence[str] | None = None, max_detections: int = 100
+    objects: Objects,
+    regions: Regions,
+    classes: Sequence[str] | None = None,
+    max_detections: int = 100,
 ) -> dict[str, Any]:
     """COCO's metrics for boxes.
 
@@ -45,7 +57,8 @@ def evaluate(
         ap: Mean over classes with an object and over IoU 0.50 … 0.95 of the average precision.
         ap50, ap75: At IoU 0.5, 0.75.
         ap_small, ap_medium, ap_large: For objects up to 32², up to 96², and larger (square pixels).
-        ar: Mean recall with at most `max_detections`; ar_1, ar_10: at most 1, 10; ar_small, ar_medium, ar_large.
+        ar: Mean recall with at most `max_detections`; ar_1, ar_10: at most 1, 10; ar_small,
+            ar_medium, ar_large.
         per_class: {class: {"ap", "ap50", "ar", "objects"}}.
 
     Raises:
@@ -96,17 +109,21 @@ class Matches:
         """The twelve metrics of `evaluate`.
 
         Args:
-            weights: How often each of `known.images` counts in each of B replicates, ndarray of shape (B, I); once when
-                None.
+            weights: How often each of `known.images` counts in each of B replicates, ndarray of
+                shape (B, I); once when None.
 
         Returns:
-            With weights ndarrays of shape (B,): means over the classes that have an object in the replicate, NaN where
+            With weights ndarrays of shape (B,): means over the classes that have an object in the
+                replicate, NaN where
             none has.
         """
         whole, by_area = self.whole, self.by_area
         ap = whole.average_precision(weights)
         found = {"ap": _mean(ap), "ap50": _mean(ap[:1]), "ap75": _mean(ap[5:6])}
-        found |= {f"ap_{name}": _mean(matched.average_precision(weights)) for name, matched in by_area.items()}
+        found |= {
+            f"ap_{name}": _mean(matched.average_precision(weights))
+            for name, matched in by_area.items()
+        }
         found |= {"ar": _mean(whole.recall(weights))}
         found |= {f"ar_{most}": _mean(whole.recall(weights, most)) for most in (1, 10)}
         found |= {f"ar_{name}": _mean(matched.recall(weights)) for name, matched in by_area.items()}
@@ -136,7 +153,9 @@ class KnownDetections:
 
     def __getitem__(self, rows: np.ndarray) -> KnownDetections:
         """The detections that a mask or an index array selects."""
-        return KnownDetections(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        return KnownDetections(
+            **{field.name: getattr(self, field.name)[rows] for field in fields(self)}
+        )
 
 
 @dataclass(frozen=True)
@@ -149,11 +168,11 @@ class ClosedSet:
         detections: The detections.
         bounds: Class k has detections bounds[k] … bounds[k + 1], ndarray of shape (K + 1,).
         boxes: Of all regions of the table, ndarray of shape (N, 4).
-        object_row, object_class, object_image, object_box, object_id: Of the objects of known classes.
-        is_crowd: Objects that stand for several, whose overlap is the share of a detection in them.
-        is_ignored: Objects that are not counted (crowds, difficult ones).
-        least: The smallest overlap of `pairs`.
-        pairs: Detections and objects of one class and image that overlap by `least` or more.
+        object_row, object_class, object_image, object_box, object_id: Of the objects of known
+        classes. is_crowd: Objects that stand for several, whose overlap is the share of a detection
+        in them. is_ignored: Objects that are not counted (crowds, difficult ones). least: The
+        smallest overlap of `pairs`. pairs: Detections and objects of one class and image that
+        overlap by `least` or more.
     """
 
     classes: tuple[str, ...]
@@ -183,11 +202,14 @@ class ClosedSet:
         """The closed set of two tables; other arguments and errors as for `evaluate`.
 
         Args:
-            least: The smallest overlap of `pairs`; detections are matched at smaller ones too, but in more time.
+            least: The smallest overlap of `pairs`; detections are matched at smaller ones too, but
+                in more time.
         """
         names = tuple(regions.header.known_classes if classes is None else classes)
         if not names or len(set(names)) != len(names):
-            raise DataError(f"expected different names of classes, found {list(names)}", field="classes")
+            raise DataError(
+                f"expected different names of classes, found {list(names)}", field="classes"
+            )
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         region_class = places_among(np.array(regions.classes, dtype=object), names)[regions.label]
         object_class = places_among(objects.category, names)
@@ -195,7 +217,9 @@ class ClosedSet:
 
         columns = regions.score, region_class, region_image, regions.region_id
         row, place = best_of_each_class(*columns, len(names), max_detections)
-        detections = KnownDetections(row=row, image=region_image[row], place=place, score=regions.score[row])
+        detections = KnownDetections(
+            row=row, image=region_image[row], place=place, score=regions.score[row]
+        )
         unpaired = cls(
             classes=names,
             images=images,
@@ -220,7 +244,8 @@ class ClosedSet:
         region_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))
         region_key = self.detections.image.astype(np.int64) * count + region_class
         object_key = self.object_image.astype(np.int64) * count + self.object_class
-        # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.
+        # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does
+        # this.
         least = min(iou, 1 - 1e-10)
         of_objects = self.object_box, object_key, self.is_crowd
         return pairs(self.boxes, region_key, *of_objects, least, self.detections.row)
@@ -229,8 +254,8 @@ class ClosedSet:
         """The same without some detections; overlaps are not computed again.
 
         Args:
-            kept: ndarray of shape (N,), bool: one per region of the table. Which detections are the best-scored of
-                their image and class was decided before.
+            kept: ndarray of shape (N,), bool: one per region of the table. Which detections are the
+                best-scored of their image and class was decided before.
         """
         rows = kept[self.detections.row]
         if rows.all():
@@ -243,12 +268,18 @@ class ClosedSet:
         )
 
     def ranked_by(
-        self, score: np.ndarray, kept: np.ndarray, number: np.ndarray, least: float, max_detections: int = 100
+        self,
+        score: np.ndarray,
+        kept: np.ndarray,
+        number: np.ndarray,
+        least: float,
+        max_detections: int = 100,
     ) -> ClosedSet:
         """The same with other confidences, of a set that was made without a limit of detections.
 
         Args:
-            score, number: Confidence (float32) and `region_id` of each region of the table, ndarrays of shape (N,).
+            score, number: Confidence (float32) and `region_id` of each region of the table,
+                ndarrays of shape (N,).
             kept: The detections that stay, ndarray of shape (n,), bool.
             least: The smallest overlap of its pairs, which are not computed again.
             max_detections: As for `evaluate`.
@@ -257,21 +288,31 @@ class ClosedSet:
         count = len(self.classes)
         of_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))[stay]
         row, image = self.detections.row[stay], self.detections.image[stay]
-        order, place = best_of_each_class(score[row], of_class, image, number[row], count, max_detections)
+        order, place = best_of_each_class(
+            score[row], of_class, image, number[row], count, max_detections
+        )
         left = self.pairs[self.pairs.overlap >= min(least, 1 - 1e-10)]
         return replace(
             self,
-            detections=KnownDetections(row=row[order], image=image[order], place=place, score=score[row[order]]),
+            detections=KnownDetections(
+                row=row[order], image=image[order], place=place, score=score[row[order]]
+            ),
             bounds=np.searchsorted(of_class[order], np.arange(count + 1)),
             least=least,
             pairs=left.moved(stay[order], len(kept)),
         )
 
     def joined(
-        self, other: ClosedSet, images: np.ndarray, places: np.ndarray, first_row: int, first_object: int
+        self,
+        other: ClosedSet,
+        images: np.ndarray,
+        places: np.ndarray,
+        first_row: int,
+        first_object: int,
     ) -> ClosedSet:
         """This set and one of the same classes in other images as one, matched at overlaps of `least` or more; the
-        boxes of regions, which take much memory, are left out unless some may be too large to count.
+        boxes of regions, which take much memory, are left out unless some may be too large to
+        count.
 
         Args:
             other: The other one.
@@ -295,15 +336,21 @@ class ClosedSet:
             images=images,
             detections=KnownDetections(row[order], image[order], place[order], score[order]),
             bounds=self.bounds + other.bounds,
-            boxes=np.concatenate([self.boxes, other.boxes]) if keep_boxes else self.boxes[:0].copy(),
+            boxes=np.concatenate([self.boxes, other.boxes])
+            if keep_boxes
+            else self.boxes[:0].copy(),
             object_row=np.concatenate([self.object_row, other.object_row + np.int32(first_object)]),
-            object_image=np.concatenate([places[self.object_image], places[len(self.images) :][other.object_image]]),
+            object_image=np.concatenate(
+                [places[self.object_image], places[len(self.images) :][other.object_image]]
+            ),
             **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names},
             least=max(self.least, other.least),
             pairs=both,
         )
 
-    def assigned(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> Iterator[np.ndarray]:
+    def assigned(
+        self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray
+    ) -> Iterator[np.ndarray]:
         """The object of each detection at each IoU threshold: rows of `object_row`, or −1, ndarrays of shape (n,).
 
         Args:
@@ -313,7 +360,10 @@ class ClosedSet:
         candidates = candidates.preferred_first(last_choice, self.object_id)
         # Detections of one class are sorted in the order in which they choose.
         rank = np.arange(len(self.detections.score), dtype=np.int32)
-        return (assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_ignored) for i in ious)
+        return (
+            assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_ignored)
+            for i in ious
+        )
 
     def counted(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
         """Objects of `object_row` that are counted, ndarray of bool."""
@@ -329,9 +379,10 @@ class ClosedSet:
     ) -> MatchedDetections:
         """Matches detections to objects at each IoU threshold.
 
-        Detections choose by falling confidence the free object of their class that they overlap most. Objects that are
-        not counted, or whose area lies outside `area_range`, are chosen only when there is no other, and the detection
-        is then ignored; so is an unmatched detection whose own area lies outside.
+        Detections choose by falling confidence the free object of their class that they overlap
+        most. Objects that are not counted, or whose area lies outside `area_range`, are chosen only
+        when there is no other, and the detection is then ignored; so is an unmatched detection
+        whose own area lies outside.
         """
         return self._matched(self.assigned(ious, ~self.counted(area_range)), len(ious), area_range)
 
@@ -342,7 +393,9 @@ class ClosedSet:
         ignored_region = np.zeros(len(self.detections.row), dtype=bool)
         if area_range != ALL_AREAS or _may_exceed(self.boxes, ALL_AREAS):
             batches = np.array_split(self.detections.row, 1 + len(self.detections.row) // ROWS)
-            ignored_region = np.concatenate([_outside(areas(self.boxes[rows]), area_range) for rows in batches])
+            ignored_region = np.concatenate(
+                [_outside(areas(self.boxes[rows]), area_range) for rows in batches]
+            )
         kind = np.empty((thresholds, len(self.detections.score)), dtype=np.int8)
         for row, target in zip(kind, targets, strict=True):
             found = target >= 0

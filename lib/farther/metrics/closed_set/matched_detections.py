@@ -19,10 +19,12 @@ class MatchedDetections:
 
     Args:
         kind: ndarray of shape (T, n), int8: `TRUE`, `FALSE` or `IGNORED`.
-        place: ndarray of shape (n,): number of better-scored detections of the same image and class.
+        place: ndarray of shape (n,): number of better-scored detections of the same image and
+            class.
         score: ndarray of shape (n,): the detector's confidence.
         image: ndarray of shape (n,): place of the detection's image.
-        bounds: ndarray of shape (K + 1,): class k has rows bounds[k] … bounds[k + 1], by falling score.
+        bounds: ndarray of shape (K + 1,): class k has rows bounds[k] … bounds[k + 1], by falling
+            score.
         object_class, object_image: Class and image of each object that is counted.
         images: Number of images.
     """
@@ -51,7 +53,9 @@ class MatchedDetections:
 
     def scores(self, threshold: int, k: int) -> np.ndarray:
         """Confidences of the detections on that curve."""
-        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED].astype(np.float64)
+        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED].astype(
+            np.float64
+        )
 
     def is_true(self, threshold: int, k: int) -> np.ndarray:
         """True positives among the detections on that curve, ndarray of bool."""
@@ -72,7 +76,9 @@ class MatchedDetections:
         """Weights of the detections; see `metrics`."""
         return row_weights(weights, self.image, self.images)
 
-    def average_precision(self, weights: ImageWeights | None = None, points: int | None = RECALL_POINTS) -> np.ndarray:
+    def average_precision(
+        self, weights: ImageWeights | None = None, points: int | None = RECALL_POINTS
+    ) -> np.ndarray:
         """Average precision, ndarray of shape (T, K, B); NaN for a class without objects.
 
         Args:
@@ -83,7 +89,9 @@ class MatchedDetections:
         result = np.full((len(self.kind), *objects.shape), np.nan)
         for k in np.flatnonzero(self.positives).tolist():
             of_class = self.rows(k)
-            result[:, k] = average_precision(self.kind[:, of_class], objects[k], points, rows[of_class])
+            result[:, k] = average_precision(
+                self.kind[:, of_class], objects[k], points, rows[of_class]
+            )
         return result
 
     def recall(self, weights: ImageWeights | None = None, most: int | None = None) -> np.ndarray:

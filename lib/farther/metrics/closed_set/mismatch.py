@@ -14,9 +14,11 @@ from farther.tables import Images, Objects, Regions
 
 #: Smallest IoU of a match.
 IOU = 0.5
-#: Share of the objects that detections must overlap before their boxes, read in some way, are said to fit.
+#: Share of the objects that detections must overlap before their boxes, read in some way, are said
+#: to fit.
 FITTING = 0.3
-#: How much larger the mean overlap with the objects must be than that of the boxes as they were read.
+#: How much larger the mean overlap with the objects must be than that of the boxes as they were
+#: read.
 BETTER = 1.25
 #: Detections of each image that are compared, those of the highest confidence.
 MOST = 20
@@ -27,7 +29,8 @@ EXAMPLES = 3
 #: Sides to which networks resize their images.
 SIDES = (224, 300, 320, 384, 416, 448, 512, 608, 640, 768, 800, 896, 1000, 1024, 1280, 1333, 1536)
 
-#: Boxes as they would be if they were read in another way: N boxes and the sizes of their images, each (N, 4).
+#: Boxes as they would be if they were read in another way: N boxes and the sizes of their images,
+#: each (N, 4).
 Reading = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -38,8 +41,8 @@ class Compared:
     Args:
         objects, regions: They.
         object_image, region_image: Number of the image of each.
-        sizes: Width, height, width and height of each detection's image, ndarray of shape (N, 4); NaN where they are
-            not known.
+        sizes: Width, height, width and height of each detection's image, ndarray of shape (N, 4);
+            NaN where they are not known.
     """
 
     objects: Objects
@@ -68,7 +71,9 @@ class Compared:
         sizes = np.full((len(detections), 4), np.nan)
         if images is not None:
             size_by_image = {}
-            for image_id, width, height in zip(images.image_id, images.width, images.height, strict=True):
+            for image_id, width, height in zip(
+                images.image_id, images.width, images.height, strict=True
+            ):
                 size_by_image[image_id] = (width, height, width, height)
             for row, image_id in enumerate(detections.image_id):
                 sizes[row] = size_by_image.get(image_id, np.nan)
@@ -128,7 +133,10 @@ def _other_classes(compared: Compared) -> str:
     classes = compared.regions.classes
     names = np.array(classes, dtype=object)[compared.regions.label[region]]
     seen = Counter(zip(compared.objects.category[target], names, strict=True))
-    shown = [f"{category} is detected as {name} ({count})" for (category, name), count in seen.most_common(EXAMPLES)]
+    shown = [
+        f"{category} is detected as {name} ({count})"
+        for (category, name), count in seen.most_common(EXAMPLES)
+    ]
     text = (
         f"boxes fit, classes do not: detections overlap {len(np.unique(target))} of {len(compared.objects)} objects, "
         f"but none has the object's class ({', '.join(shown)})"
@@ -193,8 +201,12 @@ def _readings(compared: Compared) -> dict[str, Reading]:
     readings["percentages of width and height"] = lambda boxes, sizes: boxes * sizes / 100
     for side in SIDES:
         readings[f"pixels of a picture of {side} x {side}"] = _stretched_to(side)
-        readings[f"pixels of a picture whose longer side is {side}"] = _scaled_to(side, padded=False)
-        readings[f"pixels of a picture that is padded to {side} x {side}"] = _scaled_to(side, padded=True)
+        readings[f"pixels of a picture whose longer side is {side}"] = _scaled_to(
+            side, padded=False
+        )
+        readings[f"pixels of a picture that is padded to {side} x {side}"] = _scaled_to(
+            side, padded=True
+        )
         readings[f"pixels of a picture whose shorter side is {side}"] = _scaled_by_shorter(side)
     return readings
 

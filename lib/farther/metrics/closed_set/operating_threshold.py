@@ -31,24 +31,27 @@ def choose(
     Args:
         objects: Ground truth of ID images.
         regions: Detections in them, stored at a low threshold.
-        rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean over the classes
-            (as the code behind VOS's checkpoints does). "best_map": the one confidence that maximises mAP over IoU
-            0.50 … 0.95 (FMIYC, Section 5); see below. A number from 0 to 1: that number. For a classifier of whole
-            images the threshold is 0 whatever the rule, and the rule reported is "whole images".
+        rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean
+            over the classes (as the code behind VOS's checkpoints does). "best_map": the one
+            confidence that maximises mAP over IoU 0.50 … 0.95 (FMIYC, Section 5); see below. A
+            number from 0 to 1: that number. For a classifier of whole images the threshold is 0
+            whatever the rule, and the rule reported is "whole images".
         tolerance: For "best_map": fraction of mAP that may be lost.
         images: The images, whose sizes tell more about boxes that fit no object.
 
     Returns:
-        threshold, rule, map (of the detections from t* on), and per_class {class: {"threshold" (the one with the
-        best F1), "f1" (there), "precision", "recall" (both at t*)}}, all at IoU 0.5; None where a class has no object.
+        threshold, rule, map (of the detections from t* on), and per_class {class: {"threshold" (the
+        one with the best F1), "f1" (there), "precision", "recall" (both at t*)}}, all at IoU 0.5;
+        None where a class has no object.
 
-    A detection with a low confidence is at the end of the ranking, where it can add to average precision but never
-    lower it; so mAP is largest with no threshold at all. "best_map" therefore is the *largest* threshold whose mAP is
-    at most `tolerance` below that: what it cuts off adds nothing to mAP.
+    A detection with a low confidence is at the end of the ranking, where it can add to average
+    precision but never lower it; so mAP is largest with no threshold at all. "best_map" therefore
+    is the *largest* threshold whose mAP is at most `tolerance` below that: what it cuts off adds
+    nothing to mAP.
 
     Raises:
-        DataError: there is no object or no detection of any known class, or none of these matches: then names whether
-            images, boxes or classes do not fit.
+        DataError: there is no object or no detection of any known class, or none of these matches:
+            then names whether images, boxes or classes do not fit.
         ParameterError: the rule is unknown, or a number is not between 0 and 1.
 
     >>> from farther.tables import Images, Objects, Regions
@@ -65,15 +68,21 @@ def choose(
         threshold = 0.0
     elif isinstance(rule, (int, float)) and not isinstance(rule, bool):
         if not 0 <= rule <= 1:
-            raise ParameterError(f"operating threshold: expected a number from 0 to 1, found {rule}")
+            raise ParameterError(
+                f"operating threshold: expected a number from 0 to 1, found {rule}"
+            )
         threshold = float(rule)
     elif rule in ("best_f1", "best_map"):
         _refuse_without_matches(objects, regions, matched, images)
         best = defined([of_class["threshold"] for of_class in per_class.values()])
         best = best[~np.isnan(best)]
-        threshold = float(best.mean()) if rule == "best_f1" else _largest_harmless(matched, tolerance)
+        threshold = (
+            float(best.mean()) if rule == "best_f1" else _largest_harmless(matched, tolerance)
+        )
     else:
-        raise ParameterError(f"operating threshold: unknown rule {rule!r}. Known: best_f1, best_map, or a number")
+        raise ParameterError(
+            f"operating threshold: unknown rule {rule!r}. Known: best_f1, best_map, or a number"
+        )
     kept = matched.above(threshold)
     for k, name in enumerate(known.classes):
         per_class[name] |= _last_point(kept, k)
@@ -99,15 +108,21 @@ def _refuse_without_matches(
         if len(objects):
             known = ", ".join(map(shorten, regions.header.known_classes[:3]))
             labelled = ", ".join(map(shorten, sorted(set(objects.category))[:3]))
-            problem = f"no object is of a class of the detector ({known}, …); objects are of {labelled}"
+            problem = (
+                f"no object is of a class of the detector ({known}, …); objects are of {labelled}"
+            )
             raise DataError(f"no operating threshold can be chosen: {problem}")
-        raise DataError("no operating threshold can be chosen without objects; give a number instead")
+        raise DataError(
+            "no operating threshold can be chosen without objects; give a number instead"
+        )
     if not len(matched.score):
         problem = f"{int(matched.positives.sum())} objects, but no detection of a known class"
         lowest = f"those with a confidence below {regions.header.score_threshold:g} were not stored"
         raise DataError(f"no operating threshold can be chosen from {problem}; {lowest}")
     if not (matched.kind[0] == TRUE).any():
-        raise DataError(f"no operating threshold can be chosen: {mismatch.explain(objects, regions, images)}")
+        raise DataError(
+            f"no operating threshold can be chosen: {mismatch.explain(objects, regions, images)}"
+        )
 
 
 def _best_f1(matched: MatchedDetections, k: int) -> dict[str, float | None]:
@@ -116,8 +131,11 @@ def _best_f1(matched: MatchedDetections, k: int) -> dict[str, float | None]:
         return {"threshold": None, "f1": None}
     curve, scores = matched.curve(0, k), matched.scores(0, k)
     total = curve.precision + curve.recall
-    f1 = np.divide(2 * curve.precision * curve.recall, total, out=np.zeros_like(total), where=total > 0)
-    # A threshold keeps all detections of equal confidence: only the last of them is a point that a threshold reaches.
+    f1 = np.divide(
+        2 * curve.precision * curve.recall, total, out=np.zeros_like(total), where=total > 0
+    )
+    # A threshold keeps all detections of equal confidence: only the last of them is a point that a
+    # threshold reaches.
     f1[:-1][scores[:-1] == scores[1:]] = 0
     if not f1.any():
         return {"threshold": None, "f1": 0.0}

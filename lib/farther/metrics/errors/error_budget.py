@@ -1,23 +1,27 @@
 """Error budget: what correcting all errors of one kind would be worth, for known and for unknown objects.
 
-The kinds, and how each is corrected, are those of TIDE (Bolya et al., 2020, arXiv:2008.08115; its package `tidecv`). An
-error is a detection that is not correct, or an object that no detection can be corrected to find. With `least` the
-IoU that a match needs (0.5), the first that fits:
+The kinds, and how each is corrected, are those of TIDE (Bolya et al., 2020, arXiv:2008.08115; its
+package `tidecv`). An error is a detection that is not correct, or an object that no detection can
+be corrected to find. With `least` the IoU that a match needs (0.5), the first that fits:
 
-- localisation: it overlaps an object of its class by 0.1 or more, but by less than `least`; corrected: it matches;
-- classification: it overlaps an object of another class by `least`; corrected: it is of that class and matches;
-- duplicate: it overlaps an object of its class by `least`, which a better detection has; corrected: it is removed;
+- localisation: it overlaps an object of its class by 0.1 or more, but by less than `least`;
+  corrected: it matches;
+- classification: it overlaps an object of another class by `least`; corrected: it is of that class
+  and matches;
+- duplicate: it overlaps an object of its class by `least`, which a better detection has; corrected:
+  it is removed;
 - background: it overlaps no object by 0.1; corrected: it is removed;
 - both: all others: another class and too little overlap; corrected: it is removed;
-- missed: an object without a match that no localisation or classification error lies on most; corrected: it is not
-  counted.
+- missed: an object without a match that no localisation or classification error lies on most;
+  corrected: it is not counted.
 
-Of several detections that would match one object the most confident does, and the others are removed; where the object
-has a match already, all are. What ignored detections (of crowds) overlap does not count.
+Of several detections that would match one object the most confident does, and the others are
+removed; where the object has a match already, all are. What ignored detections (of crowds) overlap
+does not count.
 
-For unknown objects there is one class, "unknown": a kept detection on an unknown object is a classification error, and
-correcting it flags it. So is a flagged detection on a known object, which is then no longer flagged. R_U and nOSE count
-a missed object that is corrected as found.
+For unknown objects there is one class, "unknown": a kept detection on an unknown object is a
+classification error, and correcting it flags it. So is a flagged detection on a known object, which
+is then no longer flagged. R_U and nOSE count a missed object that is corrected as found.
 """
 
 from __future__ import annotations
@@ -72,7 +76,9 @@ class Errors:
     def counts(self) -> dict[str, int]:
         """Number of errors of each kind."""
         found = np.bincount(self.kind[self.kind >= 0], minlength=len(KINDS))
-        return {name: int(n) for name, n in zip(KINDS, found, strict=True)} | {"missed": int(self.missed.sum())}
+        return {name: int(n) for name, n in zip(KINDS, found, strict=True)} | {
+            "missed": int(self.missed.sum())
+        }
 
     def of(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Detections that correcting a kind makes matches, and those that it removes; bool, shape (N,)."""
@@ -92,14 +98,18 @@ class Errors:
         """The errors of detections that are wrong.
 
         Args:
-            near: Pairs of a detection and an object that overlap by `TOUCH`, the most preferred of each region first.
+            near: Pairs of a detection and an object that overlap by `TOUCH`, the most preferred of
+                each region first.
             is_same: Pairs whose detection has the class of the object, ndarray of bool.
             is_wrong: Detections that are not correct, ndarray of shape (N,), bool.
             rank: Place of each detection by falling confidence, ndarray of shape (N,).
             is_free: Objects that are counted and have no match, ndarray of shape (M,), bool.
             least: see the module.
         """
-        overlap, target = np.zeros((2, len(is_wrong))), np.full((2, len(is_wrong)), -1, dtype=np.int32)
+        overlap, target = (
+            np.zeros((2, len(is_wrong))),
+            np.full((2, len(is_wrong)), -1, dtype=np.int32),
+        )
         for side, rows in enumerate((is_same, ~is_same)):
             most = near[rows].first_of_each_region()
             overlap[side, most.region], target[side, most.region] = most.overlap, most.target
@@ -111,7 +121,11 @@ class Errors:
             "background": (same == 0) & (other == 0),
         }
         numbers = [np.int8(KINDS.index(name)) for name in fits]
-        kind = np.where(is_wrong, np.select(list(fits.values()), numbers, np.int8(KINDS.index("both"))), np.int8(-1))
+        kind = np.where(
+            is_wrong,
+            np.select(list(fits.values()), numbers, np.int8(KINDS.index("both"))),
+            np.int8(-1),
+        )
         chosen = np.where(kind == KINDS.index("localisation"), target[0], -1)
         chosen = np.where(kind == KINDS.index("classification"), target[1], chosen)
         rows = np.flatnonzero(chosen >= 0)
@@ -124,7 +138,9 @@ class Errors:
         return cls(kind, chosen, matches, missed)
 
 
-def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple[str, MatchedDetections]]]:
+def of_known(
+    known: ClosedSet, iou: float = 0.5
+) -> tuple[Errors, Iterator[tuple[str, MatchedDetections]]]:
     """Errors in detecting known objects, and the detections with each kind of them corrected.
 
     Args:
@@ -132,7 +148,8 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
         iou: Smallest IoU of a match.
 
     Returns:
-        The errors of `known.detections` and of the objects of `known.object_row`; and (kind, corrected detections).
+        The errors of `known.detections` and of the objects of `known.object_row`; and (kind,
+        corrected detections).
     """
     matched, assigned = known.match_once(iou)
     of_detection = np.repeat(np.arange(len(known.classes)), np.diff(known.bounds))
@@ -179,7 +196,9 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
     return errors, corrected()
 
 
-def known_gains(known: ClosedSet, iou: float = 0.5, weights: ImageWeights | None = None) -> dict[str, np.ndarray]:
+def known_gains(
+    known: ClosedSet, iou: float = 0.5, weights: ImageWeights | None = None
+) -> dict[str, np.ndarray]:
     """Mean average precision of the known classes, and what correcting each kind of error adds to it (TIDE's dAP).
 
     Args:
@@ -187,8 +206,9 @@ def known_gains(known: ClosedSet, iou: float = 0.5, weights: ImageWeights | None
         weights: see `farther.metrics.closed_set.Matches.metrics`.
 
     Returns:
-        {"ap": at 101 recalls; kind: gain, 0 or more}, ndarrays of shape (B,), with B = 1 without weights. A class all
-        of whose objects are missed keeps an average precision of 0 when they are corrected.
+        {"ap": at 101 recalls; kind: gain, 0 or more}, ndarrays of shape (B,), with B = 1 without
+        weights. A class all of whose objects are missed keeps an average precision of 0 when they
+        are corrected.
 
     >>> from farther.tables import Objects, Regions
     >>> fox, hen = [0, 0, 10, 10], [50, 0, 60, 10]
@@ -212,8 +232,8 @@ def of_unknown(outcome: Outcome, near: OverlapPairs) -> Errors:
 
     Args:
         outcome: The outcome of regions and objects under a method.
-        near: Pairs of its split's regions and objects that overlap by `TOUCH`: `candidates` of the same tables at that
-            IoU.
+        near: Pairs of its split's regions and objects that overlap by `TOUCH`: `candidates` of the
+            same tables at that IoU.
     """
     split = outcome.split
     is_flagged = (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN)
@@ -249,8 +269,8 @@ def unknown_gains(
         kinds: The kinds that are corrected.
 
     Returns:
-        {kind: {"ap_u", "r_u", "nose"}}, 0 or more, NaN without unknown objects; ndarrays of shape (B,), B = 1 without
-        weights.
+        {kind: {"ap_u", "r_u", "nose"}}, 0 or more, NaN without unknown objects; ndarrays of shape
+        (B,), B = 1 without weights.
     """
     weights = once(len(outcome.split.images)) if weights is None else weights
     before = open_set.metrics(outcome, unknown_score, weights)
@@ -259,10 +279,14 @@ def unknown_gains(
         after = open_set.metrics(_corrected(outcome, errors, name), unknown_score, weights)
         if name == "missed":
             of_object = np.where(errors.missed, FOUND, outcome.of_object)
-            counted = open_set.metrics(replace(outcome, of_object=of_object), unknown_score, weights)
+            counted = open_set.metrics(
+                replace(outcome, of_object=of_object), unknown_score, weights
+            )
             after |= {metric: counted[metric] for metric in ("r_u", "nose")}
         less = {metric: -1 if metric == "nose" else 1 for metric in OF_UNKNOWN}
-        found[name] = {m: np.maximum(sign * (after[m] - before[m]), 0.0) for m, sign in less.items()}
+        found[name] = {
+            m: np.maximum(sign * (after[m] - before[m]), 0.0) for m, sign in less.items()
+        }
     return found
 
 

@@ -14,8 +14,8 @@ def ranks(score: np.ndarray, image: np.ndarray, number: np.ndarray) -> np.ndarra
     """Place of each row when sorted by falling score, ndarray of shape (N,), int32.
 
     Args:
-        image, number: Equal scores go by the image, then by the row's number in it, so that the order of the rows in
-            a table has no influence.
+        image, number: Equal scores go by the image, then by the row's number in it, so that the
+            order of the rows in a table has no influence.
     """
     rank = np.empty(len(score), dtype=np.int32)
     falling = -np.asarray(score)
@@ -50,7 +50,8 @@ def falling_in_groups(score: np.ndarray, group: np.ndarray, *ties: np.ndarray) -
         ties: Arrays of shape (N,).
     """
     if len(score) and score.dtype == np.float32 and score.min() >= 0:
-        # One key of integers, in whose bits positive numbers have their order: a fraction of the time of several.
+        # One key of integers, in whose bits positive numbers have their order: a fraction of the
+        # time of several.
         key = group.astype(np.int64)
         key <<= 32
         key -= (score + np.float32(0)).view(np.uint32)
@@ -69,7 +70,12 @@ def falling_in_groups(score: np.ndarray, group: np.ndarray, *ties: np.ndarray) -
 
 
 def best_of_each_class(
-    score: np.ndarray, of_class: np.ndarray, image: np.ndarray, number: np.ndarray, classes: int, most: int
+    score: np.ndarray,
+    of_class: np.ndarray,
+    image: np.ndarray,
+    number: np.ndarray,
+    classes: int,
+    most: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the best-scored detections of each image and class, sorted by class, then falling score, then image, then
     number; and the place of each among those of its image and class. Rows of class −1 are left out.
@@ -85,7 +91,11 @@ def best_of_each_class(
     del key  # of some 10⁷ rows everything counts
     row = np.flatnonzero((of_class >= 0) & (place < most)).astype(np.int32)
     columns = [score, of_class, image, number]
-    row = row[falling_in_groups(*(columns if len(row) == len(score) else [column[row] for column in columns]))]
+    row = row[
+        falling_in_groups(
+            *(columns if len(row) == len(score) else [column[row] for column in columns])
+        )
+    ]
     return row, place[row]
 
 
@@ -100,16 +110,18 @@ def assign(pairs: OverlapPairs, rank: np.ndarray, reusable: np.ndarray) -> np.nd
     """Greedy one-to-one matching: in the order of their rank, regions take their most preferred free object.
 
     Args:
-        pairs: Regions and the objects that they may take; sorted by region, and within it the most preferred first.
-        rank: ndarray of shape (N,), integers: a different number below N for each region, the smallest chooses first.
+        pairs: Regions and the objects that they may take; sorted by region, and within it the most
+            preferred first.
+        rank: ndarray of shape (N,), integers: a different number below N for each region, the
+            smallest chooses first.
         reusable: ndarray of shape (M,), bool: objects that any number of regions may take.
 
     Returns:
         ndarray of shape (N,), int32: the object's row, or −1.
 
-    All regions choose at once; where two choose one object, the later in rank goes on to its next choice, until none
-    has to (Gale and Shapley, 1962, doi:10.2307/2312726). As all objects prefer the same ranks, the result is that of
-    choosing one by one.
+    All regions choose at once; where two choose one object, the later in rank goes on to its next
+    choice, until none has to (Gale and Shapley, 1962, doi:10.2307/2312726). As all objects prefer
+    the same ranks, the result is that of choosing one by one.
     """
     matched = np.full(len(rank), -1, dtype=np.int32)
     if not len(pairs):
@@ -138,11 +150,12 @@ def true_classes(objects: Objects, regions: Regions, iou: float = 0.5) -> TrueCl
     Args:
         objects: Annotated objects of the images.
         regions: Detections in them.
-        iou: Smallest overlap that counts. Of equal overlaps the object with the larger `object_id` counts, as in
-            matching.
+        iou: Smallest overlap that counts. Of equal overlaps the object with the larger `object_id`
+            counts, as in matching.
 
     Returns:
-        One row per detection, in their order; `category` is empty where no object overlaps it enough.
+        One row per detection, in their order; `category` is empty where no object overlaps it
+        enough.
 
     >>> from farther.tables import Objects, Regions
     >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["fox"])
@@ -161,7 +174,9 @@ def true_classes(objects: Objects, regions: Regions, iou: float = 0.5) -> TrueCl
     return TrueClasses(image_id=regions.image_id, region_id=regions.region_id, category=category)
 
 
-def not_of_known(objects: Objects, regions: Regions, known_classes: Sequence[str], iou: float = 0.5) -> np.ndarray:
+def not_of_known(
+    objects: Objects, regions: Regions, known_classes: Sequence[str], iou: float = 0.5
+) -> np.ndarray:
     """Detections that are out of distribution in images that may show known objects too, ndarray of shape (N,), bool.
 
     Args:

@@ -1,6 +1,7 @@
 """Boxes and their overlaps.
 
-Boxes are edges in pixels, ndarray of shape (N, 4): xmin, ymin, xmax, ymax. All arithmetic is in float64.
+Boxes are edges in pixels, ndarray of shape (N, 4): xmin, ymin, xmax, ymax. All arithmetic is in
+float64.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class OverlapPairs:
 
     Args:
         region, target: Rows of the two tables, ndarray of shape (P,), int32.
-        overlap: ndarray of shape (P,): IoU, or for a crowd box the share of the region that lies in it.
+        overlap: ndarray of shape (P,): IoU, or for a crowd box the share of the region that lies in
+            it.
     """
 
     region: np.ndarray
@@ -60,7 +62,9 @@ class OverlapPairs:
     def keeping(self, kept: np.ndarray) -> OverlapPairs:
         """The pairs of the regions that a mask selects, whose rows close up."""
         left = self[kept[self.region]]
-        return OverlapPairs((np.cumsum(kept, dtype=np.int32) - 1)[left.region], left.target, left.overlap)
+        return OverlapPairs(
+            (np.cumsum(kept, dtype=np.int32) - 1)[left.region], left.target, left.overlap
+        )
 
     def moved(self, rows: np.ndarray, regions: int | None = None) -> OverlapPairs:
         """The pairs of some regions in their new order, sorted by it.
@@ -80,9 +84,10 @@ class OverlapPairs:
         """Sorted by preference within each region, the largest overlap first; pairs must be sorted by region.
 
         Args:
-            last_choice: ndarray of shape (M,), bool: objects that are taken only when there is no other.
-            number: ndarray of shape (M,), int64: each object's number. Among equal overlaps the object with the
-                larger one comes first, as in pycocotools the later.
+            last_choice: ndarray of shape (M,), bool: objects that are taken only when there is no
+                other.
+            number: ndarray of shape (M,), int64: each object's number. Among equal overlaps the
+                object with the larger one comes first, as in pycocotools the later.
         """
         same = self.region[1:] == self.region[:-1]
         rows = np.flatnonzero(np.append(same, False) | np.append(False, same)[: len(self)])
@@ -107,12 +112,14 @@ def areas(boxes: np.ndarray) -> np.ndarray:
     return area
 
 
-def overlaps(first: np.ndarray, second: np.ndarray, is_crowd: np.ndarray | None = None) -> np.ndarray:
+def overlaps(
+    first: np.ndarray, second: np.ndarray, is_crowd: np.ndarray | None = None
+) -> np.ndarray:
     """IoU of each row of `first` with the same row of `second`, ndarray of shape (N,); 0 where both are empty.
 
     Args:
-        is_crowd: ndarray of shape (N,), bool: rows whose second box holds several objects. There the intersection is
-            divided by the area of the first box alone (COCO's rule).
+        is_crowd: ndarray of shape (N,), bool: rows whose second box holds several objects. There
+            the intersection is divided by the area of the first box alone (COCO's rule).
     """
     first = np.asarray(first, dtype=np.float64)
     second = np.asarray(second, dtype=np.float64)
@@ -137,23 +144,31 @@ def pairs(
     """All pairs of a region and an object with the same key whose overlap is `at_least` or more.
 
     Args:
-        region_key, target_key: int64 arrays, one number per row, 0 or more: rows with equal keys are compared
-            (the image, or the image and the class).
+        region_key, target_key: int64 arrays, one number per row, 0 or more: rows with equal keys
+            are compared (the image, or the image and the class).
         is_crowd: bool array, one per object: see `overlaps`.
         region_row: The row of `region_box` that each region has; its own when None.
 
     Returns:
-        Pairs in the order of the regions. Memory is bounded by `BLOCK` comparisons and the pairs that are kept.
+        Pairs in the order of the regions. Memory is bounded by `BLOCK` comparisons and the pairs
+        that are kept.
     """
     found = []
     for region, target in _blocks(region_key, target_key):
         of_region = region_box[region if region_row is None else region_row[region]]
         overlap = overlaps(of_region, target_box[target], is_crowd[target])
         kept = (overlap >= at_least) & (overlap > 0)
-        found.append(OverlapPairs(region[kept].astype(np.int32), target[kept].astype(np.int32), overlap[kept]))
+        found.append(
+            OverlapPairs(
+                region[kept].astype(np.int32), target[kept].astype(np.int32), overlap[kept]
+            )
+        )
     if not found:
         return OverlapPairs.none()
-    joined = [np.concatenate([getattr(p, name) for p in found]) for name in ("region", "target", "overlap")]
+    joined = [
+        np.concatenate([getattr(p, name) for p in found])
+        for name in ("region", "target", "overlap")
+    ]
     return OverlapPairs(*joined)
 
 
@@ -188,18 +203,24 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     if sum(map(len, columns)) < FEW:  # Polars starts its threads even for one name
         sorted_names = sorted({name for column in columns for name in column.tolist()})
         place = {name: number for number, name in enumerate(sorted_names)}
-        found = [np.fromiter((place[name] for name in c.tolist()), np.int32, len(c)) for c in columns]
+        found = [
+            np.fromiter((place[name] for name in c.tolist()), np.int32, len(c)) for c in columns
+        ]
         return np.array(sorted_names, dtype=object), found
     runs = [_runs(column) for column in columns]  # rows of an image are mostly neighbours
     firsts = [column[is_first] for column, is_first in zip(columns, runs, strict=True)]
-    names = pl.concat([pl.Series(c.tolist(), dtype=pl.String) for c in firsts])  # Arrow's arrays would import pandas
+    names = pl.concat(
+        [pl.Series(c.tolist(), dtype=pl.String) for c in firsts]
+    )  # Arrow's arrays would import pandas
     words = names.unique().sort()
     numbers = words.search_sorted(names).to_numpy().astype(np.int32)
     each = np.split(numbers, np.cumsum([len(first) for first in firsts])[:-1])
     found = [number[_run(is_first)] for number, is_first in zip(each, runs, strict=True)]
     distinct = np.empty(len(words), dtype=object)
     for first, number in zip(firsts, each, strict=True):
-        distinct[number] = first  # the columns' own texts: copies of a million names take much memory
+        distinct[number] = (
+            first  # the columns' own texts: copies of a million names take much memory
+        )
     return distinct, found
 
 
@@ -238,7 +259,9 @@ def places_among(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
         values: Object array of `str`, shape (N,).
     """
     is_first, number = _runs(values), {name: k for k, name in enumerate(names)}
-    found = np.fromiter((number.get(value, -1) for value in values[is_first]), np.int32, int(is_first.sum()))
+    found = np.fromiter(
+        (number.get(value, -1) for value in values[is_first]), np.int32, int(is_first.sum())
+    )
     return found[_run(is_first)]
 
 

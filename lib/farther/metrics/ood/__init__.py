@@ -1,7 +1,8 @@
 """Separation of in-distribution regions from others by a score, whatever the ground truth boxes are.
 
-In-distribution (ID) is the positive class and has the higher scores: at threshold τ a region counts as ID iff its
-score is at least τ. Equal scores are handled exactly: no metric depends on the order of the rows.
+In-distribution (ID) is the positive class and has the higher scores: at threshold τ a region counts
+as ID iff its score is at least τ. Equal scores are handled exactly: no metric depends on the order
+of the rows.
 """
 
 from __future__ import annotations
@@ -33,27 +34,32 @@ def evaluate(
     Args:
         id_scores: ndarray of shape (N,), scores of ID regions; higher means more in-distribution.
         ood_scores: ndarray of shape (M,), scores of OOD regions.
-        id_weights, ood_weights: Weights of the regions in B replicates; each region counts once when None. ID and OOD
-            images are drawn independently.
-        aupr: "step": average precision, one step per different score, as scikit-learn's `average_precision_score`;
-            "trapezoid": straight lines between the points of the curve and from (0, 1), as OpenOOD's code does.
+        id_weights, ood_weights: Weights of the regions in B replicates; each region counts once
+            when None. ID and OOD images are drawn independently.
+        aupr: "step": average precision, one step per different score, as scikit-learn's
+            `average_precision_score`; "trapezoid": straight lines between the points of the curve
+            and from (0, 1), as OpenOOD's code does.
 
     Returns:
-        Fractions, None where either side is empty; with weights ndarrays of shape (B,), NaN for None.
+        Fractions, None where either side is empty; with weights ndarrays of shape (B,), NaN for
+        None.
 
-        auroc: Area under the receiver operating characteristic; equal scores count one half (Hendrycks and Gimpel,
-            2017, arXiv:1610.02136).
+        auroc: Area under the receiver operating characteristic; equal scores count one half
+            (Hendrycks and Gimpel, 2017, arXiv:1610.02136).
         fpr95: see `fpr_at`, at a true positive rate of 0.95 (Liang et al., 2018, arXiv:1706.02690).
-        fpr95_ood_positive: The same with OOD as the positive class, as in OpenOOD's code: the smallest share of ID
-            regions rejected when 95% of the OOD regions are.
-        aupr_in, aupr_out: Area under the precision–recall curve with ID, or OOD, as the positive class.
-        detection_error: The smallest ½·(1 − TPR) + ½·FPR that any threshold reaches (Lee et al., 2018,
-            arXiv:1807.03888: 1 − detection accuracy).
-        detection_error95: ½·(1 − TPR) + ½·FPR at the threshold of `fpr95` (Liang et al., 2018, arXiv:1706.02690).
+        fpr95_ood_positive: The same with OOD as the positive class, as in OpenOOD's code: the
+            smallest share of ID regions rejected when 95% of the OOD regions are.
+        aupr_in, aupr_out: Area under the precision–recall curve with ID, or OOD, as the positive
+            class.
+        detection_error: The smallest ½·(1 − TPR) + ½·FPR that any threshold reaches (Lee et al.,
+            2018, arXiv:1807.03888: 1 − detection accuracy).
+        detection_error95: ½·(1 − TPR) + ½·FPR at the threshold of `fpr95` (Liang et al., 2018,
+            arXiv:1706.02690).
 
     Raises:
         DataError: a score is NaN.
-        ParameterError: the sides have different numbers of replicates, or `aupr` is not one of those.
+        ParameterError: the sides have different numbers of replicates, or `aupr` is not one of
+            those.
 
     >>> evaluate([3, 2, 2, 2], [2, 1])["auroc"]
     0.8125
@@ -77,8 +83,8 @@ def with_intervals(
 
     Args:
         id_scores, ood_scores: See `evaluate`.
-        id_images, ood_images: Image of each region, as regions of one image are not independent; each region is an
-            image of its own when None.
+        id_images, ood_images: Image of each region, as regions of one image are not independent;
+            each region is an image of its own when None.
         replicates: Number of replicates.
         seed: Seed of the draws.
 
@@ -93,10 +99,15 @@ def with_intervals(
     """
 
     def weights(count: int, images: Sequence[str] | None, seed: int) -> RowWeights:
-        names = np.array([str(name) for name in (range(count) if images is None else images)], dtype=object)
+        names = np.array(
+            [str(name) for name in (range(count) if images is None else images)], dtype=object
+        )
         return ImageDraws(set(names), replicates, seed).rows(names)
 
-    of_id, of_ood = weights(len(id_scores), id_images, seed), weights(len(ood_scores), ood_images, seed + 1)
+    of_id, of_ood = (
+        weights(len(id_scores), id_images, seed),
+        weights(len(ood_scores), ood_images, seed + 1),
+    )
     values, drawn = evaluate(id_scores, ood_scores), evaluate(id_scores, ood_scores, of_id, of_ood)
     ends = {name: interval(drawn[name]) for name, value in values.items() if value is not None}
     return {name: (values[name], *found) for name, found in ends.items() if found is not None}
@@ -139,9 +150,15 @@ def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.n
     """
     id_scores, ood_scores = checked(id_scores, "id_scores"), checked(ood_scores, "ood_scores")
     if not len(id_scores) or not len(ood_scores):
-        raise DataError("a curve needs scores of both sides", field="id_scores" if len(ood_scores) else "ood_scores")
+        raise DataError(
+            "a curve needs scores of both sides",
+            field="id_scores" if len(ood_scores) else "ood_scores",
+        )
     levels = np.append(np.inf, np.unique(np.concatenate([id_scores, ood_scores]))[::-1])
-    fpr, tpr = ((len(s) - np.searchsorted(np.sort(s), levels, side="left")) / len(s) for s in (ood_scores, id_scores))
+    fpr, tpr = (
+        (len(s) - np.searchsorted(np.sort(s), levels, side="left")) / len(s)
+        for s in (ood_scores, id_scores)
+    )
     return fpr, tpr
 
 
@@ -165,7 +182,11 @@ def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> 
     """
     threshold = threshold_at(id_scores, tpr)
     ood_scores = checked(ood_scores, "ood_scores")
-    return None if threshold is None or not len(ood_scores) else float(np.mean(ood_scores >= threshold))
+    return (
+        None
+        if threshold is None or not len(ood_scores)
+        else float(np.mean(ood_scores >= threshold))
+    )
 
 
 def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
@@ -202,7 +223,8 @@ def per_image(
         reduce: Which region decides.
 
     Returns:
-        The names of the images that have a region, sorted, and their scores, ndarrays of shape (I,).
+        The names of the images that have a region, sorted, and their scores, ndarrays of shape
+        (I,).
 
     Raises:
         ValueError: `reduce` is neither.
@@ -262,7 +284,10 @@ def _precision(own: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _step_area(at: Reached) -> np.ndarray:
-    return np.einsum("...k,...k->...", at.step, _precision(at.own, at.other), dtype=np.float64) / at.total
+    return (
+        np.einsum("...k,...k->...", at.step, _precision(at.own, at.other), dtype=np.float64)
+        / at.total
+    )
 
 
 def _trapezoid_area(at: Reached) -> np.ndarray:

@@ -11,7 +11,15 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.metrics import ood
-from farther.metrics.weighting import ImageWeights, RowWeights, columns, defined, mean_of_defined, ratio, value
+from farther.metrics.weighting import (
+    ImageWeights,
+    RowWeights,
+    columns,
+    defined,
+    mean_of_defined,
+    ratio,
+    value,
+)
 from farther.tables import Objects, Regions
 
 #: Bins of the expected calibration error, as Guo et al. (2017) take them.
@@ -29,10 +37,11 @@ class Classified:
         images: Names. Object array of `str`.
         is_correct: Whether the class with the highest confidence is a label of the image. bool.
         confidence: Of that class, float64.
-        nll: −ln of the largest softmax probability among the image's labels, float64; NaN where the classifier's
-            confidences are not a softmax.
-        is_in_top5: 1 where a label of the image is among the five classes with the highest logits, else 0, float64; NaN
-            where the classifier has five classes or fewer, since every label would be.
+        nll: −ln of the largest softmax probability among the image's labels, float64; NaN where the
+            classifier's confidences are not a softmax.
+        is_in_top5: 1 where a label of the image is among the five classes with the highest logits,
+            else 0, float64; NaN where the classifier has five classes or fewer, since every label
+            would be.
     """
 
     images: np.ndarray
@@ -52,14 +61,23 @@ class Classified:
         Raises:
             DataError: an image has two regions, or a labelled image has none.
         """
-        place = {name: column for column, name in enumerate(regions.classes) if column != regions.background_index}
+        place = {
+            name: column
+            for column, name in enumerate(regions.classes)
+            if column != regions.background_index
+        }
         labels = pl.DataFrame(
-            {"image_id": objects.image_id.astype(str), "of": [place.get(name) for name in objects.category]},
+            {
+                "image_id": objects.image_id.astype(str),
+                "of": [place.get(name) for name in objects.category],
+            },
             schema_overrides={"of": pl.Int64},
         ).drop_nulls()
         rows = pl.DataFrame({"image_id": regions.image_id.astype(str)}).with_row_index("row")
         if len(rows) != rows["image_id"].n_unique():
-            raise DataError("a classifier has one region per image, found two of one", field="image_id")
+            raise DataError(
+                "a classifier has one region per image, found two of one", field="image_id"
+            )
         found = labels.join(rows, on="image_id", how="left", maintain_order="left")
         if found["row"].null_count():
             absent = found.filter(pl.col("row").is_null())["image_id"][0]
@@ -72,7 +90,9 @@ class Classified:
             nll = total - logits[np.arange(len(row)), found["of"].to_numpy()]
         else:
             nll = np.full(len(row), np.nan)
-        in_top5 = _is_in_top5(logits[:, sorted(place.values())], _positions(found["of"].to_numpy(), place))
+        in_top5 = _is_in_top5(
+            logits[:, sorted(place.values())], _positions(found["of"].to_numpy(), place)
+        )
         by_image = (
             found.with_columns(
                 in_top5=pl.Series(in_top5),
@@ -81,7 +101,12 @@ class Classified:
                 nll=pl.Series(nll),
             )
             .group_by("image_id")
-            .agg(pl.col("correct").any(), pl.col("confidence").first(), pl.col("nll").min(), pl.col("in_top5").max())
+            .agg(
+                pl.col("correct").any(),
+                pl.col("confidence").first(),
+                pl.col("nll").min(),
+                pl.col("in_top5").max(),
+            )
             .sort("image_id")
         )
         return cls(
@@ -115,7 +140,9 @@ def _is_in_top5(logits: np.ndarray, true_class: np.ndarray) -> np.ndarray:
     return (rank < GUESSES).astype(np.float64)
 
 
-def metrics(classified: Classified, weights: ImageWeights | None = None, bins: int = BINS) -> dict[str, np.ndarray]:
+def metrics(
+    classified: Classified, weights: ImageWeights | None = None, bins: int = BINS
+) -> dict[str, np.ndarray]:
     """Accuracy and calibration of a classifier.
 
     Args:
@@ -127,11 +154,12 @@ def metrics(classified: Classified, weights: ImageWeights | None = None, bins: i
         ndarrays of shape (B,), or (1,) without weights; NaN where no image is labelled.
 
         accuracy: Share of images whose class with the highest confidence is right.
-        accuracy_top5: Share of images with a label among the five classes of the highest logits; NaN where the
-            classifier has five classes or fewer.
-        nll: Mean of −ln of the softmax probability of the label; NaN where the confidences are not a softmax.
-        ece: Expected calibration error: mean over images of |accuracy − mean confidence| of the image's bin (Naeini et
-            al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
+        accuracy_top5: Share of images with a label among the five classes of the highest logits;
+            NaN where the classifier has five classes or fewer.
+        nll: Mean of −ln of the softmax probability of the label; NaN where the confidences are not
+            a softmax.
+        ece: Expected calibration error: mean over images of |accuracy − mean confidence| of the
+            image's bin (Naeini et al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
 
     >>> found = metrics(Classified(np.array(["a", "b"], dtype=object), np.array([True, False]),
     ...                            np.array([0.9, 0.6]), np.array([0.1, 1.0]), np.array([1.0, 1.0])))
@@ -163,13 +191,15 @@ def metrics(classified: Classified, weights: ImageWeights | None = None, bins: i
 def oscr(accuracy: Any, correct_auroc: Any) -> Any:
     """Area under the curve of the correct classification rate over the false positive rate.
 
-    At a threshold the correct classification rate is the share of ID images that are accepted with the right class, so
-    the area is the accuracy times the AUROC of correctly classified ID images against OOD images (Dhamija et al., 2018,
-    arXiv:1811.04110, Section 4, with any score in place of the confidence).
+    At a threshold the correct classification rate is the share of ID images that are accepted with
+    the right class, so the area is the accuracy times the AUROC of correctly classified ID images
+    against OOD images (Dhamija et al., 2018, arXiv:1811.04110, Section 4, with any score in place
+    of the confidence).
 
     Args:
         accuracy: Of the ID images; a number, or an ndarray of shape (B,).
-        correct_auroc: Of the correctly classified ones against OOD images, of the same shape; None gives None.
+        correct_auroc: Of the correctly classified ones against OOD images, of the same shape; None
+            gives None.
     """
     return None if accuracy is None or correct_auroc is None else accuracy * correct_auroc
 
@@ -192,8 +222,8 @@ def macro_auroc(
         id_weights, ood_weights: see `farther.metrics.ood.evaluate`.
 
     Returns:
-        A fraction, None without ID or OOD images; with weights an ndarray of shape (B,). In a replicate without images
-        of a class, the others are averaged.
+        A fraction, None without ID or OOD images; with weights an ndarray of shape (B,). In a
+        replicate without images of a class, the others are averaged.
 
     Raises:
         DataError: a score is NaN.
@@ -205,7 +235,12 @@ def macro_auroc(
     for name in np.unique(category):
         rows = category == name
         each.append(
-            ood.auroc(id_scores, ood_scores[rows], id_weights, None if ood_weights is None else ood_weights[rows])
+            ood.auroc(
+                id_scores,
+                ood_scores[rows],
+                id_weights,
+                None if ood_weights is None else ood_weights[rows],
+            )
         )
     if id_weights is None:
         return value(mean_of_defined(defined(each)))

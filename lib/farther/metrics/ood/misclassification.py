@@ -1,7 +1,8 @@
 """Misclassification detection: separation of ID regions of the right class from errors by a score.
 
-Both sides are regions of ID images. A score that separates unknown objects may fail here, and the other way round
-(Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, arXiv:2404.10474, Table VII).
+Both sides are regions of ID images. A score that separates unknown objects may fail here, and the
+other way round (Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection",
+2023, arXiv:2404.10474, Table VII).
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ def is_correct(objects: Objects, regions: Regions, iou: float = 0.5) -> np.ndarr
         iou: Smallest overlap that counts.
     """
     found = true_classes(objects, regions, iou).category.astype(str)
-    return found == np.array(regions.classes, dtype=str)[regions.label] if len(regions) else np.zeros(0, dtype=bool)
+    return (
+        found == np.array(regions.classes, dtype=str)[regions.label]
+        if len(regions)
+        else np.zeros(0, dtype=bool)
+    )
 
 
-def evaluate(scores: np.ndarray, correct: np.ndarray, weights: RowWeights | None = None) -> dict[str, Any]:
+def evaluate(
+    scores: np.ndarray, correct: np.ndarray, weights: RowWeights | None = None
+) -> dict[str, Any]:
     """Metrics of misclassification detection; correct regions are the positive class.
 
     Args:
@@ -38,15 +45,17 @@ def evaluate(scores: np.ndarray, correct: np.ndarray, weights: RowWeights | None
         weights: Weights of the regions in B replicates; each region counts once when None.
 
     Returns:
-        Fractions, None where no region is correct or none is wrong; with weights ndarrays of shape (B,), NaN for None.
+        Fractions, None where no region is correct or none is wrong; with weights ndarrays of shape
+        (B,), NaN for None.
 
-        auroc, fpr95, detection_error, detection_error95: see `farther.metrics.ood.evaluate`; FPR95 is the share of
-            errors that pass when 95% of the correct regions do.
-        aurc: Area under the risk–coverage curve: the mean, over k = 1 … N, of the share of errors among the k regions
-            with the highest scores (Geifman and El-Yaniv, 2017, arXiv:1705.08500). Of equal scores, the mean over
-            all orders.
-        e_aurc: `aurc` less that of a score that ranks all correct regions above all errors (Geifman et al., 2019,
-            arXiv:1805.08206, Eq. 2, with the finite sum in place of its approximation r + (1 − r) ln(1 − r)).
+        auroc, fpr95, detection_error, detection_error95: see `farther.metrics.ood.evaluate`; FPR95
+            is the share of errors that pass when 95% of the correct regions do.
+        aurc: Area under the risk–coverage curve: the mean, over k = 1 … N, of the share of errors
+            among the k regions with the highest scores (Geifman and El-Yaniv, 2017,
+            arXiv:1705.08500). Of equal scores, the mean over all orders.
+        e_aurc: `aurc` less that of a score that ranks all correct regions above all errors (Geifman
+            et al., 2019, arXiv:1805.08206, Eq. 2, with the finite sum in place of its approximation
+            r + (1 − r) ln(1 − r)).
 
     Raises:
         DataError: a score is NaN.
@@ -57,7 +66,9 @@ def evaluate(scores: np.ndarray, correct: np.ndarray, weights: RowWeights | None
     """
     correct = np.asarray(correct, dtype=bool)
     scores = np.asarray(scores, dtype=np.float64)
-    right, wrong = ((scores[rows], None if weights is None else weights[rows]) for rows in (correct, ~correct))
+    right, wrong = (
+        (scores[rows], None if weights is None else weights[rows]) for rows in (correct, ~correct)
+    )
     return measure(METRICS, right, wrong, names=("scores of correct regions", "scores of errors"))
 
 
@@ -72,8 +83,9 @@ def _harmonic(numbers: np.ndarray) -> np.ndarray:
 def _aurc(at: Reached) -> np.ndarray:
     """The mean risk. At a score of errors: e of them and n regions in all lie above, m at it, f of these wrong.
 
-    At the score the risks are Σ (e + f j / m) / (n + j) for j = 1 … m; below it (e + f) / j for each further region j.
-    Errors come as the negative side, from the lowest score up: what is reached lies at or below.
+    At the score the risks are Σ (e + f j / m) / (n + j) for j = 1 … m; below it (e + f) / j for
+    each further region j. Errors come as the negative side, from the lowest score up: what is
+    reached lies at or below.
     """
     wrong, rows = at.total[..., None], (at.total + at.other_total)[..., None]
     errors, equal = wrong - at.own, at.step
@@ -81,9 +93,15 @@ def _aurc(at: Reached) -> np.ndarray:
     upto = rows - (at.own - equal) - at.other_before
     share = np.nan_to_num(ratio(equal, upto - above))
     # From each score down to the next score of an error.
-    following = np.concatenate([np.broadcast_to(rows, above[..., :1].shape), above[..., :-1]], axis=-1)
+    following = np.concatenate(
+        [np.broadcast_to(rows, above[..., :1].shape), above[..., :-1]], axis=-1
+    )
     at_above, at_upto, at_following = (_harmonic(count) for count in (above, upto, following))
-    risks = equal + (errors - share * above) * (at_upto - at_above) + (errors + equal) * (at_following - at_upto)
+    risks = (
+        equal
+        + (errors - share * above) * (at_upto - at_above)
+        + (errors + equal) * (at_following - at_upto)
+    )
     return np.sum(risks, axis=-1) / rows[..., 0]
 
 
@@ -96,7 +114,10 @@ def _e_aurc(at: Reached) -> np.ndarray:
 
 #: Each metric of correct regions, the positive side, and errors.
 METRICS: dict[str, SeparationMetric] = {
-    **{name: ood.METRICS[name] for name in ("auroc", "fpr95", "detection_error", "detection_error95")},
+    **{
+        name: ood.METRICS[name]
+        for name in ("auroc", "fpr95", "detection_error", "detection_error95")
+    },
     "aurc": SeparationMetric(_aurc, "negative"),
     "e_aurc": SeparationMetric(_e_aurc, "negative"),
 }

@@ -1,7 +1,7 @@
 """Two sides of rows ranked by a score: metrics of how much weight of either is accepted at each score.
 
-A metric looks at the scores of one side only, of which there are often far fewer than of both: between two of them
-nothing changes that it depends on.
+A metric looks at the scores of one side only, of which there are often far fewer than of both:
+between two of them nothing changes that it depends on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ class Reached:
     """
 
     def __init__(
-        self, own: np.ndarray, other: np.ndarray, other_before: Callable[[], np.ndarray], total: Any, other_total: Any
+        self,
+        own: np.ndarray,
+        other: np.ndarray,
+        other_before: Callable[[], np.ndarray],
+        total: Any,
+        other_total: Any,
     ):
         self.own, self.other, self._before = own, other, other_before
         self.total, self.other_total = np.asarray(total), np.asarray(other_total)
@@ -61,8 +66,8 @@ class SeparationMetric:
 
     Args:
         of: Computes it, ndarray of shape (…).
-        at: The side whose scores it looks at: "positive", from the highest down; "negative", from the lowest up; or
-            "either", where both ways give the same.
+        at: The side whose scores it looks at: "positive", from the highest down; "negative", from
+            the lowest up; or "either", where both ways give the same.
     """
 
     of: Callable[[Reached], np.ndarray]
@@ -82,7 +87,8 @@ def measure(
 
     Args:
         metrics: Each metric by its name.
-        positive, negative: Scores of a side, ndarray of shape (N,), higher where more positive, and their weights.
+        positive, negative: Scores of a side, ndarray of shape (N,), higher where more positive, and
+            their weights.
         names: Of the sides in messages.
 
     Returns:
@@ -125,7 +131,9 @@ def checked(scores: np.ndarray, name: str) -> np.ndarray:
     """
     scores = np.asarray(scores, dtype=np.float64).reshape(-1)
     if np.isnan(scores).any():
-        raise DataError("the score is NaN", row=int(np.flatnonzero(np.isnan(scores))[0]), field=name)
+        raise DataError(
+            "the score is NaN", row=int(np.flatnonzero(np.isnan(scores))[0]), field=name
+        )
     return scores
 
 
@@ -151,7 +159,9 @@ class _Ranks:
 
     def counted(self) -> Reached:
         """Numbers of rows."""
-        return Reached(self._own, self._other, lambda: self._other_before, self._rows, self._other_rows)
+        return Reached(
+            self._own, self._other, lambda: self._other_before, self._rows, self._other_rows
+        )
 
     def weighted(self, first: np.ndarray, second: np.ndarray) -> Reached:
         """Weights, from those of the first 0, 1, 2, … rows of a side: of the second side in the opposite direction."""
@@ -175,14 +185,22 @@ def _ranked(metrics: Metrics, scores: Scores) -> Iterator[tuple[bool, _Ranks, Me
     either = "positive" if len(positive) < len(negative) else "negative"
     for side in ("positive", "negative"):
         of_side = {
-            name: metric for name, metric in metrics.items() if side == (either if metric.at == "either" else metric.at)
+            name: metric
+            for name, metric in metrics.items()
+            if side == (either if metric.at == "either" else metric.at)
         }
         if of_side:
             falls = side == "positive"
-            yield falls, _Ranks(-positive[::-1], -negative[::-1]) if falls else _Ranks(negative, positive), of_side
+            yield (
+                falls,
+                _Ranks(-positive[::-1], -negative[::-1]) if falls else _Ranks(negative, positive),
+                of_side,
+            )
 
 
-def _of_rows(metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]) -> None:
+def _of_rows(
+    metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]
+) -> None:
     """Replicates from the weight of each row."""
     order = (np.argsort(-scores[0], kind="stable"), np.argsort(scores[1], kind="stable"))
     ranked = list(_ranked(metrics, (scores[0][order[0]][::-1], scores[1][order[1]])))
@@ -198,13 +216,21 @@ def _of_rows(metrics: Metrics, scores: Scores, sides: Weights, result: dict[str,
                 result[name][block][usable] = metric.of(reached)
 
 
-def _of_groups(metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]) -> None:
+def _of_groups(
+    metrics: Metrics, scores: Scores, sides: Weights, result: dict[str, np.ndarray]
+) -> None:
     """Replicates from counts at some levels; those of each metric are moved by what the levels change of its value."""
     edges = np.unique(np.concatenate([_edges(of_side) for of_side in scores]))
-    level = [(len(edges) - np.searchsorted(edges, of_side, side="right")).astype(np.int32) for of_side in scores]
+    level = [
+        (len(edges) - np.searchsorted(edges, of_side, side="right")).astype(np.int32)
+        for of_side in scores
+    ]
     exact = measure(metrics, (scores[0], None), (scores[1], None))
     once = [np.cumsum(np.bincount(of_side, minlength=len(edges) + 1))[None] for of_side in level]
-    counts = [rows.up_to_level(of_side, len(edges) + 1) for rows, of_side in zip(sides, level, strict=True)]
+    counts = [
+        rows.up_to_level(of_side, len(edges) + 1)
+        for rows, of_side in zip(sides, level, strict=True)
+    ]
     for block in blocks(len(counts[0]), len(edges)):
         positive, negative = (of_side[block] for of_side in counts)
         usable = (positive[:, -1] > 0) & (negative[:, -1] > 0)
@@ -216,12 +242,16 @@ def _of_groups(metrics: Metrics, scores: Scores, sides: Weights, result: dict[st
 
 def _at_levels(metric: SeparationMetric, positive: np.ndarray, negative: np.ndarray) -> Reached:
     """Weights from those at or above each level that both sides share, from the highest down."""
-    above = [np.concatenate([np.zeros_like(side[:, :1]), side[:, :-1]], axis=1) for side in (positive, negative)]
+    above = [
+        np.concatenate([np.zeros_like(side[:, :1]), side[:, :-1]], axis=1)
+        for side in (positive, negative)
+    ]
     total, other_total = positive[:, -1], negative[:, -1]
     if metric.at == "positive":
         return Reached(positive, negative, lambda: above[1], total, other_total)
     own, other, before = (
-        of[:, -1:] - of_above for of, of_above in ((negative, above[1]), (positive, above[0]), (positive, positive))
+        of[:, -1:] - of_above
+        for of, of_above in ((negative, above[1]), (positive, above[0]), (positive, positive))
     )
     return Reached(own[:, ::-1], other[:, ::-1], lambda: before[:, ::-1], other_total, total)
 

@@ -1,10 +1,11 @@
 """Open-set metrics: unknown objects are found (flagged as unknown), misclassified (detected as known) or missed.
 
-A method flags each region as unknown (its score is below τ) or keeps it as the known class it was detected as. Ground
-truth boxes tell which regions lie on an unknown object. Formulas: FMIYC (arXiv:2506.14008), Section 4.2 and Appendix D.
+A method flags each region as unknown (its score is below τ) or keeps it as the known class it was
+detected as. Ground truth boxes tell which regions lie on an unknown object. Formulas: FMIYC
+(arXiv:2506.14008), Section 4.2 and Appendix D.
 
-`farther.metrics.open_set.outcomes` says how regions are matched to objects, and what the protocol "published-code"
-changes.
+`farther.metrics.open_set.outcomes` says how regions are matched to objects, and what the protocol
+"published-code" changes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from farther.metrics.open_set.outcomes import (
     Outcome,
     Protocol,
 )
-from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, PrecisionRecallCurve, ranked_areas
+from farther.metrics.precision_recall import (
+    FALSE,
+    IGNORED,
+    TRUE,
+    PrecisionRecallCurve,
+    ranked_areas,
+)
 from farther.metrics.weighting import ImageWeights, mean_if_all_defined, plain, ratio, row_weights
 from farther.tables import Objects, Regions
 
@@ -52,11 +59,13 @@ def evaluate(
         regions: N detections in them, those at or above the operating threshold.
         is_unknown: ndarray of shape (N,), bool: the region's OOD score is below τ.
         iou, protocol, known_classes: see `farther.metrics.open_set.outcomes.MatchingRules`.
-        unknown_score: ndarray of shape (N,), higher means more likely unknown (minus the OOD score), for AP_U.
+        unknown_score: ndarray of shape (N,), higher means more likely unknown (minus the OOD
+            score), for AP_U.
 
     Returns:
-        Counts unknown_objects, tp_u, fp_u, fn_missed, fn_misclassified, aose; fractions nose, p_u (Eq. 4), r_u
-        (Eq. 5), ap_u (all points, Eqs. 6–8), ap_u_11 (at 11 recalls). None where a fraction's denominator is 0.
+        Counts unknown_objects, tp_u, fp_u, fn_missed, fn_misclassified, aose; fractions nose, p_u
+        (Eq. 4), r_u (Eq. 5), ap_u (all points, Eqs. 6–8), ap_u_11 (at 11 recalls). None where a
+        fraction's denominator is 0.
 
     Raises:
         DataError: an array has another length than `regions`, or `is_unknown` is not bool.
@@ -72,7 +81,9 @@ def evaluate(
     """
     settings = MatchingRules(iou, protocol, known_classes)
     ranked_by = None if unknown_score is None else np.asarray(unknown_score)
-    return metrics(OpenSetSplit.of(objects, regions, settings).match(np.asarray(is_unknown)), ranked_by)
+    return metrics(
+        OpenSetSplit.of(objects, regions, settings).match(np.asarray(is_unknown)), ranked_by
+    )
 
 
 def metrics(
@@ -83,8 +94,8 @@ def metrics(
     Args:
         outcome: N regions matched to the objects of their images.
         unknown_score: see `evaluate`.
-        weights: How often each of `outcome.split.images` counts in each of B replicates, ndarray of shape (B, I); once
-            when None.
+        weights: How often each of `outcome.split.images` counts in each of B replicates, ndarray of
+            shape (B, I); once when None.
 
     Returns:
         With weights ndarrays of shape (B,), NaN for None.
@@ -116,7 +127,9 @@ def metrics_over(
     """
     outcomes = (split.at(float(iou)).match(is_unknown) for iou in ious)
     each = _at_each_iou(outcomes, unknown_score, weights)
-    means = {name: mean_if_all_defined(np.array([found[name] for found in each])) for name in OVER_IOU}
+    means = {
+        name: mean_if_all_defined(np.array([found[name] for found in each])) for name in OVER_IOU
+    }
     return plain(means) if weights is None else means
 
 
@@ -125,17 +138,24 @@ def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> Precisio
 
     Args:
         outcome: Outcomes of objects and regions.
-        unknown_score: Order of the flagged regions, ndarray of shape (N,), higher first; their confidence when None.
+        unknown_score: Order of the flagged regions, ndarray of shape (N,), higher first; their
+            confidence when None.
 
     Raises:
         DataError: `unknown_score` is not one number per region.
     """
-    ranked = outcome.ranked((outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN), unknown_score)
+    ranked = outcome.ranked(
+        (outcome.kind == TRUE_UNKNOWN) | (outcome.kind == FALSE_UNKNOWN), unknown_score
+    )
     unknown = int(np.sum(outcome.of_object != NOT_COUNTED))
-    return PrecisionRecallCurve.of(outcome.kind[ranked] == TRUE_UNKNOWN, unknown) if unknown else None
+    return (
+        PrecisionRecallCurve.of(outcome.kind[ranked] == TRUE_UNKNOWN, unknown) if unknown else None
+    )
 
 
-def by_group(outcome: Outcome, group: np.ndarray, weights: ImageWeights | None = None) -> dict[str, dict[str, Any]]:
+def by_group(
+    outcome: Outcome, group: np.ndarray, weights: ImageWeights | None = None
+) -> dict[str, dict[str, Any]]:
     """Counts and rates of the unknown objects of each group: category, size (`OpenSetSplit.sizes`) or supercategory.
 
     Args:
@@ -144,8 +164,9 @@ def by_group(outcome: Outcome, group: np.ndarray, weights: ImageWeights | None =
         weights: see `metrics`.
 
     Returns:
-        {group: {"unknown_objects", "tp_u", "fn_missed", "fn_misclassified", "r_u", "nose"}}, groups without an
-        unknown object left out. There is no precision: a false positive belongs to no group. `nose` counts objects.
+        {group: {"unknown_objects", "tp_u", "fn_missed", "fn_misclassified", "r_u", "nose"}}, groups
+        without an unknown object left out. There is no precision: a false positive belongs to no
+        group. `nose` counts objects.
     """
     counted = outcome.of_object != NOT_COUNTED
     if not counted.any():
@@ -159,10 +180,14 @@ def by_group(outcome: Outcome, group: np.ndarray, weights: ImageWeights | None =
         "fn_missed": of_object == MISSED,
         "fn_misclassified": of_object == MISCLASSIFIED,
     }
-    total = {name: rows[mask].total_by_group(number[mask], len(names)) for name, mask in chosen.items()}
+    total = {
+        name: rows[mask].total_by_group(number[mask], len(names)) for name, mask in chosen.items()
+    }
     total["r_u"] = ratio(total["tp_u"], total["unknown_objects"])
     total["nose"] = ratio(total["fn_misclassified"], total["unknown_objects"])
-    each = {str(name): {key: values[k] for key, values in total.items()} for k, name in enumerate(names)}
+    each = {
+        str(name): {key: values[k] for key, values in total.items()} for k, name in enumerate(names)
+    }
     return {name: plain(values) for name, values in each.items()} if weights is None else each
 
 
@@ -208,4 +233,7 @@ def _counts(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndar
     }
     # The published code counts regions, the paper objects.
     is_paper = split.settings.protocol == "paper"
-    return {**count, "aose": count["fn_misclassified"] if is_paper else regions[outcome.misclassifies].total()}
+    return {
+        **count,
+        "aose": count["fn_misclassified"] if is_paper else regions[outcome.misclassifies].total(),
+    }

@@ -1,12 +1,13 @@
 """The threshold τ at which the outcome of each object changes: a sweep over all values of τ at once.
 
-A method flags the regions whose score is below τ. As τ rises more regions are flagged, and flagged regions choose
-objects by falling confidence: one more of them never leaves an object without a region that had one (Gale and Shapley,
-1962, doi:10.2307/2312726). So an object that is found remains found, and one that is not misclassified is never
-misclassified again; nor is a known object detected again once it is lost.
+A method flags the regions whose score is below τ. As τ rises more regions are flagged, and flagged
+regions choose objects by falling confidence: one more of them never leaves an object without a
+region that had one (Gale and Shapley, 1962, doi:10.2307/2312726). So an object that is found
+remains found, and one that is not misclassified is never misclassified again; nor is a known object
+detected again once it is lost.
 
-Matching never crosses images, so τ may be another one in each image: there are as many matchings as an image has
-different scores, however many images and thresholds there are.
+Matching never crosses images, so τ may be another one in each image: there are as many matchings as
+an image has different scores, however many images and thresholds there are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class UnknownObjects:
     """When each of M objects of a split is misclassified or found.
 
     Args:
-        misclassified_to: ndarray of shape (M,): misclassified at each τ up to this one; −∞ for never.
+        misclassified_to: ndarray of shape (M,): misclassified at each τ up to this one; −∞ for
+            never.
         found_above: ndarray of shape (M,): found at each τ above this one; ∞ for never.
         image: Place of each object's image in `OpenSetSplit.images`.
         counted: Objects that are counted: unknown, and no crowd.
@@ -55,11 +57,15 @@ def unknown_objects(split: OpenSetSplit, scores: np.ndarray) -> UnknownObjects:
     near = np.zeros(len(scores), dtype=bool)
     near[split.candidates.region[split.is_counted[split.candidates.target]]] = True
     part = split.keeping(near)
-    step, levels = _steps(part.detections.image, np.asarray(scores, dtype=np.float64)[near], len(split.images))
+    step, levels = _steps(
+        part.detections.image, np.asarray(scores, dtype=np.float64)[near], len(split.images)
+    )
     image = split.object_image
     misclassified_to, found_above = np.full(len(image), -np.inf), np.full(len(image), np.inf)
     for k in range(levels.shape[1]):
-        outcome = part.match(step < k).of_object  # what any τ above level k - 1, up to level k gives
+        outcome = part.match(
+            step < k
+        ).of_object  # what any τ above level k - 1, up to level k gives
         wrong, found = outcome == MISCLASSIFIED, outcome == FOUND
         misclassified_to[wrong] = levels[image[wrong], k]
         first = found & np.isinf(found_above)
@@ -109,14 +115,21 @@ def _steps(image: np.ndarray, scores: np.ndarray, images: int) -> tuple[np.ndarr
     """Place of each region's score among the different scores of its image, from 0; and these scores by image.
 
     Returns:
-        ndarray of shape (N,), and one of shape (images, K + 1) for at most K different scores, filled up with ∞.
+        ndarray of shape (N,), and one of shape (images, K + 1) for at most K different scores,
+        filled up with ∞.
     """
     order = np.lexsort((scores, image))
     sorted_image, sorted_score = image[order], scores[order]
     number = np.zeros(len(order), dtype=np.int64)
-    number[1:] = np.cumsum(sorted_score[1:] != sorted_score[:-1])  # where an image starts, it is started from anew
+    number[1:] = np.cumsum(
+        sorted_score[1:] != sorted_score[:-1]
+    )  # where an image starts, it is started from anew
     first = np.searchsorted(sorted_image, np.arange(images))
-    start = number[np.minimum(first, max(len(number) - 1, 0))] if len(number) else np.zeros(images, dtype=np.int64)
+    start = (
+        number[np.minimum(first, max(len(number) - 1, 0))]
+        if len(number)
+        else np.zeros(images, dtype=np.int64)
+    )
     place = number - start[sorted_image]
     step = np.empty(len(order), dtype=np.int64)
     step[order] = place

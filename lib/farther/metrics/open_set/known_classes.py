@@ -30,21 +30,25 @@ def metrics(
     """Metrics of the known classes that have objects in a split.
 
     Args:
-        outcome: Regions matched to objects under protocol "paper"; its settings name the known classes.
+        outcome: Regions matched to objects under protocol "paper"; its settings name the known
+            classes.
         regions: The same N regions.
         recall: Operating point of the wilderness impact, above 0 and at most 1.
         unknown_score: see `farther.metrics.open_set.evaluate`.
         weights: see `farther.metrics.open_set.metrics`.
 
     Returns:
-        Fractions, None where they are not defined; with weights ndarrays of shape (B,), NaN for None.
+        Fractions, None where they are not defined; with weights ndarrays of shape (B,), NaN for
+        None.
 
-        ap_k, p_k, r_k: Means over the known classes with objects of the average precision (all points), the precision
-            and the recall of the regions that are kept; a class without kept regions has no precision.
+        ap_k, p_k, r_k: Means over the known classes with objects of the average precision (all
+            points), the precision and the recall of the regions that are kept; a class without kept
+            regions has no precision.
         map: Mean average precision over those classes and the class "unknown".
-        wi: Wilderness impact FP_o / (TP_c + FP_c) (Dhamija et al., 2020, doi:10.1109/WACV45572.2020.9093355), counts
-            summed over the classes that reach the recall: detections from each class's operating point on that lie on
-            an unknown object and on no known one of their class, to all others.
+        wi: Wilderness impact FP_o / (TP_c + FP_c) (Dhamija et al., 2020,
+            doi:10.1109/WACV45572.2020.9093355), counts summed over the classes that reach the
+            recall: detections from each class's operating point on that lie on an unknown object
+            and on no known one of their class, to all others.
 
     Raises:
         DataError: the settings name no known classes.
@@ -64,7 +68,9 @@ def metrics(
     known = closed_set(outcome.split, regions)
     found, each_ap = _of_kept(outcome, known, recall, weights)
     # None where it is not defined becomes NaN.
-    ap_unknown = np.atleast_1d(np.asarray(open_set.metrics(outcome, unknown_score, weights)["ap_u"], dtype=np.float64))
+    ap_unknown = np.atleast_1d(
+        np.asarray(open_set.metrics(outcome, unknown_score, weights)["ap_u"], dtype=np.float64)
+    )
     result = found | {"map": mean_of_defined(np.concatenate([each_ap, ap_unknown[None]]))}
     return plain(result) if weights is None else result
 
@@ -109,7 +115,9 @@ def _of_kept(
     kept = known.keeping(outcome.kind == KEPT)
     matched = kept.match([outcome.split.settings.iou])
     of_known = None if weights is None else weights[:, places(outcome.split.images, known.images)]
-    correct, unknown, ignored = (error_diagnosis.CAUSES.index(n) for n in ("correct", "unknown_unknown", "ignored"))
+    correct, unknown, ignored = (
+        error_diagnosis.CAUSES.index(n) for n in ("correct", "unknown_unknown", "ignored")
+    )
     cause = np.where(outcome.misclassifies[kept.detections.row], np.int8(unknown), np.int8(correct))
     near = outcome.split.candidates
     is_ignored = outcome.split.is_ignored
@@ -118,11 +126,17 @@ def _of_kept(
     on_object[near.region[~is_ignored[near.target]]] = True
     on_ignored = on_ignored[kept.detections.row]
     on_object = on_object[kept.detections.row]
-    cause[(matched.kind[0] == IGNORED) | (on_ignored & ~on_object & (matched.kind[0] != TRUE))] = ignored
+    cause[(matched.kind[0] == IGNORED) | (on_ignored & ~on_object & (matched.kind[0] != TRUE))] = (
+        ignored
+    )
     counts, _ = error_diagnosis.counts_at_recalls(matched, cause, [recall], of_known)
     at = dict(zip(error_diagnosis.CAUSES, counts[:, 0], strict=True))
     each_ap = matched.average_precision(of_known, points=None)[0]
-    positives, objects, rows = matched.positives > 0, matched.objects(of_known), matched.detections(of_known)
+    positives, objects, rows = (
+        matched.positives > 0,
+        matched.objects(of_known),
+        matched.detections(of_known),
+    )
     true, ranked = (
         rows[chosen].total_by_group(matched.of_class[chosen], len(objects))
         for chosen in (matched.kind[0] == TRUE, matched.kind[0] != IGNORED)

@@ -2,30 +2,35 @@
 
 Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
 
-- Regions flagged as unknown choose by falling detector confidence the free unknown object they overlap most, one to
-  one. A region that gets one is a true positive (TP_U), any other flagged one a false positive (FP_U).
-- An unknown object that no flagged region got is *misclassified* (FN^M) if a kept region overlaps it enough, else
-  *missed* (FN^D). Each unknown object is counted exactly once, however many regions lie on it; one kept region may
-  misclassify two objects that overlap each other. So TP_U + FN^D + FN^M is the number of unknown objects.
+- Regions flagged as unknown choose by falling detector confidence the free unknown object they
+  overlap most, one to one. A region that gets one is a true positive (TP_U), any other flagged one
+  a false positive (FP_U).
+- An unknown object that no flagged region got is *misclassified* (FN^M) if a kept region overlaps
+  it enough, else *missed* (FN^D). Each unknown object is counted exactly once, however many regions
+  lie on it; one kept region may misclassify two objects that overlap each other. So TP_U + FN^D +
+  FN^M is the number of unknown objects.
 - Absolute open-set error AOSE = FN^M, and nOSE = AOSE / unknown objects (Eq. 9), never above 1.
-- AP_U ranks the flagged regions by `unknown_score` where it is given, else by confidence. Which regions are true
-  was decided before and does not depend on that ranking.
-- Where `known_classes` names categories of the same images, a kept region on an object of its own class misclassifies
-  nothing, and a flagged region on a known object is a false positive.
-- Crowd and group boxes, and Pascal VOC's difficult objects, are not counted: a flagged region that gets no object is
-  ignored if enough of its area lies in a crowd (COCO's rule), or if its IoU with a difficult object is enough (VOC's).
-  All regions of images that nobody annotated are ignored.
+- AP_U ranks the flagged regions by `unknown_score` where it is given, else by confidence. Which
+  regions are true was decided before and does not depend on that ranking.
+- Where `known_classes` names categories of the same images, a kept region on an object of its own
+  class misclassifies nothing, and a flagged region on a known object is a false positive.
+- Crowd and group boxes, and Pascal VOC's difficult objects, are not counted: a flagged region that
+  gets no object is ignored if enough of its area lies in a crowd (COCO's rule), or if its IoU with
+  a difficult object is enough (VOC's). All regions of images that nobody annotated are ignored.
 
 `protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
 
-- confidence is the largest softmax probability of the stored logits among the known classes, rounded to 0.001; of equal
-  ones the image whose name comes first, then the smaller `region_id`, is first. The code's own sort is not stable, so
-  its AP_U depends on the machine, by up to 0.003 with FMIYC's detections;
-- boxes follow Pascal VOC's convention: those of regions are moved by +1 pixel in xmin and ymin and rounded to 0.1, and
-  every width and height is one pixel more than the difference of the edges;
-- IoU must be *above* the threshold; a flagged region is true only if the object it overlaps *most* is still free;
+- confidence is the largest softmax probability of the stored logits among the known classes,
+  rounded to 0.001; of equal ones the image whose name comes first, then the smaller `region_id`, is
+  first. The code's own sort is not stable, so its AP_U depends on the machine, by up to 0.003 with
+  FMIYC's detections;
+- boxes follow Pascal VOC's convention: those of regions are moved by +1 pixel in xmin and ymin and
+  rounded to 0.1, and every width and height is one pixel more than the difference of the edges;
+- IoU must be *above* the threshold; a flagged region is true only if the object it overlaps *most*
+  is still free;
 - AP_U ranks by confidence, whatever `unknown_score` is;
-- AOSE counts *regions* kept as known that overlap an unknown object, several per object: nOSE can be above 1;
+- AOSE counts *regions* kept as known that overlap an unknown object, several per object: nOSE can
+  be above 1;
 - regions of images without any annotation are ignored.
 
 Crowds are left out there as under "paper": the dataset that the code reads marks none.
@@ -60,7 +65,12 @@ FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = 0, 1, 2, 3
 #: Kinds of a region.
 TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = 0, 1, 2, 3
 
-_OBJECT = {FOUND: "found", MISCLASSIFIED: "misclassified", MISSED: "missed", NOT_COUNTED: "not_counted"}
+_OBJECT = {
+    FOUND: "found",
+    MISCLASSIFIED: "misclassified",
+    MISSED: "missed",
+    NOT_COUNTED: "not_counted",
+}
 _REGION = {TRUE_UNKNOWN: "found", FALSE_UNKNOWN: "false_unknown", KEPT: "known", IGNORED: "ignored"}
 
 
@@ -71,7 +81,8 @@ class MatchingRules:
     Args:
         iou: Smallest IoU of a region and an object.
         protocol: see the module.
-        known_classes: Categories of the objects that the detector was trained on; all are unknown when empty.
+        known_classes: Categories of the objects that the detector was trained on; all are unknown
+            when empty.
 
     Raises:
         ParameterError: the protocol is unknown, or the IoU is not above 0 and at most 1.
@@ -83,9 +94,13 @@ class MatchingRules:
 
     def __post_init__(self) -> None:
         if self.protocol not in get_args(Protocol):
-            raise ParameterError(f"unknown protocol {self.protocol!r}. Known: {', '.join(get_args(Protocol))}")
+            raise ParameterError(
+                f"unknown protocol {self.protocol!r}. Known: {', '.join(get_args(Protocol))}"
+            )
         if not 0 < self.iou <= 1:
-            raise ParameterError(f"expected an IoU threshold above 0 and at most 1, found {self.iou}")
+            raise ParameterError(
+                f"expected an IoU threshold above 0 and at most 1, found {self.iou}"
+            )
 
     @property
     def smallest_overlap(self) -> float:
@@ -132,8 +147,10 @@ class OpenSetSplit:
         objects: M objects of the split.
         images: Names of the images that have regions or objects, sorted.
         object_image: Place of each object's image in `images`, ndarray of shape (M,).
-        object_class: Place of each object's category in `detections.classes`, −1 for others, ndarray of shape (M,).
-        is_ignored: Objects that are not counted (crowds, difficult ones), ndarray of shape (M,), bool.
+        object_class: Place of each object's category in `detections.classes`, −1 for others,
+            ndarray of shape (M,).
+        is_ignored: Objects that are not counted (crowds, difficult ones), ndarray of shape (M,),
+            bool.
         is_known: Objects of known classes, ndarray of shape (M,), bool.
         detections: The split's N regions.
         candidates: Pairs of a region and an object that overlap enough.
@@ -150,13 +167,16 @@ class OpenSetSplit:
     candidates: OverlapPairs
 
     @classmethod
-    def of(cls, objects: Objects, regions: Regions, settings: MatchingRules | None = None) -> OpenSetSplit:
+    def of(
+        cls, objects: Objects, regions: Regions, settings: MatchingRules | None = None
+    ) -> OpenSetSplit:
         """The split of two tables: ground truth, and the regions at or above the operating threshold.
 
         Args:
             objects: Ground truth of M objects.
             regions: N regions in the same images.
-            settings: IoU threshold, protocol and further rules of matching; those of the paper when None.
+            settings: IoU threshold, protocol and further rules of matching; those of the paper when
+                None.
         """
         settings = settings or MatchingRules()
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
@@ -173,7 +193,12 @@ class OpenSetSplit:
         unlabelled[object_image[objects.is_unlabelled]] = True
         counted &= ~unlabelled[region_image]
         overlapping = pairs(
-            region_box, region_image, object_box, object_image, objects.is_crowd, settings.smallest_overlap
+            region_box,
+            region_image,
+            object_box,
+            object_image,
+            objects.is_crowd,
+            settings.smallest_overlap,
         ).preferred_first(is_ignored, objects.object_id)
         detections = RankedRegions(
             confidence=confidence,
@@ -219,7 +244,9 @@ class OpenSetSplit:
 
     def supercategories(self, names: Mapping[str, str]) -> np.ndarray:
         """The supercategory of each object, "" where its category has none, object array of shape (M,)."""
-        return np.array([names.get(category, "") for category in self.objects.category], dtype=object)
+        return np.array(
+            [names.get(category, "") for category in self.objects.category], dtype=object
+        )
 
     def keeping(self, kept: np.ndarray) -> OpenSetSplit:
         """The same split without some regions, as at a higher operating threshold; overlaps are not computed again.
@@ -231,7 +258,9 @@ class OpenSetSplit:
             DataError: `kept` is not one bool per region.
         """
         rows = self._flags(kept, "kept")
-        return replace(self, detections=self.detections[rows], candidates=self.candidates.keeping(rows))
+        return replace(
+            self, detections=self.detections[rows], candidates=self.candidates.keeping(rows)
+        )
 
     def at(self, iou: float) -> OpenSetSplit:
         """The same split at a larger IoU threshold; overlaps are not computed again.
@@ -243,7 +272,9 @@ class OpenSetSplit:
             ParameterError: the threshold is smaller than that of the split, or above 1.
         """
         if not self.settings.iou <= iou <= 1:
-            raise ParameterError(f"an IoU threshold of this split is from {self.settings.iou:g} to 1, found {iou:g}")
+            raise ParameterError(
+                f"an IoU threshold of this split is from {self.settings.iou:g} to 1, found {iou:g}"
+            )
         settings = replace(self.settings, iou=iou)
         enough = self.candidates.overlap >= settings.smallest_overlap
         return replace(self, settings=settings, candidates=self.candidates[enough])
@@ -268,7 +299,9 @@ class OpenSetSplit:
         of_flagged = on_object[(flagged & self.detections.counted)[on_object.region]]
         if self.settings.protocol == "published-code":
             of_flagged = of_flagged.first_of_each_region()
-        matched = assign(of_flagged, self.detections.rank, np.zeros(len(self.is_ignored), dtype=bool))
+        matched = assign(
+            of_flagged, self.detections.rank, np.zeros(len(self.is_ignored), dtype=bool)
+        )
 
         kind = np.where(flagged, np.int8(FALSE_UNKNOWN), np.int8(KEPT))
         on_ignored = self.candidates.region[self.is_ignored[self.candidates.target]]
@@ -291,7 +324,8 @@ class Outcome:
 
     Args:
         split: The split that was matched.
-        of_object: ndarray of shape (M,), int8: FOUND, MISCLASSIFIED, MISSED, or NOT_COUNTED (crowds and known objects).
+        of_object: ndarray of shape (M,), int8: FOUND, MISCLASSIFIED, MISSED, or NOT_COUNTED (crowds
+            and known objects).
         kind: ndarray of shape (N,), int8: TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, or IGNORED.
         matched: ndarray of shape (N,), int32: the object of a true unknown region, else −1.
         misclassifies: ndarray of shape (N,), bool: kept regions that lie on an unknown object.
@@ -317,7 +351,8 @@ class Outcome:
             if self.split.settings.protocol == "paper":
                 order_by = np.asarray(unknown_score, dtype=np.float64)
         rows = np.flatnonzero(chosen)
-        # Equal scores follow the confidence, and equal confidences the numbers of images and regions.
+        # Equal scores follow the confidence, and equal confidences the numbers of images and
+        # regions.
         return rows[np.lexsort((self.split.detections.rank[rows], -order_by[rows]))]
 
     def tables(self, regions: Regions) -> tuple[RegionOutcomes, ObjectOutcomes]:
@@ -337,7 +372,9 @@ class Outcome:
             image_id=objects.frame["image_id"],
             object_id=objects.object_id,
             category=objects.frame["category"],
-            outcome=np.array([_OBJECT[number] for number in range(len(_OBJECT))], dtype=object)[self.of_object],
+            outcome=np.array([_OBJECT[number] for number in range(len(_OBJECT))], dtype=object)[
+                self.of_object
+            ],
             region_id=np.append(regions.region_id, -1)[self.deciding_region()],
         )
         return of_regions, of_objects
@@ -346,7 +383,9 @@ class Outcome:
         """The region that decided each object's outcome, ndarray of shape (M,): the flagged one that was matched, or
         the most confident kept one that misclassifies it; −1 where there is none."""
         pair = self.split.candidates
-        wrong = pair[self.misclassifies[pair.region] & (self.of_object[pair.target] == MISCLASSIFIED)]
+        wrong = pair[
+            self.misclassifies[pair.region] & (self.of_object[pair.target] == MISCLASSIFIED)
+        ]
         # Of several values for one object the last remains.
         wrong = wrong[np.argsort(-self.split.detections.rank[wrong.region])]
         decided = np.full(len(self.of_object), -1)
@@ -358,8 +397,8 @@ class Outcome:
     def matched_objects(self) -> tuple[np.ndarray, np.ndarray]:
         """The unknown object of each region, and the overlap with it, ndarrays of shape (N,).
 
-        That is the matched object of a true unknown region, the object that a misclassifying region overlaps most, and
-        row −1 with overlap 0 for all others.
+        That is the matched object of a true unknown region, the object that a misclassifying region
+        overlaps most, and row −1 with overlap 0 for all others.
         """
         target, overlap = self.matched.copy(), np.zeros(len(self.matched))
         pair = self.split.candidates
@@ -385,7 +424,10 @@ def _plus_one_pixel(boxes: np.ndarray) -> np.ndarray:
 
 def _softmax_confidence(regions: Regions) -> np.ndarray:
     if not regions.has("logits"):
-        raise DataError("protocol 'published-code' needs logits, which these regions do not have", field="logits")
+        raise DataError(
+            "protocol 'published-code' needs logits, which these regions do not have",
+            field="logits",
+        )
     logits = regions.logits.astype(np.float64)
     if not logits.size:
         return np.zeros(len(regions))

@@ -1,13 +1,15 @@
 """Proposals: how many unknown objects a detector misses, its class-agnostic proposals find, and at what price.
 
-A proposal that lies on a detection says nothing new and is dropped: one that overlaps it by the IoU of a match, or lies
-in it by more than half. Of the others those above a threshold τ_o are called unknown. In ID images all of them are
-false alarms, whatever they lie on: background, part of a known object, or a known object that the detector misses.
+A proposal that lies on a detection says nothing new and is dropped: one that overlaps it by the IoU
+of a match, or lies in it by more than half. Of the others those above a threshold τ_o are called
+unknown. In ID images all of them are false alarms, whatever they lie on: background, part of a
+known object, or a known object that the detector misses.
 
-FROC (free-response receiver operating characteristic) is the share of unknown objects that is found over the false
-alarms per ID image (Bunch et al., 1978, doi:10.1117/12.955926; the rates are close to those of LUNA16, Setio et al.,
-2017, doi:10.1016/j.media.2017.06.015). Matching is that of `farther.metrics.open_set.outcomes` with protocol "paper":
-proposals choose by falling objectness the free unknown object that they overlap most.
+FROC (free-response receiver operating characteristic) is the share of unknown objects that is found
+over the false alarms per ID image (Bunch et al., 1978, doi:10.1117/12.955926; the rates are close
+to those of LUNA16, Setio et al., 2017, doi:10.1016/j.media.2017.06.015). Matching is that of
+`farther.metrics.open_set.outcomes` with protocol "paper": proposals choose by falling objectness
+the free unknown object that they overlap most.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def beside(proposals: Regions, detections: Regions, iou: float = 0.5) -> np.ndar
     Args:
         proposals: P proposals.
         detections: Detections at or above the operating threshold in the same images.
-        iou: IoU with a detection from which on a proposal is dropped; one that lies in it by more than half is, too.
+        iou: IoU with a detection from which on a proposal is dropped; one that lies in it by more
+            than half is, too.
     """
     _, (image, of_detection) = image_numbers(proposals.image_id, detections.image_id)
     left = np.ones(len(proposals), dtype=bool)
@@ -58,13 +61,18 @@ def finders(
         objects, detections, proposals, rules: see `Recovery.of`.
 
     Returns:
-        ndarray of shape (M,), bool; and ndarray of shape (M,): the row of the proposal, −1 where none finds the object.
+        ndarray of shape (M,), bool; and ndarray of shape (M,): the row of the proposal, −1 where
+        none finds the object.
     """
     rules = replace(rules or MatchingRules(), protocol="paper")
     missed = np.ones(len(objects), dtype=bool)
     missed[OpenSetSplit.of(objects, detections, rules).candidates.target] = False
     left = np.flatnonzero(beside(proposals, detections, rules.iou))
-    matched = OpenSetSplit.of(objects, proposals[left], rules).match(np.ones(len(left), dtype=bool)).matched
+    matched = (
+        OpenSetSplit.of(objects, proposals[left], rules)
+        .match(np.ones(len(left), dtype=bool))
+        .matched
+    )
     finder = np.full(len(objects), -1)
     finder[matched[matched >= 0]] = left[matched >= 0]
     finder[~missed] = -1
@@ -78,7 +86,8 @@ class Recovery:
     Args:
         image_id: Image of each of M counted unknown objects, object array of shape (M,).
         missed: Objects that no detection overlaps enough, ndarray of shape (M,), bool.
-        objectness: Of the proposal that finds a missed object, −∞ where none does, ndarray of shape (M,).
+        objectness: Of the proposal that finds a missed object, −∞ where none does, ndarray of shape
+            (M,).
         size: "small", "medium" or "large" (COCO's area ranges), object array of shape (M,).
         category: Object array of shape (M,).
     """
@@ -91,7 +100,11 @@ class Recovery:
 
     @classmethod
     def of(
-        cls, objects: Objects, detections: Regions, proposals: Regions, rules: MatchingRules | None = None
+        cls,
+        objects: Objects,
+        detections: Regions,
+        proposals: Regions,
+        rules: MatchingRules | None = None,
     ) -> Recovery:
         """What proposals recover in some images.
 
@@ -133,7 +146,10 @@ class Recovery:
         return cls(*columns)
 
     def found(
-        self, threshold: np.ndarray | float, weights: ImageWeights | None = None, images: np.ndarray | None = None
+        self,
+        threshold: np.ndarray | float,
+        weights: ImageWeights | None = None,
+        images: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
         """Shares of the unknown objects that are missed, with and without proposals.
 
@@ -143,11 +159,13 @@ class Recovery:
             images: Place of each object's image, ndarray of shape (M,); not needed without weights.
 
         Returns:
-            `missed` (without proposals), `still_missed`, and `recovered`, their difference; ndarrays of shape (B,), NaN
-            without objects.
+            `missed` (without proposals), `still_missed`, and `recovered`, their difference;
+            ndarrays of shape (B,), NaN without objects.
         """
         count = len(self.missed)
-        rows = row_weights(weights, np.zeros(count, dtype=np.int64) if images is None else images, 1)
+        rows = row_weights(
+            weights, np.zeros(count, dtype=np.int64) if images is None else images, 1
+        )
         above = np.broadcast_to(np.asarray(threshold, dtype=np.float64), (len(rows.of_images),))
         total, missed, recovered = (np.zeros(len(rows.of_images)) for _ in range(3))
         for block in blocks(len(rows.of_images), max(count, 1)):
@@ -172,7 +190,8 @@ def thresholds(
     """The lowest threshold τ_o of each rate: no more proposals of ID images are above it than the rate allows.
 
     Args:
-        alarms: Objectness of the proposals in ID images that lie on no detection, ndarray of shape (F,).
+        alarms: Objectness of the proposals in ID images that lie on no detection, ndarray of shape
+            (F,).
         rates: False alarms per image.
         images: Number of the ID images.
         weights: Weights of the images, shape (B, I); None counts each once.
@@ -192,9 +211,16 @@ def thresholds(
     order = np.argsort(-alarms, kind="stable")
     ranked = np.append(alarms[order], -np.inf)
     if weights is None:
-        rows, total = row_weights(None, np.zeros(len(order), dtype=np.int64), 1), np.array([float(images)])
+        rows, total = (
+            row_weights(None, np.zeros(len(order), dtype=np.int64), 1),
+            np.array([float(images)]),
+        )
     else:
-        rows = row_weights(weights, (np.zeros(len(alarms), dtype=np.int64) if place is None else place)[order], images)
+        rows = row_weights(
+            weights,
+            (np.zeros(len(alarms), dtype=np.int64) if place is None else place)[order],
+            images,
+        )
         total = weights @ np.ones(images)
     found = np.empty((len(rates), len(total)))
     for block in blocks(len(total), max(len(order), 1)):
@@ -206,7 +232,10 @@ def thresholds(
 
 
 def average_recall(
-    objects: Objects, proposals: Regions, most: Sequence[int] = (10, 100), known_classes: Sequence[str] = ()
+    objects: Objects,
+    proposals: Regions,
+    most: Sequence[int] = (10, 100),
+    known_classes: Sequence[str] = (),
 ) -> dict[str, float | None]:
     """Average recall of unknown objects by the best proposals of each image, over COCO's IoU thresholds (AR@k).
 
@@ -219,21 +248,28 @@ def average_recall(
         known_classes: Categories that the detector was trained on.
 
     Returns:
-        `ar@k` of each k, and `ar@k_small`, `_medium` and `_large` of the largest; None without objects.
+        `ar@k` of each k, and `ar@k_small`, `_medium` and `_large` of the largest; None without
+        objects.
     """
     rules = MatchingRules(float(COCO_IOUS[0]), known_classes=known_classes)
     every = OpenSetSplit.of(objects, proposals, rules)
     counted = objects[every.is_counted]
     area = areas(counted.box)
-    sizes = {name: counted[(low <= area) & (area <= high)] for name, (low, high) in AREA_RANGES.items()}
-    asked = [("", counted, k) for k in most] + [(f"_{name}", one, max(most)) for name, one in sizes.items()]
+    sizes = {
+        name: counted[(low <= area) & (area <= high)] for name, (low, high) in AREA_RANGES.items()
+    }
+    asked = [("", counted, k) for k in most] + [
+        (f"_{name}", one, max(most)) for name, one in sizes.items()
+    ]
     found: dict[str, float | None] = {}
     for suffix, ground_truth, k in asked:
         rows = proposals[best_of_each_image(proposals, k)]
         split = OpenSetSplit.of(ground_truth, rows, rules)
         flagged = np.ones(len(rows), dtype=bool)
         shares = [np.sum(split.at(iou).match(flagged).matched >= 0) for iou in COCO_IOUS.tolist()]
-        found[f"ar@{k}{suffix}"] = float(np.mean(shares)) / len(ground_truth) if len(ground_truth) else None
+        found[f"ar@{k}{suffix}"] = (
+            float(np.mean(shares)) / len(ground_truth) if len(ground_truth) else None
+        )
     return found
 
 

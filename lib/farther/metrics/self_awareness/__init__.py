@@ -1,9 +1,9 @@
 """Self-awareness: acceptance of the right images, and calibrated confidences (Oksuz et al., Towards Building Self-Aware
 Object Detectors, CVPR 2023, arXiv:2307.00934; SAOD).
 
-Detections are matched as COCO does at IoU `TRUE_POSITIVE_IOU`, at most 100 per image and class; those of crowds and
-difficult objects are ignored. Errors (LRP, LaECE) are from 0, the best, to 1; qualities (IDQ, DAQ, balanced accuracy)
-from 0 to 1, the best.
+Detections are matched as COCO does at IoU `TRUE_POSITIVE_IOU`, at most 100 per image and class;
+those of crowds and difficult objects are ignored. Errors (LRP, LaECE) are from 0, the best, to 1;
+qualities (IDQ, DAQ, balanced accuracy) from 0 to 1, the best.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import numpy as np
 
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.open_set.outcomes import Protocol
-from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, ClassMatches, MatchesByClass, match
+from farther.metrics.self_awareness.matches import (
+    TRUE_POSITIVE_IOU,
+    ClassMatches,
+    MatchesByClass,
+    match,
+)
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.tables import Objects, Regions
 
@@ -40,23 +45,29 @@ def evaluate(
 
     Args:
         objects: Ground truth of ID images (possibly corrupted).
-        regions: Detections in them, after the confidence thresholds (`lrp_thresholds`) and, if any, calibration.
+        regions: Detections in them, after the confidence thresholds (`lrp_thresholds`) and, if any,
+            calibration.
         classes: Names of the known classes; those of `regions` when None.
-        rejected: Images that the detector does not accept: their detections do not count, so their objects are missed.
-        may_reject: Of those, images that may be rejected (severe corruption): their objects do not count either.
+        rejected: Images that the detector does not accept: their detections do not count, so their
+            objects are missed.
+        may_reject: Of those, images that may be rejected (severe corruption): their objects do not
+            count either.
         iou: τ of Eq. 1.
-        protocol: "published-code" counts the LaECE of a class without detections or without objects as 0, leaves
-            classes without true positives out of the mean of LRP_FP, and has a confidence of exactly 1 in no bin of
-            LaECE, as SAOD's code does; otherwise the last bin is closed.
+        protocol: "published-code" counts the LaECE of a class without detections or without objects
+            as 0, leaves classes without true positives out of the mean of LRP_FP, and has a
+            confidence of exactly 1 in no bin of LaECE, as SAOD's code does; otherwise the last bin
+            is closed.
 
     Returns:
         Fractions; None where there is nothing to average.
 
         lrp: Mean LRP error (Eq. 1) over the classes with objects; 1 for a class without detections.
-        lrp_loc, lrp_fp, lrp_fn: Means of its parts: 1 − IoU of the true positives, 1 − precision, 1 − recall.
+        lrp_loc, lrp_fp, lrp_fn: Means of its parts: 1 − IoU of the true positives, 1 − precision, 1
+            − recall.
         laece: Localisation-aware calibration error (Eq. 4), mean over the classes with detections.
         idq: Harmonic mean of 1 − lrp and 1 − laece.
-        per_class: {class: {"lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece", "objects", "detections"}}.
+        per_class: {class: {"lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece", "objects",
+            "detections"}}.
         reliability: see `reliability`.
 
     Raises:
@@ -78,7 +89,9 @@ def evaluate(
     return metrics(match(counted, accepted, classes, iou), iou, protocol)
 
 
-def metrics(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper") -> dict[str, Any]:
+def metrics(
+    matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper"
+) -> dict[str, Any]:
     """What `evaluate` returns, of matched detections.
 
     Args:
@@ -94,7 +107,11 @@ def metrics(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU, protocol: P
         }
         for name, values in found.items()
     }
-    return {**plain(means(found)), "per_class": per_class, "reliability": reliability(matched.values(), protocol)}
+    return {
+        **plain(means(found)),
+        "per_class": per_class,
+        "reliability": reliability(matched.values(), protocol),
+    }
 
 
 def by_class(
@@ -108,10 +125,12 @@ def by_class(
     Args:
         matched: see `match`; matched at the same IoU.
         iou, protocol: see `evaluate`.
-        weights: Of the images of `matched`, ndarray of shape (B, I), for B replicates; each counts once when None.
+        weights: Of the images of `matched`, ndarray of shape (B, I), for B replicates; each counts
+            once when None.
 
     Returns:
-        {class: {one of `PARTS`: ndarray of shape (B,)}}; NaN where there is nothing to average. B is 1 without weights.
+        {class: {one of `PARTS`: ndarray of shape (B,)}}; NaN where there is nothing to average. B
+        is 1 without weights.
     """
     of_images, column = columns(weights, len(matched.images))
     of_images = of_images.astype(np.float64)
@@ -130,7 +149,8 @@ def by_class(
         gaps = np.zeros((images, BINS))
         inside = in_a_bin(one.score, protocol)
         places = column[one.image[inside]], bin_of(one.score[inside])
-        # Precision times the mean IoU of the true positives is the sum of their IoU over all detections of the bin.
+        # Precision times the mean IoU of the true positives is the sum of their IoU over all
+        # detections of the bin.
         np.add.at(gaps, places, one.score[inside] - one.quality[inside])
         laece = ratio(np.abs(of_images @ gaps).sum(axis=1), count)
         has_objects = positives > 0
@@ -149,12 +169,18 @@ def by_class(
 
 def means(found: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Means over classes of what `by_class` found, and IDQ; each an ndarray of shape (B,), NaN where undefined."""
-    result = {part: mean_of_defined(np.array([values[part] for values in found.values()])) for part in PARTS}
+    result = {
+        part: mean_of_defined(np.array([values[part] for values in found.values()]))
+        for part in PARTS
+    }
     return {**result, "idq": harmonic_mean(1 - result["lrp"], 1 - result["laece"])}
 
 
 def lrp_thresholds(
-    objects: Objects, regions: Regions, classes: Sequence[str] | None = None, iou: float = TRUE_POSITIVE_IOU
+    objects: Objects,
+    regions: Regions,
+    classes: Sequence[str] | None = None,
+    iou: float = TRUE_POSITIVE_IOU,
 ) -> dict[str, float | None]:
     """Each class's confidence threshold with the smallest LRP error (LRP-optimal thresholding; Section 5.2).
 
@@ -165,7 +191,8 @@ def lrp_thresholds(
         iou: Smallest overlap of a detection and its object.
 
     Returns:
-        {class: threshold}; None for a class without objects or detections, or where no detection at all is best.
+        {class: threshold}; None for a class without objects or detections, or where no detection at
+        all is best.
 
     Raises:
         DataError: see `evaluate`.
@@ -173,7 +200,9 @@ def lrp_thresholds(
     return best_thresholds(match(objects, regions, classes, iou), iou)
 
 
-def best_thresholds(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU) -> dict[str, float | None]:
+def best_thresholds(
+    matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU
+) -> dict[str, float | None]:
     """As `lrp_thresholds`, of matched detections.
 
     Args:
@@ -189,7 +218,9 @@ def best_thresholds(matched: MatchesByClass, iou: float = TRUE_POSITIVE_IOU) -> 
     return result
 
 
-def reliability(matched: Collection[ClassMatches], protocol: Protocol = "paper") -> dict[str, list[Any]]:
+def reliability(
+    matched: Collection[ClassMatches], protocol: Protocol = "paper"
+) -> dict[str, list[Any]]:
     """The reliability diagram (Fig. 4): mean confidence and performance of each confidence bin.
 
     Args:
@@ -197,13 +228,14 @@ def reliability(matched: Collection[ClassMatches], protocol: Protocol = "paper")
         protocol: see `evaluate`.
 
     Returns:
-        lower (edge of the bin), confidence and performance (precision × IoU), both means over the classes whose bin is
-        not empty, None where all are; detections (their number).
+        lower (edge of the bin), confidence and performance (precision × IoU), both means over the
+        classes whose bin is not empty, None where all are; detections (their number).
     """
     binned = [_bins(detections, protocol) for detections in matched]
     counts = np.array([each[0] for each in binned]).reshape(-1, BINS)
     confidence, performance = (
-        np.where(counts > 0, np.array([each[part] for each in binned]).reshape(-1, BINS), np.nan) for part in (1, 2)
+        np.where(counts > 0, np.array([each[part] for each in binned]).reshape(-1, BINS), np.nan)
+        for part in (1, 2)
     )
     return {
         "lower": [j / BINS for j in range(BINS)],
@@ -213,7 +245,9 @@ def reliability(matched: Collection[ClassMatches], protocol: Protocol = "paper")
     }
 
 
-def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: float) -> dict[str, float | None]:
+def balanced_accuracy(
+    id_scores: np.ndarray, ood_scores: np.ndarray, threshold: float
+) -> dict[str, float | None]:
     """Shares of ID images that a threshold accepts and of OOD images that it rejects.
 
     Args:
@@ -221,9 +255,10 @@ def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: 
         threshold: An image is accepted iff its score is at least that.
 
     Returns:
-        tpr (share of ID images accepted), tnr (share of OOD images rejected), balanced_accuracy (their harmonic mean;
-        the paper's text says FPR for the second, its Table A.12 and its code TNR). None where a side is empty. They are
-        counted at the threshold; SAOD's code reads them off the next point of a thinned ROC.
+        tpr (share of ID images accepted), tnr (share of OOD images rejected), balanced_accuracy
+        (their harmonic mean; the paper's text says FPR for the second, its Table A.12 and its code
+        TNR). None where a side is empty. They are counted at the threshold; SAOD's code reads them
+        off the next point of a thinned ROC.
 
     >>> balanced_accuracy(np.array([0.9, 0.8]), np.array([0.1, 0.85]), threshold=0.8)
     {'balanced_accuracy': 0.6666666666666666, 'tpr': 1.0, 'tnr': 0.5}
@@ -267,7 +302,9 @@ def bin_of(score: np.ndarray) -> np.ndarray:
     Args:
         score: Confidences, 0 to 1, ndarray of shape (n,).
     """
-    return np.clip(np.searchsorted(np.linspace(0, 1, BINS + 1), score, side="right") - 1, 0, BINS - 1)
+    return np.clip(
+        np.searchsorted(np.linspace(0, 1, BINS + 1), score, side="right") - 1, 0, BINS - 1
+    )
 
 
 def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
@@ -282,13 +319,16 @@ def in_a_bin(score: np.ndarray, protocol: Protocol) -> np.ndarray:
     return np.ones(len(score), dtype=bool)
 
 
-def _bins(detections: ClassMatches, protocol: Protocol) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _bins(
+    detections: ClassMatches, protocol: Protocol
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Detections, mean confidence, and precision × mean IoU of each bin."""
     inside = in_a_bin(detections.score, protocol)
     score, quality = detections.score[inside], detections.quality[inside]
     place = bin_of(score)
     counts = np.bincount(place, minlength=BINS)
-    # Precision times the mean IoU of the true positives is the sum of their IoU over all detections of the bin.
+    # Precision times the mean IoU of the true positives is the sum of their IoU over all detections
+    # of the bin.
     confidence = np.bincount(place, score, minlength=BINS) / np.maximum(counts, 1)
     performance = np.bincount(place, quality, minlength=BINS) / np.maximum(counts, 1)
     return counts, confidence, performance

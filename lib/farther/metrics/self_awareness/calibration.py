@@ -1,8 +1,9 @@
 """Calibration: for each class a map from confidence to expected IoU (Oksuz et al., CVPR 2023, arXiv:2307.00934,
 Section 5.3).
 
-A map is fitted to validation detections: the target of a true positive is its IoU, that of a false positive 0. The
-calibrated confidence then approximates precision × IoU, with which LaECE compares it.
+A map is fitted to validation detections: the target of a true positive is its IoU, that of a false
+positive 0. The calibrated confidence then approximates precision × IoU, with which LaECE compares
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from farther.tables import Objects, Regions
 
 Kind = Literal["linear", "histogram", "isotonic", "temperature", "platt"]
 
-#: Bins of histogram binning, each with about as many detections; a class with few has fewer, of at least two.
+#: Bins of histogram binning, each with about as many detections; a class with few has fewer, of at
+#: least two.
 HISTOGRAM_BINS = 25
 
 #: Confidences are at least that far from 0 and 1 before their logit is taken.
@@ -98,7 +100,9 @@ class Logistic:
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         """Calibrated confidences, ndarray of shape (n,)."""
-        from scipy.special import expit  # imported here, as below: SciPy takes half a second to start
+        from scipy.special import (
+            expit,
+        )  # imported here, as below: SciPy takes half a second to start
 
         return expit(self.slope * _logit(score) + self.intercept)
 
@@ -116,9 +120,10 @@ def fit(
     """Learns a calibrator for each class that has detections.
 
     Args:
-        kind: "linear" (least squares), "histogram" (bins of equal counts), "isotonic" (the best map that never falls),
-            "temperature" (σ(logit(p) / T)) or "platt" (σ(a · logit(p) + b)), both by cross-entropy (Kuzucu et al., On
-            Calibration of Object Detectors, ECCV 2024, arXiv:2405.20459).
+        kind: "linear" (least squares), "histogram" (bins of equal counts), "isotonic" (the best map
+            that never falls), "temperature" (σ(logit(p) / T)) or "platt" (σ(a · logit(p) + b)),
+            both by cross-entropy (Kuzucu et al., On Calibration of Object Detectors, ECCV 2024,
+            arXiv:2405.20459).
         objects, regions: ID validation data.
         classes: Names of the known classes; those of `regions` when None.
         iou: From which IoU on a detection of the right class is a true positive.
@@ -149,7 +154,11 @@ def of_matched(kind: Kind, matched: Mapping[str, ClassMatches]) -> dict[str, Cal
         "temperature": lambda detections: _logistic(detections, intercept=False),
         "platt": lambda detections: _logistic(detections, intercept=True),
     }
-    return {name: known[kind](detections) for name, detections in matched.items() if len(detections.score)}
+    return {
+        name: known[kind](detections)
+        for name, detections in matched.items()
+        if len(detections.score)
+    }
 
 
 def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.ndarray:

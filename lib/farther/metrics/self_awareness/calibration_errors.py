@@ -20,7 +20,9 @@ from farther.tables import Objects, Regions
 PRECISION_IOU, D_ECE_BINS = 0.5, 20
 
 
-def evaluate(objects: Objects, regions: Regions, classes: Sequence[str] | None = None) -> dict[str, float | None]:
+def evaluate(
+    objects: Objects, regions: Regions, classes: Sequence[str] | None = None
+) -> dict[str, float | None]:
     """The three errors of the module, by name.
 
     Args:
@@ -41,14 +43,17 @@ def evaluate(objects: Objects, regions: Regions, classes: Sequence[str] | None =
     >>> evaluate(objects, regions)["laece_0"]  # one has IoU 0.5, the other overlaps nothing: the gaps are 0.25
     0.25
     """
-    return of_matched(*(match(objects, regions, classes, iou) for iou in (ANY_OVERLAP, PRECISION_IOU)))
+    return of_matched(
+        *(match(objects, regions, classes, iou) for iou in (ANY_OVERLAP, PRECISION_IOU))
+    )
 
 
 def of_matched(anywhere: MatchesByClass, at_half: MatchesByClass) -> dict[str, float | None]:
     """As `evaluate`, of matched detections.
 
     Args:
-        anywhere, at_half: Matched at `ANY_OVERLAP` and at `PRECISION_IOU` (`farther.metrics.self_awareness.matches`).
+        anywhere, at_half: Matched at `ANY_OVERLAP` and at `PRECISION_IOU`
+            (`farther.metrics.self_awareness.matches`).
     """
     return {"laece_0": laece_0(anywhere), "laace_0": laace_0(anywhere), "d_ece": d_ece(at_half)}
 
@@ -57,11 +62,13 @@ def laece_0(matched: MatchesByClass, bins: int = BINS) -> float | None:
     """LaECE₀: mean gap between confidence and IoU over confidence bins, averaged over classes.
 
     Args:
-        matched: Detections matched at any overlap, so precision × IoU of a bin is its mean IoU, 0 for unmatched ones.
+        matched: Detections matched at any overlap, so precision × IoU of a bin is its mean IoU, 0
+            for unmatched ones.
         bins: Number of equally wide bins; the last one is closed at 1.
 
     References:
-        Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV 2024, Section 5,
+        Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV
+            2024, Section 5,
         arXiv:2405.20459.
     """
     return _mean([_binned_gap(one.score, one.quality, bins) for one in matched.values()])
@@ -76,7 +83,13 @@ def laace_0(matched: MatchesByClass) -> float | None:
     References:
         As of `laece_0`.
     """
-    return _mean([float(np.abs(one.score - one.quality).mean()) for one in matched.values() if len(one.score)])
+    return _mean(
+        [
+            float(np.abs(one.score - one.quality).mean())
+            for one in matched.values()
+            if len(one.score)
+        ]
+    )
 
 
 def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
@@ -87,16 +100,21 @@ def d_ece(matched: MatchesByClass, bins: int = D_ECE_BINS) -> float | None:
         bins: Number of equally wide bins.
 
     References:
-        Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops 2020, Eq. 5 with the
-        confidence as the only variable, arXiv:2004.13546.
+        Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops
+        2020, Eq. 5 with the confidence as the only variable, arXiv:2004.13546.
     """
-    score, is_true = (np.concatenate([getattr(one, part) for one in matched.values()]) for part in ("score", "is_true"))
+    score, is_true = (
+        np.concatenate([getattr(one, part) for one in matched.values()])
+        for part in ("score", "is_true")
+    )
     return _binned_gap(score, is_true.astype(np.float64), bins)
 
 
 def _binned_gap(score: np.ndarray, target: np.ndarray, bins: int) -> float | None:
     """The gap of each bin's sums, over all detections; None without any."""
-    place = np.minimum(np.searchsorted(np.linspace(0, 1, bins + 1), score, side="right") - 1, bins - 1)
+    place = np.minimum(
+        np.searchsorted(np.linspace(0, 1, bins + 1), score, side="right") - 1, bins - 1
+    )
     gaps = np.bincount(place, score, minlength=bins) - np.bincount(place, target, minlength=bins)
     return float(np.abs(gaps).sum() / len(score)) if len(score) else None
 

@@ -1,5 +1,6 @@
 """A detector made self-aware (Oksuz et al., CVPR 2023, arXiv:2307.00934, Algorithms A.1 and A.2): it accepts or rejects
-an image, and of an accepted image it keeps the detections above a threshold, with calibrated confidences.
+an image, and of an accepted image it keeps the detections above a threshold, with calibrated
+confidences.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
 from farther.tables import Regions
 
-#: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
+#: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation
+#: images are accepted.
 ImageThreshold = Literal["pseudo_ood", "keep_95"]
 
-#: ID validation images that thresholds and calibrators are learnt from: those that show an object, or all.
+#: ID validation images that thresholds and calibrators are learnt from: those that show an object,
+#: or all.
 LearntFrom = Literal["with_objects", "all"]
 
 #: How confidence thresholds are taken: the LRP-optimal one of each class, or 0.5 for all.
@@ -34,7 +37,8 @@ class SelfAwareDetector:
     """Thresholds and calibrators that make a detector self-aware.
 
     Args:
-        confidence_thresholds: Smallest confidence of a detection by class; None where no detection is kept.
+        confidence_thresholds: Smallest confidence of a detection by class; None where no detection
+            is kept.
         calibrators: By class; empty without calibration.
         image_threshold: Largest uncertainty of an image that is accepted; None accepts every image.
         aggregate: How an image's uncertainty follows from those of its detections; see
@@ -65,11 +69,13 @@ class SelfAwareDetector:
             validation: All ID validation images.
             pseudo_ood: Those images with their objects blanked out.
             calibrator: Kind of the calibrators; None for none.
-            image_threshold: "pseudo_ood" or "keep_95"; the former counts ID images with objects only.
+            image_threshold: "pseudo_ood" or "keep_95"; the former counts ID images with objects
+                only.
             confidence_threshold: "lrp_optimal" or "half".
             aggregate: See the class.
             iou: Smallest IoU of a true positive.
-            learnt_from: Images that confidence thresholds and calibrators come from; Algorithm A.1 has "with_objects".
+            learnt_from: Images that confidence thresholds and calibrators come from; Algorithm A.1
+                has "with_objects".
 
         Raises:
             ParameterError: "pseudo_ood" without such images, or an unknown kind.
@@ -78,10 +84,14 @@ class SelfAwareDetector:
             known = ", ".join(get_args(ImageThreshold))
             raise ParameterError(f"unknown image threshold {image_threshold!r}. Known: {known}")
         if image_threshold == "pseudo_ood" and pseudo_ood is None:
-            raise ParameterError("image threshold 'pseudo_ood' needs pseudo-OOD images; without them use 'keep_95'")
+            raise ParameterError(
+                "image threshold 'pseudo_ood' needs pseudo-OOD images; without them use 'keep_95'"
+            )
         images = validation if learnt_from == "all" else validation.with_objects
         if confidence_threshold == "half":
-            thresholds: dict[str, float | None] = dict.fromkeys(validation.regions.header.known_classes, 0.5)
+            thresholds: dict[str, float | None] = dict.fromkeys(
+                validation.regions.header.known_classes, 0.5
+            )
         else:
             thresholds = images.lrp_thresholds(iou)
 
@@ -95,7 +105,9 @@ class SelfAwareDetector:
             level = image_uncertainty.keeping(uncertainty)
         else:
             uncertainty_of_pseudo_ood = pseudo_ood.uncertainty(aggregate)
-            level = image_uncertainty.best_threshold(uncertainty[validation.shows_object], uncertainty_of_pseudo_ood)
+            level = image_uncertainty.best_threshold(
+                uncertainty[validation.shows_object], uncertainty_of_pseudo_ood
+            )
         return cls(thresholds, calibrators, level, aggregate)
 
     def uncertainty(self, regions: Regions, images: Sequence[str]) -> np.ndarray:
@@ -107,7 +119,11 @@ class SelfAwareDetector:
         if self.image_threshold is None:
             return []
         doubt = self.uncertainty(regions, images)
-        return [name for name, value in zip(images, doubt.tolist(), strict=True) if value > self.image_threshold]
+        return [
+            name
+            for name, value in zip(images, doubt.tolist(), strict=True)
+            if value > self.image_threshold
+        ]
 
     def detections(self, regions: Regions) -> Regions:
         """The detections above their thresholds, with calibrated confidences, of accepted and rejected images alike."""

@@ -1,8 +1,8 @@
 """Uncertainty of an image, from the uncertainties of its detections (Oksuz et al., Towards Building Self-Aware Object
 Detectors, CVPR 2023, arXiv:2307.00934, Section 4 and Tables 2 to 4).
 
-A detection's uncertainty is minus its score under any method, or 1 − confidence. An aggregate makes one number of those
-of an image; an image without detections is the most uncertain.
+A detection's uncertainty is minus its score under any method, or 1 − confidence. An aggregate makes
+one number of those of an image; an image without detections is the most uncertain.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ AGGREGATES = ("sum", "mean", "top-5", "top-3", "top-2", "min")
 NO_DETECTION = 1e12
 
 
-def aggregate(uncertainty: np.ndarray, image_id: np.ndarray, images: Sequence[str], how: str = "top-3") -> np.ndarray:
+def aggregate(
+    uncertainty: np.ndarray, image_id: np.ndarray, images: Sequence[str], how: str = "top-3"
+) -> np.ndarray:
     """Uncertainty of each image.
 
     Args:
         uncertainty: Of each detection, ndarray of shape (n,); higher means less certain.
         image_id: The image of each detection, ndarray of shape (n,).
         images: Names of all images, also of those without detections.
-        how: "sum", "mean", "min", or "top-m": the mean of the m least uncertain detections, of all where an image has
-            fewer.
+        how: "sum", "mean", "min", or "top-m": the mean of the m least uncertain detections, of all
+            where an image has fewer.
 
     Returns:
         ndarray of shape (len(images),), float64; `NO_DETECTION` for an image without detections.
@@ -47,7 +49,9 @@ def aggregate(uncertainty: np.ndarray, image_id: np.ndarray, images: Sequence[st
     most = count(how)
     other = set(image_id) - set(images)
     if other:
-        raise DataError(f"detections of {str(min(other))!r}, which is not one of the images", field="image_id")
+        raise DataError(
+            f"detections of {str(min(other))!r}, which is not one of the images", field="image_id"
+        )
     doubt = np.asarray(uncertainty, dtype=np.float64)
     if np.isnan(doubt).any():
         raise DataError(f"not a number in row {int(np.isnan(doubt).argmax())}", field="uncertainty")
@@ -106,11 +110,13 @@ def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
 
     Args:
         known: Uncertainties of ID validation images, ndarray of shape (n,).
-        unknown: Those of pseudo-OOD images: the same ones with their objects blanked out, ndarray of shape (m,).
+        unknown: Those of pseudo-OOD images: the same ones with their objects blanked out, ndarray
+            of shape (m,).
 
     Returns:
-        Of the thresholds with the largest harmonic mean of the shares of known images accepted and of unknown images
-        rejected the smallest one; None where a side has no image, or no threshold accepts one and rejects one.
+        Of the thresholds with the largest harmonic mean of the shares of known images accepted and
+        of unknown images rejected the smallest one; None where a side has no image, or no threshold
+        accepts one and rejects one.
 
     >>> best_threshold(np.array([0.1, 0.2, 0.6]), np.array([0.4, 0.7, 0.9]))
     0.2
@@ -120,8 +126,14 @@ def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
     levels = np.unique(np.concatenate([known, unknown]))
     accepted = np.searchsorted(np.sort(known), levels, side="right") / len(known)
     rejected = 1 - np.searchsorted(np.sort(unknown), levels, side="right") / len(unknown)
-    balanced = np.where(accepted * rejected > 0, 2 * accepted * rejected / np.maximum(accepted + rejected, 1e-300), 0)
-    best = int(np.argmax(balanced >= balanced.max() - 1e-12))  # rounding must not choose among equal ones
+    balanced = np.where(
+        accepted * rejected > 0,
+        2 * accepted * rejected / np.maximum(accepted + rejected, 1e-300),
+        0,
+    )
+    best = int(
+        np.argmax(balanced >= balanced.max() - 1e-12)
+    )  # rounding must not choose among equal ones
     return float(levels[best]) if balanced[best] > 0 else None
 
 

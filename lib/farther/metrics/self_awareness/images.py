@@ -29,7 +29,8 @@ class DetectedImages:
     Args:
         objects, regions: Ground truth and N stored regions.
         names: All I images.
-        original: The image that each is made from, for images that are drawn together; its name where it is none.
+        original: The image that each is made from, for images that are drawn together; its name
+            where it is none.
         may_reject: Images that may be rejected without loss.
     """
 
@@ -88,7 +89,9 @@ class DetectedImages:
         if self.shows_object.all():
             return self
         names = [name for name, shows in zip(self.names, self.shows_object, strict=True) if shows]
-        originals = [name for name, shows in zip(self.original, self.shows_object, strict=True) if shows]
+        originals = [
+            name for name, shows in zip(self.original, self.shows_object, strict=True) if shows
+        ]
         in_these = is_among(self.regions.image_id, set(names))
         return DetectedImages(
             self.objects,
@@ -100,7 +103,9 @@ class DetectedImages:
 
     @cached_property
     def _known(self) -> ClosedSet:
-        return ClosedSet.of(self.objects, self.regions, max_detections=len(self.regions), least=ANY_OVERLAP)
+        return ClosedSet.of(
+            self.objects, self.regions, max_detections=len(self.regions), least=ANY_OVERLAP
+        )
 
     def _of_known(self, images: np.ndarray) -> np.ndarray:
         """What is said of each image (I,), in the order of those that have detections or objects."""
@@ -119,16 +124,23 @@ class DetectedImages:
         Args:
             iou: Smallest overlap of a detection and its object.
             kept: ndarray of shape (N,), bool: the regions that count, all when None.
-            score: ndarray of shape (N,), float32: their confidences; those of the detector when None.
-            rejected: ndarray of shape (I,), bool: images whose detections are left out, and whose objects are too where
-                they may be rejected.
+            score: ndarray of shape (N,), float32: their confidences; those of the detector when
+                None.
+            rejected: ndarray of shape (I,), bool: images whose detections are left out, and whose
+                objects are too where they may be rejected.
         """
         known, excused = self._known, None
-        counted = np.ones(len(known.detections.row), dtype=bool) if kept is None else kept[known.detections.row]
+        counted = (
+            np.ones(len(known.detections.row), dtype=bool)
+            if kept is None
+            else kept[known.detections.row]
+        )
         if rejected is not None and rejected.any():
             counted &= ~self._of_known(rejected)[known.detections.image]
             if self.may_reject:
-                excused = self._of_known(rejected & is_among(np.array(self.names, dtype=object), self.may_reject))
+                excused = self._of_known(
+                    rejected & is_among(np.array(self.names, dtype=object), self.may_reject)
+                )
         number, score = self.regions.region_id, self.regions.score if score is None else score
         return of_closed_set(known.ranked_by(score, counted, number, iou), iou, excused)
 

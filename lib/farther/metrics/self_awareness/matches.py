@@ -23,7 +23,8 @@ class ClassMatches:
 
     Args:
         score: Confidences, ndarray of shape (n,).
-        quality: IoU with the object that was matched, 0 for a false positive, ndarray of shape (n,).
+        quality: IoU with the object that was matched, 0 for a false positive, ndarray of shape
+            (n,).
         is_true: ndarray of shape (n,), bool.
         image: Place of each detection's image among the images, ndarray of shape (n,).
         object_image: The same of each object, ndarray of shape (positives,).
@@ -54,7 +55,10 @@ class MatchesByClass(dict[str, ClassMatches]):
 
 
 def match(
-    objects: Objects, regions: Regions, classes: Sequence[str] | None = None, iou: float = TRUE_POSITIVE_IOU
+    objects: Objects,
+    regions: Regions,
+    classes: Sequence[str] | None = None,
+    iou: float = TRUE_POSITIVE_IOU,
 ) -> MatchesByClass:
     """Detections of each class matched to its objects.
 
@@ -73,19 +77,24 @@ def match(
     return of_closed_set(ClosedSet.of(objects, regions, classes, least=iou), iou)
 
 
-def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = None) -> MatchesByClass:
+def of_closed_set(
+    known: ClosedSet, iou: float, excused: np.ndarray | None = None
+) -> MatchesByClass:
     """As `match`, of objects and detections whose overlaps are known.
 
     Args:
         known: Objects and detections.
         iou: Smallest overlap of a detection and its object.
-        excused: Images whose objects do not count, among `known.images`, ndarray of shape (I,), bool.
+        excused: Images whose objects do not count, among `known.images`, ndarray of shape (I,),
+            bool.
     """
     matched, assigned = known.match_once(iou)
     is_asked = np.ones(len(known.images), dtype=bool) if excused is None else ~excused
     quality = np.zeros(len(assigned))
     found = assigned >= 0
-    quality[found] = overlaps(known.boxes[known.detections.row[found]], known.object_box[assigned[found]])
+    quality[found] = overlaps(
+        known.boxes[known.detections.row[found]], known.object_box[assigned[found]]
+    )
     result = MatchesByClass(known.images)
     for k, name in enumerate(known.classes):
         rows = matched.rows(k)
@@ -97,6 +106,8 @@ def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = Non
             quality=np.where(is_true, quality[rows][counted], 0.0),
             is_true=is_true,
             image=known.detections.image[rows][counted],
-            object_image=matched.object_image[(matched.object_class == k) & is_asked[matched.object_image]],
+            object_image=matched.object_image[
+                (matched.object_class == k) & is_asked[matched.object_image]
+            ],
         )
     return result

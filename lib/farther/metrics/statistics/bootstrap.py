@@ -1,13 +1,14 @@
 """The bootstrap over images: intervals of metrics, and comparisons of methods.
 
-Regions of one image are not independent, so images are drawn, with replacement, as many as there are. A replicate is
-one weight per image: how often it was drawn. Nothing is matched again: metrics take the weights (see
-`farther.metrics.weighting`), which equals computing them on the drawn images.
+Regions of one image are not independent, so images are drawn, with replacement, as many as there
+are. A replicate is one weight per image: how often it was drawn. Nothing is matched again: metrics
+take the weights (see `farther.metrics.weighting`), which equals computing them on the drawn images.
 
-Of a split with very many images, groups of images are drawn: the images are dealt at random into `GROUPS` groups of
-equal size. The variance between such groups is that between images, estimated with `GROUPS` − 1 degrees of freedom
-(the random groups of Wolter, Introduction to Variance Estimation, 2007, Chapter 2), so that the width of an interval
-has a standard error of 2%, as has that of 1,000 replicates.
+Of a split with very many images, groups of images are drawn: the images are dealt at random into
+`GROUPS` groups of equal size. The variance between such groups is that between images, estimated
+with `GROUPS` − 1 degrees of freedom (the random groups of Wolter, Introduction to Variance
+Estimation, 2007, Chapter 2), so that the width of an interval has a standard error of 2%, as has
+that of 1,000 replicates.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ SAME = 1e-12
 Comparisons = Literal["all_pairs", "single"]
 
 
-#: Most images of a split that are drawn one by one, and groups that those of a larger one are dealt into.
+#: Most images of a split that are drawn one by one, and groups that those of a larger one are dealt
+#: into.
 MOST_IMAGES, GROUPS = 20_000, 1024
 
 
@@ -41,7 +43,8 @@ class ImageDraws:
     Args:
         images: Names of all images, also those without regions.
         replicates: Number of replicates, B.
-        seed: The same images and seed give the same replicates, so that methods can be compared on them.
+        seed: The same images and seed give the same replicates, so that methods can be compared on
+            them.
         most: Most images that are drawn one by one; of more, groups are drawn.
 
     Attributes:
@@ -52,7 +55,13 @@ class ImageDraws:
         ParameterError: `replicates` is below 1.
     """
 
-    def __init__(self, images: Collection[str], replicates: int = 1000, seed: int = 0, most: int = MOST_IMAGES):
+    def __init__(
+        self,
+        images: Collection[str],
+        replicates: int = 1000,
+        seed: int = 0,
+        most: int = MOST_IMAGES,
+    ):
         if replicates < 1:
             raise ParameterError(f"at least one replicate is needed, found {replicates}")
         self.names = np.array(sorted(set(images)), dtype=object)
@@ -61,7 +70,11 @@ class ImageDraws:
         units = count if count <= most else min(GROUPS, count)
         group = None if units == count else random.permutation(np.arange(count) % units)
         shares = np.full(units, 1 / units) if units else np.zeros(0)
-        drawn = random.multinomial(units, shares, size=replicates) if units else np.zeros((replicates, 0))
+        drawn = (
+            random.multinomial(units, shares, size=replicates)
+            if units
+            else np.zeros((replicates, 0))
+        )
         weights = drawn.astype(np.int32)
         self.weights: ImageWeights = weights if group is None else GroupWeights(weights, group)
 
@@ -90,14 +103,17 @@ class ImageDraws:
         known[known] = self.names[place[known]] == image_id[known]
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
-            raise DataError(f"{image_id[row]!r} is not one of the images drawn from", row=row, field="image_id")
+            raise DataError(
+                f"{image_id[row]!r} is not one of the images drawn from", row=row, field="image_id"
+            )
         return place
 
     def written_out(self, replicate: int, table: T) -> tuple[T, np.ndarray]:
         """The table of one replicate: each image's rows as often as it was drawn, each time under another image name.
 
         Returns:
-            The table, and the row of `table` that each of its rows copies, so that other columns can be drawn too.
+            The table, and the row of `table` that each of its rows copies, so that other columns
+            can be drawn too.
 
         Raises:
             DataError: see `places`.
@@ -118,7 +134,11 @@ class ImageDraws:
     def times(self, replicate: int) -> np.ndarray:
         """How often each of the images is drawn in one replicate, ndarray of shape (I,)."""
         weights = self.weights
-        return weights.of_groups[replicate][weights.group] if isinstance(weights, GroupWeights) else weights[replicate]
+        return (
+            weights.of_groups[replicate][weights.group]
+            if isinstance(weights, GroupWeights)
+            else weights[replicate]
+        )
 
     def drawn_names(self, replicate: int) -> list[str]:
         """The images of one replicate by the names that `written_out` gives them."""
@@ -130,19 +150,28 @@ def _sizes(drawn: np.ndarray) -> dict[str, int]:
     return {"units": drawn.shape[1], "replicates": len(drawn)}
 
 
-def recomputed(replicates: int, compute: Callable[[int], Mapping[str, Any]]) -> dict[str, np.ndarray]:
+def recomputed(
+    replicates: int, compute: Callable[[int], Mapping[str, Any]]
+) -> dict[str, np.ndarray]:
     """Replicates of metrics that take no weights: each is computed anew on tables that are written out; take few.
 
     Args:
         replicates: Number of replicates.
-        compute: The metrics of one replicate; entries that are not numbers are left out, None counts as NaN.
+        compute: The metrics of one replicate; entries that are not numbers are left out, None
+            counts as NaN.
 
     Returns:
         {metric: ndarray of shape (B,)}.
     """
     each = [compute(replicate) for replicate in range(replicates)]
-    numbers = [{k: v for k, v in found.items() if v is None or isinstance(v, (int, float))} for found in each]
-    return {name: defined([found.get(name) for found in numbers]) for name in (numbers[0] if numbers else ())}
+    numbers = [
+        {k: v for k, v in found.items() if v is None or isinstance(v, (int, float))}
+        for found in each
+    ]
+    return {
+        name: defined([found.get(name) for found in numbers])
+        for name in (numbers[0] if numbers else ())
+    }
 
 
 def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
@@ -170,21 +199,26 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     """The difference of two methods in one metric, from replicates of the same draws.
 
     Args:
-        first, second: Values of either method, ndarrays of shape (B,); replicate b of both has the same images.
+        first, second: Values of either method, ndarrays of shape (B,); replicate b of both has the
+            same images.
         level: Of the interval.
 
     Returns:
-        p, twice the smaller share of replicates on one side of 0 (Efron and Tibshirani, 1993; one is added to both
-        counts, so that p is never 0); and the interval of first − second, the differences that such a test does not
-        reject, so that it excludes 0 exactly where p is below 1 − level. Both are None without replicates, the interval
-        also where there are too few for the level, such as 39 for 95%.
+        p, twice the smaller share of replicates on one side of 0 (Efron and Tibshirani, 1993; one
+        is added to both counts, so that p is never 0); and the interval of first − second, the
+        differences that such a test does not reject, so that it excludes 0 exactly where p is below
+        1 − level. Both are None without replicates, the interval also where there are too few for
+        the level, such as 39 for 95%.
 
     Raises:
-        ParameterError: the two have different numbers of replicates, or `level` is not between 0 and 1.
+        ParameterError: the two have different numbers of replicates, or `level` is not between 0
+            and 1.
     """
     _check(level)
     if first.shape != second.shape:
-        raise ParameterError(f"compare replicates of the same draws, found {len(first)} and {len(second)}")
+        raise ParameterError(
+            f"compare replicates of the same draws, found {len(first)} and {len(second)}"
+        )
     difference = first - second
     given = np.sort(difference[~np.isnan(difference)])
     given[np.abs(given) <= SAME] = 0
@@ -221,29 +255,34 @@ def compare_with(
 ) -> dict[str, dict[str, Any]]:
     """Differences between several methods and one of them, the reference, in one metric.
 
-    With "all_pairs" the interval and p allow for all pairs of methods, and so for the reference having been chosen
-    as the best: in 95% of samples no pair of equal methods is told apart. The largest difference of any pair, centred
-    and in standard deviations, is what chance alone gives; its 95% quantile is the width of every interval (the
-    single-step max-T of Westfall and Young, 1993, which is Tukey's range test for normal values). With "single" each
-    method is compared as if there were no other, by `compare`.
+    With "all_pairs" the interval and p allow for all pairs of methods, and so for the reference
+    having been chosen as the best: in 95% of samples no pair of equal methods is told apart. The
+    largest difference of any pair, centred and in standard deviations, is what chance alone gives;
+    its 95% quantile is the width of every interval (the single-step max-T of Westfall and Young,
+    1993, which is Tukey's range test for normal values). With "single" each method is compared as
+    if there were no other, by `compare`.
 
     Args:
         reference: Name of the method that the others are compared with.
         values: The value of each method.
-        replicates: {method: ndarray of shape (B,)}, in replicates of the same draws; those in which any method has no
-            value are left out.
+        replicates: {method: ndarray of shape (B,)}, in replicates of the same draws; those in which
+            any method has no value are left out.
         comparisons: see above.
         level: Of the intervals.
 
     Returns:
-        {method: {"interval" of its value minus the reference's, "p"}}, None where no replicate has a value, the
-        interval also where there are too few for the level, such as 19 for 95%; of the reference (0, 0) and 1.
+        {method: {"interval" of its value minus the reference's, "p"}}, None where no replicate has
+        a value, the interval also where there are too few for the level, such as 19 for 95%; of the
+        reference (0, 0) and 1.
 
     Raises:
-        ParameterError: methods have different numbers of replicates, or the level or `comparisons` is not one of those.
+        ParameterError: methods have different numbers of replicates, or the level or `comparisons`
+            is not one of those.
     """
     if comparisons not in get_args(Comparisons):
-        raise ParameterError(f"unknown comparisons {comparisons!r}. Known: {', '.join(get_args(Comparisons))}")
+        raise ParameterError(
+            f"unknown comparisons {comparisons!r}. Known: {', '.join(get_args(Comparisons))}"
+        )
     _check(level)
     if len({len(replicates[name]) for name in values}) > 1:
         raise ParameterError("compare replicates of the same draws")
@@ -269,7 +308,10 @@ def compare_with(
         if rejected:
             width = widths[count - rejected]
             bounds = (float(difference - width), float(difference + width))
-        found[name] = {"interval": bounds, "p": float(_p(np.sum(widths >= abs(difference)), count, sides=1))}
+        found[name] = {
+            "interval": bounds,
+            "p": float(_p(np.sum(widths >= abs(difference)), count, sides=1)),
+        }
     return found
 
 
@@ -282,5 +324,7 @@ def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         deviation[k] = np.sqrt(np.mean(differences**2, axis=1))
         varies = deviation[k] > SAME
         if varies.any():
-            largest = np.maximum(largest, (differences[varies] / deviation[k][varies, None]).max(axis=0))
+            largest = np.maximum(
+                largest, (differences[varies] / deviation[k][varies, None]).max(axis=0)
+            )
     return deviation, largest

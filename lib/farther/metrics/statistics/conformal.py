@@ -1,10 +1,11 @@
 """Thresholds at which the mean loss of images is within a limit: on the data, or in expectation on new images.
 
-The loss of an image rises with the threshold, in steps. The largest threshold whose mean loss over n images is within
-a limit is chosen too favourably for new images. Conformal risk control (Angelopoulos et al., 2022, arXiv:2208.02814,
-Theorem 1) adds one image with the largest loss, 1: if the n images and a new one are exchangeable, the expected loss of
-the new image is within the limit, whatever the distribution. With losses of 0 or 1 this is split conformal prediction,
-and "no conformal p-value of the image is at most the limit" (Bates et al., 2021, arXiv:2104.08279).
+The loss of an image rises with the threshold, in steps. The largest threshold whose mean loss over
+n images is within a limit is chosen too favourably for new images. Conformal risk control
+(Angelopoulos et al., 2022, arXiv:2208.02814, Theorem 1) adds one image with the largest loss, 1: if
+the n images and a new one are exchangeable, the expected loss of the new image is within the limit,
+whatever the distribution. With losses of 0 or 1 this is split conformal prediction, and "no
+conformal p-value of the image is at most the limit" (Bates et al., 2021, arXiv:2104.08279).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def largest_within(steps: np.ndarray, losses: np.ndarray, limit: float) -> float
 def corrected(limit: float, images: int) -> float:
     """The limit on the mean loss of n images, each at most 1, that bounds the expected loss of a new image by `limit`.
 
-    From (n · mean + 1) / (n + 1) ≤ limit. It is below 0 for fewer than `images_needed`: no threshold has the guarantee.
+    From (n · mean + 1) / (n + 1) ≤ limit. It is below 0 for fewer than `images_needed`: no
+    threshold has the guarantee.
 
     >>> round(corrected(0.1, images=99), 10), corrected(0.01, images=98) < 0
     (0.0909090909, True)

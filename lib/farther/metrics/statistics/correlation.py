@@ -11,17 +11,22 @@ from farther.errors import ParameterError
 
 
 def matrix(
-    rows: Sequence[Mapping[str, Any]], metrics: Sequence[str], kind: Literal["pearson", "spearman"] = "pearson"
+    rows: Sequence[Mapping[str, Any]],
+    metrics: Sequence[str],
+    kind: Literal["pearson", "spearman"] = "pearson",
 ) -> dict[str, dict[str, float | None]]:
     """Correlation of each two metrics.
 
     Args:
-        rows: One mapping for each method, detector and split that was evaluated; values may be None.
+        rows: One mapping for each method, detector and split that was evaluated; values may be
+            None.
         metrics: Keys to compare.
-        kind: "pearson" (of the values) or "spearman" (of their ranks; equal values share the mean of theirs).
+        kind: "pearson" (of the values) or "spearman" (of their ranks; equal values share the mean
+            of theirs).
 
     Returns:
-        {metric: {metric: −1 … 1}}, over the rows that have both; None where fewer than two have, or all are equal.
+        {metric: {metric: −1 … 1}}, over the rows that have both; None where fewer than two have, or
+        all are equal.
 
     Raises:
         ParameterError: the kind is unknown.
@@ -32,10 +37,15 @@ def matrix(
     """
     if kind not in ("pearson", "spearman"):
         raise ParameterError(f"unknown correlation {kind!r}. Known: pearson, spearman")
-    table = np.array([[np.nan if row.get(m) is None else row[m] for m in metrics] for row in rows], dtype=np.float64)
+    table = np.array(
+        [[np.nan if row.get(m) is None else row[m] for m in metrics] for row in rows],
+        dtype=np.float64,
+    )
     table = table.reshape(len(rows), len(metrics))
     return {
-        first: {second: _correlation(table[:, i], table[:, j], kind) for j, second in enumerate(metrics)}
+        first: {
+            second: _correlation(table[:, i], table[:, j], kind) for j, second in enumerate(metrics)
+        }
         for i, first in enumerate(metrics)
     }
 

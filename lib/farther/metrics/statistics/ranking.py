@@ -15,7 +15,8 @@ class MeanRanks:
 
     Args:
         ranks: Mean rank of each method, 1 is best, ndarray of shape (K,).
-        critical_difference: Two methods whose mean ranks differ by less are not significantly different.
+        critical_difference: Two methods whose mean ranks differ by less are not significantly
+            different.
         p: Of Friedman's test that all methods are equal.
         count: Number of measurements, N.
     """
@@ -26,21 +27,24 @@ class MeanRanks:
     count: int
 
 
-def mean_ranks(values: np.ndarray, *, higher_is_better: bool = True, level: float = 0.95) -> MeanRanks:
+def mean_ranks(
+    values: np.ndarray, *, higher_is_better: bool = True, level: float = 0.95
+) -> MeanRanks:
     """Mean ranks, Nemenyi's critical difference and Friedman's test.
 
-    Demšar, JMLR 7 (2006), Section 3.2.2, https://jmlr.org/papers/v7/demsar06a.html: CD = q √(K (K+1) / 6N), with q the
-    quantile of the studentized range over √2. Measurements count as independent; where splits share images or runs
-    share a detector, the difference is too small.
+    Demšar, JMLR 7 (2006), Section 3.2.2, https://jmlr.org/papers/v7/demsar06a.html: CD = q √(K
+    (K+1) / 6N), with q the quantile of the studentized range over √2. Measurements count as
+    independent; where splits share images or runs share a detector, the difference is too small.
 
     Args:
-        values: One row per measurement, one column per method, ndarray of shape (N, K); equal values share the mean
-            of their ranks.
+        values: One row per measurement, one column per method, ndarray of shape (N, K); equal
+            values share the mean of their ranks.
         higher_is_better: Whether the largest value has rank 1.
         level: Of the critical difference.
 
     Raises:
-        ParameterError: there are fewer than two methods or measurements, or a value is not a number.
+        ParameterError: there are fewer than two methods or measurements, or a value is not a
+            number.
 
     >>> found = mean_ranks(np.array([[0.9, 0.8, 0.7], [0.6, 0.7, 0.5], [0.9, 0.8, 0.6], [0.9, 0.5, 0.5]]))
     >>> found.ranks.tolist(), round(found.critical_difference, 3)
@@ -49,7 +53,9 @@ def mean_ranks(values: np.ndarray, *, higher_is_better: bool = True, level: floa
     from scipy.stats import chi2, rankdata, studentized_range
 
     if values.ndim != 2 or min(values.shape) < 2 or np.isnan(values).any():
-        raise ParameterError(f"ranks need numbers of at least 2 methods in at least 2 rows, found shape {values.shape}")
+        raise ParameterError(
+            f"ranks need numbers of at least 2 methods in at least 2 rows, found shape {values.shape}"
+        )
     count, methods = values.shape
     each = rankdata(-values if higher_is_better else values, axis=1)
     ranks = each.mean(axis=0)
@@ -58,6 +64,8 @@ def mean_ranks(values: np.ndarray, *, higher_is_better: bool = True, level: floa
     spread = float(np.sum((each - (methods + 1) / 2) ** 2))
     # With ties the squared ranks that vary within rows take the place of N K (K+1) (K-1) / 12.
     statistic = (
-        0.0 if spread == 0 else (methods - 1) * count**2 * float(np.sum((ranks - (methods + 1) / 2) ** 2)) / spread
+        0.0
+        if spread == 0
+        else (methods - 1) * count**2 * float(np.sum((ranks - (methods + 1) / 2) ** 2)) / spread
     )
     return MeanRanks(ranks, difference, float(chi2.sf(statistic, methods - 1)), count)

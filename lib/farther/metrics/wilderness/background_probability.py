@@ -1,8 +1,9 @@
 """Probability of a detection's class against that of the background, on known objects and on unknown ones (Dhamija et
 al., WACV 2020, doi:10.1109/WACV45572.2020.9093355, Figure 8 and Table 3 of its supplement).
 
-A detector with a column for the background gives each region the probabilities p_i of its class and p_b of the
-background. Detectors do not reject a region where p_b > p_i; these metrics say what doing so would reject.
+A detector with a column for the background gives each region the probabilities p_i of its class and
+p_b of the background. Detectors do not reject a region where p_b > p_i; these metrics say what
+doing so would reject.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def margins(regions: Regions) -> np.ndarray:
     """p_i - p_b of each region, from the softmax over all columns: ndarray of shape (N,), -1 to 1.
 
     Raises:
-        DataError: there are no logits, no column for the background, or the logits are not those of a softmax.
+        DataError: there are no logits, no column for the background, or the logits are not those of
+            a softmax.
 
     >>> regions = Regions(image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.75], label=[1],
     ...                   logits=[[0.0, np.log(3.0)]], classes=("background", "cat"), background_index=0)
@@ -32,7 +34,9 @@ def margins(regions: Regions) -> np.ndarray:
     [0.5]
     """
     if not applies(regions):
-        raise DataError("expected logits of a softmax with a column for the background", field="logits")
+        raise DataError(
+            "expected logits of a softmax with a column for the background", field="logits"
+        )
     logits = regions.logits.astype(np.float64)
     probability = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
     probability /= probability.sum(axis=1, keepdims=True)
@@ -42,7 +46,11 @@ def margins(regions: Regions) -> np.ndarray:
 
 def applies(regions: Regions | RegionsFolder) -> bool:
     """True if the regions have logits of a softmax with a column for the background."""
-    return regions.has("logits") and regions.background_index is not None and regions.activation == "softmax"
+    return (
+        regions.has("logits")
+        and regions.background_index is not None
+        and regions.activation == "softmax"
+    )
 
 
 def metrics(
@@ -56,21 +64,28 @@ def metrics(
     Args:
         known: Margins of correct detections of known objects, ndarray of shape (N,).
         unknown: Margins of detections of unknown objects, ndarray of shape (M,).
-        known_weights, unknown_weights: Weights of the detections in B replicates; each counts once when None.
+        known_weights, unknown_weights: Weights of the detections in B replicates; each counts once
+            when None.
 
     Returns:
         Fractions, None where a side is empty; with weights ndarrays of shape (B,), NaN for None.
 
-        rejected_known, rejected_unknown: Share of either side whose background probability is the higher one.
+        rejected_known, rejected_unknown: Share of either side whose background probability is the
+            higher one.
         auroc: Area under the receiver operating characteristic, known being the positive class.
 
     >>> metrics(np.array([0.9, -0.1]), np.array([0.5, -0.5]))
     {'rejected_known': 0.5, 'rejected_unknown': 0.5, 'auroc': 0.75}
     """
     found = {}
-    for side, values, weights in (("known", known, known_weights), ("unknown", unknown, unknown_weights)):
+    for side, values, weights in (
+        ("known", known, known_weights),
+        ("unknown", unknown, unknown_weights),
+    ):
         rows = each_once(len(values)) if weights is None else weights
-        found[f"rejected_{side}"] = ratio(rows[values < 0].total().astype(float), rows.total().astype(float))
+        found[f"rejected_{side}"] = ratio(
+            rows[values < 0].total().astype(float), rows.total().astype(float)
+        )
     shares = plain(found) if known_weights is None else found
     return {**shares, "auroc": ood.auroc(known, unknown, known_weights, unknown_weights)}
 

@@ -19,8 +19,8 @@ def match(
 ) -> tuple[list[int], list[tuple[np.ndarray, np.ndarray]]]:
     """Number of objects of each class, and scores (falling) and truth of its detections.
 
-    A detection is right if the object that it overlaps most, of any class, has its class, and no earlier row of the
-    table took that object. Difficult objects count; crowds do not exist.
+    A detection is right if the object that it overlaps most, of any class, has its class, and no
+    earlier row of the table took that object. Difficult objects count; crowds do not exist.
 
     Args:
         objects: Ground truth of the images.

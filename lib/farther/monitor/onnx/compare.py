@@ -28,12 +28,14 @@ class Difference:
 
     Args:
         images, detections: Numbers of those that were compared.
-        unmatched: Images whose detections differ in number or class; nothing else of them is compared.
+        unmatched: Images whose detections differ in number or class; nothing else of them is
+            compared.
         unknown: Detections that one of them alone takes for unknown.
-        largest: Largest absolute difference of each output, and as `relative` of the score by max(1, |score|).
+        largest: Largest absolute difference of each output, and as `relative` of the score by
+            max(1, |score|).
         proposals: Number of the monitor's, of those that the graph gives.
-        other_proposals: Those that one of them alone has. Of two that overlap the better one stays, and of two whose
-            objectness is the same but for rounding, either.
+        other_proposals: Those that one of them alone has. Of two that overlap the better one stays,
+            and of two whose objectness is the same but for rounding, either.
     """
 
     images: int
@@ -56,9 +58,13 @@ def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
         DataError: the bundle has no graph.
     """
     if bundle.info.onnx is None:
-        raise DataError("the bundle has no graph: write it with --onnx", file=bundle.folder, field="onnx")
+        raise DataError(
+            "the bundle has no graph: write it with --onnx", file=bundle.folder, field="onnx"
+        )
     detector, monitor = bundle.detector("cpu"), Monitor(bundle, "cpu")
-    session = onnxruntime.InferenceSession(bundle.folder / bundle.info.onnx.file, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        bundle.folder / bundle.info.onnx.file, providers=["CPUExecutionProvider"]
+    )
     names = [output.name for output in session.get_outputs()]
     largest = dict.fromkeys([*(name for name in names if name not in NOT_NUMBERS), "relative"], 0.0)
     count = detections = unmatched = unknown = proposals = others = 0
@@ -69,7 +75,9 @@ def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
         assert isinstance(expected, Monitored)
         count += 1
         if OF_PROPOSALS[0] in names and expected.proposals is not None:
-            alone, differences = _of_proposals(expected.proposals, *(found.pop(name) for name in OF_PROPOSALS))
+            alone, differences = _of_proposals(
+                expected.proposals, *(found.pop(name) for name in OF_PROPOSALS)
+            )
             proposals, others = proposals + len(expected.proposals), others + alone
             largest |= {name: max(largest[name], value) for name, value in differences.items()}
         if len(expected) != len(found["label"]) or (expected.label != found["label"]).any():
@@ -82,14 +90,18 @@ def compare(bundle: Bundle, images: Iterable[np.ndarray]) -> Difference:
     return Difference(count, detections, unmatched, unknown, largest, proposals, others)
 
 
-def _of_proposals(expected: Regions, boxes: np.ndarray, objectness: np.ndarray) -> tuple[int, dict[str, float]]:
+def _of_proposals(
+    expected: Regions, boxes: np.ndarray, objectness: np.ndarray
+) -> tuple[int, dict[str, float]]:
     """Number of an image's proposals that the graph or the monitor alone has, and differences of the others."""
     apart = np.abs(expected.box[:, None] - boxes[None]).max(axis=2)
     ours, theirs = np.nonzero(apart <= SAME_BOX)
     scores = np.abs(expected.score[ours] - objectness[theirs])
     others = len(expected) - len(np.unique(ours)) + len(boxes) - len(np.unique(theirs))
     values = (apart[ours, theirs], scores)
-    return others, {name: float(of.max(initial=0)) for name, of in zip(OF_PROPOSALS, values, strict=True)}
+    return others, {
+        name: float(of.max(initial=0)) for name, of in zip(OF_PROPOSALS, values, strict=True)
+    }
 
 
 def _differences(expected: Monitored, found: dict[str, np.ndarray]) -> dict[str, float]:

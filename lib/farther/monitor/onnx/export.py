@@ -112,7 +112,15 @@ class Scored(nn.Module):
     @property
     def outputs(self) -> list[str]:
         """Names of the outputs, in order."""
-        of_detections = ["box", "label", "confidence", "logits", *self.method.columns, "score", "unknown"]
+        of_detections = [
+            "box",
+            "label",
+            "confidence",
+            "logits",
+            *self.method.columns,
+            "score",
+            "unknown",
+        ]
         return [*of_detections, *([] if self.proposals is None else OF_PROPOSALS)]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -141,14 +149,17 @@ class Scored(nn.Module):
         return torch.where(called)[0]
 
 
-def write_graph(detector: Detector, method: Method, header: Header, decisions: Decisions, folder: Path) -> BundledGraph:
+def write_graph(
+    detector: Detector, method: Method, header: Header, decisions: Decisions, folder: Path
+) -> BundledGraph:
     """Writes `model.onnx` into a folder.
 
     Args:
         detector: Any device; the graph is traced on the CPU.
         method: Fitted.
         header: Of the detector's regions.
-        decisions: Their proposals are of a kind that graphs compute; see `BundledProposals.not_in_graphs`.
+        decisions: Their proposals are of a kind that graphs compute; see
+            `BundledProposals.not_in_graphs`.
         folder: Exists.
 
     Returns:
@@ -163,14 +174,22 @@ def write_graph(detector: Detector, method: Method, header: Header, decisions: D
     kind = _kind(detector)
     sample = inputs_of(detector, SAMPLES[0])
     shapes = [tuple(inputs_of(detector, image)["image"].shape) for image in SAMPLES]
-    free = [axis for axis, sides in enumerate(zip(*shapes, strict=True)) if kind.any_shape and sides[0] != 3]
+    free = [
+        axis
+        for axis, sides in enumerate(zip(*shapes, strict=True))
+        if kind.any_shape and sides[0] != 3
+    ]
     if shapes[0] != shapes[1] and not kind.any_shape:
         problem = f"its images have many shapes, such as {shapes[0]} and {shapes[1]}, and its network is traced for one"
         raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
-    module = Scored(kind(detector, method.columns, decisions.operating, proposed), method, header, decisions).eval()
+    module = Scored(
+        kind(detector, method.columns, decisions.operating, proposed), method, header, decisions
+    ).eval()
     _check_size(module, method)
     axes = {"image": dict(zip(free, ("height", "width"), strict=True))} if free else {}
-    axes |= {name: {0: "proposals" if name in OF_PROPOSALS else "detections"} for name in module.outputs}
+    axes |= {
+        name: {0: "proposals" if name in OF_PROPOSALS else "detections"} for name in module.outputs
+    }
     file = folder / FILE
     with torch.no_grad(), tracing():
         torch.onnx.export(
@@ -228,7 +247,9 @@ def _kind(detector: Detector) -> type[Graph]:
         problem = f"its precision is {detector.precision}, and graphs compute in float32"
     elif isinstance(detector, LatentDetector) and detector.published_rois:
         problem = "published_rois places boxes by the width of the image alone"
-    elif isinstance(detector, Yolo) and POOLED in str(detector.checkpoint.blueprint.architecture["head"]):
+    elif isinstance(detector, Yolo) and POOLED in str(
+        detector.checkpoint.blueprint.architecture["head"]
+    ):
         problem = f"{POOLED}, of YOLO-World's first version, is not traced for images of any shape"
     elif isinstance(detector, FasterRCNN) and detector.blueprint.architecture == MSRA:
         problem = f"{MSRA} computes anchors and proposals as Detectron2 does, in steps that are not traced"
@@ -241,15 +262,23 @@ def _check_runs(detector: Detector, file: Path) -> None:
     try:
         onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     except Exception as error:  # its classes have no common base
-        problem = f"onnxruntime {onnxruntime.__version__} cannot run its graph: {shorten(str(error))}"
+        problem = (
+            f"onnxruntime {onnxruntime.__version__} cannot run its graph: {shorten(str(error))}"
+        )
         raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}") from error
 
 
 def _check_size(module: nn.Module, method: Method) -> None:
-    size = sum(value.numel() * value.element_size() for value in (*module.parameters(), *module.buffers()))
+    size = sum(
+        value.numel() * value.element_size() for value in (*module.parameters(), *module.buffers())
+    )
     if size > LARGEST:
-        problem = f"weights and fitted state have {size / 2**30:.1f} GiB, and an ONNX file at most 2"
-        raise ParameterError(f"method {method.name!r} cannot be exported with this detector: {problem}")
+        problem = (
+            f"weights and fitted state have {size / 2**30:.1f} GiB, and an ONNX file at most 2"
+        )
+        raise ParameterError(
+            f"method {method.name!r} cannot be exported with this detector: {problem}"
+        )
 
 
 def score_module(method: Method, header: Header) -> ScoreModule:
@@ -306,4 +335,6 @@ def tracing() -> Iterator[None]:
 def _port(value: Any) -> GraphPort:
     kind = value.type.tensor_type
     shape = [side.dim_param or side.dim_value for side in kind.shape.dim]
-    return GraphPort(name=value.name, type=onnx.TensorProto.DataType.Name(kind.elem_type).lower(), shape=shape)
+    return GraphPort(
+        name=value.name, type=onnx.TensorProto.DataType.Name(kind.elem_type).lower(), shape=shape
+    )

@@ -1,7 +1,7 @@
 """Detectors as modules that PyTorch traces: one prepared image in, the columns of its detections out.
 
-They call the adapters' networks and selections with sizes as tensors, so that a graph takes images of any shape. A
-graph takes one image, because the number of detections differs between images.
+They call the adapters' networks and selections with sizes as tensors, so that a graph takes images
+of any shape. A graph takes one image, because the number of detections differs between images.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from farther.detectors.whole_images import ImageClassifier
 from farther.detectors.yolo import Yolo
 from farther.tables.regions import LAYER
 
-#: Columns of one image's N detections: `box`, `label`, `confidence`, `logits`, and those that the method reads; and of
-#: its P proposals, the highest objectness first: `proposal_box` and `proposal_objectness`.
+#: Columns of one image's N detections: `box`, `label`, `confidence`, `logits`, and those that the
+#: method reads; and of its P proposals, the highest objectness first: `proposal_box` and
+#: `proposal_objectness`.
 Columns = dict[str, Tensor]
 
 
@@ -49,7 +50,8 @@ class Graph(nn.Module, ABC):
         proposed: Which candidates are proposals; None for none.
     """
 
-    #: True if images may have any height and width; else the graph takes those of the adapter's only.
+    #: True if images may have any height and width; else the graph takes those of the adapter's
+    #: only.
     any_shape: ClassVar[bool] = False
 
     def __init__(
@@ -60,7 +62,12 @@ class Graph(nn.Module, ABC):
         proposed: ProposalSelection | None = None,
     ):
         super().__init__()
-        self.detector, self.wanted, self.operating, self.proposed = detector, frozenset(columns), operating, proposed
+        self.detector, self.wanted, self.operating, self.proposed = (
+            detector,
+            frozenset(columns),
+            operating,
+            proposed,
+        )
 
     @abstractmethod
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
@@ -68,7 +75,8 @@ class Graph(nn.Module, ABC):
 
         Args:
             image: As the adapter's `prepare` gives it.
-            original: Height and width of the image as given, shape (2,), int64; None where the graph takes that image.
+            original: Height and width of the image as given, shape (2,), int64; None where the
+                graph takes that image.
         """
 
     def confident(self, scores: Tensor) -> Tensor:
@@ -90,14 +98,24 @@ class ClassifierGraph(Graph):
         """See `Graph.forward`."""
         assert original is not None
         if image.dtype == torch.uint8:
-            mean, std = (torch.tensor(values)[:, None, None] for values in self.classifier.normalisation)
+            mean, std = (
+                torch.tensor(values)[:, None, None] for values in self.classifier.normalisation
+            )
             image = (image.permute(2, 0, 1).float() / 255 - mean) / std
         seen = self.classifier(image[None])
         confidence, label = seen.logits.softmax(1).max(1)
         zero = torch.zeros_like(original[:1])
         box = torch.cat([zero, zero, original[1:], original[:1]]).float()[None]
-        vectors = dict(seen.latents) | ({} if seen.features is None else {"features": seen.features})
-        columns = {"box": box, "label": label, "confidence": confidence, "logits": seen.logits, **vectors}
+        vectors = dict(seen.latents) | (
+            {} if seen.features is None else {"features": seen.features}
+        )
+        columns = {
+            "box": box,
+            "label": label,
+            "confidence": confidence,
+            "logits": seen.logits,
+            **vectors,
+        }
         rows = torch.where(confidence >= self.operating)[0]
         return {name: values[rows] for name, values in columns.items()}
 
@@ -110,7 +128,12 @@ class BoxGraph(Graph):
     strided = True
 
     def proposals(
-        self, boxes: Tensor, scores: Tensor, own: Tensor | None, given: Tensor, whole: Tensor | None = None
+        self,
+        boxes: Tensor,
+        scores: Tensor,
+        own: Tensor | None,
+        given: Tensor,
+        whole: Tensor | None = None,
     ) -> Columns:
         """The columns of the proposals; see `farther.detectors.networks.proposals.propose` for the arguments."""
         if self.proposed is None:
@@ -120,13 +143,19 @@ class BoxGraph(Graph):
 
     def best_anchors(self, scores: Tensor) -> Tensor:
         """Rows of the anchors that may become proposals, of scores (A, K)."""
-        return scores.new_zeros(0, dtype=torch.long) if self.proposed is None else best(scores.amax(1), self.proposed)
+        return (
+            scores.new_zeros(0, dtype=torch.long)
+            if self.proposed is None
+            else best(scores.amax(1), self.proposed)
+        )
 
     def tapped(self, network: nn.Module) -> Taps:
         """Hooks on the inner modules whose activations are wanted."""
         return Taps(network, self.stored.layers)
 
-    def latents(self, levels: Callable[[], Sequence[Tensor]], placed: Tensor, size: Tensor, taps: Taps) -> Columns:
+    def latents(
+        self, levels: Callable[[], Sequence[Tensor]], placed: Tensor, size: Tensor, taps: Taps
+    ) -> Columns:
         """The wanted columns of activations.
 
         Args:
@@ -138,7 +167,11 @@ class BoxGraph(Graph):
         found = {}
         if "latent" in self.wanted:
             maps = list(levels())
-            found["latent"] = self._pyramid(maps, placed, size) if self.strided else self._share(maps[0], placed, size)
+            found["latent"] = (
+                self._pyramid(maps, placed, size)
+                if self.strided
+                else self._share(maps[0], placed, size)
+            )
         for name in self.stored.layers.latents:
             found[f"{LAYER}{name}"] = self._share(taps.map_of(name), placed, size)
         return found
@@ -161,7 +194,9 @@ class BoxGraph(Graph):
     def _pool(self, level: Tensor, cells: Tensor) -> Tensor:
         """Channel means of a map, (1, C, h, w), over boxes in its cells, as `box_means`: shape (N, C)."""
         pooling = self.stored.pooling
-        return roi_align(level, [cells], pooling.size, 1.0, pooling.sampling, aligned=True).mean(dim=(2, 3))
+        return roi_align(level, [cells], pooling.size, 1.0, pooling.sampling, aligned=True).mean(
+            dim=(2, 3)
+        )
 
 
 class YoloGraph(BoxGraph):
@@ -174,7 +209,9 @@ class YoloGraph(BoxGraph):
     def __init__(self, detector: Yolo, columns: Sequence[str], *settings: Any):
         super().__init__(detector, columns, *settings)
         self.stored = detector.only(columns).stored_columns(log_scores=detector.log_scores)
-        self.selection = BoxSelection(detector.score_threshold, detector.nms_iou, detector.max_detections)
+        self.selection = BoxSelection(
+            detector.score_threshold, detector.nms_iou, detector.max_detections
+        )
         self.network = detector.network
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
@@ -199,7 +236,9 @@ class YoloGraph(BoxGraph):
             "label": label[rows],
             "confidence": confidence[rows],
             "logits": logsigmoid(logits) if self.stored.log_scores else logits,
-            **self.proposals(self._in_image(whole, size, original), decoded[anchors, 4:], None, original, whole),
+            **self.proposals(
+                self._in_image(whole, size, original), decoded[anchors, 4:], None, original, whole
+            ),
             **self._features(seen, rows),
             **self.latents(lambda: [seen.backbone], boxes, size, taps),
         }
@@ -214,7 +253,11 @@ class YoloGraph(BoxGraph):
         """The column `features`, where all levels share a last layer."""
         if last_layer(self.network) is None or not self.stored.wants("features"):
             return {}
-        return {"features": torch.cat([level[0].flatten(1) for level in seen.class_features], dim=1).T[rows]}
+        return {
+            "features": torch.cat([level[0].flatten(1) for level in seen.class_features], dim=1).T[
+                rows
+            ]
+        }
 
     @staticmethod
     def _in_image(boxes: Tensor, size: Tensor, original: Tensor) -> Tensor:
@@ -249,10 +292,13 @@ class DetrGraph(BoxGraph):
         if self.selection.clipped:
             boxes = boxes.clamp(0, 1)
         pairs = detr_inference.candidates(self.confident(seen.scores[0]), self.selection)
-        # All of them, sorted: of equal scores, ONNX takes the first one first, as a stable sort does.
+        # All of them, sorted: of equal scores, ONNX takes the first one first, as a stable sort
+        # does.
         order = pairs.scores.topk(pairs.scores.shape[0]).indices
         if self.selection.iou < 1:
-            order = batched_nms(boxes[pairs.queries], pairs.scores, pairs.labels, self.selection.iou)
+            order = batched_nms(
+                boxes[pairs.queries], pairs.scores, pairs.labels, self.selection.iou
+            )
         found = pairs.at(order[: self.selection.max_detections])
         edges, size = original.flip(0).repeat(2).float(), shape_as_tensor(pixels)[2:]
         shown = boxes[found.queries]
@@ -285,7 +331,8 @@ class TorchvisionGraph(BoxGraph):
         given = shape_as_tensor(image)[:2]
         sides = given.double()
         most = torch.tensor([transform.min_size[-1], transform.max_size], dtype=torch.float64)
-        # Tensor by tensor: a number by a tensor is a product with its reciprocal, which can round a side down.
+        # Tensor by tensor: a number by a tensor is a product with its reciprocal, which can round a
+        # side down.
         scaled = torch.floor(sides * (most / torch.stack([sides.min(), sides.max()])).min()).long()
         size: Any = [scaled[0], scaled[1]]
         made = interpolate(pixels[None], size=size, mode="bilinear", align_corners=False)
@@ -328,13 +375,19 @@ class FasterRCNNGraph(TorchvisionGraph):
         features = heads.box_head(heads.box_roi_pool(levels, seen.proposals, batch.image_sizes))
         logits, deltas = heads.box_predictor(features)
         boxes = heads.box_coder.decode(deltas, seen.proposals)
-        found = select_detections(network, boxes, self.confident(logits.softmax(-1)), batch.image_sizes[0])
+        found = select_detections(
+            network, boxes, self.confident(logits.softmax(-1)), batch.image_sizes[0]
+        )
         proposed = self.in_image(seen.proposals[0], scaled, given)
         return {
             **self.columns(found, logits, scaled, given),
-            **self.proposals(proposed, class_scores(logits, self.detector.header()), seen.scores[0], given),
+            **self.proposals(
+                proposed, class_scores(logits, self.detector.header()), seen.scores[0], given
+            ),
             "features": features[found.rows],
-            **self.latents(lambda: distinct_levels(network, seen.shared), found.boxes, padded, taps),
+            **self.latents(
+                lambda: distinct_levels(network, seen.shared), found.boxes, padded, taps
+            ),
         }
 
 
@@ -360,8 +413,12 @@ class DenseGraph(TorchvisionGraph):
         counts = [level.shape[2] * level.shape[3] * per_cell for level in levels]
         anchors = network.anchor_generator(batch, levels)[0]
         size, best_rows = batch.image_sizes[0], self.best_anchors(scores)
-        found = select(network, self.confident(scores), deltas, anchors, size, counts, self.selection)
-        proposed = self.in_image(decode(network, deltas[best_rows], anchors[best_rows], size), scaled, given)
+        found = select(
+            network, self.confident(scores), deltas, anchors, size, counts, self.selection
+        )
+        proposed = self.in_image(
+            decode(network, deltas[best_rows], anchors[best_rows], size), scaled, given
+        )
         return {
             **self.columns(found, logits, scaled, given),
             **self.proposals(proposed, scores[best_rows], None, given),

@@ -27,7 +27,9 @@ def described(detector: Detector) -> GraphPreprocessing:
 
 def _of_yolo(detector: Yolo) -> GraphPreprocessing:
     stride = detector.checkpoint.stride
-    longer = -(-(detector.image_size or detector.checkpoint.blueprint.image_size) // stride) * stride
+    longer = (
+        -(-(detector.image_size or detector.checkpoint.blueprint.image_size) // stride) * stride
+    )
     steps = [
         "Red, green, blue; bytes.",
         "Resize by the factor longer_side / max(height, width), to the nearest integers, bilinear as "
@@ -37,7 +39,9 @@ def _of_yolo(detector: Yolo) -> GraphPreprocessing:
         "The input `image` is (height, width, 3), uint8; the graph divides by 255.",
         ORIGINAL,
     ]
-    return GraphPreprocessing(steps=steps, numbers={"longer_side": longer, "multiple": stride, "value": 114})
+    return GraphPreprocessing(
+        steps=steps, numbers={"longer_side": longer, "multiple": stride, "value": 114}
+    )
 
 
 def _of_torchvision(detector: FasterRCNN | DenseDetector) -> GraphPreprocessing:
@@ -82,5 +86,7 @@ def _of_processor(detector: Any) -> GraphPreprocessing:
         return GraphPreprocessing(
             steps=steps, numbers=values if isinstance(values, dict) else {"preprocessing": values}
         )
-    numbers = {name: value for name, value in detector.processor.to_dict().items() if value is not None}
+    numbers = {
+        name: value for name, value in detector.processor.to_dict().items() if value is not None
+    }
     return GraphPreprocessing(steps=steps, numbers=numbers)

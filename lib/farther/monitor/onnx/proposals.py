@@ -22,7 +22,9 @@ def beside(proposals: Tensor, detections: Tensor, iou: float) -> Tensor:
         detections: Shape (N, 4), float64.
         iou: IoU with a detection from which on a proposal lies on it.
     """
-    of_proposal, of_detection = ((of[:, 2:] - of[:, :2]).prod(dim=1) for of in (proposals, detections))
+    of_proposal, of_detection = (
+        (of[:, 2:] - of[:, :2]).prod(dim=1) for of in (proposals, detections)
+    )
     low = torch.maximum(proposals[:, None, :2], detections[None, :, :2])
     high = torch.minimum(proposals[:, None, 2:], detections[None, :, 2:])
     shared = (high - low).clamp(min=0).prod(dim=2)
@@ -33,8 +35,13 @@ def beside(proposals: Tensor, detections: Tensor, iou: float) -> Tensor:
 
 def _expm1(graph: Any, x: Any) -> Any:
     """exp(x) − 1 = tanh(x / 2) (exp(x) + 1), without loss of digits near 0."""
-    one, two = (graph.op("CastLike", graph.op("Constant", value_t=torch.tensor(value)), x) for value in (1.0, 2.0))
-    return graph.op("Mul", graph.op("Tanh", graph.op("Div", x, two)), graph.op("Add", graph.op("Exp", x), one))
+    one, two = (
+        graph.op("CastLike", graph.op("Constant", value_t=torch.tensor(value)), x)
+        for value in (1.0, 2.0)
+    )
+    return graph.op(
+        "Mul", graph.op("Tanh", graph.op("Div", x, two)), graph.op("Add", graph.op("Exp", x), one)
+    )
 
 
 def _entr(graph: Any, x: Any) -> Any:

@@ -15,8 +15,16 @@ from farther.report.results import Run
 
 #: Kind of curve: title and axes.
 CURVES = {
-    "roc": ("ROC curves", vl.Axis("OOD detections accepted as ID"), vl.Axis("ID detections accepted as ID")),
-    "pr": ("Precision–recall curves of unknown objects", vl.Axis("recall R_U", domain=None), vl.Axis("precision P_U")),
+    "roc": (
+        "ROC curves",
+        vl.Axis("OOD detections accepted as ID"),
+        vl.Axis("ID detections accepted as ID"),
+    ),
+    "pr": (
+        "Precision–recall curves of unknown objects",
+        vl.Axis("recall R_U", domain=None),
+        vl.Axis("precision P_U"),
+    ),
 }
 
 #: Threshold that moves: its column and axis.
@@ -37,7 +45,8 @@ class RunCurves:
 
     Args:
         run: The run.
-        folder: Holds `roc.csv`, `pr.csv`, `tau.csv`, `confidence.csv`, `wilderness.csv` and `reliability.csv`.
+        folder: Holds `roc.csv`, `pr.csv`, `tau.csv`, `confidence.csv`, `wilderness.csv` and
+            `reliability.csv`.
         methods: The methods to draw.
     """
 
@@ -61,7 +70,9 @@ class RunCurves:
     def sweep(self, kind: str) -> vl.ChartGroup:
         """Metrics over a moving threshold, one chart per split and metric."""
         column, x = SWEEPS[kind]
-        table = self._of_methods(f"{kind}.csv", dict.fromkeys((column, *SWEPT), pl.Float64)).rename({column: "x"})
+        table = self._of_methods(f"{kind}.csv", dict.fromkeys((column, *SWEPT), pl.Float64)).rename(
+            {column: "x"}
+        )
         charts = []
         for split in self.run.splits:
             for name in SWEPT:
@@ -70,18 +81,30 @@ class RunCurves:
                     title = METRICS[name].title
                     words = f"{title} of {self.run.full_title} on {split.title} by {x.title}."
                     y = vl.Axis(title, domain=None)
-                    charts.append(vl.lines(f"{split.title}: {title}", words, rows, self._legend, x, y))
+                    charts.append(
+                        vl.lines(f"{split.title}: {title}", words, rows, self._legend, x, y)
+                    )
         return vl.ChartGroup(self._legend, tuple(charts))
 
     def no_detection(self) -> vl.ChartGroup:
         """Share of images without a detection by operating threshold, one line per split."""
         titles = {split.name: split.title for split in self.run.splits}
-        table = self._titled("confidence.csv", "split", titles, {"t": pl.Float64, "no_detection": pl.Float64})
+        table = self._titled(
+            "confidence.csv", "split", titles, {"t": pl.Float64, "no_detection": pl.Float64}
+        )
         # The file repeats them for each method.
         rows = table.drop_nulls().unique(["series", "t"], keep="last", maintain_order=True)
         words = f"Images of each split without a detection of {self.run.full_title}, by operating threshold."
-        axes = (vl.Axis("operating threshold t*", domain=None), vl.Axis("images without detections"))
-        return vl.line_group("Images without detections", words, rows.select("series", x="t", y="no_detection"), *axes)
+        axes = (
+            vl.Axis("operating threshold t*", domain=None),
+            vl.Axis("images without detections"),
+        )
+        return vl.line_group(
+            "Images without detections",
+            words,
+            rows.select("series", x="t", y="no_detection"),
+            *axes,
+        )
 
     def wilderness(self) -> vl.ChartGroup:
         """Wilderness impact over the wilderness ratio, one line per recall (Dhamija et al., 2020)."""
@@ -107,11 +130,15 @@ class RunCurves:
             vl.layer({"type": "line", "color": vl.COLOURS[0], "strokeWidth": 2}),
             vl.layer(
                 {"type": "point", "color": vl.COLOURS[0], "filled": True, "opacity": 1},
-                size=vl.number("detections", scale={"type": "sqrt", "range": [25, 350]}, legend=None),
+                size=vl.number(
+                    "detections", scale={"type": "sqrt", "range": [25, 350]}, legend=None
+                ),
                 tooltip=vl.tooltip("confidence:.1%", "performance:.1%", "detections:"),
             ),
             x=vl.number("confidence", title="confidence", axis=vl.PERCENT, scale=vl.UNIT),
-            y=vl.number("performance", title="precision × mean IoU", axis=vl.PERCENT, scale=vl.UNIT),
+            y=vl.number(
+                "performance", title="precision × mean IoU", axis=vl.PERCENT, scale=vl.UNIT
+            ),
         )
 
     @property
@@ -128,7 +155,9 @@ class RunCurves:
     ) -> pl.DataFrame:
         """The rows of a file whose `key` has a title, in the order of the titles, with these as `series`."""
         table = vl.read_csv(self.folder / name, {key: pl.String, **types})
-        series = pl.DataFrame({key: list(titles), "series": list(titles.values())}, schema_overrides={key: pl.String})
+        series = pl.DataFrame(
+            {key: list(titles), "series": list(titles.values())}, schema_overrides={key: pl.String}
+        )
         return series.join(table, on=key, maintain_order="left_right")
 
 
@@ -140,7 +169,8 @@ def _thinned(curve: pl.DataFrame, points: int) -> pl.DataFrame:
 def wilderness_of(folders: Mapping[str, Path], recall: str) -> vl.ChartGroup:
     """Wilderness impact of several runs at one recall, one line per run."""
     frames = [
-        _wilderness(folder).filter(recall=recall).with_columns(series=pl.lit(run)) for run, folder in folders.items()
+        _wilderness(folder).filter(recall=recall).with_columns(series=pl.lit(run))
+        for run, folder in folders.items()
     ]
     return _wilderness_chart(pl.concat(frames), f"Wilderness impact at recall {recall}")
 

@@ -47,14 +47,24 @@ def trade_off(
         "x": x,
         "y": vl.number("y", title="unknown objects misclassified", axis=vl.PERCENT, scale=scale),
     }
-    tooltip = vl.tooltip("series method", "x:.1f false alarms per 100 ID images", "y:.1% misclassified")
+    tooltip = vl.tooltip(
+        "series method", "x:.1f false alarms per 100 ID images", "y:.1% misclassified"
+    )
     one = {**place, "tooltip": tooltip, **vl.by("series", legend)}
-    front = {"type": "line", "strokeWidth": 9, "opacity": 0.25, "color": GREY, "interpolate": "step-after"}
+    front = {
+        "type": "line",
+        "strokeWidth": 9,
+        "opacity": 0.25,
+        "color": GREY,
+        "interpolate": "step-after",
+    }
     drawn = vl.chart(
         "Misclassified objects against false alarms",
         f"Misclassified unknown objects against false alarms, {choices.run}. {answer}",
         vl.line_rows(points),
-        vl.layer(front, [{"x": a, "y": b} for a, b in pareto(points.select("x", "y").rows())], **place),
+        vl.layer(
+            front, [{"x": a, "y": b} for a, b in pareto(points.select("x", "y").rows())], **place
+        ),
         *_limits(choices, limits),
         vl.layer(
             {"type": "line", "strokeWidth": 2},
@@ -71,8 +81,15 @@ def _limits(choices: DeployChoices, limits: Mapping[str, str]) -> Iterator[dict[
     for axis, channel in (("false_alarms", "x"), ("misclassified", "y")):
         # A guarantee on false alarms is of images, not of detections.
         if axis in choices.budget.limits and (channel == "y" or choices.budget.guarantee == "none"):
-            place: dict[str, Any] = {channel: {"datum": choices.budget.limits[axis]}, "tooltip": vl.tooltip("limit")}
-            yield vl.layer({"type": "rule", "strokeDash": [3, 3], "color": GREY}, [{"limit": limits[axis]}], **place)
+            place: dict[str, Any] = {
+                channel: {"datum": choices.budget.limits[axis]},
+                "tooltip": vl.tooltip("limit"),
+            }
+            yield vl.layer(
+                {"type": "rule", "strokeDash": [3, 3], "color": GREY},
+                [{"limit": limits[axis]}],
+                **place,
+            )
 
 
 def _chosen(choices: DeployChoices) -> dict[str, DeployChoice]:

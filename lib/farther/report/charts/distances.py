@@ -24,7 +24,10 @@ PRINTED = 0.055
 
 def panels(rows: pl.DataFrame) -> vl.ChartGroup:
     """One chart per panel of `farther.report.distances.Distances.rows`."""
-    found = (_panel(title, rows.filter(panel=title)) for title in rows["panel"].unique(maintain_order=True))
+    found = (
+        _panel(title, rows.filter(panel=title))
+        for title in rows["panel"].unique(maintain_order=True)
+    )
     return vl.ChartGroup(_keys(rows), tuple(found))
 
 
@@ -58,7 +61,8 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
         text=pl.when(pl.col("share") >= PRINTED)
         .then(pl.format("{}%", (100 * pl.col("share")).round().cast(pl.Int64)))
         .otherwise(pl.lit("")),
-        # Found grows from below and misclassified from above, so that both intervals can be read off the axis.
+        # Found grows from below and misclassified from above, so that both intervals can be read
+        # off the axis.
         whisker_low=pl.when(is_top).then(1 - pl.col("high")).otherwise("low"),
         whisker_high=pl.when(is_top).then(1 - pl.col("low")).otherwise("high"),
     )
@@ -79,14 +83,23 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
             y=vl.number("start", title=None, scale=vl.UNIT, axis=vl.PERCENT),
             y2={"field": "end"},
             tooltip=vl.tooltip(
-                *("distance", "run", "outcome", "share:.1%", "low:.1% 95% interval from", "high:.1% to"),
+                *(
+                    "distance",
+                    "run",
+                    "outcome",
+                    "share:.1%",
+                    "low:.1% 95% interval from",
+                    "high:.1% to",
+                ),
                 "objects: unknown objects",
             ),
             **vl.by("outcome", _keys(rows)),
         ),
         {
             "transform": [
-                {"filter": "(datum.outcome == 'found' || datum.outcome == 'misclassified') && isValid(datum.low)"}
+                {
+                    "filter": "(datum.outcome == 'found' || datum.outcome == 'misclassified') && isValid(datum.low)"
+                }
             ],
             **whiskers,
         },
@@ -94,13 +107,21 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
             {"type": "text", "fontSize": 12, "fontWeight": 600, "xOffset": -2},
             y=vl.number("middle", title=None),
             text=vl.named("text"),
-            color={"condition": {"test": "datum.outcome == 'found'", "value": "white"}, "value": vl.INK},
+            color={
+                "condition": {"test": "datum.outcome == 'found'", "value": "white"},
+                "value": vl.INK,
+            },
         ),
         height=230,
         x=vl.named(
             "at",
             title=None,
             sort=parts["at"].unique(maintain_order=True).to_list(),
-            axis={"labelAngle": 0, "labelExpr": "split(datum.label, '|')", "ticks": False, "domain": False},
+            axis={
+                "labelAngle": 0,
+                "labelExpr": "split(datum.label, '|')",
+                "ticks": False,
+                "domain": False,
+            },
         ),
     )

@@ -18,7 +18,8 @@ from farther.report.results import Run
 #: Metric of unknown objects → title of its chart.
 TITLES = {"ap_u": "AP_U gained", "r_u": "R_U gained", "nose": "nOSE avoided"}
 
-#: Kinds of errors in the order of charts: missed objects that proposals find come before the others.
+#: Kinds of errors in the order of charts: missed objects that proposals find come before the
+#: others.
 ORDER = (*KINDS[:-1], FOUND_BY_PROPOSALS, KINDS[-1])
 
 _POINTS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
@@ -29,8 +30,13 @@ def known(run: Run) -> vl.Chart | None:
     kinds = of_known(run)
     if not kinds:
         return None
-    rows = [{"kind": kind, **_gain(of.gain, of.interval), "errors": of.count} for kind, of in kinds.items()]
-    text = vl.said("{kind} {points:+.1f} points", ({**row, "points": 100 * (row["gain"] or 0)} for row in rows))
+    rows = [
+        {"kind": kind, **_gain(of.gain, of.interval), "errors": of.count}
+        for kind, of in kinds.items()
+    ]
+    text = vl.said(
+        "{kind} {points:+.1f} points", ({**row, "points": 100 * (row["gain"] or 0)} for row in rows)
+    )
     return vl.chart(
         "Known objects: mAP50 gained",
         f"mAP50 gained by correcting each kind: {text}.",
@@ -53,7 +59,13 @@ def known(run: Run) -> vl.Chart | None:
 def unknown(run: Run, method: str) -> vl.ChartGroup | None:
     """What correcting each kind of error on unknown objects is worth under a method, one mark per split."""
     rows = [
-        {"metric": metric, "kind": kind, "split": split.title, **_gain(of.values[metric]), "errors": of.values["count"]}
+        {
+            "metric": metric,
+            "kind": kind,
+            "split": split.title,
+            **_gain(of.values[metric]),
+            "errors": of.values["count"],
+        }
         for split in run.splits
         for kind, of in of_unknown(run, split.name, method).items()
         for metric in OF_UNKNOWN
@@ -63,13 +75,18 @@ def unknown(run: Run, method: str) -> vl.ChartGroup | None:
         return None
     legend = vl.keys([split.title for split in run.splits], vl.SHAPES)
     charts = tuple(
-        _dots(metric, [row for row in rows if row["metric"] == metric], legend, run) for metric in OF_UNKNOWN
+        _dots(metric, [row for row in rows if row["metric"] == metric], legend, run)
+        for metric in OF_UNKNOWN
     )
     return vl.ChartGroup(legend, charts)
 
 
-def _dots(metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key], run: Run) -> vl.Chart:
-    words = f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}"
+def _dots(
+    metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key], run: Run
+) -> vl.Chart:
+    words = (
+        f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}"
+    )
     return vl.chart(
         TITLES[metric],
         f"{words}; the table holds the values.",
@@ -96,7 +113,10 @@ def listing(run: Run, method: str) -> Listing:
             budget = budgets[split.name].get(kind)
             if budget and budget.values["r_u"] is not None:
                 row[f"{split.title}: errors"] = budget.values["count"]
-                row |= {f"{split.title}: {METRICS[m].title}": percent(budget.values[m]) for m in ("ap_u", "r_u")}
+                row |= {
+                    f"{split.title}: {METRICS[m].title}": percent(budget.values[m])
+                    for m in ("ap_u", "r_u")
+                }
         rows.append(row)
     caption = (
         f"{run.full_title}: errors of each kind, and the percentage points gained by correcting them; known objects in "
@@ -107,19 +127,33 @@ def listing(run: Run, method: str) -> Listing:
 
 def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     """Gains of all detectors: mAP50 on known objects, and R_U as a mean over splits; None without an error budget."""
-    sides: dict[str, list[dict[str, Any]]] = {"Known objects: mAP50 gained": [], "Unknown objects: R_U gained": []}
+    sides: dict[str, list[dict[str, Any]]] = {
+        "Known objects: mAP50 gained": [],
+        "Unknown objects: R_U gained": [],
+    }
     known_gains, unknown_gains = sides.values()
     for run, method in shown:
-        known_gains += [{"run": run.full_title, "kind": kind, **_gain(of.gain)} for kind, of in of_known(run).items()]
-        budgets = [of_unknown(run, split.name, method) for split in run.splits] if of_known(run) else []
+        known_gains += [
+            {"run": run.full_title, "kind": kind, **_gain(of.gain)}
+            for kind, of in of_known(run).items()
+        ]
+        budgets = (
+            [of_unknown(run, split.name, method) for split in run.splits] if of_known(run) else []
+        )
         for kind in ORDER:
-            gains = [gain for of in budgets if kind in of and (gain := of[kind].values["r_u"]) is not None]
+            gains = [
+                gain
+                for of in budgets
+                if kind in of and (gain := of[kind].values["r_u"]) is not None
+            ]
             mean = sum(gains) / len(gains) if gains else None
             unknown_gains.append({"run": run.full_title, "kind": kind, **_gain(mean)})
     if not known_gains:
         return None
     order = list(dict.fromkeys(row["run"] for row in known_gains))
-    gained = {title: rows for title, rows in sides.items() if any(row["gain"] is not None for row in rows)}
+    gained = {
+        title: rows for title, rows in sides.items() if any(row["gain"] is not None for row in rows)
+    }
     return vl.ChartGroup((), tuple(_heat_map(title, rows, order) for title, rows in gained.items()))
 
 
@@ -140,7 +174,9 @@ def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) 
 
 def of_known(run: Run) -> dict[str, KindOfError]:
     """Kinds of errors on known objects; {} without an error budget."""
-    return run.evaluation.error_budget.kinds if run.evaluation and run.evaluation.error_budget else {}
+    return (
+        run.evaluation.error_budget.kinds if run.evaluation and run.evaluation.error_budget else {}
+    )
 
 
 def of_unknown(run: Run, split: str, method: str) -> dict[str, MetricValues]:

@@ -93,7 +93,9 @@ def as_files(spec: Mapping[str, Any]) -> dict[str, bytes]:
     # SVG has no control characters: one of them would end this process.
     drawn = vl_convert.vegalite_to_svg(printable_texts(spec))
     svg, in_points = _sized(drawn, 1, "in"), _sized(drawn, POINTS)
-    one_weight = re.sub(r' font-weight="\w+"', "", in_points)  # the order of two fonts in a PDF is random
+    one_weight = re.sub(
+        r' font-weight="\w+"', "", in_points
+    )  # the order of two fonts in a PDF is random
     png = vl_convert.svg_to_png(svg, scale=POINTS / CSS_PIXELS, ppi=FIGURES["dpi"])
     files = (svg.encode(), bytes(vl_convert.svg_to_pdf(one_weight)), bytes(png))
     return dict(zip(FORMATS, files, strict=True))
@@ -101,7 +103,10 @@ def as_files(spec: Mapping[str, Any]) -> dict[str, bytes]:
 
 def _sized(drawn: str, units: float, name: str = "") -> str:
     """An SVG with its width and height in other units, of which there are so many to an inch."""
-    sides = [f"{float(side) * units / FIGURES['pixels']:.3f}{name}" for side in SIZE.search(drawn).groups()]  # type: ignore[union-attr]
+    sides = [
+        f"{float(side) * units / FIGURES['pixels']:.3f}{name}"
+        for side in SIZE.search(drawn).groups()
+    ]  # type: ignore[union-attr]
     return SIZE.sub('width="{}" height="{}"'.format(*sides), drawn, count=1)
 
 
@@ -113,9 +118,13 @@ def numbers(spec: Mapping[str, Any]) -> str:
     values = spec["data"]["values"]
     tables = [list(csv.DictReader(io.StringIO(values))) if isinstance(values, str) else values]
     tables += [layer["data"]["values"] for layer in spec.get("layer", ()) if "data" in layer]
-    rows = [row for place, table in enumerate(tables) if table not in tables[:place] for row in table]
+    rows = [
+        row for place, table in enumerate(tables) if table not in tables[:place] for row in table
+    ]
     written = io.StringIO()
-    writer = csv.DictWriter(written, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer = csv.DictWriter(
+        written, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows({name: _guarded(value) for name, value in row.items()} for row in rows)
     return written.getvalue()

@@ -12,10 +12,21 @@ from farther.errors import DataError
 from farther.tables.folders import files_below
 
 #: Where Linux keeps fonts, and settings that say which one is used in the place of an absent one.
-LINUX = ("/etc/fonts", "/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.config/fontconfig")
+LINUX = (
+    "/etc/fonts",
+    "/usr/share/fonts",
+    "/usr/local/share/fonts",
+    "~/.fonts",
+    "~/.config/fontconfig",
+)
 #: Where macOS keeps fonts.
 MACOS = (
-    *("/System/Library/Fonts", "/System/Library/AssetsV2", "/Library/Fonts", "/Network/Library/Fonts"),
+    *(
+        "/System/Library/Fonts",
+        "/System/Library/AssetsV2",
+        "/Library/Fonts",
+        "/Network/Library/Fonts",
+    ),
     "~/Library/Fonts",
 )
 
@@ -33,7 +44,8 @@ def installed_fonts(folders: Sequence[Path] | None = None) -> list[str]:
     """Name and size in bytes of each file in folders of fonts, sorted: other fonts may give another drawing.
 
     Args:
-        folders: The folders; `font_folders()` when None. Those that are absent or cannot be read have none.
+        folders: The folders; `font_folders()` when None. Those that are absent or cannot be read
+            have none.
     """
     if folders is None:
         folders = font_folders()

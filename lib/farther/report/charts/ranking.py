@@ -49,7 +49,14 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
     for side, auroc in of_side.items():
         order = sorted(methods, key=lambda name: -auroc[name])
         for place, name in enumerate(order, start=1):
-            rows.append({"side": side, "rank": place, "method": title_of(name), "auroc": round(auroc[name], 4)})
+            rows.append(
+                {
+                    "side": side,
+                    "rank": place,
+                    "method": title_of(name),
+                    "auroc": round(auroc[name], 4),
+                }
+            )
     text = vl.said("{method} on {side}: {rank} ({auroc:.1%})", rows)
     counted = f"classifiers: {len(sides['whole images'])}; detectors: {len(sides['objects'])}"
     drawn = vl.chart(
@@ -59,9 +66,14 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
         vl.layer({"type": "line", "strokeWidth": 2}),
         vl.layer(vl.points(70), **vl.by("method", legend, shape=vl.SHAPES)),
         height=60 + 28 * len(methods),
-        x=vl.named("side", title=None, sort=list(sides), scale={"padding": 0.3}, axis={"labelAngle": 0}),
+        x=vl.named(
+            "side", title=None, sort=list(sides), scale={"padding": 0.3}, axis={"labelAngle": 0}
+        ),
         y=vl.number(
-            "rank", title="rank", scale={"reverse": True, "domain": [1, len(methods)]}, axis={"tickMinStep": 1}
+            "rank",
+            title="rank",
+            scale={"reverse": True, "domain": [1, len(methods)]},
+            axis={"tickMinStep": 1},
         ),
         tooltip=vl.tooltip("method", "side", "rank:", "auroc:.1% AUROC"),
         **vl.by("method", legend),
@@ -87,7 +99,8 @@ def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:
 def _complete(values: pl.DataFrame, metric: str) -> tuple[list[str], pl.DataFrame]:
     """Methods that have a value wherever any has one, and a row per run and split with a column per method.
 
-    Rows of a detector that a method does not apply to would have other ranks, so such methods are left out.
+    Rows of a detector that a method does not apply to would have other ranks, so such methods are
+    left out.
     """
     table = values.filter(metric=metric).pivot("method", index=["run", "split"], values="value")
     methods = [name for name in table.columns[2:] if table[name].null_count() == 0]
@@ -99,7 +112,9 @@ def _ranks(values: pl.DataFrame, name: str) -> vl.Chart | None:
     if len(methods) < 2 or len(table) < 2:
         return None
     metric = METRICS[name]
-    found = mean_ranks(table.select(methods).to_numpy(), higher_is_better=bool(metric.higher_is_better))
+    found = mean_ranks(
+        table.select(methods).to_numpy(), higher_is_better=bool(metric.higher_is_better)
+    )
     half, rank = found.critical_difference / 2, pl.col("rank")
     rows = (
         pl.DataFrame({"method": list(map(title_of, methods)), "rank": found.ranks})
@@ -118,7 +133,9 @@ def _ranks(values: pl.DataFrame, name: str) -> vl.Chart | None:
             x2={"field": "high"},
         ),
         vl.layer(
-            vl.points(80, color=vl.COLOURS[0]), x=vl.number("rank"), tooltip=vl.tooltip("method", "rank:.2f mean rank")
+            vl.points(80, color=vl.COLOURS[0]),
+            x=vl.number("rank"),
+            tooltip=vl.tooltip("method", "rank:.2f mean rank"),
         ),
         step=24,
         y=vl.named("method", title=None, sort=rows["method"].to_list()),
@@ -132,12 +149,16 @@ def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
     if len(methods) < 3 or any(len(table) < 2 for _, table in of_metric.values()):
         return None
     ranks = {
-        name: mean_ranks(table.select(methods).to_numpy(), higher_is_better=bool(METRICS[name].higher_is_better)).ranks
+        name: mean_ranks(
+            table.select(methods).to_numpy(), higher_is_better=bool(METRICS[name].higher_is_better)
+        ).ranks
         for name, (_, table) in of_metric.items()
     }
     rows = [
         {"method": title_of(method), "classic": round(first, 3), "open_set": round(second, 3)}
-        for method, first, second in zip(methods, *(ranks[name].tolist() for name in (CLASSIC, OPEN_SET)), strict=True)
+        for method, first, second in zip(
+            methods, *(ranks[name].tolist() for name in (CLASSIC, OPEN_SET)), strict=True
+        )
     ]
     matrix = correlation.matrix(rows, ["classic", "open_set"], "spearman")
     agreement = matrix["classic"]["open_set"]
@@ -164,30 +185,46 @@ def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
 def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
     """Mean AUROC of each method on near and on far splits, over the detectors that have both."""
     means = (
-        values.filter(metric=CLASSIC).drop_nulls("value").group_by("run", "method", "distance").agg(pl.mean("value"))
+        values.filter(metric=CLASSIC)
+        .drop_nulls("value")
+        .group_by("run", "method", "distance")
+        .agg(pl.mean("value"))
     )
     both = means.pivot("distance", index=["run", "method"], values="value")
     if not {"near", "far"} <= set(both.columns):
         return None
-    pairs = both.drop_nulls(["near", "far"]).group_by("method").agg(pl.mean("near"), pl.mean("far"), runs=pl.len())
+    pairs = (
+        both.drop_nulls(["near", "far"])
+        .group_by("method")
+        .agg(pl.mean("near"), pl.mean("far"), runs=pl.len())
+    )
     if pairs.is_empty():
         return None
     rows = pairs.with_columns(gap=pl.col("far") - pl.col("near")).sort("gap", "method")
     rows = rows.with_columns(pl.col("method").map_elements(title_of, return_dtype=pl.String))
     legend = (vl.Key("near", vl.COLOURS[0], "●"), vl.Key("far", vl.COLOURS[1], "■"))
-    ends = rows.unpivot(["near", "far"], index=["method", "runs", "gap"], variable_name="distance", value_name="value")
+    ends = rows.unpivot(
+        ["near", "far"],
+        index=["method", "runs", "gap"],
+        variable_name="distance",
+        value_name="value",
+    )
     text = vl.said("{method} {points:+.1f} points", rows.with_columns(points=100 * pl.col("gap")))
     drawn = vl.chart(
         "AUROC on near and far splits",
         f"Far minus near: {text}.",
         ends.sort("method", "distance"),
         vl.layer(
-            {"type": "line", "strokeWidth": 2, "color": "#9AA5B1"}, x=vl.number("value"), detail=vl.named("method")
+            {"type": "line", "strokeWidth": 2, "color": "#9AA5B1"},
+            x=vl.number("value"),
+            detail=vl.named("method"),
         ),
         vl.layer(
             vl.points(80),
             x=vl.number("value", title="mean AUROC", axis=vl.PERCENT, scale=vl.ROUND),
-            tooltip=vl.tooltip("method", "distance", "value:.1%", "gap:+.1% far − near", "runs: detectors"),
+            tooltip=vl.tooltip(
+                "method", "distance", "value:.1%", "gap:+.1% far − near", "runs: detectors"
+            ),
             **vl.by("distance", legend, shape=vl.SHAPES),
         ),
         step=24,

@@ -28,7 +28,9 @@ def outcomes(run: Run, method: str) -> vl.Chart | None:
     if rows.is_empty():
         return None
     title = f"{run.full_title}, {run.label(method)}"
-    return _outcome_chart(title, "Outcomes of unknown objects", rows, [split.title for split in run.splits])
+    return _outcome_chart(
+        title, "Outcomes of unknown objects", rows, [split.title for split in run.splits]
+    )
 
 
 def outcomes_by_split(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
@@ -49,10 +51,19 @@ def _outcomes(shown: Sequence[tuple[Run, str]]) -> pl.DataFrame:
         for split in run.splits:
             counts = run.details(split.name, method).of_group("open_set")
             for order, (outcome, key) in enumerate(OUTCOMES.items()):
-                place = {"run": run.full_title, "split": split.title, "outcome": key.name, "order": order}
+                place = {
+                    "run": run.full_title,
+                    "split": split.title,
+                    "outcome": key.name,
+                    "order": order,
+                }
                 rows.append({**place, "objects": counts.get(outcome, 0)})
     total = pl.col("objects").sum().over("run", "split")
-    return pl.DataFrame(rows).filter(total > 0).with_columns(share=(pl.col("objects") / total).round(4))
+    return (
+        pl.DataFrame(rows)
+        .filter(total > 0)
+        .with_columns(share=(pl.col("objects") / total).round(4))
+    )
 
 
 def _outcome_chart(title: str, shows: str, rows: pl.DataFrame, order: Sequence[str]) -> vl.Chart:
@@ -91,7 +102,9 @@ def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:
     return vl.ChartGroup(legend, tuple(charts))
 
 
-def _family_chart(metric: Metric, rows: pl.DataFrame, splits: list[str], legend: Sequence[vl.Key]) -> vl.Chart:
+def _family_chart(
+    metric: Metric, rows: pl.DataFrame, splits: list[str], legend: Sequence[vl.Key]
+) -> vl.Chart:
     text = vl.said("{split}, {family}: {value:.1%}", rows)
     return vl.chart(
         f"{metric.title} {metric.arrow}",
@@ -102,7 +115,9 @@ def _family_chart(metric: Metric, rows: pl.DataFrame, splits: list[str], legend:
         x=vl.named("split", title=None, sort=splits, axis={"labelAngle": -35}),
         xOffset=vl.named("family", sort=[key.name for key in legend]),
         y=vl.number("value", title=None, axis=vl.PERCENT),
-        tooltip=vl.tooltip("split", "family", f"value:.1% {metric.title}", "methods: values averaged"),
+        tooltip=vl.tooltip(
+            "split", "family", f"value:.1% {metric.title}", "methods: values averaged"
+        ),
         **vl.by("family", legend),
     )
 
@@ -115,13 +130,17 @@ def methods(run: Run) -> vl.ChartGroup:
 def detectors(runs: Sequence[Run], method: str) -> vl.ChartGroup:
     """Each metric of a method, by its name in params.yaml: one row per detector, one mark per split."""
     values = pl.concat([run.titled_values for run in runs]).filter(method=method)
-    return _dots(values.with_columns(row="detector"), f"of {title_of(method)} by detector and split")
+    return _dots(
+        values.with_columns(row="detector"), f"of {title_of(method)} by detector and split"
+    )
 
 
 def _dots(values: pl.DataFrame, shows: str) -> vl.ChartGroup:
     legend = vl.keys(values["split_title"].unique(maintain_order=True), vl.SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
-    rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls("value")
+    rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls(
+        "value"
+    )
     charts = (
         vl.chart(
             f"{metric.title} {metric.arrow}",
@@ -149,18 +168,27 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     found = correlation.matrix(rows.to_dicts(), list(titles))
     order = list(titles.values())
     cells = pl.DataFrame(
-        [(titles[a], titles[b], value) for a, others in found.items() for b, value in others.items()],
+        [
+            (titles[a], titles[b], value)
+            for a, others in found.items()
+            for b, value in others.items()
+        ],
         schema={"first": pl.String, "second": pl.String, "value": pl.Float64},
         orient="row",
     ).with_columns(pl.col("value").round(4))
-    pairs = [row for row in cells.drop_nulls().to_dicts() if order.index(row["first"]) < order.index(row["second"])]
+    pairs = [
+        row
+        for row in cells.drop_nulls().to_dicts()
+        if order.index(row["first"]) < order.index(row["second"])
+    ]
     return vl.heat_map(
         "Correlations among metrics",
         f"Pearson's, over {len(rows)} rows of the tables: {vl.said('{first} and {second} {value:+.2f}', pairs)}.",
         cells,
         "value",
         vl.number("value", format="+.2f"),
-        # Blue, white and orange are told apart with any colour vision, and each cell holds its number.
+        # Blue, white and orange are told apart with any colour vision, and each cell holds its
+        # number.
         scale={"domain": [-1, 0, 1], "range": ["#E69F00", "#F7F7F7", "#4C9BD0"]},
         step=44,
         x=vl.named("second", title=None, sort=order, axis={"labelAngle": 0, "orient": "top"}),
@@ -180,8 +208,8 @@ def confusion_of_known(run: Run, shown: int) -> vl.Chart | None:
 def confusion(run: Run, shown: int) -> vl.Chart | None:
     """Unknown category × known class that detections assign to it; None where there are no such detections.
 
-    Detections count that reach, for their class, the confidence at which `diagnosis_recall` of the known objects is
-    found (Dhamija et al., 2020, Figure 4).
+    Detections count that reach, for their class, the confidence at which `diagnosis_recall` of the
+    known objects is found (Dhamija et al., 2020, Figure 4).
     """
     return _confusion(run, shown, "Unknown objects detected as known classes", of_known=False)
 
@@ -197,7 +225,9 @@ def _confusion(run: Run, shown: int, title: str, *, of_known: bool) -> vl.Chart 
             continue
         for taken, count in by_class.items():
             counts.append({"category": category, "class": taken, "detections": count})
-    cells = pl.DataFrame(counts, schema={"category": pl.String, "class": pl.String, "detections": pl.Int64})
+    cells = pl.DataFrame(
+        counts, schema={"category": pl.String, "class": pl.String, "detections": pl.Int64}
+    )
     if cells.is_empty():
         return None
     total = cells.group_by("category").agg(pl.col("detections").sum())

@@ -25,7 +25,9 @@ def image_fates(benchmark: str, counts: pl.DataFrame) -> vl.ChartGroup:
     `counts` has the columns dataset, subset, fate, reason and images.
     """
     legend = _distances(counts["fate"])
-    rows = counts.with_row_index("order").with_columns(source=pl.concat_str("dataset", "subset", separator=" "))
+    rows = counts.with_row_index("order").with_columns(
+        source=pl.concat_str("dataset", "subset", separator=" ")
+    )
     drawn = vl.chart(
         "Images of the sources",
         f"Outcome of each image in {benchmark}. {vl.said('{source}: {images} {fate}, {reason}', rows)}.",
@@ -41,7 +43,9 @@ def image_fates(benchmark: str, counts: pl.DataFrame) -> vl.ChartGroup:
     return vl.ChartGroup(legend, (drawn,))
 
 
-def categories(distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame], shown: int) -> vl.ChartGroup | None:
+def categories(
+    distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame], shown: int
+) -> vl.ChartGroup | None:
     """The most frequent categories of each split, one chart per split (FMIYC, Figures 8 and 9); None without any.
 
     Args:
@@ -49,8 +53,15 @@ def categories(distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame],
         counts: Split → category, objects, images; the most frequent category first.
         shown: Categories in a chart.
     """
-    charts = (_category_chart(split, DISTANCE_KEYS[distances[split]], found, shown) for split, found in counts.items())
-    return vl.ChartGroup(_distances(distances[split] for split in counts), tuple(charts)) if counts else None
+    charts = (
+        _category_chart(split, DISTANCE_KEYS[distances[split]], found, shown)
+        for split, found in counts.items()
+    )
+    return (
+        vl.ChartGroup(_distances(distances[split] for split in counts), tuple(charts))
+        if counts
+        else None
+    )
 
 
 def _category_chart(split: str, key: vl.Key, counts: pl.DataFrame, shown: int) -> vl.Chart:
@@ -77,7 +88,9 @@ def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame)
         distances: OOD split → its distance from ID.
         bins: split, similarity (middle of a bin), fraction (share of the split's images in it).
     """
-    of_split = {split: distances.get(split, "ID") for split in bins["split"].unique(maintain_order=True)}
+    of_split = {
+        split: distances.get(split, "ID") for split in bins["split"].unique(maintain_order=True)
+    }
     names = sorted(of_split, key=lambda split: list(DISTANCE_KEYS).index(of_split[split]))
     legend: list[vl.Key] = []
     for split in names:
@@ -89,9 +102,16 @@ def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame)
     mean = dict(bins.group_by("split").agg(weighted).iter_rows())
     text = "; ".join(f"{title_of_split(split)}: {mean[split]:.3f}" for split in names)
     words = f"CLIP similarity of images to ID images in {benchmark}; means by split: {text}."
-    points = bins.select(series=pl.col("split").str.replace_all("_", " "), x="similarity", y="fraction")
-    x, y = vl.Axis("largest cosine to an ID image", "~g", None), vl.Axis("share of images", domain=None)
-    return vl.ChartGroup(tuple(legend), (vl.lines("CLIP similarity to ID images", words, points, legend, x, y),))
+    points = bins.select(
+        series=pl.col("split").str.replace_all("_", " "), x="similarity", y="fraction"
+    )
+    x, y = (
+        vl.Axis("largest cosine to an ID image", "~g", None),
+        vl.Axis("share of images", domain=None),
+    )
+    return vl.ChartGroup(
+        tuple(legend), (vl.lines("CLIP similarity to ID images", words, points, legend, x, y),)
+    )
 
 
 def _distances(present: Iterable[str]) -> tuple[vl.Key, ...]:

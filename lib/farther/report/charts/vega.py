@@ -20,7 +20,14 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#0
 DASHES = {"━": [1, 0], "╍": [6, 3], "┉": [2, 2]}
 
 #: Letters that look like Vega's marks, and the marks.
-SHAPES = {"●": "circle", "■": "square", "▲": "triangle-up", "◆": "diamond", "✚": "cross", "▼": "triangle-down"}
+SHAPES = {
+    "●": "circle",
+    "■": "square",
+    "▲": "triangle-up",
+    "◆": "diamond",
+    "✚": "cross",
+    "▼": "triangle-down",
+}
 
 #: Light and dark end of the colours of heat maps.
 PALE, DEEP = "#F2F6FA", "#08519C"
@@ -36,8 +43,9 @@ UNIT: dict[str, Any] = {"domain": [0, 1]}
 ROUND: dict[str, Any] = {"zero": False, "nice": True}
 
 
-#: Charts as figures of a paper, as `farther.report.charts.figures` and pages save them: the widths of one and of two
-#: columns, pixels to an inch, with which letters of 12 pixels have 8 points, and Vega-Lite's configuration.
+#: Charts as figures of a paper, as `farther.report.charts.figures` and pages save them: the widths
+#: of one and of two columns, pixels to an inch, with which letters of 12 pixels have 8 points, and
+#: Vega-Lite's configuration.
 FIGURES: dict[str, Any] = {
     "inches": [3.3, 6.9],
     "pixels": 108,
@@ -47,7 +55,12 @@ FIGURES: dict[str, Any] = {
         "padding": {"left": 5, "top": 5, "right": 14, "bottom": 5},
         "font": "Helvetica, Arial, sans-serif",
         "title": {"anchor": "start", "fontSize": 12},
-        "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 160},
+        "axis": {
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "labelLimit": 160,
+        },
         "legend": {"orient": "top", "title": None, "labelFontSize": 12, "labelLimit": 0},
         "view": {"stroke": None},
     },
@@ -102,8 +115,9 @@ def chart(
         rows: Its data; a text is CSV, see `line_rows`.
         layers: From `layer`, the lowest first.
         height: In pixels.
-        step: Height of each row of a chart whose y has names, instead of `height`. Given as Vega-Lite's own step,
-            Vega-Lite would warn that it cannot fit the chart's height to its place.
+        step: Height of each row of a chart whose y has names, instead of `height`. Given as
+            Vega-Lite's own step, Vega-Lite would warn that it cannot fit the chart's height to its
+            place.
         encoding: Channels that all layers have.
     """
     if isinstance(rows, pl.DataFrame) and step is not None:
@@ -112,19 +126,41 @@ def chart(
     body: dict[str, Any] = {"encoding": encoding, "layer": list(layers)}
     if len(layers) == 1:
         body = {**layers[0], "encoding": {**encoding, **layers[0]["encoding"]}}
-    about = {"title": title, "entry": _legend_entry([encoding, *(one["encoding"] for one in layers)])}
-    spec = {"width": "container", "description": description, "data": data, **body, "height": height, "usermeta": about}
+    about = {
+        "title": title,
+        "entry": _legend_entry([encoding, *(one["encoding"] for one in layers)]),
+    }
+    spec = {
+        "width": "container",
+        "description": description,
+        "data": data,
+        **body,
+        "height": height,
+        "usermeta": about,
+    }
     return Chart(title, description, spec)
 
 
 def _legend_entry(encodings: Iterable[Mapping[str, Any]]) -> int:
     """About the width in pixels of an entry of the legend, of which a figure has as many in a row as fit."""
-    channels = (channel for encoding in encodings for channel in encoding.values() if isinstance(channel, dict))
-    names = [name for one in channels for name in one.get("scale", {}).get("domain", ()) if isinstance(name, str)]
+    channels = (
+        channel
+        for encoding in encodings
+        for channel in encoding.values()
+        if isinstance(channel, dict)
+    )
+    names = [
+        name
+        for one in channels
+        for name in one.get("scale", {}).get("domain", ())
+        if isinstance(name, str)
+    ]
     return 35 + 7 * max(map(len, names), default=0)
 
 
-def layer(mark: str | Channel, rows: Sequence[Mapping[str, Any]] | None = None, /, **encoding: Any) -> dict[str, Any]:
+def layer(
+    mark: str | Channel, rows: Sequence[Mapping[str, Any]] | None = None, /, **encoding: Any
+) -> dict[str, Any]:
     """A mark with its channels, and its own data where it has some."""
     data = {} if rows is None else {"data": {"values": rows}}
     return {**data, "mark": mark, "encoding": encoding}
@@ -171,7 +207,10 @@ def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[
     names = [key.name for key in legend]
     ranges = {"color": [key.colour for key in legend]}
     ranges |= {channel: [of[key.letter] for key in legend] for channel, of in letters.items()}
-    return {channel: named(field, scale={"domain": names, "range": values}) for channel, values in ranges.items()}
+    return {
+        channel: named(field, scale={"domain": names, "range": values})
+        for channel, values in ranges.items()
+    }
 
 
 def keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:
@@ -185,7 +224,10 @@ def said(template: str, rows: pl.DataFrame | Iterable[Mapping[str, Any]]) -> str
     >>> said("{name} {share:.0%}", [{"name": "near", "share": 0.25}, {"name": "far", "share": 0.5}])
     'near 25%; far 50%'
     """
-    return "; ".join(template.format_map(row) for row in (rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows))
+    return "; ".join(
+        template.format_map(row)
+        for row in (rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows)
+    )
 
 
 def heat_map(
@@ -209,7 +251,10 @@ def heat_map(
     if scale is None:
         deepest = max(0.01, *cells[value])
         scale = {"domain": [0, deepest], "range": [PALE, DEEP]}
-        ink = {"condition": {"test": f"datum.{value} * 2 > {deepest}", "value": "white"}, "value": INK}
+        ink = {
+            "condition": {"test": f"datum.{value} * 2 > {deepest}", "value": "white"},
+            "value": INK,
+        }
     return chart(
         title,
         description,
@@ -238,7 +283,11 @@ class Axis:
     def channel(self) -> dict[str, Any]:
         """Its title, ticks and range."""
         scale: dict[str, Any] = ROUND if self.domain is None else {"domain": list(self.domain)}
-        return {"title": self.title, "axis": {"format": self.format, "tickCount": 5}, "scale": scale}
+        return {
+            "title": self.title,
+            "axis": {"format": self.format, "tickCount": 5},
+            "scale": scale,
+        }
 
     @property
     def tooltip(self) -> dict[str, Any]:
@@ -246,7 +295,9 @@ class Axis:
         return {"title": self.title, "format": ".1%" if self.format == "~%" else ".3~f"}
 
 
-def lines(title: str, description: str, points: pl.DataFrame, legend: Sequence[Key], x: Axis, y: Axis) -> Chart:
+def lines(
+    title: str, description: str, points: pl.DataFrame, legend: Sequence[Key], x: Axis, y: Axis
+) -> Chart:
     """A line chart of points with the columns series, x and y."""
     return chart(
         title,
@@ -278,11 +329,15 @@ def series(points: Mapping[str, Iterable[tuple[float | None, float | None]]]) ->
 
 def line_rows(points: pl.DataFrame) -> str:
     """CSV of lines: series, point (order along the line), x, y; of frames with series, x, y in the order of points."""
-    numbered = points.select("series", pl.int_range(pl.len()).over("series").alias("point"), "x", "y")
+    numbered = points.select(
+        "series", pl.int_range(pl.len()).over("series").alias("point"), "x", "y"
+    )
     return numbered.write_csv(float_precision=4)
 
 
-def read_csv(file: Path, columns: Mapping[str, type[pl.DataType]], optional: Collection[str] = ()) -> pl.DataFrame:
+def read_csv(
+    file: Path, columns: Mapping[str, type[pl.DataType]], optional: Collection[str] = ()
+) -> pl.DataFrame:
     """These columns of a CSV file, no rows where the file is absent or empty. An empty cell of a number is null."""
     if not is_present(file) or not regular_file(file).stat().st_size:
         return pl.DataFrame(schema=columns)
@@ -295,9 +350,16 @@ def read_csv(file: Path, columns: Mapping[str, type[pl.DataType]], optional: Col
         if name not in texts.columns:
             if name in optional:
                 continue
-            raise DataError(f"there is no such column; found {', '.join(texts.columns)}", file=file, field=name)
+            raise DataError(
+                f"there is no such column; found {', '.join(texts.columns)}", file=file, field=name
+            )
         read[name] = texts[name] if type_ == pl.String else texts[name].cast(type_, strict=False)
         wrong = (read[name].is_null() & (texts[name] != "")).arg_true()
         if len(wrong):
-            raise DataError(f"expected a number, found {texts[name][wrong[0]]!r}", file=file, row=wrong[0], field=name)
+            raise DataError(
+                f"expected a number, found {texts[name][wrong[0]]!r}",
+                file=file,
+                row=wrong[0],
+                field=name,
+            )
     return pl.DataFrame(read)

@@ -1,8 +1,8 @@
 """Examples of images that a self-aware detector accepts and rejects (SAOD, Figures A.9 and A.17 to A.20).
 
-The images are those that the evaluation names: per split the first accepted and the first rejected one. Detections of
-an accepted image are drawn as the self-aware detector gives them: above the thresholds of their classes, with
-calibrated confidences. A rejected image has none.
+The images are those that the evaluation names: per split the first accepted and the first rejected
+one. Detections of an accepted image are drawn as the self-aware detector gives them: above the
+thresholds of their classes, with calibrated confidences. A rejected image has none.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def decided_images(run: Run, artifacts: Path, roots: Mapping[str, Path]) -> list
         roots: Dataset → folder of its image files. Images that are not on this machine are skipped.
 
     Returns:
-        One entry per split with an example; empty where the run's detections are not on this machine.
+        One entry per split with an example; empty where the run's detections are not on this
+        machine.
 
     Raises:
         DataError: a table or an image is damaged.
@@ -132,11 +133,18 @@ def rule_of(accepted: AcceptedImages) -> Rule:
 
 
 def _decisions(
-    files: RunFiles, split: str, accepted: AcceptedImages, detector: SelfAwareDetector, roots: Mapping[str, Path]
+    files: RunFiles,
+    split: str,
+    accepted: AcceptedImages,
+    detector: SelfAwareDetector,
+    roots: Mapping[str, Path],
 ) -> Iterator[Decision]:
     names = [example.image_id for example in accepted.examples]
     of_examples = pl.col("image_id").is_in(names)
-    images = {row["image_id"]: row for row in Images.read(files.images(split)).frame.filter(of_examples).to_dicts()}
+    images = {
+        row["image_id"]: row
+        for row in Images.read(files.images(split)).frame.filter(of_examples).to_dicts()
+    }
     objects = Objects.read(files.objects(split)).frame.filter(of_examples)
     rule = rule_of(accepted)
     folder = RegionsFolder(files.regions(split))
@@ -158,7 +166,9 @@ def _decisions(
         )
 
 
-def _kept(detections: pl.DataFrame, folder: RegionsFolder, detector: SelfAwareDetector) -> list[Mark]:
+def _kept(
+    detections: pl.DataFrame, folder: RegionsFolder, detector: SelfAwareDetector
+) -> list[Mark]:
     """Marks of the detections of an accepted image, the least confident first."""
     kept = detector.detections(Regions.empty(folder.header).with_frame(detections))
     marks = []

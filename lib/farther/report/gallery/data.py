@@ -1,18 +1,18 @@
 """The data of the gallery's page for one run and split: images and boxes, and the outcomes of each method.
 
-Columns are long, so they are base64 texts of little-endian numbers, which a browser turns into arrays at once. Rows of
-one table refer to rows of another by number.
+Columns are long, so they are base64 texts of little-endian numbers, which a browser turns into
+arrays at once. Rows of one table refer to rows of another by number.
 
-    images      id, file: texts, `file` as a URL relative to `roots[root]`; root: number; width, height: pixels
-    accepting   threshold: the image threshold of the run; uncertainty: of each image, above it the image is rejected;
+    images      id, file: texts, `file` as a URL relative to `roots[root]`; root: number; width,
+    height: pixels accepting   threshold: the image threshold of the run; uncertainty: of each
+    image, above it the image is rejected;
                 null where the run has none
-    of          number of images of the split
-    roots       URLs, relative to the report's page, of the folders that hold the files
-    categories  names of the objects' categories
-    classes     names of the detector's classes
-    objects     image: row; box: 4 numbers; category: number; crowd: 1 for a crowd or group, else 0
-    detections  image: row; box: 4 numbers; label: number of the class; confidence: 0 to 1
-    proposals   of each source: image: row; box: 4 numbers; objectness: 0 to 1; object: row of the object that it finds,
+    of          number of images of the split roots       URLs, relative to the report's page, of
+    the folders that hold the files categories  names of the objects' categories classes     names
+    of the detector's classes objects     image: row; box: 4 numbers; category: number; crowd: 1 for
+    a crowd or group, else 0 detections  image: row; box: 4 numbers; label: number of the class;
+    confidence: 0 to 1 proposals   of each source: image: row; box: 4 numbers; objectness: 0 to 1;
+    object: row of the object that it finds,
                 −1 for none
 
 and of each method
@@ -23,8 +23,8 @@ and of each method
     object      outcome of each object: its place in `farther.tables.annotations.OBJECT_OUTCOMES`
     decided     of each object: row of the detection that decided its outcome, −1 for none
 
-Boxes are xmin, ymin, xmax, ymax in parts of 65535 of the image's width or height: half a pixel of an image that is
-65,000 wide, less in all others.
+Boxes are xmin, ymin, xmax, ymax in parts of 65535 of the image's width or height: half a pixel of
+an image that is 65,000 wide, less in all others.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class SplitData:
         found: The split, with its outcomes.
         roots: Dataset → folder of its image files.
         page: Folder of the page, which links to image files are relative to.
-        most: Largest number of images; of more images, this many are taken, evenly spread over the split's table.
+        most: Largest number of images; of more images, this many are taken, evenly spread over the
+            split's table.
 
     Attributes:
         found: The split with the images that are taken alone.
@@ -68,10 +69,22 @@ class SplitData:
 
     def __init__(self, found: SplitOutcomes, roots: Mapping[str, Path], page: Path, most: int):
         count = len(found.images)
-        self.images = found.images if count <= most else found.images[(np.arange(most) * count // most).tolist()]
-        self.found, self.of, self._roots, self._page = found.of_images(self.images), count, roots, page
+        self.images = (
+            found.images
+            if count <= most
+            else found.images[(np.arange(most) * count // most).tolist()]
+        )
+        self.found, self.of, self._roots, self._page = (
+            found.of_images(self.images),
+            count,
+            roots,
+            page,
+        )
         self._places = self.images.select("image_id", "width", "height").with_row_index("image")
-        self._links = {name: quote(Path(os.path.relpath(root, page)).as_posix()) for name, root in roots.items()}
+        self._links = {
+            name: quote(Path(os.path.relpath(root, page)).as_posix())
+            for name, root in roots.items()
+        }
 
     def key(self) -> str:
         """Digest of all that `shared` is made from: whole files, and what else the split was given."""
@@ -106,7 +119,9 @@ class SplitData:
         objects, detections = self._shown(found.objects), self._shown(found.detections)
         categories = objects["category"].unique().sort().to_list()
         if len(categories) > WHOLE:
-            raise DataError(f"{len(categories)} categories; the gallery shows at most {WHOLE}", field="category")
+            raise DataError(
+                f"{len(categories)} categories; the gallery shows at most {WHOLE}", field="category"
+            )
         return {
             "of": self.of,
             **self._files(),
@@ -125,7 +140,9 @@ class SplitData:
                 "label": _packed(detections["label"], "<u2"),
                 "confidence": _packed(detections["confidence"], "<f4"),
             },
-            "proposals": {name: self._proposals(rows, objects) for name, rows in found.proposals.items()},
+            "proposals": {
+                name: self._proposals(rows, objects) for name, rows in found.proposals.items()
+            },
         }
 
     def method(self, name: str) -> dict[str, Any]:
@@ -133,7 +150,11 @@ class SplitData:
         detections = self._shown(self.found.detections_of(name))
         objects = self.found.objects_of(name)
         rows = detections.select(REGION).with_row_index("row")
-        decided = objects.join(rows, on=REGION, how="left", maintain_order="left")["row"].cast(pl.Int64).fill_null(-1)
+        decided = (
+            objects.join(rows, on=REGION, how="left", maintain_order="left")["row"]
+            .cast(pl.Int64)
+            .fill_null(-1)
+        )
         return {
             "tau": self.found.tau(name),
             "score": _packed(detections["score"], "<f4"),
@@ -145,7 +166,9 @@ class SplitData:
     def _proposals(self, proposals: pl.DataFrame, objects: pl.DataFrame) -> dict[str, str]:
         shown = self._shown(proposals)
         rows = objects.select("object_id", row=pl.int_range(pl.len()))
-        finds = shown.join(rows, on="object_id", how="left", maintain_order="left")["row"].fill_null(-1)
+        finds = shown.join(rows, on="object_id", how="left", maintain_order="left")[
+            "row"
+        ].fill_null(-1)
         return {
             "image": _packed(shown["image"], "<u4"),
             "box": _boxes(shown),
@@ -157,8 +180,13 @@ class SplitData:
         detector = self.found.self_aware
         if detector is None:
             return None
-        taken = self.images.join(self.found.uncertainty(detector), on="image_id", how="left", maintain_order="left")
-        return {"threshold": detector.image_threshold, "uncertainty": _packed(taken["uncertainty"], "<f8")}
+        taken = self.images.join(
+            self.found.uncertainty(detector), on="image_id", how="left", maintain_order="left"
+        )
+        return {
+            "threshold": detector.image_threshold,
+            "uncertainty": _packed(taken["uncertainty"], "<f8"),
+        }
 
     def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of images that are taken, with the image's row and size."""
@@ -169,10 +197,14 @@ class SplitData:
         datasets = images["dataset"].unique().sort().to_list()
         folders = [self._roots.get(name, Path()) for name in images["dataset"]]
         return {
-            "roots": [self._links.get(name) for name in datasets],  # None where params.yaml does not say where it lies
+            "roots": [
+                self._links.get(name) for name in datasets
+            ],  # None where params.yaml does not say where it lies
             "images": {
                 "id": images["image_id"].to_list(),
-                "file": [_url(folder, file) for folder, file in zip(folders, images["file"], strict=True)],
+                "file": [
+                    _url(folder, file) for folder, file in zip(folders, images["file"], strict=True)
+                ],
                 "root": _packed(_places(images["dataset"], datasets), "<u2"),
                 "width": _packed(images["width"], "<u4"),
                 "height": _packed(images["height"], "<u4"),

@@ -62,7 +62,11 @@ class Example:
     @property
     def description(self) -> str:
         """The picture in words, for screen readers."""
-        shown = {"truth": "ground truth", "known": "detected as known", "unknown": "flagged as unknown"}
+        shown = {
+            "truth": "ground truth",
+            "known": "detected as known",
+            "unknown": "flagged as unknown",
+        }
         parts = [
             f"{title}: {', '.join(mark.text for mark in self.marks if mark.kind == kind)}"
             for kind, title in shown.items()
@@ -71,11 +75,14 @@ class Example:
         return f"Image {self.image_id}. " + ("; ".join(parts) or "no object, no detection") + "."
 
 
-def examples(found: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int) -> list[Example]:
+def examples(
+    found: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int
+) -> list[Example]:
     """Images of a split: in turn one with a found object, one with a misclassified object, one with a missed object.
 
-    For each outcome the images come in the order of the split's table; none is hand-picked. Images that are not on
-    this machine are skipped. There are `count` of them, no longer than `side` pixels.
+    For each outcome the images come in the order of the split's table; none is hand-picked. Images
+    that are not on this machine are skipped. There are `count` of them, no longer than `side`
+    pixels.
     """
     objects, detections = found.objects_of(method), found.detections_of(method)
     chosen: list[Example] = []
@@ -85,8 +92,13 @@ def examples(found: SplitOutcomes, method: str, roots: Mapping[str, Path], count
         picture = thumbnail(image, roots, side)
         if picture is not None:
             of_image = pl.col("image_id") == image["image_id"]
-            marks = (*truth(objects.filter(of_image)), *_detections(detections.filter(of_image), found.classes))
-            chosen.append(Example(image["image_id"], image["width"], image["height"], picture, marks))
+            marks = (
+                *truth(objects.filter(of_image)),
+                *_detections(detections.filter(of_image), found.classes),
+            )
+            chosen.append(
+                Example(image["image_id"], image["width"], image["height"], picture, marks)
+            )
     return chosen
 
 
@@ -127,14 +139,20 @@ def thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> s
 
 def truth(objects: pl.DataFrame) -> Iterator[Mark]:
     """Marks of the annotated objects, without the boxes of images that were not annotated."""
-    for row in objects.filter(~(pl.col("is_crowd") & (pl.col("category") == UNLABELLED))).iter_rows(named=True):
+    for row in objects.filter(~(pl.col("is_crowd") & (pl.col("category") == UNLABELLED))).iter_rows(
+        named=True
+    ):
         yield mark_of("truth", row["box"], label_of(row["category"], is_crowd=row["is_crowd"]))
 
 
 def _detections(detections: pl.DataFrame, classes: tuple[str, ...]) -> Iterator[Mark]:
     for row in detections.sort("confidence", maintain_order=True).iter_rows(named=True):
         text = f"{classes[row['label']]} {100 * row['confidence']:.0f}%"
-        yield mark_of("unknown", row["box"], f"? {text}") if row["is_unknown"] else mark_of("known", row["box"], text)
+        yield (
+            mark_of("unknown", row["box"], f"? {text}")
+            if row["is_unknown"]
+            else mark_of("known", row["box"], text)
+        )
 
 
 def mark_of(kind: str, box: list[float], text: str) -> Mark:

@@ -23,9 +23,9 @@ OBJECT, REGION = ["image_id", "object_id"], ["image_id", "region_id"]
 class SplitOutcomes:
     """A split of a run, of the images that the detector could read, in the order of the split's table.
 
-    `detections` has the columns image_id, region_id, box, label and confidence; `proposals` of each source of proposals
-    those of `farther.tables.called.CalledProposals`. `taus` are the thresholds of the methods that have outcomes, and
-    `detector` makes the run self-aware.
+    `detections` has the columns image_id, region_id, box, label and confidence; `proposals` of each
+    source of proposals those of `farther.tables.called.CalledProposals`. `taus` are the thresholds
+    of the methods that have outcomes, and `detector` makes the run self-aware.
     """
 
     split: str
@@ -47,7 +47,10 @@ class SplitOutcomes:
             raise ValueError(f"{run.name} has no evaluation")
         files = RunFiles(run.name, run.benchmark, artifacts)
         folder = RegionsFolder(files.regions(split), min_score=evaluation.threshold)
-        called = {name: files.called(name, split) for name in (run.recovered.sources if run.recovered else ())}
+        called = {
+            name: files.called(name, split)
+            for name in (run.recovered.sources if run.recovered else ())
+        }
         taus = {}
         for name in run.methods:
             if files.object_outcomes(name, split).exists():
@@ -63,7 +66,11 @@ class SplitOutcomes:
             images=Images.read(files.images(split)).frame.filter(readable),
             objects=Objects.read(files.objects(split)).frame.filter(readable),
             detections=folder.scan().select(*REGION, "box", "label", confidence="score").collect(),
-            proposals={name: CalledProposals.read(file).frame for name, file in called.items() if file.exists()},
+            proposals={
+                name: CalledProposals.read(file).frame
+                for name, file in called.items()
+                if file.exists()
+            },
         )
 
     def of_images(self, images: pl.DataFrame) -> SplitOutcomes:
@@ -85,7 +92,10 @@ class SplitOutcomes:
         regions = RunSplit(self.files, self.split).regions()
         names = self.images["image_id"].to_list()
         uncertainty = detector.uncertainty(regions[is_among(regions.image_id, names)], names)
-        return pl.DataFrame({"image_id": names, "uncertainty": uncertainty}, schema_overrides={"image_id": pl.String})
+        return pl.DataFrame(
+            {"image_id": names, "uncertainty": uncertainty},
+            schema_overrides={"image_id": pl.String},
+        )
 
     @property
     def methods(self) -> list[str]:
@@ -98,7 +108,10 @@ class SplitOutcomes:
 
     def detections_of(self, method: str) -> pl.DataFrame:
         """`detections` with the method's score, the outcome, and `is_unknown`: flagged as unknown."""
-        scores, outcomes = self.files.scores(method, self.split), self.files.region_outcomes(method, self.split)
+        scores, outcomes = (
+            self.files.scores(method, self.split),
+            self.files.region_outcomes(method, self.split),
+        )
         scored = _joined(self.detections, Scores.read(scores).frame, REGION, "score", scores)
         found = _joined(scored, RegionOutcomes.read(outcomes).frame, REGION, "outcome", outcomes)
         return found.with_columns(is_unknown=pl.col("score") < self.tau(method))
@@ -118,7 +131,9 @@ def read_run_outcomes(run: Run, artifacts: Path) -> dict[str, SplitOutcomes]:
     return {split.name: SplitOutcomes.read(run, split.name, artifacts) for split in run.splits}
 
 
-def _joined(left: pl.DataFrame, right: pl.DataFrame, on: list[str], needed: str, file: Path) -> pl.DataFrame:
+def _joined(
+    left: pl.DataFrame, right: pl.DataFrame, on: list[str], needed: str, file: Path
+) -> pl.DataFrame:
     """`left` with the columns of `right`, rows in the order of `left`; every row must have a match in `right`."""
     found = left.join(right, on=on, how="left", maintain_order="left")
     absent = found.filter(pl.col(needed).is_null())

@@ -44,7 +44,8 @@ class Page(NamedTuple):
     write: Callable[[Site, AllResults], None]
 
 
-#: The pages of each section in the order of reading, the section's own first: to add a page, add it here.
+#: The pages of each section in the order of reading, the section's own first: to add a page, add it
+#: here.
 SECTIONS: tuple[tuple[Page, ...], ...] = (
     (
         Page(
@@ -55,16 +56,29 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         ),
     ),
     (
-        Page("detectors.html", "Detectors", "What does each detector do with unknown objects?", detectors.write),
+        Page(
+            "detectors.html",
+            "Detectors",
+            "What does each detector do with unknown objects?",
+            detectors.write,
+        ),
         Page(
             "proposals.html",
             "Proposals",
             "How many of the objects that a detector misses do its proposals find, and at how many false alarms?",
             proposals.write,
         ),
-        Page("gallery.html", "Gallery", "Which unknown objects are found, misclassified and missed?", gallery.write),
         Page(
-            "wilderness.html", "Wilderness", "What do images without known objects cost a detector?", wilderness.write
+            "gallery.html",
+            "Gallery",
+            "Which unknown objects are found, misclassified and missed?",
+            gallery.write,
+        ),
+        Page(
+            "wilderness.html",
+            "Wilderness",
+            "What do images without known objects cost a detector?",
+            wilderness.write,
         ),
         Page(
             "self_awareness.html",
@@ -80,14 +94,32 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         ),
     ),
     (
-        Page("methods.html", "Methods", "Which method best separates unknown from known objects?", methods.write),
         Page(
-            "across.html", "Comparisons", "How certain is it that one method is better than another?", comparisons.write
+            "methods.html",
+            "Methods",
+            "Which method best separates unknown from known objects?",
+            methods.write,
         ),
-        Page("charts.html", "Charts", "How do families of methods compare, and which metrics agree?", charts.write),
+        Page(
+            "across.html",
+            "Comparisons",
+            "How certain is it that one method is better than another?",
+            comparisons.write,
+        ),
+        Page(
+            "charts.html",
+            "Charts",
+            "How do families of methods compare, and which metrics agree?",
+            charts.write,
+        ),
     ),
     (
-        Page("splits.html", "Data", "On which images were the results measured, and what weakens them?", splits.write),
+        Page(
+            "splits.html",
+            "Data",
+            "On which images were the results measured, and what weakens them?",
+            splits.write,
+        ),
         Page(
             "provenance.html",
             "Provenance",
@@ -96,7 +128,12 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         ),
     ),
     (
-        Page("deploy.html", "Deploy", "Which method and which thresholds should be deployed?", deploy.write),
+        Page(
+            "deploy.html",
+            "Deploy",
+            "Which method and which thresholds should be deployed?",
+            deploy.write,
+        ),
         Page(
             "cost.html",
             "Cost",
@@ -105,14 +142,25 @@ SECTIONS: tuple[tuple[Page, ...], ...] = (
         ),
     ),
     (
-        Page("papers.html", "Papers", "How do these results look in the tables of the papers?", papers.write),
-        Page("published.html", "Published", "How do these results compare with published ones?", published.write),
+        Page(
+            "papers.html",
+            "Papers",
+            "How do these results look in the tables of the papers?",
+            papers.write,
+        ),
+        Page(
+            "published.html",
+            "Published",
+            "How do these results compare with published ones?",
+            published.write,
+        ),
     ),
 )
 
 PAGES = tuple(page for pages in SECTIONS for page in pages)
 
-#: Sections, and the pages that tell the story: what happens, which method, on which data, how sure, what to deploy.
+#: Sections, and the pages that tell the story: what happens, which method, on which data, how sure,
+#: what to deploy.
 NAVIGATION = Navigation(
     {pages[0].file: tuple(Link(*page[:3]) for page in pages) for pages in SECTIONS},
     path=("index.html", "methods.html", "splits.html", "across.html", "deploy.html"),

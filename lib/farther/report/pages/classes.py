@@ -44,7 +44,11 @@ def write(site: Site, results: AllResults) -> None:
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `classes.html`: tables and charts of each run."""
-    found = {run.full_title: run.evaluation.classes for run in runs if run.evaluation and run.evaluation.classes}
+    found = {
+        run.full_title: run.evaluation.classes
+        for run in runs
+        if run.evaluation and run.evaluation.classes
+    }
     return {
         "runs": {name: _of_run(name, values) for name, values in found.items()},
         "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},
@@ -53,7 +57,9 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _of_run(run: str, classes: ClassesResults) -> dict[str, Any]:
     schema = {"category": pl.String, "id_class": pl.String, "objects": pl.Int64}
-    graph = pruned(pl.DataFrame([vars(edge) for edge in classes.edges], schema=schema), LEAST, EDGES)
+    graph = pruned(
+        pl.DataFrame([vars(edge) for edge in classes.edges], schema=schema), LEAST, EDGES
+    )
     drawn = [] if graph.is_empty() else [vl.ChartGroup((OTHER, KNOWN), (class_graph(run, graph),))]
     drawn += [
         vl.ChartGroup((), (_similarities(run, side, rows),))
@@ -61,14 +67,22 @@ def _of_run(run: str, classes: ClassesResults) -> dict[str, Any]:
         if (rows := classes.similarity.get(side))
     ]
     detections = [
-        {**place, "Images": of["images"], "Detections": of["regions"], **{TITLES[name]: of[name] for name in TITLES}}
+        {
+            **place,
+            "Images": of["images"],
+            "Detections": of["regions"],
+            **{TITLES[name]: of[name] for name in TITLES},
+        }
         for place, of in _levels(classes.by_oodness)
     ]
     outcomes = [
         {
             **place,
             "Objects": of["objects"],
-            **{f"{name} (%)": of[name] / of["objects"] for name in ("found", "misclassified", "missed")},
+            **{
+                f"{name} (%)": of[name] / of["objects"]
+                for name in ("found", "misclassified", "missed")
+            },
         }
         for place, of in _levels(classes.outcomes)
     ]
@@ -79,7 +93,8 @@ def _of_run(run: str, classes: ClassesResults) -> dict[str, Any]:
             detections,
         ),
         Listing.of(
-            "Outcome of unknown objects by the OODness of their class, at the operating threshold and τ.", outcomes
+            "Outcome of unknown objects by the OODness of their class, at the operating threshold and τ.",
+            outcomes,
         ),
     ]
     return {"listings": [listing for listing in listings if len(listing)], "charts": drawn}
@@ -95,8 +110,8 @@ def _levels(found: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[dict[str, 
 def pruned(edges: pl.DataFrame, least: int, most: int) -> pl.DataFrame:
     """The class graph without its noise, and the connected component of each edge, those of most objects first.
 
-    Left out are edges between equal names, whatever their case, blanks and underscores; edges of fewer than `least`
-    objects; and all but the `most` edges of most objects.
+    Left out are edges between equal names, whatever their case, blanks and underscores; edges of
+    fewer than `least` objects; and all but the `most` edges of most objects.
 
     Args:
         edges: Columns category, id_class, objects.
@@ -105,35 +120,50 @@ def pruned(edges: pl.DataFrame, least: int, most: int) -> pl.DataFrame:
     Returns:
         The edges with a column component, int64 from 0 on.
     """
-    plain = [pl.col(name).str.to_lowercase().str.replace_all(r"[\s_]+", " ") for name in ("category", "id_class")]
+    plain = [
+        pl.col(name).str.to_lowercase().str.replace_all(r"[\s_]+", " ")
+        for name in ("category", "id_class")
+    ]
     kept = edges.filter(plain[0] != plain[1], pl.col("objects") >= least).sort(
         "objects", "category", "id_class", descending=[True, False, False]
     )
     kept = kept.head(most)
     if kept.is_empty():
         return kept.with_columns(component=pl.lit(0, pl.Int64))
-    columns = [np.unique(kept[name].to_numpy(), return_inverse=True) for name in ("category", "id_class")]
+    columns = [
+        np.unique(kept[name].to_numpy(), return_inverse=True) for name in ("category", "id_class")
+    ]
     (categories, left), (id_classes, right) = columns
     size = len(categories) + len(id_classes)
     graph = coo_array((np.ones(len(kept)), (left, right + len(categories))), shape=(size, size))
     _, of_node = connected_components(graph, directed=False)
     marked = kept.with_columns(component=pl.Series(of_node[left], dtype=pl.Int64))
-    sizes = marked.group_by("component").agg(total=pl.col("objects").sum()).sort("total", "component", descending=True)
-    order = dict(zip(sizes["component"], range(len(sizes)), strict=True))
-    return marked.with_columns(pl.col("component").replace_strict(order, return_dtype=pl.Int64)).sort(
-        "component", "id_class", "objects", "category", descending=[False, False, True, False]
+    sizes = (
+        marked.group_by("component")
+        .agg(total=pl.col("objects").sum())
+        .sort("total", "component", descending=True)
     )
+    order = dict(zip(sizes["component"], range(len(sizes)), strict=True))
+    return marked.with_columns(
+        pl.col("component").replace_strict(order, return_dtype=pl.Int64)
+    ).sort("component", "id_class", "objects", "category", descending=[False, False, True, False])
 
 
 def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
     """The class graph, one component below the other: other classes on the left, ID classes on the right."""
     ends = {"category": ("x", "y"), "id_class": ("x2", "y2")}
-    # Of a component, the classes of a side are evenly spread over as many rows as its longer side has.
+    # Of a component, the classes of a side are evenly spread over as many rows as its longer side
+    # has.
     names = pl.concat(
-        [graph.select("component", name=side, side=pl.lit(side)).unique(maintain_order=True) for side in ends]
+        [
+            graph.select("component", name=side, side=pl.lit(side)).unique(maintain_order=True)
+            for side in ends
+        ]
     )
     counts = names.group_by("component", "side").len().group_by("component").agg(rows=pl.max("len"))
-    tops = counts.sort("component").with_columns(top=pl.col("rows").cum_sum() - pl.col("rows") + pl.col("component"))
+    tops = counts.sort("component").with_columns(
+        top=pl.col("rows").cum_sum() - pl.col("rows") + pl.col("component")
+    )
     within = (pl.int_range(pl.len()) + 0.5) * pl.col("rows") / pl.len()
     nodes = names.join(tops, on="component", maintain_order="left").select(
         "name",
@@ -144,11 +174,15 @@ def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
     height = int(tops["rows"].sum()) + len(tops)
     edges = graph
     for side, (x, y) in ends.items():
-        places = nodes.filter(side=side).select(pl.col("name").alias(side), pl.col("x").alias(x), pl.col("y").alias(y))
+        places = nodes.filter(side=side).select(
+            pl.col("name").alias(side), pl.col("x").alias(x), pl.col("y").alias(y)
+        )
         edges = edges.join(places, on=side, maintain_order="left")
     place: dict[str, Any] = {
         "x": vl.number("x", scale={"domain": [-0.6, 1.6]}, axis=None),
-        "y": vl.number("y", scale={"domain": [0, height], "reverse": True, "nice": False}, axis=None),
+        "y": vl.number(
+            "y", scale={"domain": [0, height], "reverse": True, "nice": False}, axis=None
+        ),
     }
     layers = []
     for side, key, shape, align, shift in (
@@ -158,7 +192,10 @@ def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
         rows = nodes.filter(side=side).to_dicts()
         text = {"type": "text", "align": align, "dx": shift, "fontSize": 12}
         layers += [
-            vl.layer({"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60}, rows),
+            vl.layer(
+                {"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60},
+                rows,
+            ),
             vl.layer(text, rows, text=vl.named("name")),
         ]
     return vl.chart(

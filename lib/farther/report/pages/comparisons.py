@@ -34,7 +34,9 @@ SECTIONS = {
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    sizes = [table for name in results.by_benchmark if (table := power.listing(name, results.sizes))]
+    sizes = [
+        table for name in results.by_benchmark if (table := power.listing(name, results.sizes))
+    ]
     site.write("across.html", **content(results.evaluated, sizes))
 
 
@@ -58,7 +60,9 @@ def content(runs: Sequence[Run], sizes: Sequence[Listing] = ()) -> dict[str, Any
     }
     return {
         **found,
-        "contents": {anchor: title for anchor, title in SECTIONS.items() if found[anchor.replace("-", "_")]},
+        "contents": {
+            anchor: title for anchor, title in SECTIONS.items() if found[anchor.replace("-", "_")]
+        },
     }
 
 
@@ -75,10 +79,15 @@ def classifiers(runs: Sequence[Run]) -> Listing:
                     "Benchmark": run.benchmark_title,
                     "Images": run.id_images or None,
                     "Accuracy (%)": percent(values["accuracy"], within.get("accuracy")),
-                    "Top-5 accuracy (%)": percent(values.get("accuracy_top5"), within.get("accuracy_top5")),
+                    "Top-5 accuracy (%)": percent(
+                        values.get("accuracy_top5"), within.get("accuracy_top5")
+                    ),
                     "NLL": _nll(values["nll"], within.get("nll")),
                     "ECE (%)": percent(values["ece"], within.get("ece")),
-                    **{f"Accuracy: {name} (%)": of["accuracy"] for name, of in found.shifted.items()},
+                    **{
+                        f"Accuracy: {name} (%)": of["accuracy"]
+                        for name, of in found.shifted.items()
+                    },
                 }
             )
     caption = "Classifiers on the ID test split, with 95% intervals; and their accuracy on shifted ID images."
@@ -103,7 +112,11 @@ def _means(benchmark: str, runs: Sequence[Run]) -> Listing:
                 for name in MEANS
                 if distance in found and name in found[distance].values
             }
-            rows += [{"Detector": run.full_title, "Method": run.label(method), **cells}] if cells else []
+            rows += (
+                [{"Detector": run.full_title, "Method": run.label(method), **cells}]
+                if cells
+                else []
+            )
     images = {split.name: run.images(split.name) for run in runs for split in run.splits}
     over = "; ".join(
         f"{name}: {', '.join(f'{split} ({images[split]:,} images)' for split in splits[name])}"
@@ -121,8 +134,12 @@ def _errors(benchmark: str, runs: Sequence[Run]) -> Listing:
             if results := run.method(method):
                 found = results.misclassification.values
                 counts = {"Correct": found["correct"], "Errors": found["errors"]}
-                values = {f"{heading(f'misclassification_{name}')} (%)": found[name] for name in ERRORS}
-                rows.append({"Detector": run.full_title, "Method": run.label(method), **counts, **values})
+                values = {
+                    f"{heading(f'misclassification_{name}')} (%)": found[name] for name in ERRORS
+                }
+                rows.append(
+                    {"Detector": run.full_title, "Method": run.label(method), **counts, **values}
+                )
     caption = (
         f"{benchmark}: separation of ID test regions of the right class from errors. AURC is the mean share of errors "
         "among the highest-scored regions, E-AURC its excess over that of a perfect ranking."

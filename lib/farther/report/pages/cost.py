@@ -1,7 +1,8 @@
 """The page of cost and quality: what a method gains over the detector's confidence, and what it costs per image.
 
-The page is the same on every machine. `times.js`, which neither git nor DVC tracks, has its part with the times of this
-machine, and puts it in place of the one without when the page is opened. So it does with that of the page of proposals.
+The page is the same on every machine. `times.js`, which neither git nor DVC tracks, has its part
+with the times of this machine, and puts it in place of the one without when the page is opened. So
+it does with that of the page of proposals.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from farther.report.site import Site, as_script
 from farther.tables.files import digest
 from farther.tables.stored import NO_TIMES, Cost, RunCost, RunTimes, Times, read_cost, read_times
 
-#: Replaces the part of the page that it was made with, not that of a page that was pulled or checked out since.
+#: Replaces the part of the page that it was made with, not that of a page that was pulled or
+#: checked out since.
 SCRIPT = """"use strict";
 for (const [id, key, part] of %s) {
   const place = document.getElementById(id);
@@ -124,9 +126,13 @@ def _further(times: RunTimes | None, method: str, pass_name: str | None) -> floa
     return None if again is None else again + times["methods"][method]
 
 
-def _charts(metric: str, of_run: Mapping[str, Sequence[Mapping[str, Any]]], legend: Sequence[vl.Key]) -> Iterator[Any]:
+def _charts(
+    metric: str, of_run: Mapping[str, Sequence[Mapping[str, Any]]], legend: Sequence[vl.Key]
+) -> Iterator[Any]:
     for run, rows in of_run.items():
-        points = [_point(row, metric) for row in rows if row["ms"] is not None and _has_gain(row, metric)]
+        points = [
+            _point(row, metric) for row in rows if row["ms"] is not None and _has_gain(row, metric)
+        ]
         if points:
             yield _chart(run, metric, points, legend)
 
@@ -148,14 +154,20 @@ def _point(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
     }
 
 
-def _chart(run: str, metric: str, points: Sequence[Mapping[str, Any]], legend: Sequence[vl.Key]) -> vl.Chart:
+def _chart(
+    run: str, metric: str, points: Sequence[Mapping[str, Any]], legend: Sequence[vl.Key]
+) -> vl.Chart:
     gain = f"gain in {METRICS[metric].title}"
     signed = {"axis": {"format": "+~%", "tickCount": 5}, "title": gain}
-    text = vl.said("{method}: {points:+.1f} at {ms:.3g} ms", ({**p, "points": 100 * p["gain"]} for p in points))
+    text = vl.said(
+        "{method}: {points:+.1f} at {ms:.3g} ms", ({**p, "points": 100 * p["gain"]} for p in points)
+    )
     words = "over the detector's confidence, in points, by further milliseconds per image"
     ticks = {"tickCount": 4, "format": "~g", "labelOverlap": True}
     place: dict[str, Any] = {
-        "x": vl.number("ms", title="further ms per image", scale={"type": "log", "nice": True}, axis=ticks)
+        "x": vl.number(
+            "ms", title="further ms per image", scale={"type": "log", "nice": True}, axis=ticks
+        )
     }
     return vl.chart(
         run,
@@ -190,11 +202,25 @@ def _listing(run: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
     shown = []
     for row in rows:
         gained = {f"{METRICS[m].title} gained": _gain(row, m) for m in SHOWN}
-        costs = {"Pass": row["pass"] or ABSENT, "Forward": row["forward"], "Backward": row["backward"]}
-        ms = ABSENT if row["ms"] is None else f"{row['ms']:.3f}" if row["ms"] < 1 else f"{row['ms']:.1f}"
+        costs = {
+            "Pass": row["pass"] or ABSENT,
+            "Forward": row["forward"],
+            "Backward": row["backward"],
+        }
+        ms = (
+            ABSENT
+            if row["ms"] is None
+            else f"{row['ms']:.3f}"
+            if row["ms"] < 1
+            else f"{row['ms']:.1f}"
+        )
         stored = {"ms per image": ms, "kB stored per image": f"{row['bytes'] / 1000:.1f}"}
         shown.append({"Method": row["method"], **costs, **stored, **gained})
-    numbers = ["ms per image", "kB stored per image", *(f"{METRICS[m].title} gained" for m in SHOWN)]
+    numbers = [
+        "ms per image",
+        "kB stored per image",
+        *(f"{METRICS[m].title} gained" for m in SHOWN),
+    ]
     return Listing.of(caption, shown, numbers)
 
 
@@ -203,7 +229,9 @@ def _gain(row: Mapping[str, Any], metric: str) -> str:
         return "baseline" if row["is_baseline"] else ABSENT
     within = row[metric].gain_interval
     points = f"{100 * row[metric].gain:+.1f}"
-    return points if within is None else f"{points} ({100 * within[0]:+.1f} to {100 * within[1]:+.1f})"
+    return (
+        points if within is None else f"{points} ({100 * within[0]:+.1f} to {100 * within[1]:+.1f})"
+    )
 
 
 def _message(of_run: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

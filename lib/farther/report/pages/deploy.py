@@ -73,17 +73,21 @@ def write(site: Site, results: AllResults) -> None:
 
 def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
     """Variables of the template `deploy.html`."""
-    files = {run.full_title: (run, RunFiles(run.name, run.benchmark, artifacts).choice) for run in runs}
-    found = {title: (run, DeployChoices.read(file)) for title, (run, file) in files.items() if file.is_file()}
+    files = {
+        run.full_title: (run, RunFiles(run.name, run.benchmark, artifacts).choice) for run in runs
+    }
+    found = {
+        title: (run, DeployChoices.read(file))
+        for title, (run, file) in files.items()
+        if file.is_file()
+    }
     rows = [
         row
         for title, (run, one) in found.items()
         if one.choice is not None
         for row in setting_rows({title: one.choice}, "Detector", _titles(run))
     ]
-    caption = (
-        "What to deploy for each run: values with 95% intervals, on held-out images; n: unknown objects and ID images."
-    )
+    caption = "What to deploy for each run: values with 95% intervals, on held-out images; n: unknown objects and ID images."
     reached = sum(one.choice.reached for _, one in found.values() if one.choice is not None)
     verb = "has" if reached == 1 else "have"
     not_chosen = [run.name for title, (run, _) in files.items() if title not in found]
@@ -113,12 +117,26 @@ def _of_run(choices: DeployChoices, titles: Mapping[str, str]) -> dict[str, Any]
         "answer": said,
         "notes": remarks(choices),
         "tables": [
-            _listing("The setting on the images it was chosen on, and on held-out images.", axis_rows(choices), ""),
-            _listing("The best setting for each limit alone.", setting_rows(alone, "Limit", titles), "Limit"),
+            _listing(
+                "The setting on the images it was chosen on, and on held-out images.",
+                axis_rows(choices),
+                "",
+            ),
+            _listing(
+                "The best setting for each limit alone.",
+                setting_rows(alone, "Limit", titles),
+                "Limit",
+            ),
         ],
         "more": [
-            _listing("The best setting of each method.", setting_rows(named, "Method", {}), "Method"),
-            _listing("Unknown objects of each OOD split with the chosen setting.", split_rows(choice), "Split"),
+            _listing(
+                "The best setting of each method.", setting_rows(named, "Method", {}), "Method"
+            ),
+            _listing(
+                "Unknown objects of each OOD split with the chosen setting.",
+                split_rows(choice),
+                "Split",
+            ),
         ],
         "chart": charts.trade_off(choices, titles, limits_in_words(budget), said),
     }
@@ -154,7 +172,8 @@ def limit(axis: str, most: float, *, guaranteed: bool = False) -> str:
 
     Args:
         axis, most: The axis and its limit.
-        guaranteed: Whether it holds in expectation on new images: then it is of images, each counting the same.
+        guaranteed: Whether it holds in expectation on new images: then it is of images, each
+            counting the same.
 
     >>> limit("misclassified", 0.01), limit("false_alarms", 2)
     ('at most 1% of the unknown objects misclassified', 'at most 2 false alarms per 100 ID images')
@@ -162,7 +181,11 @@ def limit(axis: str, most: float, *, guaranteed: bool = False) -> str:
     'at most 2 of 100 ID images with a false alarm'
     """
     words = WORDS[axis].of_images if guaranteed else WORDS[axis].of
-    return f"at most {most:g} {words}" if axis == "false_alarms" else f"at most {100 * most:g}% {words}"
+    return (
+        f"at most {most:g} {words}"
+        if axis == "false_alarms"
+        else f"at most {100 * most:g}% {words}"
+    )
 
 
 def named_limit(axis: str, budget: Budget) -> str:
@@ -172,7 +195,11 @@ def named_limit(axis: str, budget: Budget) -> str:
     'alarms 2'
     """
     most = budget.limits[axis]
-    return f"{WORDS[axis].short} {most:g}" if axis == "false_alarms" else f"{WORDS[axis].short} {100 * most:g}%"
+    return (
+        f"{WORDS[axis].short} {most:g}"
+        if axis == "false_alarms"
+        else f"{WORDS[axis].short} {100 * most:g}%"
+    )
 
 
 def limits_in_words(budget: Budget) -> dict[str, str]:
@@ -218,7 +245,11 @@ def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> s
         chosen += " but what the detector labels as unknown"
     guaranteed = budget.guarantee == "conformal"
     if choice.reached:
-        where = "in expectation on new images like those it was chosen on" if guaranteed else "where it was chosen"
+        where = (
+            "in expectation on new images like those it was chosen on"
+            if guaranteed
+            else "where it was chosen"
+        )
         return f"Deploy {chosen}: {limits(budget)} {where}. {_measured(choice)}"
     others = [words for axis, words in limits_in_words(budget).items() if axis != "misclassified"]
     within = f" within {_and(others)}" if others and not by_label else ""
@@ -227,7 +258,11 @@ def answer(choices: DeployChoices, titles: Mapping[str, str] | None = None) -> s
 
 
 def _measured(choice: DeployChoice) -> str:
-    parts = [f"{_with_interval(axis, choice.measured[axis])} {words.of}" for axis, words in WORDS.items() if words.of]
+    parts = [
+        f"{_with_interval(axis, choice.measured[axis])} {words.of}"
+        for axis, words in WORDS.items()
+        if words.of
+    ]
     return f"Measured on held-out images: {_and(parts)}."
 
 
@@ -264,7 +299,9 @@ def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
             {
                 "": WORDS[axis].title,
                 "Limit": "" if most is None else number(axis, most),
-                "Chosen on": number(axis, choice.chosen_on[axis].value) if axis in choice.chosen_on else "",
+                "Chosen on": number(axis, choice.chosen_on[axis].value)
+                if axis in choice.chosen_on
+                else "",
                 "Measured": number(axis, found.value),
                 "95% interval": between(axis, found),
                 "n": "" if found.count is None else f"{found.count:,} of {found.of:,}",
@@ -274,11 +311,15 @@ def axis_rows(choices: DeployChoices) -> list[dict[str, str]]:
     return rows
 
 
-def setting_rows(named: Mapping[str, DeployChoice], first: str, titles: Mapping[str, str]) -> list[dict[str, str]]:
+def setting_rows(
+    named: Mapping[str, DeployChoice], first: str, titles: Mapping[str, str]
+) -> list[dict[str, str]]:
     """One row per choice: thresholds, and measured values with their intervals; `first` heads the names."""
     rows = []
     for name, choice in named.items():
-        row = {first: name} | ({} if first == "Method" else {"Method": titles.get(choice.method, choice.method)})
+        row = {first: name} | (
+            {} if first == "Method" else {"Method": titles.get(choice.method, choice.method)}
+        )
         row |= {"t*": f"{choice.operating:.3f}", "τ": tau(choice)}
         for axis, words in WORDS.items():
             if words.head:
@@ -286,7 +327,13 @@ def setting_rows(named: Mapping[str, DeployChoice], first: str, titles: Mapping[
                 text = _with_interval(axis, found) if words.of else number(axis, found.value)
                 row[words.head.capitalize()] = text
         counts = [choice.measured[axis].of or 0 for axis in ("misclassified", "false_alarms")]
-        rows.append({**row, "n": " / ".join(f"{n:,}" for n in counts), "Reached": "yes" if choice.reached else "no"})
+        rows.append(
+            {
+                **row,
+                "n": " / ".join(f"{n:,}" for n in counts),
+                "Reached": "yes" if choice.reached else "no",
+            }
+        )
     return rows
 
 
@@ -296,7 +343,11 @@ def short_rows(named: Mapping[str, DeployChoice], first: str) -> list[dict[str, 
     for name, choice in named.items():
         thresholds = {"t*": f"{choice.operating:.3f}", "τ": tau(choice)}
         row = {first: name, **(thresholds if first == "method" else {"method": choice.method})}
-        values = {w.short: number(axis, choice.measured[axis].value) for axis, w in WORDS.items() if w.short}
+        values = {
+            w.short: number(axis, choice.measured[axis].value)
+            for axis, w in WORDS.items()
+            if w.short
+        }
         rows.append(row | values)
     return rows
 
@@ -309,7 +360,10 @@ def split_rows(choice: DeployChoice) -> list[dict[str, str]]:
             "Split": split,
             "Objects": f"{of['misclassified'].of:,}",
             "Images": f"{of['misclassified'].images:,}",
-            **{head: f"{number(axis, of[axis].value)} ({between(axis, of[axis])})" for axis, head in heads.items()},
+            **{
+                head: f"{number(axis, of[axis].value)} ({between(axis, of[axis])})"
+                for axis, head in heads.items()
+            },
         }
         for split, of in choice.by_split.items()
     ]

@@ -56,7 +56,9 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
         "error-budget": not error_budget.of_known(run),
         "unknown": not any(of_objects.values()),
     }
-    drawn = curves.RunCurves(run, results.plots(run), run.ranked("auroc")[: results.settings.curves])
+    drawn = curves.RunCurves(
+        run, results.plots(run), run.ranked("auroc")[: results.settings.curves]
+    )
     return shown | {
         "contents": {name: title for name, title in SECTIONS.items() if not absent.get(name)},
         "tables": tables.run_tables(run),
@@ -95,14 +97,19 @@ def content(run: Run, found: Mapping[str, SplitOutcomes], results: AllResults) -
 def _quality(run: Run) -> Listing:
     """Quality of a detector on the ID test set: a table of one row."""
     row: dict[str, Any] = {}
-    kinds: tuple[tuple[str, str, str], ...] = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
+    kinds: tuple[tuple[str, str, str], ...] = (
+        ("mAP50 (%)", "map50", "ap50"),
+        ("mAP (%)", "map", "ap"),
+    )
     if run.whole_images:
         kinds = (
             ("Accuracy (%)", "accuracy", "accuracy"),
             ("Top-5 accuracy (%)", "accuracy_top5", "accuracy_top5"),
             ("ECE (%)", "ece", "ece"),
         )
-    found = run.evaluation and (run.evaluation.classifier if run.whole_images else run.evaluation.closed_set)
+    found = run.evaluation and (
+        run.evaluation.classifier if run.whole_images else run.evaluation.closed_set
+    )
     intervals = found.intervals if found else {}
     for title, name, detail in kinds:
         row[title] = percent(run.detector.get(name), intervals.get(detail))
@@ -126,16 +133,22 @@ def _parameters(run: Run) -> Listing:
         }
         for method in run.methods
     )
-    return Listing.of(f"{run.full_title}: methods, their parameters and thresholds.", rows, numbers=["τ"])
+    return Listing.of(
+        f"{run.full_title}: methods, their parameters and thresholds.", rows, numbers=["τ"]
+    )
 
 
 def _inputs(run: Run) -> Listing:
     """Inputs of a run's evaluation: digests of tables, settings, and the detector's identity."""
     parts: dict[str, dict[str, Any]] = {}
     if run.evaluation:
-        parts["detector"] = {key: value for key, value in run.evaluation.detector.items() if key != "vos_head"}
+        parts["detector"] = {
+            key: value for key, value in run.evaluation.detector.items() if key != "vos_head"
+        }
         parts |= {split: counts.inputs for split, counts in run.counts.items()}
-        parts["evaluation"] = run.evaluation.model_dump(mode="json", include={"settings"})["settings"]
+        parts["evaluation"] = run.evaluation.model_dump(mode="json", include={"settings"})[
+            "settings"
+        ]
     rows = (
         {"Part": part, "Name": key, "Value": documented.word(v)}
         for part, named in parts.items()

@@ -30,22 +30,35 @@ def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `detectors.html`."""
     benchmarks = [_of_benchmark(name, runs, results) for name, runs in results.by_benchmark.items()]
     budget = error_budget.overview(results.distances.shown)
-    sections = {"runs": "Runs", "quality": "Quality", **({"error-budget": "Error budget"} if budget else {})}
+    sections = {
+        "runs": "Runs",
+        "quality": "Quality",
+        **({"error-budget": "Error budget"} if budget else {}),
+    }
     if any(one["outcomes"].charts for one in benchmarks):
         sections |= {"unknown": "Unknown objects by split"}
-    sections |= {f"results-{k}": f"Results on {one['name']}" for k, one in enumerate(benchmarks, start=1)}
+    sections |= {
+        f"results-{k}": f"Results on {one['name']}" for k, one in enumerate(benchmarks, start=1)
+    }
     return {
-        "contents": {**sections, **({"metrics": "Metrics"} if benchmarks else {}), "files": "Downloads"},
+        "contents": {
+            **sections,
+            **({"metrics": "Metrics"} if benchmarks else {}),
+            "files": "Downloads",
+        },
         "runs": _runs(results.runs),
         "quality": list(_quality(results.measured)),
         "budget": budget,
         "benchmarks": benchmarks,
         "metrics": [
-            one for one in SHOWN if any(one in table.metrics for view in benchmarks for table in view["tables"])
+            one
+            for one in SHOWN
+            if any(one in table.metrics for view in benchmarks for table in view["tables"])
         ],
         "file_heads": FILES,
         "files": {
-            run.name: (run.full_title, [table.name for table in tables.run_tables(run)]) for run in results.evaluated
+            run.name: (run.full_title, [table.name for table in tables.run_tables(run)])
+            for run in results.evaluated
         },
     }
 
@@ -76,7 +89,11 @@ def _runs(runs: Sequence[Run]) -> Listing:
                 "Classifier": _classifier(run),
                 "Weights": run.weights,
                 "mAP50 (%)": None if run.whole_images else run.detector.get("map50"),
-                **({"Accuracy (%)": run.detector.get("accuracy")} if any(one.whole_images for one in runs) else {}),
+                **(
+                    {"Accuracy (%)": run.detector.get("accuracy")}
+                    if any(one.whole_images for one in runs)
+                    else {}
+                ),
                 "Methods": len(run.methods) or None,
                 "Images tested": sum(counts.images for counts in run.counts.values()),
             }
@@ -114,7 +131,10 @@ def _quality(runs: Sequence[Run]) -> Iterator[Listing]:
 def _columns(run: Run) -> dict[str, float | None]:
     images = {"Images": run.id_images or None}
     if run.whole_images:
-        return {**images, **{f"{title} (%)": run.detector.get(title.lower()) for title in ("Accuracy", "ECE")}}
+        return {
+            **images,
+            **{f"{title} (%)": run.detector.get(title.lower()) for title in ("Accuracy", "ECE")},
+        }
     quality = {"mAP50 (%)": run.detector.get("map50"), "mAP (%)": run.detector.get("map")}
     return {**images, **quality, "t*": run.detector.get("threshold"), **run.without_detection}
 
@@ -128,10 +148,18 @@ def kinds(runs: Sequence[Run], shown: Mapping[str, str]) -> Listing:
     """
     rows = []
     for run in runs:
-        chosen = [m for m in run.methods if m == shown[run.name] or not run.kinds.get(m, POST_HOC).startswith(POST_HOC)]
+        chosen = [
+            m
+            for m in run.methods
+            if m == shown[run.name] or not run.kinds.get(m, POST_HOC).startswith(POST_HOC)
+        ]
         for method in chosen:
             means = run.means(method)
-            row = {"Detector": run.full_title, "Method": run.label(method), "Kind": run.kinds.get(method, POST_HOC)}
+            row = {
+                "Detector": run.full_title,
+                "Method": run.label(method),
+                "Kind": run.kinds.get(method, POST_HOC),
+            }
             for distance, of in ((name, means[name]) for name in DISTANCES if name in means):
                 for name in GLANCE:
                     text = percent(of.values.get(name), of.intervals.get(name))

@@ -1,8 +1,8 @@
 """The gallery: the images themselves, by the outcomes of the unknown objects in them.
 
-The page `gallery.html` loads its data when they are chosen: images and boxes of a run and split from
-`gallery/<run>/<split>.js`, the outcomes of a method from `gallery/<run>/<split>/<method>.js`; see
-`farther.report.gallery.data`.
+The page `gallery.html` loads its data when they are chosen: images and boxes of a run and split
+from `gallery/<run>/<split>.js`, the outcomes of a method from `gallery/<run>/<split>/<method>.js`;
+see `farther.report.gallery.data`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,18 @@ from farther.report.site import Site
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page and its data, and the pages of detectors: both show images with their outcomes."""
-    gallery = Gallery(site, results.roots, results.artifacts / "report", results.settings.gallery, results.code)
+    gallery = Gallery(
+        site, results.roots, results.artifacts / "report", results.settings.gallery, results.code
+    )
     siblings = {f"detectors/{run.name}.html": run.full_title for run in results.measured}
     for run in results.measured:
         found = read_run_outcomes(run, results.artifacts)
-        site.write(f"detectors/{run.name}.html", "detector.html", siblings, **detector.content(run, found, results))
+        site.write(
+            f"detectors/{run.name}.html",
+            "detector.html",
+            siblings,
+            **detector.content(run, found, results),
+        )
         if run.is_evaluated:
             gallery.add(run, found, results.shown_method(run))
     gallery.write()
@@ -48,7 +55,14 @@ class Gallery:
         code: Digest of the code of the gallery.
     """
 
-    def __init__(self, site: Site, roots: Mapping[str, Path], folder: Path, settings: GallerySettings, code: str = ""):
+    def __init__(
+        self,
+        site: Site,
+        roots: Mapping[str, Path],
+        folder: Path,
+        settings: GallerySettings,
+        code: str = "",
+    ):
         self._site, self._roots, self._folder, self._settings = site, roots, folder, settings
         self._code = code
         self._index: list[dict[str, Any]] = []
@@ -67,7 +81,11 @@ class Gallery:
         """
         if self._settings.images and found:
             methods = [{"name": name, "title": title_of(name)} for name in run.methods]
-            entry = {"name": run.name, "title": run.full_title, "splits": list(self._splits(run, found))}
+            entry = {
+                "name": run.name,
+                "title": run.full_title,
+                "splits": list(self._splits(run, found)),
+            }
             sources = list(next(iter(found.values())).proposals)
             self._index.append({**entry, "methods": methods, "method": method, "sources": sources})
         elif self._settings.images:
@@ -76,7 +94,9 @@ class Gallery:
     def write(self) -> None:
         """Writes the page."""
         is_wanted = bool(self._settings.images)
-        self._site.write("gallery.html", index=self._index, absent=self._absent, is_wanted=is_wanted)
+        self._site.write(
+            "gallery.html", index=self._index, absent=self._absent, is_wanted=is_wanted
+        )
 
     def _splits(self, run: Run, found: Mapping[str, SplitOutcomes]) -> Iterator[dict[str, Any]]:
         for split in run.splits:
@@ -98,7 +118,9 @@ class Gallery:
                 "methods": scripts,
             }
 
-    def _script(self, name: str, key: str, function: str, data: Callable[[], dict[str, Any]]) -> str:
+    def _script(
+        self, name: str, key: str, function: str, data: Callable[[], dict[str, Any]]
+    ) -> str:
         """A script `gallery/<run>/<split>.js` or `…/<split>/<method>.js` that hands data to the page; returns its URL.
 
         Its JSON is ASCII, so that a browser reads the same script in any encoding.
@@ -106,7 +128,9 @@ class Gallery:
 
         def text() -> str:
             arguments = (*Path(name).with_suffix("").parts[1:], printable_texts(data()))
-            written = ",".join(json.dumps(one, separators=(",", ":"), allow_nan=False) for one in arguments)
+            written = ",".join(
+                json.dumps(one, separators=(",", ":"), allow_nan=False) for one in arguments
+            )
             return f"gallery.{function}({written});\n"
 
         self._site.keep(name, key, text)

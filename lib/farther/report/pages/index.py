@@ -25,8 +25,12 @@ def content(results: AllResults) -> dict[str, Any]:
         "title": results.settings.title,
         "hero": distances.panels(results.distances.rows),
         "proposed": any(run.recovered for run in results.evaluated),
-        "hero_methods": list(dict.fromkeys(run.label(method) for run, method in results.distances.shown)),
-        "sentences": list(filter(None, [*results.distances.sentences(), power.undecided(results.sizes)])),
+        "hero_methods": list(
+            dict.fromkeys(run.label(method) for run, method in results.distances.shown)
+        ),
+        "sentences": list(
+            filter(None, [*results.distances.sentences(), power.undecided(results.sizes)])
+        ),
         "figures": FORMATS if evaluated else (),
         "tiles": {
             "detectors evaluated": len(evaluated),
@@ -38,6 +42,8 @@ def content(results: AllResults) -> dict[str, Any]:
         "without_reason": not_applicable(without_method),
         "unmeasured": [run.full_title for run in results.runs if run not in results.measured],
         "doubts": problems.doubts(results.artifacts, params, results.measured),
-        "about_data": sum(row["Number"] for row in problems.warnings(results.artifacts, params).frame.to_dicts()),
+        "about_data": sum(
+            row["Number"] for row in problems.warnings(results.artifacts, params).frame.to_dicts()
+        ),
         "means": means.table(evaluated, results.artifacts),
     }

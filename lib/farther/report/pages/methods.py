@@ -41,7 +41,8 @@ def _methods(results: AllResults) -> Listing:
                 "Family": ", ".join(of_method["family"].unique(maintain_order=True)) or None,
                 "Summary": texts[0].summary.replace("`", "") if len(texts) == 1 else best_of,
                 "Detectors": of_method["run"].n_unique(),
-                "Images": of_method.select("benchmark", "split", "images").unique()["images"].sum() or None,
+                "Images": of_method.select("benchmark", "split", "images").unique()["images"].sum()
+                or None,
                 "Mean AUROC (%)": mean.get("auroc"),
                 "Mean AP_U (%)": mean.get("ap_u"),
             }
@@ -52,7 +53,11 @@ def _methods(results: AllResults) -> Listing:
 def _method(name: str, results: AllResults) -> dict[str, Any]:
     """Variables of the template `method.html`."""
     runs = [run for run in results.evaluated if name in run.methods]
-    on = {benchmark: of for benchmark in results.by_benchmark if (of := [r for r in runs if r.benchmark == benchmark])}
+    on = {
+        benchmark: of
+        for benchmark in results.by_benchmark
+        if (of := [r for r in runs if r.benchmark == benchmark])
+    }
     remarks = dict.fromkeys(remark for run in runs for remark in documented.remarks(run, name))
     parameters = [{"Detector": run.full_title, **documented.parameters(run, name)} for run in runs]
     caption = "Parameters, threshold τ, and the share of ID test detections at or above it."
@@ -60,10 +65,16 @@ def _method(name: str, results: AllResults) -> dict[str, Any]:
         "title": runs[0].label(name) if runs else title_of(name),
         "texts": results.texts[name],
         "remarks": [f"{remark[0].upper()}{remark[1:]}." for remark in remarks],
-        "tables": [table for benchmark, of in on.items() for table in tables.method_tables(benchmark, of, name)],
+        "tables": [
+            table
+            for benchmark, of in on.items()
+            for table in tables.method_tables(benchmark, of, name)
+        ],
         "charts_by_benchmark": {of[0].benchmark_title: detectors(of, name) for of in on.values()},
         "parameters": Listing.of(caption, parameters, ["τ"]),
         "not_applicable": {
-            run.full_title: run.not_applicable[name] for run in results.measured if name in run.not_applicable
+            run.full_title: run.not_applicable[name]
+            for run in results.measured
+            if name in run.not_applicable
         },
     }

@@ -82,8 +82,12 @@ def costs(site: Site, of: Sequence[TimedSource], times: Times) -> str:
             }
         )
     caption = "Milliseconds per image of detection, and what each source adds; imported boxes are not timed."
-    listing = Listing.of(caption, rows, ["Detection (ms)", "Further (ms)", "Speed with proposals (%)"])
-    return site.render("proposals.html", "proposal_costs.html", machine=times["machine"], listed=listing)
+    listing = Listing.of(
+        caption, rows, ["Detection (ms)", "Further (ms)", "Speed with proposals (%)"]
+    )
+    return site.render(
+        "proposals.html", "proposal_costs.html", machine=times["machine"], listed=listing
+    )
 
 
 def _further(source: TimedSource, times: Times) -> float | None:
@@ -102,7 +106,10 @@ def content(shown: Sequence[tuple[Run, str]]) -> dict[str, Any]:
     """
     runs = [run for run, _ in shown]
     rates = sorted({point.alarms for *_, of in _objects(runs) for point in of.froc})
-    rows = [_row(run, name, source, distance, of, rates) for run, name, source, distance, of in _objects(runs)]
+    rows = [
+        _row(run, name, source, distance, of, rates)
+        for run, name, source, distance, of in _objects(runs)
+    ]
     heads = [_heading(rate) for rate in rates]
     caption = (
         "Share of the unknown objects that is missed (%): by the detections alone, and still with proposals at a "
@@ -116,7 +123,9 @@ def content(shown: Sequence[tuple[Run, str]]) -> dict[str, Any]:
             for run, name, _, distance, of in _objects(runs)
             if of.values.get("missed") and not of.values.get("recovered")
         ],
-        "charts": {run.full_title: [_chart(run, distance) for distance in _distances(run)] for run in runs},
+        "charts": {
+            run.full_title: [_chart(run, distance) for distance in _distances(run)] for run in runs
+        },
         "operating": Listing.of(
             "At the threshold τ_o chosen on ID validation images: proposals called unknown in ID test images, all of "
             "which are false alarms, and what is missed then (%).",
@@ -154,7 +163,9 @@ def _distances(run: Run) -> list[str]:
     return [distance for distance in DISTANCES if distance in found]
 
 
-def _objects(runs: Sequence[Run]) -> Iterator[tuple[Run, str, SourceResults, str, RecoveredObjects]]:
+def _objects(
+    runs: Sequence[Run],
+) -> Iterator[tuple[Run, str, SourceResults, str, RecoveredObjects]]:
     for run in runs:
         for distance in _distances(run):
             for name, source in _sources(run):
@@ -174,7 +185,12 @@ def _heading(rate: float) -> str:
 
 
 def _row(
-    run: Run, name: str, source: SourceResults, distance: str, of: RecoveredObjects, rates: Sequence[float]
+    run: Run,
+    name: str,
+    source: SourceResults,
+    distance: str,
+    of: RecoveredObjects,
+    rates: Sequence[float],
 ) -> dict[str, Any]:
     points: dict[float, FrocPoint] = {point.alarms: point for point in of.froc}
     still = {rate: points.get(rate) for rate in rates}
@@ -184,25 +200,38 @@ def _row(
         "Source": name,
         "Objects": of.values.get("objects"),
         "Without": percent(of.values.get("missed"), of.intervals.get("missed")),
-        **{_heading(rate): ABSENT if p is None else percent(p.still_missed, p.interval) for rate, p in still.items()},
+        **{
+            _heading(rate): ABSENT if p is None else percent(p.still_missed, p.interval)
+            for rate, p in still.items()
+        },
     }
 
 
 def _chart(run: Run, distance: str) -> vl.ChartGroup:
     """FROC curves of a run's sources: what is still missed, by false alarms per ID image."""
-    lines = {name: source.distances[distance].curve for name, source in _sources(run) if distance in source.distances}
+    lines = {
+        name: source.distances[distance].curve
+        for name, source in _sources(run)
+        if distance in source.distances
+    }
     words = f"Share of the {distance} unknown objects that {run.full_title} still misses, by false alarms per ID image."
     y = vl.Axis("still missed")
-    return vl.line_group(distance, words, vl.series(lines), vl.Axis("false alarms per ID image", "~g", None), y)
+    return vl.line_group(
+        distance, words, vl.series(lines), vl.Axis("false alarms per ID image", "~g", None), y
+    )
 
 
 def _operating(run: Run, name: str, source: SourceResults) -> dict[str, Any]:
     within = source.alarms_interval
-    alarms = f"{source.alarms:.2f}" + ("" if within is None else f" ({within[0]:.2f} to {within[1]:.2f})")
+    alarms = f"{source.alarms:.2f}" + (
+        "" if within is None else f" ({within[0]:.2f} to {within[1]:.2f})"
+    )
     missed = {f"Missed, {distance}": ABSENT for distance in DISTANCES}
     for distance, of in source.distances.items():
         now, interval = of.values.get("still_missed"), of.intervals.get("still_missed")
-        missed[f"Missed, {distance}"] = f"{percent(of.values.get('missed'))} → {percent(now, interval)}"
+        missed[f"Missed, {distance}"] = (
+            f"{percent(of.values.get('missed'))} → {percent(now, interval)}"
+        )
     tau = "all" if source.threshold is None else f"{source.threshold:.3g}"
     return {
         "Detector": run.full_title,
@@ -225,7 +254,9 @@ def _together(run: Run, method: str) -> Iterator[dict[str, Any]]:
     for name, split, of in _measured(run, method):
         place = {"Detector": run.full_title, "Method": run.label(method), "Source": name}
         changed = {
-            heading(title): f"{percent(of.without[key])} → {percent(of.values[key], of.intervals.get(key))}"
+            heading(
+                title
+            ): f"{percent(of.without[key])} → {percent(of.values[key], of.intervals.get(key))}"
             for key, title in TOGETHER.items()
         }
         yield {**place, "Split": title_of_split(split), **changed}
@@ -248,10 +279,18 @@ def _by_size(run: Run, method: str) -> Iterator[dict[str, Any]]:
 
 def _recall(run: Run, name: str, split: str, of: RecoveredObjects) -> dict[str, Any]:
     values = {heading: of.values.get(key) for key, heading in RECALLS.items()}
-    return {"Detector": run.full_title, "Source": name, "Split": split, "Objects": of.values.get("objects"), **values}
+    return {
+        "Detector": run.full_title,
+        "Source": name,
+        "Split": split,
+        "Objects": of.values.get("objects"),
+        **values,
+    }
 
 
-def _sizes(run: Run, name: str, _: SourceResults, distance: str, of: RecoveredObjects) -> Iterator[dict[str, Any]]:
+def _sizes(
+    run: Run, name: str, _: SourceResults, distance: str, of: RecoveredObjects
+) -> Iterator[dict[str, Any]]:
     for size, values in of.by_size.items():
         if values["objects"]:
             yield {

@@ -21,7 +21,9 @@ SHORT = 12
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    references = [reference for of in results.texts.values() for text in of for reference in text.references]
+    references = [
+        reference for of in results.texts.values() for text in of for reference in text.references
+    ]
     site.write(
         "provenance.html",
         checkpoints=_checkpoints(results.measured, results.params),
@@ -32,15 +34,25 @@ def write(site: Site, results: AllResults) -> None:
 
 def _checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
     """Digest of each run's checkpoint and of the parameters that it used."""
-    shared = {name: params.get(name) for name in ("inference", "threshold", "fit", "methods", "evaluate")}
+    shared = {
+        name: params.get(name) for name in ("inference", "threshold", "fit", "methods", "evaluate")
+    }
     rows = []
     for run in runs:
-        used = {"detector": params["detectors"][run.name], "benchmark": params["benchmarks"][run.benchmark]}
+        used = {
+            "detector": params["detectors"][run.name],
+            "benchmark": params["benchmarks"][run.benchmark],
+        }
         written = json.dumps({**shared, **used}, sort_keys=True, default=str)
         weights = run.evaluation and run.evaluation.detector.get("weights_digest")
-        short = {"Checkpoint": weights and str(weights)[:SHORT], "Parameters": digest(written)[:SHORT]}
+        short = {
+            "Checkpoint": weights and str(weights)[:SHORT],
+            "Parameters": digest(written)[:SHORT],
+        }
         rows.append({"Detector": run.full_title, "Run": run.name, **short})
-    return Listing.of(f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows)
+    return Listing.of(
+        f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows
+    )
 
 
 def _splits(runs: Sequence[Run]) -> Listing:
@@ -48,7 +60,9 @@ def _splits(runs: Sequence[Run]) -> Listing:
     rows = []
     for run in runs:
         for split, counts in run.counts.items():
-            tables = {f"Table of {kind}": counts.inputs[kind][:SHORT] for kind in ("images", "objects")}
+            tables = {
+                f"Table of {kind}": counts.inputs[kind][:SHORT] for kind in ("images", "objects")
+            }
             rows.append({"Benchmark": run.benchmark, "Split": split, **tables})
     listing = Listing.of("Digests of the tables of images and objects.", rows)
     return Listing(listing.caption, listing.frame.unique(maintain_order=True))

@@ -20,9 +20,14 @@ def write(site: Site, results: AllResults) -> None:
         ParameterError: a counterpart is in no published table.
     """
     printed, settings = Published.read(results.root / PRINTED), results.settings
-    parts = {title: [run for run in results.evaluated if run.name in of] for title, of in settings.seeds.items()}
+    parts = {
+        title: [run for run in results.evaluated if run.name in of]
+        for title, of in settings.seeds.items()
+    }
     divisions = divided_benchmarks(results.params["benchmarks"])
-    means = seeds.merged([run for part in parts.values() for run in part], settings.seeds, divisions)
+    means = seeds.merged(
+        [run for part in parts.values() for run in part], settings.seeds, divisions
+    )
     found: dict[str, Any] = {}
     for run in [*results.evaluated, *means]:
         counterpart = settings.published.get(run.name)
@@ -30,7 +35,13 @@ def write(site: Site, results: AllResults) -> None:
             if (counterpart.detector, counterpart.id) not in printed.detectors:
                 known = ", ".join(sorted(map("/".join, printed.detectors)))
                 pair = f"{counterpart.detector}/{counterpart.id}"
-                raise ParameterError(f"report.published.{run.name}: no published table has {pair}. Known: {known}")
-            tables = [table for table in printed.beside(run, counterpart, parts.get(run.name, ())) if len(table)]
+                raise ParameterError(
+                    f"report.published.{run.name}: no published table has {pair}. Known: {known}"
+                )
+            tables = [
+                table
+                for table in printed.beside(run, counterpart, parts.get(run.name, ()))
+                if len(table)
+            ]
             found |= {run.full_title: tables} if tables else {}
     site.write("published.html", published=found)

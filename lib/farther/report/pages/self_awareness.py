@@ -74,7 +74,9 @@ def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]
     sections = {f"run-{number}": run.full_title for number, (run, _) in enumerate(found, start=1)}
     return {
         "overview": per_run(overview, found, partial(values_of, heads=SUMMARY), first="Detector"),
-        "intervals": per_run("95% intervals, by drawing images.", found, _intervals, first="Detector"),
+        "intervals": per_run(
+            "95% intervals, by drawing images.", found, _intervals, first="Detector"
+        ),
         "runs": {
             run.full_title: {
                 "images": _images(aware),
@@ -90,7 +92,10 @@ def content(runs: Sequence[Run], examples: Mapping[str, Sequence[DecidedImages]]
 
 def _intervals(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     if within := aware.intervals:
-        yield {SUMMARY[part]: between(within.get(part)) for part in ("daq", "balanced_accuracy", "idq", "idq_t")}
+        yield {
+            SUMMARY[part]: between(within.get(part))
+            for part in ("daq", "balanced_accuracy", "idq", "idq_t")
+        }
 
 
 def _images(aware: SelfAwarenessResults) -> Listing:
@@ -105,7 +110,10 @@ def _images(aware: SelfAwarenessResults) -> Listing:
         }
         for name, accepted in aware.images.items()
     ]
-    return Listing.of("Clean, shifted and OOD images: how many are rejected, and the detections in the others.", rows)
+    return Listing.of(
+        "Clean, shifted and OOD images: how many are rejected, and the detections in the others.",
+        rows,
+    )
 
 
 def _classes(aware: SelfAwarenessResults) -> Listing:
@@ -128,17 +136,26 @@ def _classes(aware: SelfAwarenessResults) -> Listing:
         }
         for name, values in aware.per_class.items()
     ]
-    return Listing.of("Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16).", rows)
+    return Listing.of(
+        "Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16).", rows
+    )
 
 
 def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
     """Line charts after Figures 2, 4, A.14, A.15 and A.13."""
-    bins: dict[str, Sequence[float | None]] = {name: of.histogram for name, of in aware.images.items()}
+    bins: dict[str, Sequence[float | None]] = {
+        name: of.histogram for name, of in aware.images.items()
+    }
     bins["AP of ID and shifted"] = aware.map_by_uncertainty
     yield line_group(
         "Image uncertainty",
         "Share of the images in each bin of uncertainty, and AP of the ID and shifted images in it.",
-        series({name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)] for name, y in bins.items()}),
+        series(
+            {
+                name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)]
+                for name, y in bins.items()
+            }
+        ),
         Axis("uncertainty", domain=None),
         Axis("share of images; AP"),
     )
@@ -163,7 +180,9 @@ def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
     yield line_group(
         "Sensitivity to τ (Figure A.13)",
         "LRP and LaECE by the IoU of a true positive; thresholds and calibrators stay.",
-        _columns(aware.ious, "iou", {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}),
+        _columns(
+            aware.ious, "iou", {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}
+        ),
         Axis("IoU of a true positive", domain=None),
         Axis("error"),
     )

@@ -9,7 +9,14 @@ from typing import Any
 import polars as pl
 
 from farther.curation import PRECEDENCE, Fates
-from farther.curation.fates import NO_NEAR, NO_OVERLAP, REASONS, category_counts, fate_counts, rule_kind
+from farther.curation.fates import (
+    NO_NEAR,
+    NO_OVERLAP,
+    REASONS,
+    category_counts,
+    fate_counts,
+    rule_kind,
+)
 from farther.curation.seen import SeenUnknown
 from farther.report import power, problems
 from farther.report.all_results import AllResults
@@ -38,7 +45,9 @@ def write(site: Site, results: AllResults) -> None:
         datasets=_datasets(artifacts),
         doubts=problems.doubts(artifacts, results.params, results.measured),
         warnings=problems.warnings(artifacts, results.params),
-        unusable=problems.unusable_images(artifacts, results.params, [run.name for run in results.runs]),
+        unusable=problems.unusable_images(
+            artifacts, results.params, [run.name for run in results.runs]
+        ),
     )
     siblings = {f"splits/{name}.html": f"Splits of {name}" for name in benchmarks}
     for name, params in benchmarks.items():
@@ -56,17 +65,21 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
         shown: Categories in a chart, and images in a table of doubtful ones.
 
     Returns:
-        Variables of the template `benchmark.html`: `counts` of images and objects (FMIYC, Table 2); `seen`: OOD
-        categories in ID training images; `similarity` to ID (Figure 3) and `similarity_tables`, the same as numbers and
-        the most doubtful images; `fates`, the outcome of each image of the OOD sources; images per kind of rule
-        (`reasons`) and per rule (`rules`); the most frequent `categories` (Figures 8 and 9).
+        Variables of the template `benchmark.html`: `counts` of images and objects (FMIYC, Table 2);
+            `seen`: OOD
+        categories in ID training images; `similarity` to ID (Figure 3) and `similarity_tables`, the
+        same as numbers and the most doubtful images; `fates`, the outcome of each image of the OOD
+        sources; images per kind of rule (`reasons`) and per rule (`rules`); the most frequent
+        `categories` (Figures 8 and 9).
     """
     folder = artifacts / "splits" / name
     distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
     types = {"split": pl.String, "similarity": pl.Float64, "fraction": pl.Float64}
     bins = read_csv(artifacts / "plots" / "similarity" / f"{name}.csv", types)
     files = {split: inside(folder, split) / "objects.parquet" for split in distances}
-    counts = {split: category_counts(Objects.read(file)) for split, file in files.items() if file.exists()}
+    counts = {
+        split: category_counts(Objects.read(file)) for split, file in files.items() if file.exists()
+    }
     return {
         "benchmark": name,
         "counts": split_counts(name, params, artifacts),
@@ -76,8 +89,14 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
             _similarities(name, distances, artifacts / "counts" / "similarity" / f"{name}.json"),
             _doubtful(name, artifacts / "similarity" / name / "borderline.parquet", shown),
         ],
-        "categories": charts.categories(distances, {split: of for split, of in counts.items() if len(of)}, shown),
-        **(_fates(name, folder / "fates.parquet") if (folder / "fates.parquet").exists() else {"fates": None}),
+        "categories": charts.categories(
+            distances, {split: of for split, of in counts.items() if len(of)}, shown
+        ),
+        **(
+            _fates(name, folder / "fates.parquet")
+            if (folder / "fates.parquet").exists()
+            else {"fates": None}
+        ),
     }
 
 
@@ -87,11 +106,22 @@ def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listi
     for split in ("train", "val", "test", *params["splits"]):
         folder = inside(artifacts / "splits" / name, split)
         if (folder / "objects.parquet").exists():
-            images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+            images, objects = (
+                Images.read(folder / "images.parquet"),
+                Objects.read(folder / "objects.parquet"),
+            )
             counts = {"Images": len(images), "Objects": int((~objects.is_unlabelled).sum())}
-            rows.append({"Split": title_of_split(split), **counts, "Without boxes": int(objects.is_unlabelled.sum())})
+            rows.append(
+                {
+                    "Split": title_of_split(split),
+                    **counts,
+                    "Without boxes": int(objects.is_unlabelled.sum()),
+                }
+            )
     if not any(row["Without boxes"] for row in rows):
-        rows = [{name: value for name, value in row.items() if name != "Without boxes"} for row in rows]
+        rows = [
+            {name: value for name, value in row.items() if name != "Without boxes"} for row in rows
+        ]
     return Listing.of(f"Splits of benchmark {name}.", rows)
 
 
@@ -109,7 +139,11 @@ def seen_unknowns(name: str, file: Path) -> Listing | None:
         }
         for one in read_typed(list[SeenUnknown], file)
     ]
-    found = "Unknown categories of {} that are annotated" if rows else "No unknown category of {} is annotated"
+    found = (
+        "Unknown categories of {} that are annotated"
+        if rows
+        else "No unknown category of {} is annotated"
+    )
     return Listing.of(f"{found.format(name)} in ID training images.", rows)
 
 
@@ -123,11 +157,19 @@ def _fates(name: str, file: Path) -> dict[str, Any]:
         NO_NEAR: f"far: {NO_NEAR}",
         NO_OVERLAP: f"farther: {NO_OVERLAP}",
     }
-    order = pl.col("kind").replace_strict({kind: k for k, kind in enumerate(KINDS)}, default=len(KINDS))
-    reasons = (
-        fates.frame.group_by(Source="dataset", kind=rule_kind()).agg(Images=pl.len()).sort("Source", order, "kind")
+    order = pl.col("kind").replace_strict(
+        {kind: k for k, kind in enumerate(KINDS)}, default=len(KINDS)
     )
-    rules = fates.frame.group_by(Source="dataset", Rule="rule").agg(Images=pl.len()).sort("Source", "Rule")
+    reasons = (
+        fates.frame.group_by(Source="dataset", kind=rule_kind())
+        .agg(Images=pl.len())
+        .sort("Source", order, "kind")
+    )
+    rules = (
+        fates.frame.group_by(Source="dataset", Rule="rule")
+        .agg(Images=pl.len())
+        .sort("Source", "Rule")
+    )
     return {
         "fates": charts.image_fates(name, fate_counts(fates)),
         "reasons": Listing(
@@ -171,8 +213,13 @@ def _doubtful(name: str, file: Path, shown: int) -> Listing:
     }
     if not file.exists():
         return Listing.of("", [])
-    doubtful = pl.read_parquet(file, columns=[*columns]).head(shown).select(*columns).rename(columns)
-    return Listing(f"The {len(doubtful)} most doubtful images of {name}: they resemble another distance.", doubtful)
+    doubtful = (
+        pl.read_parquet(file, columns=[*columns]).head(shown).select(*columns).rename(columns)
+    )
+    return Listing(
+        f"The {len(doubtful)} most doubtful images of {name}: they resemble another distance.",
+        doubtful,
+    )
 
 
 def _datasets(artifacts: Path) -> Listing:
@@ -180,6 +227,9 @@ def _datasets(artifacts: Path) -> Listing:
     rows = []
     for file in listed(artifacts / "counts" / "ingest", "*.json"):
         for subset, counts in sorted(read_typed(dict[str, dict[str, int]], file).items()):
-            of_subset = {kind.title(): counts.get(kind, 0) for kind in ("images", "objects", "categories", "warnings")}
+            of_subset = {
+                kind.title(): counts.get(kind, 0)
+                for kind in ("images", "objects", "categories", "warnings")
+            }
             rows.append({"Dataset": file.stem, "Subset": subset, **of_subset})
     return Listing.of("Datasets, as ingested.", rows)

@@ -19,7 +19,8 @@ from farther.report.papers.table import per_run
 from farther.report.results import Run
 from farther.report.site import Site
 
-#: Legend of the causes of errors: key in an evaluation → name, in the order in which they are stacked.
+#: Legend of the causes of errors: key in an evaluation → name, in the order in which they are
+#: stacked.
 CAUSES = {
     "unknown_unknown": vl.Key("unknown object", "#D55E00", "■"),
     "mixed_unknown": vl.Key("nothing labelled (OOD image)", "#E69F00", "■"),
@@ -41,7 +42,8 @@ BETA = "1"
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
     site.write(
-        "wilderness.html", **content(results.evaluated, {run.name: results.plots(run) for run in results.evaluated})
+        "wilderness.html",
+        **content(results.evaluated, {run.name: results.plots(run) for run in results.evaluated}),
     )
 
 
@@ -52,7 +54,9 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
         plots: The folder of the plot files of each run.
     """
-    pairs = [(run, run.evaluation.wilderness) for run in runs if run.evaluation and not run.whole_images]
+    pairs = [
+        (run, run.evaluation.wilderness) for run in runs if run.evaluation and not run.whole_images
+    ]
     found = {run.full_title: wild for run, wild in pairs}
     folders: dict[str, dict[str, Path]] = {}
     for run, _ in pairs:
@@ -69,7 +73,10 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
         "impact": {name: curves.wilderness_of(of, f"{RECALL:g}") for name, of in folders.items()},
         "runs": {name: _of_run(name, wild) for name, wild in found.items()},
         "recall": f"{100 * RECALL:g}",
-        "contents": {"impact": "Wilderness impact", **{f"run-{n}": name for n, name in enumerate(found, start=1)}},
+        "contents": {
+            "impact": "Wilderness impact",
+            **{f"run-{n}": name for n, name in enumerate(found, start=1)},
+        },
     }
 
 
@@ -125,7 +132,9 @@ def _overview(run: Run, wild: WildernessResults) -> Iterator[dict[str, Any]]:
     yield {
         "mAP closed (%)": wild.map_closed,
         "mAP open (%)": wild.map_open,
-        **{f"WI at recall {at} (%)": of.average_impact for at, of in sorted(wild.at_recall.items())},
+        **{
+            f"WI at recall {at} (%)": of.average_impact for at, of in sorted(wild.at_recall.items())
+        },
         "Unknown objects (%)": percent(*_share(wild, "unknown_unknown")),
         "F1 lost (%)": _lost(wild),
         "F1 lost, new thresholds (%)": _lost(wild, "f"),
@@ -136,7 +145,11 @@ def _overview(run: Run, wild: WildernessResults) -> Iterator[dict[str, Any]]:
 
 def _of_run(name: str, wild: WildernessResults) -> dict[str, Any]:
     return {
-        "charts": [group for group in (_errors(name, wild), _f1(name, wild), _background(name, wild)) if group.charts],
+        "charts": [
+            group
+            for group in (_errors(name, wild), _f1(name, wild), _background(name, wild))
+            if group.charts
+        ],
         "ratio": f"{wild.errors.ratio:.3g}",
         "similar": wild.errors.similar,
     }
@@ -147,7 +160,9 @@ def _errors(name: str, wild: WildernessResults) -> vl.ChartGroup:
     errors = wild.errors
     most = max(errors.classes, default=0)
     reached = [n for n, count in enumerate(errors.classes) if count == most > 0]
-    used = {cause: key for cause, key in CAUSES.items() if any(errors.shares[cause][n] for n in reached)}
+    used = {
+        cause: key for cause, key in CAUSES.items() if any(errors.shares[cause][n] for n in reached)
+    }
     rows = []
     for n in reached:
         for order, (cause, key) in enumerate(used.items()):
@@ -165,7 +180,9 @@ def _errors(name: str, wild: WildernessResults) -> vl.ChartGroup:
     if not rows:
         return vl.ChartGroup()
     at = errors.recalls.index(RECALL)
-    words = "; ".join(f"{key.name} {percent(errors.shares[cause][at])}%" for cause, key in used.items())
+    words = "; ".join(
+        f"{key.name} {percent(errors.shares[cause][at])}%" for cause, key in used.items()
+    )
     drawn = vl.chart(
         "Causes of errors by recall",
         f"{name}: causes of wrong detections by recall; the rest up to 100% is correct. At recall {RECALL:g}: {words}.",
@@ -180,7 +197,11 @@ def _errors(name: str, wild: WildernessResults) -> vl.ChartGroup:
         y=vl.number("share", title="share of detections", axis=vl.PERCENT),
         order=vl.number("order"),
         tooltip=vl.tooltip(
-            "recall:~%", "cause", "share:.1%", "interval 95% interval (%)", "detections: all detections"
+            "recall:~%",
+            "cause",
+            "share:.1%",
+            "interval 95% interval (%)",
+            "detections: all detections",
         ),
         **vl.by("cause", list(used.values())),
     )
@@ -217,5 +238,8 @@ def _background(name: str, wild: WildernessResults) -> vl.ChartGroup:
         title: zip(ends, accumulate(margins.histogram), strict=False)
         for title, margins in zip(SIDES, (background.known, background.unknown), strict=True)
     }
-    axes = vl.Axis("class − background probability, at most", "~g", (-1, 1)), vl.Axis("share of detections")
+    axes = (
+        vl.Axis("class − background probability, at most", "~g", (-1, 1)),
+        vl.Axis("share of detections"),
+    )
     return vl.line_group("Class against background probability", words, vl.series(drawn), *axes)

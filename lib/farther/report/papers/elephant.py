@@ -31,8 +31,15 @@ def tables(sources: Sources) -> list[PaperTable]:
     found = [(run, run.evaluation) for run in sources.detectors if run.evaluation]
     quality = "mAP at IoU 0.5. WR1: for each ID image an OOD image without known objects is added."
     impact = "Wilderness impact, mean over the wilderness ratios."
-    heads = [f"Recall {at}" for at in sorted({at for _, evaluation in found for at in evaluation.wilderness.at_recall})]
-    errors = [{"Algorithm": run.full_title, **row} for run, of in found for row in _errors(of.wilderness.errors)]
+    heads = [
+        f"Recall {at}"
+        for at in sorted({at for _, evaluation in found for at in evaluation.wilderness.at_recall})
+    ]
+    errors = [
+        {"Algorithm": run.full_title, **row}
+        for run, of in found
+        for row in _errors(of.wilderness.errors)
+    ]
     shares = "Shares of the detections, in ID test images and up to one OOD image per ID image."
     return [
         PaperTable(
@@ -40,14 +47,22 @@ def tables(sources: Sources) -> list[PaperTable]:
             "mAP on ID images, and with one OOD image per ID image",
             [per_run(quality, found, _quality, first="Algorithm")],
         ),
-        PaperTable("Table 2", "Average wilderness impact", [per_run(impact, found, _impact, heads, first="Algorithm")]),
+        PaperTable(
+            "Table 2",
+            "Average wilderness impact",
+            [per_run(impact, found, _impact, heads, first="Algorithm")],
+        ),
         PaperTable(
             "Figure 3",
             "Error diagnosis",
             [Listing.of(shares, errors, ["Recall"])],
             "Causes of wrong detections where a share of the known objects is found; the paper draws recall 0.3.",
         ),
-        PaperTable("Table 3", "Class against background probability", [_background(*pair) for pair in found]),
+        PaperTable(
+            "Table 3",
+            "Class against background probability",
+            [_background(*pair) for pair in found],
+        ),
         PaperTable(
             "Table 4",
             "Operating points by F_β",
@@ -64,7 +79,10 @@ def _quality(run: Run, evaluation: Evaluation) -> Iterator[dict[str, Any]]:
 
 def _impact(run: Run, evaluation: Evaluation) -> Iterator[dict[str, Any]]:
     impacts = {at: of.average_impact for at, of in sorted(evaluation.wilderness.at_recall.items())}
-    yield {f"Recall {at}": None if impact is None else f"{impact:.4f}" for at, impact in impacts.items()}
+    yield {
+        f"Recall {at}": None if impact is None else f"{impact:.4f}"
+        for at, impact in impacts.items()
+    }
 
 
 def _errors(errors: ErrorCauses) -> Iterator[dict[str, Any]]:
@@ -79,10 +97,19 @@ def _background(run: Run, evaluation: Evaluation) -> Listing:
     background = evaluation.wilderness.background
     classes = background.known.classes if background else {}
     rows = (
-        {"Class": name, "Mean": of["mean"], "Standard deviation": of["sd"], "Detections": of["detections"]}
+        {
+            "Class": name,
+            "Mean": of["mean"],
+            "Standard deviation": of["sd"],
+            "Detections": of["detections"],
+        }
         for name, of in classes.items()
     )
-    return Listing.of(f"{run.full_title}: class minus background probability of correct detections.", rows, few=run.few)
+    return Listing.of(
+        f"{run.full_title}: class minus background probability of correct detections.",
+        rows,
+        few=run.few,
+    )
 
 
 def _points(run: Run, evaluation: Evaluation) -> Listing:

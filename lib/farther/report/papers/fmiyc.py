@@ -19,7 +19,20 @@ from farther.tables import Images
 REPLACED = "The paper's values are those of the benchmark that FMIYC replaces; profile vos"
 
 #: Methods in the order of the paper's tables; others follow.
-ORDER = ("vim", "mahalanobis", "knn", "msp", "energy", "ash", "dice", "react", "gen", "dice_react", "ddu", "vos")
+ORDER = (
+    "vim",
+    "mahalanobis",
+    "knn",
+    "msp",
+    "energy",
+    "ash",
+    "dice",
+    "react",
+    "gen",
+    "dice_react",
+    "ddu",
+    "vos",
+)
 
 #: Headings that differ from the metric's title.
 TITLES = {"auroc": "AUC"}
@@ -30,16 +43,22 @@ OUTCOMES = tuple(metric for metric in OPEN_SET if metric.name != "missed")
 
 def tables(sources: Sources) -> list[PaperTable]:
     """Tables 1 to 6 and 8 to 25, and Figure 3 in numbers."""
-    table_1 = sources.printed("fmiyc_no_detection.csv", ("detector", "id", "ood"), ("no_detection",)).rows()
+    table_1 = sources.printed(
+        "fmiyc_no_detection.csv", ("detector", "id", "ood"), ("no_detection",)
+    ).rows()
     printed = ({"Model": name, f"ID {id_}: {ood} (%)": share} for name, id_, ood, share in table_1)
     without_detection = "Share of the images without a detection at or above t*."
     similarity = (
         "Largest cosine of each image's CLIP embedding to that of an ID image: (a) the benchmark that FMIYC replaces, "
         "(b) its own. The paper draws histograms without numbers: see page Splits for these."
     )
-    quality = "mAP over IoU 0.50 … 0.95 on the ID test images. The printed values are of real images."
+    quality = (
+        "mAP over IoU 0.50 … 0.95 on the ID test images. The printed values are of real images."
+    )
     overlap = "Number of images of the OOD sources that contain ID classes, or parts of them."
-    printed_overlap = sources.printed("fmiyc_overlap.csv", ("id_class",), ("images",)).cast({"images": pl.Int64})
+    printed_overlap = sources.printed("fmiyc_overlap.csv", ("id_class",), ("images",)).cast(
+        {"images": pl.Int64}
+    )
     categories = {
         "overlap": "Table 5: overlapping categories in each OOD dataset.",
         "near": "Table 6: near categories in each OOD dataset.",
@@ -57,11 +76,21 @@ def tables(sources: Sources) -> list[PaperTable]:
             ],
             f"{REPLACED} has the images.",
         ),
-        PaperTable("Figure 3", "Similarity of the splits to ID images", [Listing.of(similarity, _similarity(sources))]),
         PaperTable(
-            "Table 2", "Number of images", [Listing.of("Number of images in each OOD split.", _images(sources))]
+            "Figure 3",
+            "Similarity of the splits to ID images",
+            [Listing.of(similarity, _similarity(sources))],
         ),
-        PaperTable("Table 3", "mAP of the detectors", [Listing.of(quality, joined(_quality(sources), "Model"))]),
+        PaperTable(
+            "Table 2",
+            "Number of images",
+            [Listing.of("Number of images in each OOD split.", _images(sources))],
+        ),
+        PaperTable(
+            "Table 3",
+            "mAP of the detectors",
+            [Listing.of(quality, joined(_quality(sources), "Model"))],
+        ),
         PaperTable(
             "Table 4",
             "OOD images that show ID classes",
@@ -116,7 +145,9 @@ def _no_detection(sources: Sources, printed: list[tuple[Any, ...]]) -> Iterator[
 def _similarity(sources: Sources) -> Iterator[dict[str, Any]]:
     for name, title in sources.benchmarks.items():
         file = sources.artifacts / "plots" / "similarity" / f"{name}.csv"
-        bins = read_csv(file, {"split": pl.String, "similarity": pl.Float64, "fraction": pl.Float64})
+        bins = read_csv(
+            file, {"split": pl.String, "similarity": pl.Float64, "fraction": pl.Float64}
+        )
         mean = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()
         for split, value in bins.group_by("split", maintain_order=True).agg(mean).iter_rows():
             yield {"ID": title, "Split": title_of_split(split), "Mean of the largest cosine": value}
@@ -150,30 +181,49 @@ def _fates(sources: Sources) -> Iterator[tuple[str, pl.DataFrame]]:
     for name, title in sources.benchmarks.items():
         file = sources.artifacts / "splits" / name / "fates.parquet"
         if file.exists():
-            parts = pl.col("rule").str.extract_groups(r"^(?<kind>[^:]+): (?<category>.+?) → (?<known>.+)$")
-            yield title, Fates.read(file).frame.select("dataset", parts.alias("parts")).unnest("parts")
+            parts = pl.col("rule").str.extract_groups(
+                r"^(?<kind>[^:]+): (?<category>.+?) → (?<known>.+)$"
+            )
+            yield (
+                title,
+                Fates.read(file).frame.select("dataset", parts.alias("parts")).unnest("parts"),
+            )
 
 
 def _overlap(sources: Sources) -> Iterator[dict[str, Any]]:
     for title, fates in _fates(sources):
-        removed = fates.filter(pl.col("kind").is_in(["ID class", "overlap"])).group_by("known").agg(images=pl.len())
+        removed = (
+            fates.filter(pl.col("kind").is_in(["ID class", "overlap"]))
+            .group_by("known")
+            .agg(images=pl.len())
+        )
         for known, images in removed.sort("images", "known", descending=[True, False]).iter_rows():
             yield {"ID dataset": title, "ID class": known, "Images": images}
 
 
 def _categories(sources: Sources, kind: str) -> Iterator[dict[str, Any]]:
     for title, fates in _fates(sources):
-        found = fates.filter(kind=kind).group_by("known", "dataset").agg(pl.col("category").unique().sort())
+        found = (
+            fates.filter(kind=kind)
+            .group_by("known", "dataset")
+            .agg(pl.col("category").unique().sort())
+        )
         for known, dataset, categories in found.sort("known", "dataset").iter_rows():
             yield {"ID dataset": title, "ID class": known, dataset: ", ".join(categories)}
 
 
 def _results(run: Run, metrics: tuple[Metric, ...], counted: str) -> Listing:
-    heads = {m.name: f"{TITLES.get(m.name, m.title)}\N{NO-BREAK SPACE}{m.arrow} (%)" for m in metrics}
+    heads = {
+        m.name: f"{TITLES.get(m.name, m.title)}\N{NO-BREAK SPACE}{m.arrow} (%)" for m in metrics
+    }
     cells = run.values.filter(pl.col("metric").is_in(list(heads)))
-    place = pl.col("method").replace_strict({name: n for n, name in enumerate(ORDER)}, default=len(ORDER))
+    place = pl.col("method").replace_strict(
+        {name: n for n, name in enumerate(ORDER)}, default=len(ORDER)
+    )
     rows = (
-        cells.with_columns(head=pl.concat_str("split_title", pl.col("metric").replace_strict(heads), separator=" "))
+        cells.with_columns(
+            head=pl.concat_str("split_title", pl.col("metric").replace_strict(heads), separator=" ")
+        )
         .pivot("head", index=["method", "label"], values="value")
         .sort(place, maintain_order=True)
         .drop("method")

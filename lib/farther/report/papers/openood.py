@@ -53,8 +53,10 @@ class Column:
     Args:
         title: Its heading.
         kind: One of `KINDS`.
-        networks: Title of each network → its runs: several where these are seeds, divisions of classes, or categories.
-        printed_id: Title of each network → ID dataset of its published counterpart in `openood_v1.csv`.
+        networks: Title of each network → its runs: several where these are seeds, divisions of
+            classes, or categories.
+        printed_id: Title of each network → ID dataset of its published counterpart in
+            `openood_v1.csv`.
     """
 
     title: str
@@ -79,7 +81,9 @@ class PrintedTable:
     def __init__(self, sources: Sources) -> None:
         self.values: dict[tuple[str, str, str], float | None] = {}
         self.missing: dict[tuple[str, str, str], str] = {}
-        cells = sources.printed("openood_v1.csv", ("detector", "id", "ood", "method", "missing"), ("auroc",))
+        cells = sources.printed(
+            "openood_v1.csv", ("detector", "id", "ood", "method", "missing"), ("auroc",)
+        )
         for row in cells.iter_rows(named=True):
             place = (row["id"], row["ood"], row["method"])
             self.values[place] = row["auroc"]
@@ -132,7 +136,11 @@ class PrintedTable:
         rows = []
         for method in self.methods:
             name = method["method"]
-            row = {"Section": method["section"], "Method": method["title"], "Training": method["training"]}
+            row = {
+                "Section": method["section"],
+                "Method": method["title"],
+                "Training": method["training"],
+            }
             for id_dataset, (kind, heading) in PRINTED_COLUMNS.items():
                 if id_dataset == "mnist-v1":
                     row[MEANS[OSR]] = percent(method["osr_mean"])
@@ -142,7 +150,9 @@ class PrintedTable:
             row["Time (s)"] = ABSENT if method["seconds"] is None else f"{method['seconds']:,.0f}"
             rows.append(row)
         numbers = [] if not rows else list(rows[0])[3:]
-        return Listing.of("Table 1 as printed: AUROC in per cent, near / far for OOD detection.", rows, numbers)
+        return Listing.of(
+            "Table 1 as printed: AUROC in per cent, near / far for OOD detection.", rows, numbers
+        )
 
 
 def tables(sources: Sources) -> list[PaperTable]:
@@ -184,7 +194,9 @@ def _columns(sources: Sources) -> list[Column]:
         group = group_of.get(run.name)
         title = run.benchmark_title
         network = run.title
-        if run.title == run.name:  # named as its benchmark is: the title says nothing of the network
+        if (
+            run.title == run.name
+        ):  # named as its benchmark is: the title says nothing of the network
             network = ""
         if kind == AD:
             title = "all categories"
@@ -239,7 +251,10 @@ def _heads(columns: Sequence[Column], metric: str) -> list[str]:
         for column in of_kind:
             heads.append(_head(column))
             if metric == "auroc":
-                heads += [_printed_head(id_dataset) for id_dataset in dict.fromkeys(column.printed_id.values())]
+                heads += [
+                    _printed_head(id_dataset)
+                    for id_dataset in dict.fromkeys(column.printed_id.values())
+                ]
         if of_kind and kind in MEANS:
             heads.append(MEANS[kind])
     return heads
@@ -256,7 +271,11 @@ def _printed_head(id_dataset: str) -> str:
 
 
 def _rows_of_methods(
-    columns: Sequence[Column], network: str, names: Sequence[str], metric: str, printed: PrintedTable
+    columns: Sequence[Column],
+    network: str,
+    names: Sequence[str],
+    metric: str,
+    printed: PrintedTable,
 ) -> list[dict[str, str]]:
     """The rows of a network's methods that have any value of the metric."""
     rows = []
@@ -278,12 +297,19 @@ def _rows_of_methods(
         for kind, head in MEANS.items():
             near, far = zip(*pairs_of_kind[kind], strict=True) if pairs_of_kind[kind] else ((), ())
             row[head] = _cell((_mean(near), _mean(far)), kind)
-        if any(value is not None for pairs in pairs_of_kind.values() for pair in pairs for value in pair):
+        if any(
+            value is not None
+            for pairs in pairs_of_kind.values()
+            for pair in pairs
+            for value in pair
+        ):
             rows.append(row)
     return rows
 
 
-def _rows_of_network(columns: Sequence[Column], network: str, *, with_quality: bool) -> list[dict[str, str]]:
+def _rows_of_network(
+    columns: Sequence[Column], network: str, *, with_quality: bool
+) -> list[dict[str, str]]:
     """The rows with the images that a network saw, and with its accuracy or mAP."""
     images = {"Network": network, "Method": IMAGES}
     quality = {"Network": network, "Method": "Accuracy or mAP50"}

@@ -1,6 +1,7 @@
 """Results beside published ones.
 
-FMIYC's Tables 8 to 25, OpenOOD's Table 1 and v1.5's leaderboard, the elephant's Tables 1 to 4, SAOD's Tables 2 to 7.
+FMIYC's Tables 8 to 25, OpenOOD's Table 1 and v1.5's leaderboard, the elephant's Tables 1 to 4,
+SAOD's Tables 2 to 7.
 """
 
 from __future__ import annotations
@@ -56,11 +57,18 @@ class WildernessTable(NamedTuple):
 WILDERNESS = {
     "map": WildernessTable(1, {}, {"map_closed": "mAP closed (%)", "map_open": "mAP open (%)"}),
     "impact": WildernessTable(2, {"recall": "At recall"}, {"average_impact": "WI (%)"}),
-    "background": WildernessTable(3, {"class": "Class"}, {"mean": "Mean p_i − p_b", "sd": "Deviation"}),
+    "background": WildernessTable(
+        3, {"class": "Class"}, {"mean": "Mean p_i − p_b", "sd": "Deviation"}
+    ),
     "operating_points": WildernessTable(
         4,
         {"class": "Class", "ratio": "Wilderness ratio", "beta": "β"},
-        {"f": "F (%)", "precision": "Precision (%)", "recall": "Recall (%)", "threshold": "Threshold"},
+        {
+            "f": "F (%)",
+            "precision": "Precision (%)",
+            "recall": "Recall (%)",
+            "threshold": "Threshold",
+        },
     ),
 }
 
@@ -73,10 +81,11 @@ class Published:
     """The published tables in `data/published`, files of which may be absent.
 
     Args:
-        methods: The values in `FILES`, one row per value: `PLACE`, metric, published, origin. `ood` is a split, or a
-            distance for the mean over its splits, as OpenOOD reports values.
+        methods: The values in `FILES`, one row per value: `PLACE`, metric, published, origin. `ood`
+            is a split, or a distance for the mean over its splits, as OpenOOD reports values.
         wilderness: The tables in `WILDERNESS`, with the columns detector and id.
-        self_awareness: The tables in `farther.report.papers.saod_printed.TABLES`, with the same columns.
+        self_awareness: The tables in `farther.report.papers.saod_printed.TABLES`, with the same
+            columns.
     """
 
     methods: pl.DataFrame
@@ -88,13 +97,19 @@ class Published:
         """The files of a folder.
 
         Raises:
-            DataError: a file lacks a column, has a text where a number belongs, or a metric that is no fraction.
+            DataError: a file lacks a column, has a text where a number belongs, or a metric that is
+                no fraction.
         """
         columns = {
-            name: {**dict.fromkeys(("detector", "id", *of.keys), pl.String), **dict.fromkeys(of.values, pl.Float64)}
+            name: {
+                **dict.fromkeys(("detector", "id", *of.keys), pl.String),
+                **dict.fromkeys(of.values, pl.Float64),
+            }
             for name, of in WILDERNESS.items()
         }
-        wilderness = {name: read_csv(folder / f"elephant_{name}.csv", of) for name, of in columns.items()}
+        wilderness = {
+            name: read_csv(folder / f"elephant_{name}.csv", of) for name, of in columns.items()
+        }
         methods = pl.concat(_read_methods(folder / name, origin) for name, origin in FILES.items())
         return cls(methods, wilderness, saod_printed.read_tables(folder))
 
@@ -106,7 +121,9 @@ class Published:
             pairs.update(table["detector", "id"].rows())
         return pairs
 
-    def beside(self, run: Run, counterpart: Counterpart, seeds: Sequence[Run] = ()) -> Iterator[Listing]:
+    def beside(
+        self, run: Run, counterpart: Counterpart, seeds: Sequence[Run] = ()
+    ) -> Iterator[Listing]:
         """A run's values beside the published ones: a table of methods, and those of the elephant and of SAOD,
         where both have any.
 
@@ -124,25 +141,41 @@ class Published:
             wild = run.evaluation.wilderness
             for name, table in self.wilderness.items():
                 printed = table.filter(**found).iter_rows(named=True)
-                rows = [_wilderness(name, wild, row, comparable=counterpart.comparable) for row in printed]
-                yield _listing(run, counterpart, f"The Overlooked Elephant, Table {WILDERNESS[name].number}", rows)
+                rows = [
+                    _wilderness(name, wild, row, comparable=counterpart.comparable)
+                    for row in printed
+                ]
+                yield _listing(
+                    run,
+                    counterpart,
+                    f"The Overlooked Elephant, Table {WILDERNESS[name].number}",
+                    rows,
+                )
             for name, table in self.self_awareness.items():
-                rows = _self_aware(name, run, table.filter(**found), comparable=counterpart.comparable)
+                rows = _self_aware(
+                    name, run, table.filter(**found), comparable=counterpart.comparable
+                )
                 yield _listing(run, counterpart, f"SAOD, {saod_printed.TABLES[name].title}", rows)
 
 
 def _read_methods(file: Path, origin: str) -> pl.DataFrame:
     metrics = {metric.name: pl.Float64 for metric in (*SHOWN, FULL_SPECTRUM)}
-    table = read_csv(file, {**dict.fromkeys(PLACE, pl.String), **metrics}, optional=metrics).with_row_index("row")
+    table = read_csv(
+        file, {**dict.fromkeys(PLACE, pl.String), **metrics}, optional=metrics
+    ).with_row_index("row")
     present = [name for name in metrics if name in table.columns]
-    values = table.unpivot(present, index=["row", *PLACE], variable_name="metric", value_name="published")
+    values = table.unpivot(
+        present, index=["row", *PLACE], variable_name="metric", value_name="published"
+    )
     for row in values.filter(~pl.col("published").is_between(0, 1)).head(1).iter_rows(named=True):
         problem = f"expected a fraction, 0 to 1, found {shorten(row['published'])}"
         raise DataError(problem, file=file, row=row["row"], field=row["metric"])
     return values.select(*PLACE, "metric", "published", origin=pl.lit(origin))
 
 
-def _methods(run: Run, seeds: Sequence[Run], theirs: pl.DataFrame, *, comparable: bool) -> Iterator[dict[str, Any]]:
+def _methods(
+    run: Run, seeds: Sequence[Run], theirs: pl.DataFrame, *, comparable: bool
+) -> Iterator[dict[str, Any]]:
     """One row per split and method that both have; columns for the metrics that any of them has."""
     both = (
         _with_means(run, seeds)
@@ -170,7 +203,9 @@ def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
     spectrum = []
     for row in means.select(keys).unique(maintain_order=True).iter_rows(named=True):
         of = [one.means(row["method"]).get(row["distance"]) for one in seeds]
-        values = [value for one in of if one and (value := one.values.get(FULL_SPECTRUM.name)) is not None]
+        values = [
+            value for one in of if one and (value := one.values.get(FULL_SPECTRUM.name)) is not None
+        ]
         value = sum(values) / len(values) if len(values) == len(seeds) else None
         spectrum.append({**row, "metric": FULL_SPECTRUM.name, "value": value})
     titled = pl.concat([means, pl.DataFrame(spectrum, schema=means.schema)]).with_columns(
@@ -179,7 +214,9 @@ def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
     return pl.concat([run.values.with_columns(ood="split"), titled], how="diagonal")
 
 
-def _wilderness(name: str, wild: WildernessResults, theirs: Mapping[str, Any], *, comparable: bool) -> dict[str, Any]:
+def _wilderness(
+    name: str, wild: WildernessResults, theirs: Mapping[str, Any], *, comparable: bool
+) -> dict[str, Any]:
     table, ours = WILDERNESS[name], _of_run(name, wild, theirs)
     row = {title: theirs[key] for key, title in table.keys.items()}
     for part, title in table.values.items():
@@ -200,18 +237,24 @@ def _of_run(name: str, wild: WildernessResults, row: Mapping[str, Any]) -> Mappi
         points, ratio = wild.operating_points, float(row["ratio"])
         best = points.betas[row["beta"]].classes.get(row["class"])
         if best is not None and ratio in points.ratios:
-            found = {part: best[part][points.ratios.index(ratio)] for part in WILDERNESS[name].values}
+            found = {
+                part: best[part][points.ratios.index(ratio)] for part in WILDERNESS[name].values
+            }
     return found
 
 
-def _self_aware(name: str, run: Run, printed: pl.DataFrame, *, comparable: bool) -> list[dict[str, Any]]:
+def _self_aware(
+    name: str, run: Run, printed: pl.DataFrame, *, comparable: bool
+) -> list[dict[str, Any]]:
     """One row per printed row of a table of SAOD; columns for the values that any of them has."""
     if not run.evaluation:
         return []
     titles = saod_printed.TABLES[name].values
     columns = [column for column in titles if printed[column].count()]
     rows = []
-    for keys, ours, theirs in saod_printed.rows_beside(name, run, run.evaluation.self_awareness, printed):
+    for keys, ours, theirs in saod_printed.rows_beside(
+        name, run, run.evaluation.self_awareness, printed
+    ):
         row: dict[str, Any] = dict(keys)
         for column in columns:
             row |= _pair(titles[column], ours.get(column), theirs[column], comparable=comparable)
@@ -219,7 +262,9 @@ def _self_aware(name: str, run: Run, printed: pl.DataFrame, *, comparable: bool)
     return rows
 
 
-def _pair(title: str, ours: float | None, theirs: float | None, *, comparable: bool) -> dict[str, Any]:
+def _pair(
+    title: str, ours: float | None, theirs: float | None, *, comparable: bool
+) -> dict[str, Any]:
     """Cells of both values, and of ours minus theirs, in percentage points where they are in per cent."""
     name, unit, _ = title.partition(" (%)")
     cells: dict[str, Any] = {f"{name} ours{unit}": ours, f"{name} published{unit}": theirs}
@@ -231,7 +276,9 @@ def _pair(title: str, ours: float | None, theirs: float | None, *, comparable: b
     return cells
 
 
-def _listing(run: Run, counterpart: Counterpart, origin: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
+def _listing(
+    run: Run, counterpart: Counterpart, origin: str, rows: Sequence[Mapping[str, Any]]
+) -> Listing:
     """A table whose caption says whether the values can be compared."""
     theirs = f"{counterpart.detector} on {counterpart.id} in {origin}"
     if counterpart.comparable:

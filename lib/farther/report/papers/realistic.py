@@ -66,21 +66,33 @@ def _quality(run: Run, quality: ClassifierResults) -> Iterator[dict[str, float |
 def _detection(run: Run) -> Listing:
     rows: list[dict[str, Any]] = []
     for split in run.splits:
-        details = {method: run.details(split.name, method).of_group("ood") for method in run.methods}
+        details = {
+            method: run.details(split.name, method).of_group("ood") for method in run.methods
+        }
         counts = [of.get("ood_regions") for of in details.values()]
-        row = {"Dataset": split.title, "Images": run.images(split.name) or None, **_cells(run, details)}
+        row = {
+            "Dataset": split.title,
+            "Images": run.images(split.name) or None,
+            **_cells(run, details),
+        }
         rows.append({**row, "Detections": next(iter(counts), None)})
     by_level = run.evaluation.classes.id_up_to if run.evaluation and run.evaluation.classes else {}
     for level in dict.fromkeys(level for of in by_level.values() for level in of):
         found = {method: of[level] for method, of in by_level.items() if level in of}
         rows.append({"Dataset": COUNTED.get(level, level), **_cells(run, found)})
-    caption = f"{run.full_title}. Splits of the benchmark, then all of them by the OODness of classes."
+    caption = (
+        f"{run.full_title}. Splits of the benchmark, then all of them by the OODness of classes."
+    )
     return Listing.of(caption, rows, list(map(run.label, run.methods)))
 
 
 def _errors(run: Run) -> Listing:
     results = run.evaluation.methods if run.evaluation else {}
-    found = {method: results[method].misclassification.values for method in run.methods if method in results}
+    found = {
+        method: results[method].misclassification.values
+        for method in run.methods
+        if method in results
+    }
     if not found:
         return Listing.of("", [])
     counts = next(iter(found.values()))
@@ -95,12 +107,19 @@ def _printed(sources: Sources, number: str) -> Listing:
     for value in printed.filter(table=number).iter_rows(named=True):
         row = rows.setdefault(value["dataset"], {"Dataset": value["dataset"]})
         row[PRINTED_METHODS[value["method"]]] = together([value[part] for part in PARTS])
-    return Listing.of("As printed, for ResNet-50 on Places365.", list(rows.values()), list(PRINTED_METHODS.values()))
+    return Listing.of(
+        "As printed, for ResNet-50 on Places365.",
+        list(rows.values()),
+        list(PRINTED_METHODS.values()),
+    )
 
 
 def _cells(run: Run, found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Label of each method → its cell."""
-    return {run.label(method): together([of.get(part) for part in PARTS]) for method, of in found.items()}
+    return {
+        run.label(method): together([of.get(part) for part in PARTS])
+        for method, of in found.items()
+    }
 
 
 PAPER = Paper(

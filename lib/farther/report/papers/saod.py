@@ -66,7 +66,12 @@ PARTS = {
     "lrp_fp": "LRP_FP ↓ (%)",
     "lrp_fn": "LRP_FN ↓ (%)",
 }
-IN_FULL = {"daq": "DAQ ↑ (%)", "balanced_accuracy": "BA ↑ (%)", "tpr": "TPR ↑ (%)", "tnr": "TNR ↑ (%)"}
+IN_FULL = {
+    "daq": "DAQ ↑ (%)",
+    "balanced_accuracy": "BA ↑ (%)",
+    "tpr": "TPR ↑ (%)",
+    "tnr": "TNR ↑ (%)",
+}
 IN_FULL |= PARTS | {f"{name}_t": f"T(ID) {title}" for name, title in PARTS.items()}
 
 #: Uncertainties of detections in Table 3, and of sigmoid heads in Table A.9.
@@ -136,18 +141,20 @@ def tables(sources: Sources) -> list[PaperTable]:
     dummies = "Dummy detections of confidence 0 lower LaECE though nothing improves; LRP rises. ID validation images."
     by_threshold = "LRP needs detections above a threshold. ID validation images, uncalibrated."
     uncertain = f"AUROC of image uncertainty ({AGGREGATE}) by that of detections, with 95% intervals. Σ: of the box."
-    sigmoids = f"AUROC ({AGGREGATE}) with 95% intervals, by how the entropy of a sigmoid head is computed."
-    combined = (
-        f"AUROC ({AGGREGATE}) with 95% intervals. Balanced: 4 H(p) + H(Σ); Norm.: each from 0 to 1 on validation."
+    sigmoids = (
+        f"AUROC ({AGGREGATE}) with 95% intervals, by how the entropy of a sigmoid head is computed."
     )
+    combined = f"AUROC ({AGGREGATE}) with 95% intervals. Balanced: 4 H(p) + H(Σ); Norm.: each from 0 to 1 on validation."
     by_aggregate = "AUROC by aggregate, with 95% intervals."
-    accuracies = (
-        "COCO-style AP of all detections, with 95% intervals; on ID validation and test images, and shifted ones."
-    )
+    accuracies = "COCO-style AP of all detections, with 95% intervals; on ID validation and test images, and shifted ones."
     shifted = {f"{name} (%)" for _, aware in found for name in aware.accuracy}
     benchmarks = dict.fromkeys(run.benchmark for run, _ in found)
-    in_full = "LRP_Loc: mean of 1 − IoU of true positives; LRP_FP: 1 − precision; LRP_FN: 1 − recall."
-    found_by_benchmark = {name: [pair for pair in found if pair[0].benchmark == name] for name in benchmarks}
+    in_full = (
+        "LRP_Loc: mean of 1 − IoU of true positives; LRP_FP: 1 − precision; LRP_FN: 1 − recall."
+    )
+    found_by_benchmark = {
+        name: [pair for pair in found if pair[0].benchmark == name] for name in benchmarks
+    }
     listings = {
         "aggregates": [per_run(aggregates, found, _aggregates)],
         "uncertainties": [
@@ -158,23 +165,33 @@ def tables(sources: Sources) -> list[PaperTable]:
                 list(UNCERTAINTIES.values()),
             )
         ],
-        "subsets": [per_run(f"{name}: {subsets}", pairs, _subsets) for name, pairs in found_by_benchmark.items()],
+        "subsets": [
+            per_run(f"{name}: {subsets}", pairs, _subsets)
+            for name, pairs in found_by_benchmark.items()
+        ],
         "calibration": [per_run(calibration, found, _calibration)],
         "detectors": [
-            per_run("T(ID): shifted ID images; Val: ID validation images.", found, _detectors, ON_VALIDATION)
+            per_run(
+                "T(ID): shifted ID images; Val: ID validation images.",
+                found,
+                _detectors,
+                ON_VALIDATION,
+            )
         ],
         "ablation": [per_run(ablation, found, _ablation)],
     }
     numbered = [
-        PaperTable(saod_printed.TABLES[name].title, TITLES[name], _with_printed(sources, name, ours))
+        PaperTable(
+            saod_printed.TABLES[name].title, TITLES[name], _with_printed(sources, name, ours)
+        )
         for name, ours in listings.items()
     ]
-    counted = (
-        "Objects of each class in the ID validation and in the ID test images, the most frequent first; no crowds."
-    )
+    counted = "Objects of each class in the ID validation and in the ID test images, the most frequent first; no crowds."
     objects = []
     for name, pairs in found_by_benchmark.items():
-        objects.append(Listing.of(f"{sources.benchmarks[name]}: {counted}", _objects(sources, *pairs[0])))
+        objects.append(
+            Listing.of(f"{sources.benchmarks[name]}: {counted}", _objects(sources, *pairs[0]))
+        )
     return [
         *numbered,
         PaperTable("Figure A.6", "Objects by class", objects),
@@ -184,7 +201,9 @@ def tables(sources: Sources) -> list[PaperTable]:
             [_attributes(sources, *pairs[0]) for pairs in found_by_benchmark.values()],
         ),
         PaperTable(
-            "Table A.8", "Average precision", [per_run(accuracies, found, _accuracies, ["Val (%)", "ID (%)", *shifted])]
+            "Table A.8",
+            "Average precision",
+            [per_run(accuracies, found, _accuracies, ["Val (%)", "ID (%)", *shifted])],
         ),
         PaperTable(
             "Table A.9",
@@ -198,13 +217,19 @@ def tables(sources: Sources) -> list[PaperTable]:
                 )
             ],
         ),
-        PaperTable("Table A.10", "Entropies of class and box", [per_run(combined, found, _combined, ["AUROC (%)"])]),
+        PaperTable(
+            "Table A.10",
+            "Entropies of class and box",
+            [per_run(combined, found, _combined, ["AUROC (%)"])],
+        ),
         PaperTable(
             "Table A.11",
             "1 − p and |Σ| by aggregate",
             [per_run(by_aggregate, found, _both_aggregates, [f"{how} (%)" for how in AGGREGATES])],
         ),
-        PaperTable("Table A.12", "Image thresholds", [per_run(thresholds, found, _image_thresholds)]),
+        PaperTable(
+            "Table A.12", "Image thresholds", [per_run(thresholds, found, _image_thresholds)]
+        ),
         PaperTable(
             "Table A.13",
             "Dummy detections",
@@ -228,7 +253,9 @@ def _with_printed(sources: Sources, name: str, ours: list[Listing]) -> list[List
     if not any(ours):
         return ours
     table = saod_printed.TABLES[name]
-    printed = sources.printed(f"saod_{name}.csv", (*saod_printed.DETECTOR, *table.keys), tuple(table.values))
+    printed = sources.printed(
+        f"saod_{name}.csv", (*saod_printed.DETECTOR, *table.keys), tuple(table.values)
+    )
     rows: list[dict[str, Any]] = []
     for value in printed.iter_rows(named=True):
         row: dict[str, Any] = {
@@ -242,7 +269,12 @@ def _with_printed(sources: Sources, name: str, ours: list[Listing]) -> list[List
         rows.append(row)
     if name == "calibration":
         rows = _by_metric(rows)
-    return [*ours, Listing.of("As printed. Beside a run's values: page Published, where it has a counterpart.", rows)]
+    return [
+        *ours,
+        Listing.of(
+            "As printed. Beside a run's values: page Published, where it has a counterpart.", rows
+        ),
+    ]
 
 
 def _by_metric(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -251,7 +283,9 @@ def _by_metric(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         for metric in ("LaECE", "LRP"):
             place = (row["Dataset"], row["Detector"], metric)
-            cells = found.setdefault(place, dict(zip(("Dataset", "Detector", "Metric"), place, strict=True)))
+            cells = found.setdefault(
+                place, dict(zip(("Dataset", "Detector", "Metric"), place, strict=True))
+            )
             cells[f"{row['Calibrator']} (%)"] = row[f"{metric} (%)"]
     return list(found.values())
 
@@ -265,20 +299,30 @@ def _key(column: str, value: str) -> str:
     return CONFIDENCE_THRESHOLDS.get(value, value)
 
 
-def values_of(run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def values_of(
+    run: Run, aware: SelfAwarenessResults, heads: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
     """Values of a run by their headings."""
     yield {title: aware.values.get(name) for name, title in heads.items()}
 
 
 def _aggregates(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
-    yield {f"{how} (%)": aware.aggregates[how]["all"] for how in AGGREGATES if how in aware.aggregates}
+    yield {
+        f"{how} (%)": aware.aggregates[how]["all"] for how in AGGREGATES if how in aware.aggregates
+    }
 
 
 def _detectors(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     """Table 6; its last columns have intervals."""
     of = aware.accuracy.get(run.evaluation.settings.calibration_split) if run.evaluation else None
     for row in values_of(run, aware, DETECTORS):
-        yield {**row, **{head: _within(of, name) for name, head in zip(("lrp", "ap"), ON_VALIDATION, strict=True)}}
+        yield {
+            **row,
+            **{
+                head: _within(of, name)
+                for name, head in zip(("lrp", "ap"), ON_VALIDATION, strict=True)
+            },
+        }
 
 
 def _within(of: MetricValues | None, name: str) -> str:
@@ -291,7 +335,9 @@ def _uncertainties(
 ) -> Iterator[dict[str, Any]]:
     """A row where the run has the uncertainty that the table is about."""
     if needed in aware.uncertainties:
-        yield {head: _within(aware.uncertainties.get(name), AGGREGATE) for name, head in heads.items()}
+        yield {
+            head: _within(aware.uncertainties.get(name), AGGREGATE) for name, head in heads.items()
+        }
 
 
 def _combined(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
@@ -327,9 +373,15 @@ def _subsets(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
 
 
 def _calibration(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
-    kinds = [kind for kind in dict.fromkeys((*CALIBRATORS, *aware.calibrated)) if kind in aware.calibrated]
+    kinds = [
+        kind
+        for kind in dict.fromkeys((*CALIBRATORS, *aware.calibrated))
+        if kind in aware.calibrated
+    ]
     for name, title in (("laece", "LaECE"), ("lrp", "LRP"), ("idq", "IDQ")):
-        values = {f"{CALIBRATORS.get(kind, kind)} (%)": aware.calibrated[kind][name] for kind in kinds}
+        values = {
+            f"{CALIBRATORS.get(kind, kind)} (%)": aware.calibrated[kind][name] for kind in kinds
+        }
         yield {"Metric": title, **values}
 
 
@@ -380,16 +432,29 @@ def _attributes(sources: Sources, run: Run, aware: SelfAwarenessResults) -> List
     attributes = ImageAttributes.read(file).frame
     of_test = attributes.filter(pl.col("image_id").is_in(test_images.image_id.tolist()))
     counts = of_test.group_by("attribute", "value").agg(images=pl.len())
-    for row in counts.sort("attribute", "images", "value", descending=[False, True, False]).to_dicts():
+    for row in counts.sort(
+        "attribute", "images", "value", descending=[False, True, False]
+    ).to_dicts():
         share = percent(row["images"] / len(test_images))
-        rows.append({"Attribute": row["attribute"], "Value": row["value"], "Images": row["images"], "Share (%)": share})
+        rows.append(
+            {
+                "Attribute": row["attribute"],
+                "Value": row["value"],
+                "Images": row["images"],
+                "Share (%)": share,
+            }
+        )
     return Listing.of(caption, rows, ["Images", "Share (%)"])
 
 
 def _image_thresholds(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
     for kind, title in METHODS.items():
         if values := aware.image_thresholds.get(kind):
-            shares = {"BA (%)": values["balanced_accuracy"], "TPR (%)": values["tpr"], "TNR (%)": values["tnr"]}
+            shares = {
+                "BA (%)": values["balanced_accuracy"],
+                "TPR (%)": values["tpr"],
+                "TNR (%)": values["tnr"],
+            }
             yield {"Method": title, **shares}
 
 

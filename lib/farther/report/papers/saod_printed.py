@@ -10,7 +10,13 @@ from typing import Any
 import polars as pl
 
 from farther.errors import DataError, shorten
-from farther.evaluation.image_uncertainties import AGGREGATE, BOX_ENTROPY, CONFIDENCE, DETERMINANT, ENTROPY
+from farther.evaluation.image_uncertainties import (
+    AGGREGATE,
+    BOX_ENTROPY,
+    CONFIDENCE,
+    DETERMINANT,
+    ENTROPY,
+)
 from farther.evaluation.results import Ablation, SelfAwarenessResults
 from farther.report.charts.vega import read_csv
 from farther.report.results import Run
@@ -81,7 +87,8 @@ def _subsets(run: Run, aware: SelfAwarenessResults, row: Mapping[str, Any]) -> V
 def auroc_of_dataset(run: Run, aware: SelfAwarenessResults, dataset: str) -> float | None:
     """AUROC of image uncertainty against all OOD images of a dataset, of several splits together.
 
-    All splits are compared with the same ID images, so it is the mean of the splits' AUROC, weighted by their images.
+    All splits are compared with the same ID images, so it is the mean of the splits' AUROC,
+    weighted by their images.
     """
     total, images = 0.0, 0
     for split in run.splits:
@@ -157,10 +164,17 @@ TABLES = {
     "subsets": SaodTable(
         4,
         {},
-        {"objects365": "Obj365 (%)", "inaturalist": "iNat (%)", "svhn": "SVHN (%)", "all": "all OOD (%)"},
+        {
+            "objects365": "Obj365 (%)",
+            "inaturalist": "iNat (%)",
+            "svhn": "SVHN (%)",
+            "all": "all OOD (%)",
+        },
         _subsets,
     ),
-    "calibration": SaodTable(5, {"calibrator": "Calibrator"}, {"laece": "LaECE (%)", "lrp": "LRP (%)"}, _calibration),
+    "calibration": SaodTable(
+        5, {"calibrator": "Calibrator"}, {"laece": "LaECE (%)", "lrp": "LRP (%)"}, _calibration
+    ),
     "detectors": SaodTable(
         6,
         {},
@@ -201,7 +215,8 @@ def read_tables(folder: Path) -> dict[str, pl.DataFrame]:
         folder: `data/published` of a project.
 
     Raises:
-        DataError: a file lacks a column, has a text where a number belongs, or a value that is no fraction.
+        DataError: a file lacks a column, has a text where a number belongs, or a value that is no
+            fraction.
     """
     return {name: _read_table(folder / f"saod_{name}.csv", table) for name, table in TABLES.items()}
 

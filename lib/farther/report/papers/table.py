@@ -25,7 +25,8 @@ class PaperTable:
     Args:
         number: Its number in the paper: "Table 2".
         title: What it shows.
-        listings: The values; where all are empty, the table is not on the page, and `note` gives the reason.
+        listings: The values; where all are empty, the table is not on the page, and `note` gives
+            the reason.
         note: Printed above the values.
     """
 
@@ -71,7 +72,9 @@ class Sources:
     @property
     def benchmarks(self) -> dict[str, str]:
         """Name of each benchmark → its title."""
-        return {name: params.get("title") or name for name, params in self.params["benchmarks"].items()}
+        return {
+            name: params.get("title") or name for name, params in self.params["benchmarks"].items()
+        }
 
     def counterpart(self, run: Run) -> tuple[str, str]:
         """Detector and ID dataset that a run is compared with, "" where there is none."""
@@ -108,7 +111,12 @@ Cells = Callable[[Run, Any], Iterable[Mapping[str, Any]]]
 
 
 def per_run(
-    caption: str, found: Iterable[tuple[Run, Any]], cells: Cells, numbers: Sequence[str] = (), *, first: str = ""
+    caption: str,
+    found: Iterable[tuple[Run, Any]],
+    cells: Cells,
+    numbers: Sequence[str] = (),
+    *,
+    first: str = "",
 ) -> Listing:
     """A table with the rows of each run, and their numbers of images in the last column, unless they have it before.
 
@@ -121,7 +129,11 @@ def per_run(
     """
     rows = []
     for run, section in found:
-        name = {first: run.full_title} if first else {"Dataset": run.known_title, "Detector": run.title}
+        name = (
+            {first: run.full_title}
+            if first
+            else {"Dataset": run.known_title, "Detector": run.title}
+        )
         rows += [{**name, **row, IMAGES: run.image_counts()} for row in cells(run, section)]
     return Listing.of(caption, rows, [*numbers, IMAGES])
 
@@ -136,4 +148,8 @@ def joined(rows: Iterable[Mapping[str, Any]], *keys: str) -> Iterator[dict[str, 
 
 def together(values: Sequence[float | None]) -> str:
     """Values of one cell in per cent, as "22.4 / 13.7 / 94.8"."""
-    return ABSENT if all(value is None for value in values) else " / ".join(percent(value) for value in values)
+    return (
+        ABSENT
+        if all(value is None for value in values)
+        else " / ".join(percent(value) for value in values)
+    )

@@ -45,7 +45,9 @@ def shown(browser) -> list[str]:
 
 def words(browser) -> list[str]:
     """The outcomes on the cards."""
-    return browser.read("[...document.querySelectorAll('#cards .event')].map((one) => one.textContent)")
+    return browser.read(
+        "[...document.querySelectorAll('#cards .event')].map((one) => one.textContent)"
+    )
 
 
 def counts(browser) -> list[str]:
@@ -65,10 +67,13 @@ def only(browser, *outcomes: int) -> None:
 
 
 def enlarged(browser) -> str:
-    return browser.read("document.getElementById('large').open && document.getElementById('large-name').textContent")
+    return browser.read(
+        "document.getElementById('large').open && document.getElementById('large-name').textContent"
+    )
 
 
-# -------------------------------------------------------------------------------------------------------- what it shows
+# --------------------------------------------------------------------------------------------------------
+# what it shows
 
 
 def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
@@ -81,18 +86,33 @@ def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
         "○ missed: gnu",
         "○ missed: gnu",
     ]
-    assert page.read(STATUS) == "4 unknown objects and 1 false unknown in 3 images. Flagged as unknown below τ = 0."
+    assert (
+        page.read(STATUS)
+        == "4 unknown objects and 1 false unknown in 3 images. Flagged as unknown below τ = 0."
+    )
 
 
 def test_missed_objects_are_told_apart_by_whether_a_proposal_finds_them(browser, proposing):
     show(browser, proposing.write_gallery())
     assert counts(browser) == ["1", "1", "1", "1", "1"]
     names = "[...document.querySelectorAll('#outcomes label:not([hidden]) .name')].map((one) => one.textContent.trim())"
-    assert browser.read(names) == ["found", "found by proposals", "misclassified", "still missed", "false unknown"]
-    assert words(browser)[-2:] == ["◇ found by proposals: gnu, objectness 0.9", "○ still missed: gnu"]
+    assert browser.read(names) == [
+        "found",
+        "found by proposals",
+        "misclassified",
+        "still missed",
+        "false unknown",
+    ]
+    assert words(browser)[-2:] == [
+        "◇ found by proposals: gnu, objectness 0.9",
+        "○ still missed: gnu",
+    ]
     only(browser, 5)
     assert shown(browser) == ["w2"]
-    assert browser.read("document.querySelector('#cards .mark.proposed text').textContent") == "proposal 0.9"
+    assert (
+        browser.read("document.querySelector('#cards .mark.proposed text').textContent")
+        == "proposal 0.9"
+    )
     assert "found+by+proposals" in browser.read("location.hash")
     only(browser, 2)
     assert shown(browser) == ["w3"]
@@ -109,7 +129,10 @@ def test_the_page_counts_what_the_tables_count(browser, built):
         for split, results in measured.splits.items():
             choose(browser, split=split, method=method)
             names = ("tp_u", "fn_misclassified", "fn_missed", "fp_u")
-            assert counts(browser) == [str(results.of_group("open_set")[name]) for name in names], (method, split)
+            assert counts(browser) == [str(results.of_group("open_set")[name]) for name in names], (
+                method,
+                split,
+            )
     assert browser.complaints() == []
 
 
@@ -118,7 +141,9 @@ def test_images_are_the_original_files_with_boxes_where_they_were_found(page):
     assert page.read("document.querySelector('#cards img').naturalWidth") == 64
     assert page.read("document.querySelector('#cards svg').getAttribute('viewBox')") == "0 0 64 48"
     box = "document.querySelector('#cards .mark.unknown .edge')"
-    drawn = [page.read(f"Number({box}.getAttribute({name!r}))") for name in ("x", "y", "width", "height")]
+    drawn = [
+        page.read(f"Number({box}.getAttribute({name!r}))") for name in ("x", "y", "width", "height")
+    ]
     assert drawn == pytest.approx([4, 8, 24, 32], abs=0.01)
     marks = page.read(
         "[...document.querySelectorAll('#cards li:first-child .mark')].map((one) => one.className.baseVal)"
@@ -130,9 +155,9 @@ def test_images_are_the_original_files_with_boxes_where_they_were_found(page):
 
 def test_boxes_that_the_filters_do_not_ask_for_are_faint_and_unnamed(page):
     only(page, 3)
-    assert page.read("[...document.querySelectorAll('#cards .mark text')].map((one) => one.textContent)") == [
-        "? dog 60%"
-    ]
+    assert page.read(
+        "[...document.querySelectorAll('#cards .mark text')].map((one) => one.textContent)"
+    ) == ["? dog 60%"]
     assert page.read("document.querySelectorAll('#cards .mark.other').length") == 2
 
 
@@ -166,7 +191,9 @@ def test_another_image_under_the_same_name_is_shown_without_boxes(browser, proje
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG"])
-def test_an_image_that_is_stored_on_its_side_is_shown_upright_with_its_boxes(browser, project, tmp_path, format):
+def test_an_image_that_is_stored_on_its_side_is_shown_upright_with_its_boxes(
+    browser, project, tmp_path, format
+):
     shutil.copytree(project.root, tmp_path / "copy", ignore=shutil.ignore_patterns("report"))
     copy, exif = type(project)(tmp_path / "copy"), Image.Exif()
     exif[0x0112] = 6
@@ -185,7 +212,8 @@ def test_names_are_text_and_never_markup(page):
     assert page.read("document.querySelectorAll('#cards i, #cards b b, .event b').length") == 0
 
 
-# -------------------------------------------------------------------------------------------------------------- filters
+# --------------------------------------------------------------------------------------------------------------
+# filters
 
 
 @pytest.mark.parametrize(
@@ -249,7 +277,10 @@ def test_of_many_images_the_page_says_how_many_it_has(browser, project, tmp_path
     shutil.copytree(project.root, tmp_path / "copy", ignore=shutil.ignore_patterns("report"))
     show(browser, type(project)(tmp_path / "copy").write_gallery(images=2))
     note = browser.read("document.getElementById('left-out').textContent")
-    assert note == "wild: 2 of 4 images. They are evenly spread over the split; the counts are of these."
+    assert (
+        note
+        == "wild: 2 of 4 images. They are evenly spread over the split; the counts are of these."
+    )
     assert shown(browser) == ["w1", "w3"]
     choose(browser, split="tame")
     assert browser.read("document.getElementById('left-out').textContent") == ""
@@ -273,7 +304,8 @@ def test_images_without_a_score_stand_last(page):
     assert shown(page) == ["w2", "w1", "w3"]
 
 
-# ------------------------------------------------------------------------------------------------------ many, by and by
+# ------------------------------------------------------------------------------------------------------
+# many, by and by
 
 
 def test_cards_are_drawn_as_they_are_scrolled_to(page):
@@ -284,11 +316,14 @@ def test_cards_are_drawn_as_they_are_scrolled_to(page):
     assert 24 <= before < 60
     page.read("document.getElementById('more').scrollIntoView()")
     page.until(f"document.querySelectorAll('#cards li').length > {before}")
-    page.until("(document.getElementById('more').scrollIntoView(), document.getElementById('more').hidden)")
+    page.until(
+        "(document.getElementById('more').scrollIntoView(), document.getElementById('more').hidden)"
+    )
     assert shown(page) == [f"m{i:02}" for i in range(60)]
 
 
-# ------------------------------------------------------------------------------------------------------------- keyboard
+# -------------------------------------------------------------------------------------------------------------
+# keyboard
 
 
 def test_everything_can_be_done_with_the_keyboard(page):
@@ -331,7 +366,9 @@ def test_arrows_walk_over_rows_and_on_to_cards_that_were_not_drawn(page):
 
 def test_an_enlarged_image_tells_all_that_is_in_it(page):
     page.read("document.querySelector('.card').click()")
-    told = page.read("[...document.querySelectorAll('#large-words li')].map((one) => one.textContent)")
+    told = page.read(
+        "[...document.querySelectorAll('#large-words li')].map((one) => one.textContent)"
+    )
     assert told == [
         "✓ found: zebra, detected as cat 90%, score −2",
         "! false unknown: dog 60%, score −1",
@@ -343,7 +380,8 @@ def test_an_enlarged_image_tells_all_that_is_in_it(page):
     assert page.read("document.getElementById('large-place').textContent") == "1 of 3 images, wild"
 
 
-# ---------------------------------------------------------------------------------------------------------- the address
+# ----------------------------------------------------------------------------------------------------------
+# the address
 
 
 def test_a_view_can_be_sent_as_its_address(page, gallery):
@@ -364,7 +402,10 @@ def test_an_address_that_names_what_is_not_there_shows_what_is(page, gallery):
     show(page, gallery, "#run=none&split=none&method=none&category=none&order=none&image=none")
     assert page.read("document.getElementById('run').value") == "net"
     assert page.read(STATUS).startswith("No image passes these filters.")
-    assert page.read("document.getElementById('category').selectedOptions[0].textContent") == "none (0)"
+    assert (
+        page.read("document.getElementById('category').selectedOptions[0].textContent")
+        == "none (0)"
+    )
     page.read("document.getElementById('reset').click()")
     assert len(shown(page)) > 3
 
@@ -396,7 +437,8 @@ def test_data_that_is_not_beside_the_page_is_named(browser, gallery, tmp_path):
     assert browser.read(STATUS).startswith("60 unknown objects")
 
 
-# ------------------------------------------------------------------------------------------------------- accessibility
+# -------------------------------------------------------------------------------------------------------
+# accessibility
 
 
 def test_an_enlarged_image_is_not_wider_than_a_phone(page):
@@ -408,7 +450,9 @@ def test_an_enlarged_image_is_not_wider_than_a_phone(page):
 def test_kinds_of_boxes_differ_in_more_than_colour(page):
     page.read("document.getElementById('outcome-0').click()")
     dashes = {
-        kind: page.read(f"getComputedStyle(document.querySelector('#cards .mark.{kind} .edge')).strokeDasharray")
+        kind: page.read(
+            f"getComputedStyle(document.querySelector('#cards .mark.{kind} .edge')).strokeDasharray"
+        )
         for kind in ("truth", "known", "unknown")
     }
     assert len(set(dashes.values())) == 3, json.dumps(dashes)
