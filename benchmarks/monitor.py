@@ -45,7 +45,7 @@ from farther.datasets import image_roots
 from farther.evaluation.files import RunFiles
 from farther.images.read import load
 from farther.methods.linear_algebra import normalised
-from farther.monitor import BundleSource, Monitor, write_bundle
+from farther.monitor import Bundle, BundleSource, Monitor, write_bundle
 from farther.params import section
 from farther.scoring.entries import read_entry
 from farther.tables import Images, Regions
@@ -99,13 +99,14 @@ def monitors(run: str, folder: Path, device: str, scale: float = 1.0) -> dict[st
     for name in made:
         found[name]._selection = None
     if "knn" in found:
-        found["knn_100k"] = Monitor.load(made["knn"], device)
-        found["knn_100k"]._selection = None
-        method: Any = found["knn_100k"].bundle.method
+        bundle = Bundle.load(made["knn"])
+        method: Any = bundle.method
         train = Regions.read(Path("artifacts/regions") / run / "train")
         method.stored_ = stored(
             train.features[train.score >= found["knn"].bundle.info.operating], STORED
         )
+        found["knn_100k"] = Monitor(bundle, device)
+        found["knn_100k"]._selection = None
     return found
 
 

@@ -84,6 +84,7 @@ PARAMS: dict[str, Any] = {
     "threshold": {"rule": "best_f1"},
     "fit": {},
     "methods": {"confidence": {}},
+    "scoring": {},
     "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]},
     "deploy": {"max_false_alarms": 2},
     "report": {"examples": 0},

@@ -89,6 +89,7 @@ def project(tmp_path, monkeypatch):
         "inference": {"workers": 0},
         "threshold": {"rule": 0.3},
         "fit": {},
+        "scoring": {},
         "evaluate": {"replicates": 20, "kept": [0.95], "confidences": [0.5]},
         "deploy": {"max_false_alarms": 2},
     }

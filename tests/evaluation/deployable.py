@@ -42,6 +42,7 @@ SPLITS = {
 PARAMS = {
     "detectors": {"r": {"adapter": "yolo", "benchmark": "b"}},
     "methods": {"one": {"method": "msp"}, "two": {"method": "msp"}},
+    "scoring": {},
     "evaluate": {"replicates": 20},
     "deploy": {"max_false_alarms": 25},
 }

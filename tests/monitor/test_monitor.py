@@ -203,6 +203,20 @@ def test_on_the_pipelines_batches_the_monitor_finds_and_scores_what_the_pipeline
         assert unknown.any()
 
 
+def test_scores_on_the_networks_device_are_those_of_numpy(deployed, monkeypatch):
+    monkeypatch.setattr("farther.monitor.monitor.has_float64", lambda _: True)  # as a GPU has it
+    for name in deployed.methods:
+        monitor = deployed.monitor(name)
+        method = monitor.bundle.method
+        assert (monitor._score_module is None) == bool(method.no_torch_form())
+        ids, files = next(iter(deployed.batches()))
+        for one in monitor(files, ids, len(files)):
+            expected = method.score(one.regions)
+            largest = 1e-6 * max(1.0, np.abs(expected).max(initial=0.0))
+            np.testing.assert_allclose(one.score, expected, rtol=0, atol=largest)
+            np.testing.assert_array_equal(one.unknown, expected < monitor.bundle.info.tau)
+
+
 def test_calibration_and_acceptance_are_those_of_the_self_aware_detector(deployed):
     monitor = deployed.monitor(next(iter(deployed.methods)))
     stored, names = Regions.read(deployed.files.regions("val")), sorted(deployed.images().image_id)

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,6 +15,9 @@ from farther.errors import DataError, ParameterError
 from farther.keyed import content_digest
 from farther.methods import FitError
 from farther.methods.base import count_rows
+from farther.methods.torch_form import ScoreModule
+from farther.registry import build
+from farther.scoring.device import ScoringSettings, torch_device
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.fitted import applicable, read_entries
@@ -523,3 +529,87 @@ def test_splits_that_a_pass_leaves_out_have_no_scores(process, run, passes):
         *(f"msp/{split}" for split in sorted(SPLITS)),
         *(f"stepped/{split}" for split in sorted(set(SPLITS) - {"coco_far"})),
     ]
+
+
+@pytest.fixture
+def on_device(monkeypatch):
+    """PyTorch's CPU takes the place of a GPU."""
+    monkeypatch.setattr("farther.scoring.score.torch_device", lambda _: "cpu")
+
+
+@pytest.fixture
+def fitted_methods(run, tmp_path):
+    entries = {"knn": {"k": 3}, "approximate": {"method": "knn", "k": 3, "index": "approximate"}}
+    entries |= {"mahalanobis": {}, "vim": {}, "energy": {}, "openmax": {"tail": 5}, "gen": {}}
+    fit_and_score(entries, RunRegions(run, T_STAR, FitSettings()), tmp_path)
+    return tmp_path
+
+
+def rescore(folder, name, device):
+    done = score_run(
+        folder / "regions", folder / "no passes", folder / "fitted", folder / name, code, device
+    )
+    return done, {
+        str(file.relative_to(folder / name)): Scores.read(file)
+        for file in sorted((folder / name).rglob("*.parquet"))
+    }
+
+
+def code(_):
+    return "1"
+
+
+def test_scores_on_a_device_of_pytorch_are_those_of_numpy(fitted_methods, on_device):
+    _, numpys = rescore(fitted_methods, "numpy", "cpu")
+    _, torchs = rescore(fitted_methods, "torch", "cuda")
+    assert len(numpys) == 21
+    assert torchs.keys() == numpys.keys()
+    for name, expected in numpys.items():
+        found = torchs[name]
+        assert found.image_id.tolist() == expected.image_id.tolist()
+        largest = 1e-6 * expected.score.std()
+        np.testing.assert_allclose(found.score, expected.score, rtol=0, atol=largest)
+
+
+def test_each_row_is_scored_once_where_it_shall_be(fitted_methods, on_device, monkeypatch):
+    rows = Counter()
+    usual = ScoreModule.score_regions
+
+    def counted(module, regions):
+        rows[module.method.name] += len(regions)
+        return usual(module, regions)
+
+    monkeypatch.setattr(ScoreModule, "score_regions", counted)
+    rescore(fitted_methods, "torch", "cuda")
+    total = sum(
+        len(RegionsFolder(fitted_methods / "regions" / split))
+        for split in ("val", "test", "coco_far")
+    )
+    on_torch = ("knn", "mahalanobis", "vim", "energy", "openmax", "gen")
+    assert rows == dict.fromkeys(on_torch, total)  # an approximate index is FAISS's
+
+
+def test_another_device_scores_again_and_the_same_one_does_not(fitted_methods, on_device):
+    assert rescore(fitted_methods, "scores", "cpu")[0].scored == []
+    assert len(rescore(fitted_methods, "scores", "auto")[0].scored) == 21
+    assert rescore(fitted_methods, "scores", "auto")[0].scored == []
+
+
+def test_a_gpu_that_is_not_there_is_refused_unless_the_device_may_be_another(monkeypatch):
+    monkeypatch.setattr("farther.scoring.device.has_gpu", lambda: False)
+    assert torch_device("auto") is None
+    with pytest.raises(
+        ParameterError, match=r"scoring.device: PyTorch can use no GPU .* cpu or auto"
+    ):
+        torch_device("cuda")
+    with pytest.raises(ParameterError, match=r"scoring.*device"):
+        build(ScoringSettings, "scoring", {"device": "gpu"})
+
+
+def test_scores_on_the_cpu_do_not_import_pytorch():
+    text = (
+        "import sys; from farther.scoring import score; from farther.scoring.device import *;"
+        "assert torch_device('cpu') is None; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -37,6 +37,7 @@ PARAMS = {
     "threshold": {"rule": 0.5},
     "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}},
     "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
+    "scoring": {},
     "evaluate": {"replicates": 5},
     "deploy": {"max_false_alarms": 2},
 }

@@ -111,6 +111,7 @@ def project(tmp_path_factory):
                 "threshold": {"rule": "best_f1"},
                 "fit": {},
                 "methods": METHODS,
+                "scoring": {},
                 "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]},
                 "deploy": {"max_false_alarms": 2},
                 "report": {"examples": 0},

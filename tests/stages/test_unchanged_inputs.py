@@ -269,6 +269,7 @@ def inputs(tmp_path_factory) -> Path:
             "react": {},
             "double_width": {},
         },
+        "scoring": {},
         "evaluate": {
             **{
                 "replicates": 3,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from farther.errors import DataError, ParameterError
 from farther.methods.arrays import namespace
 from farther.methods.rows import Background, Rows, class_columns
-from farther.tables import Header
+from farther.tables import Header, Regions
 from farther.tables.regions import GRAM, LAYER
 
 if TYPE_CHECKING:
@@ -222,6 +222,32 @@ class ScoreModule(nn.Module):
         if bool(scores.isnan().any()):
             raise self._is_nan(scores, given)
         return scores
+
+    def score_regions(self, regions: Regions) -> np.ndarray:
+        """Scores of the rows of a table, computed where the module is.
+
+        Args:
+            regions: N rows; their columns that the method reads go to the module's device.
+
+        Returns:
+            Shape (N,), float64: those of `Method.score` up to rounding.
+
+        Raises:
+            DataError: see `forward`.
+        """
+        names = {"score", *self.method.columns}
+        if regions.has("logits"):
+            names.add("logits")
+        columns = {}
+        for name in sorted(names):
+            if regions.has(name):
+                columns[name] = torch.from_numpy(np.array(regions.array(name)))
+        columns["label"] = torch.from_numpy(regions.label.astype(np.int64))
+        device = self.unit.device
+        with torch.inference_mode():
+            on_device = {name: column.to(device) for name, column in columns.items()}
+            scores = self(**on_device)
+        return scores.to("cpu", torch.float64).numpy()
 
     def counted_columns(self, header: Header, background: Background) -> Tensor:
         """Indices of the logits columns that count as classes, shape (C,)."""

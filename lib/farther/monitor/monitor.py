@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from PIL.Image import Image
@@ -20,6 +20,12 @@ from farther.images.read import as_pixels, load
 from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
 from farther.tables import Header, Regions
+
+if TYPE_CHECKING:
+    import torch
+
+    from farther.methods.base import Method
+    from farther.methods.torch_form import ScoreModule
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ class Monitor:
 
     On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, the network's
     values are the pipeline's, and scores are within 10⁻⁶ of their spread; in other batches the
-    network rounds differently.
+    network rounds differently. On a GPU, scores are computed there, in float64.
 
     Args:
         bundle: What to run.
@@ -152,6 +158,9 @@ class Monitor:
             self._detector.header() if self._pass is None else self._pass.header(self._detector)
         )
         self._header: Header | None = renamed(header, said.classes) if said.classes else None
+        self._score_module = score_module(
+            bundle.method, self._header or header, self._detector.torch_device()
+        )
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:
@@ -263,7 +272,10 @@ class Monitor:
         regions, proposals = self._regions(prepared, ids)
         info, self_aware = self.bundle.info, self.bundle.self_aware
         found = regions.above(info.operating)
-        score = self.bundle.method.score(found)
+        if self._score_module is None:
+            score = self.bundle.method.score(found)
+        else:
+            score = self._score_module.score_regions(found)
         unknown = score < info.tau
         confidence = found.score
         doubt: list[float | None] = [None] * len(ids)
@@ -323,6 +335,22 @@ class Monitor:
             numbered = regions.with_columns(region_id=rank)
         numbered.header = self._header or regions.header
         return numbered, proposals
+
+
+def score_module(method: Method, header: Header, device: torch.device) -> ScoreModule | None:
+    """The form in PyTorch of a method on the network's device.
+
+    None, for NumPy's scores, where that is the CPU, where the method has no such form, and where
+    the device has no float64: in float32, scores near the threshold τ could change sides.
+    """
+    if not has_float64(device) or method.no_torch_form():
+        return None
+    return method.to_torch(device, header=header)
+
+
+def has_float64(device: torch.device) -> bool:
+    """Whether a device is a GPU that computes in float64."""
+    return device.type == "cuda"
 
 
 def _paired(

@@ -6,8 +6,10 @@ from functools import partial
 
 from farther.errors import ParameterError
 from farther.evaluation.paths import RunFiles
-from farther.params import code_digest, run_entry
+from farther.params import code_digest, run_entry, section
 from farther.pipeline.cluster import call
+from farther.registry import build
+from farther.scoring.device import ScoringSettings
 from farther.scoring.score import ScoreSummary, score_run
 from farther.stage import run_stage
 from farther.terminal import say
@@ -30,7 +32,11 @@ def score(run: str) -> ScoreSummary:
 
     Returns:
         What was done, and why methods of extensions failed.
+
+    Raises:
+        ParameterError: section `scoring` is wrong, or names a GPU that PyTorch cannot use here.
     """
+    settings = build(ScoringSettings, "scoring", section("scoring"))
     files = RunFiles(run, run_entry(run)["benchmark"])
     scores = files.root / "scores" / run
     return score_run(
@@ -39,6 +45,7 @@ def score(run: str) -> ScoreSummary:
         files.all_fitted,
         scores,
         partial(code_digest, "kept", "score"),
+        settings.device,
     )
 
 

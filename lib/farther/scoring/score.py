@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,11 +23,15 @@ from farther.errors import DataError
 from farther.keyed import Keyed, content_digest, key_of
 from farther.methods.base import Method
 from farther.methods.loading import load, read_method
+from farther.scoring.device import Device, torch_device
 from farther.scoring.fitted import FittedEntry, applicable, read_entries
-from farther.tables import Regions, RegionsFolder, Scores
+from farther.tables import Header, Regions, RegionsFolder, Scores
 from farther.tables.files import inside
 from farther.tables.folders import listed
 from farther.tables.parquet import ROW_GROUP
+
+if TYPE_CHECKING:
+    from farther.methods.torch_form import ScoreModule
 
 #: Fewest rows of a part of a batch: a search in an index compares many rows with a cell at a time.
 PART = 2048
@@ -84,7 +89,12 @@ class ScoreTable:
 
 
 def score_run(
-    regions: Path, passes: Path, fitted: Path, scores: Path, code: Callable[[str], str]
+    regions: Path,
+    passes: Path,
+    fitted: Path,
+    scores: Path,
+    code: Callable[[str], str],
+    device: Device = "cpu",
 ) -> ScoreSummary:
     """Scores all rows of a run's splits by its fitted methods, rows below t* included.
 
@@ -96,14 +106,17 @@ def score_run(
         fitted: Folder of the fitted methods; see `farther.scoring.fitted`.
         scores: Folder of the scores, `<method>/<split>.parquet`.
         code: Digest of the code of a method, of the name that it is registered under.
+        device: Where scores are computed; see `farther.scoring.device`.
 
     Raises:
+        ParameterError: the device cannot be used here.
         DataError: a fitted method or a split is absent or damaged, or they do not fit each other.
     """
     entries = read_entries(fitted)
     methods = applicable(fitted, entries)
     summary = ScoreSummary(methods=[entry.name for entry in methods])
-    wanted = _score_tables(methods, regions, passes, fitted, code, entries.not_scored)
+    made_on = {} if device == "cpu" else {"device": device}
+    wanted = _score_tables(methods, regions, passes, fitted, code, entries.not_scored, made_on)
 
     tables = Keyed(scores)
     outdated = set(tables.outdated({table.item: table.key for table in wanted}))
@@ -112,12 +125,13 @@ def score_run(
         if table.item in outdated:
             by_regions.setdefault(table.regions, []).append(table)
 
+    place = torch_device(device)
     loaded: dict[str, Method] = {}
     for folder, tables_of_folder in by_regions.items():
         for table in tables_of_folder:
             if table.method not in loaded:
                 loaded[table.method] = load(inside(fitted, table.method))
-        _score_split(RegionsFolder(folder), tables_of_folder, loaded, tables, summary)
+        _score_split(RegionsFolder(folder), tables_of_folder, loaded, tables, summary, place)
     return summary
 
 
@@ -128,6 +142,7 @@ def _score_tables(
     fitted: Path,
     code: Callable[[str], str],
     not_scored: list[str],
+    made_on: Mapping[str, str],
 ) -> list[ScoreTable]:
     """The tables that a run shall have, by split and method: the run's own regions first, then those of passes."""
     digests: dict[Path, str] = {}
@@ -135,7 +150,11 @@ def _score_tables(
     for entry in methods:
         state = inside(fitted, entry.name)
         source = regions if entry.pass_name is None else inside(passes, entry.pass_name)
-        made_from = {"fitted": content_digest(state), "code": code(read_method(state)["name"])}
+        made_from = {
+            "fitted": content_digest(state),
+            "code": code(read_method(state)["name"]),
+            **made_on,
+        }
         for header in listed(source, "*/regions.json"):
             folder = header.parent
             if folder.name in not_scored:
@@ -153,6 +172,7 @@ def _score_split(
     methods: Mapping[str, Method],
     tables: Keyed,
     summary: ScoreSummary,
+    device: str | None,
 ) -> None:
     """Scores a split by several methods; those whose extension fails are noted, and the others scored."""
     while True:
@@ -160,7 +180,7 @@ def _score_split(
         if not remaining:
             return
         try:
-            _write_scores(regions, remaining, methods, tables)
+            _write_scores(regions, remaining, methods, tables, device)
         except _ExtensionError as error:
             summary.failed[error.method] = error.text
         else:
@@ -178,7 +198,11 @@ class _ExtensionError(Exception):
 
 
 def _write_scores(
-    regions: RegionsFolder, wanted: list[ScoreTable], methods: Mapping[str, Method], tables: Keyed
+    regions: RegionsFolder,
+    wanted: list[ScoreTable],
+    methods: Mapping[str, Method],
+    tables: Keyed,
+    device: str | None,
 ) -> None:
     """Reads the regions of a split once, and writes their scores by several methods."""
     columns = sorted({column for table in wanted for column in methods[table.method].columns})
@@ -194,43 +218,80 @@ def _write_scores(
             tqdm(total=len(regions), desc=title, unit="region", disable=None)
         )
 
-        of_split = {table.method: methods[table.method].for_split(table.split) for table in wanted}
+        scorers = {}
+        for table in wanted:
+            method = methods[table.method].for_split(table.split)
+            scorers[table.method] = Scorer.of(table.method, method, regions.header, device)
         for batch in regions.batches(columns):
-            scores_by_method = _score_batch(batch, wanted, of_split, regions.path)
+            scores_by_method = _score_batch(
+                batch, [scorers[table.method] for table in wanted], regions.path
+            )
             for writer, scores in zip(writers, scores_by_method, strict=True):
                 rows = Scores(image_id=batch.image_id, region_id=batch.region_id, score=scores)
                 writer.write_table(rows.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))
 
 
-def _score_batch(
-    batch: Regions, wanted: list[ScoreTable], methods: Mapping[str, Method], source: Path
-) -> list[np.ndarray]:
+@dataclass(frozen=True)
+class Scorer:
+    """A method that scores the rows of a split.
+
+    Args:
+        name: Its name in the section `methods`.
+        method: The method.
+        module: Its form in PyTorch, on a device; None where NumPy computes the scores.
+    """
+
+    name: str
+    method: Method
+    module: ScoreModule | None = None
+
+    @classmethod
+    def of(cls, name: str, method: Method, header: Header, device: str | None) -> Scorer:
+        """A scorer on a device of PyTorch, where the method has a form in it; else NumPy's."""
+        if device is None or method.no_torch_form():
+            return cls(name, method)
+        return cls(name, method, method.to_torch(device, header=header))
+
+    def score(self, regions: Regions) -> np.ndarray:
+        """Scores of rows, shape (N,), float64.
+
+        Raises:
+            DataError: see `Method.score`.
+            _ExtensionError: the method is an extension's, and its code fails.
+        """
+        try:
+            if self.module is not None:
+                return self.module.score_regions(regions)
+            return self.method.score(regions)
+        except DataError:
+            raise
+        except Exception as error:
+            failure = extensions.failure(error)
+            if failure is None:
+                raise
+            raise _ExtensionError(self.name, failure) from error
+
+
+def _score_batch(batch: Regions, scorers: list[Scorer], source: Path) -> list[np.ndarray]:
     """Scores of a batch by each method, ndarrays of shape (N,).
 
-    A score depends on its own row alone: all cores are busy to the end when each method is shared
-    among them.
+    A score depends on its own row alone: all cores are busy to the end when each method on the CPU
+    is shared among them. Methods on a GPU take the batch as a whole.
     """
-    parts = _parts(batch)
-    calls = [(table.method, part) for table in wanted for part in parts]
+    calls = []
+    for scorer in scorers:
+        rows = [batch] if scorer.module is not None else _parts(batch)
+        calls += [(scorer, part) for part in rows]
     try:
-        scores = in_threads(lambda call: _score(call[0], methods[call[0]], call[1]), calls)
+        scores = in_threads(lambda call: call[0].score(call[1]), calls)
     except DataError as error:
         raise error.within(source) from None
-    size = len(parts)
-    return [np.concatenate(scores[start : start + size]) for start in range(0, len(scores), size)]
 
-
-def _score(name: str, method: Method, part: Regions) -> np.ndarray:
-    try:
-        return method.score(part)
-    except DataError:
-        raise
-    except Exception as error:
-        failure = extensions.failure(error)
-        if failure is None:
-            raise
-        raise _ExtensionError(name, failure) from error
+    scores_by_method: dict[str, list[np.ndarray]] = {}
+    for (scorer, _), scores_of_part in zip(calls, scores, strict=True):
+        scores_by_method.setdefault(scorer.name, []).append(scores_of_part)
+    return [np.concatenate(scores_by_method[scorer.name]) for scorer in scorers]
 
 
 def _parts(batch: Regions) -> list[Regions]:
