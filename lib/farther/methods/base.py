@@ -311,14 +311,14 @@ class Method(ABC):
     @property
     def layers(self) -> tuple[str, ...]:
         """The columns that the parameter `layer` names in place of the vectors in `needs`: none where it is None."""
-        layer = getattr(self, "layer", None)
-        names = () if layer is None else (layer,) if isinstance(layer, str) else layer
-        return tuple(name if name in VECTORS else f"{LAYER}{name}" for name in names)
+        return columns_of_layers(getattr(self, "layer", None))
 
     @property
     def inputs(self) -> frozenset[str]:
-        """The inputs with these parameters: `needs`, but the columns in `layers` in place of vectors."""
-        return (self.needs - VECTORS) | set(self.layers) if self.layers else self.needs
+        """The inputs with these parameters: `needs`, but with `layers` in place of vectors."""
+        if not self.layers:
+            return self.needs
+        return (self.needs - VECTORS) | set(self.layers)
 
     @property
     def columns(self) -> list[str]:
@@ -455,6 +455,14 @@ class Method(ABC):
         library. Where its argument is called `regions`, it gets a block of `Regions`, and the
         method has no form in PyTorch.
         """
+
+
+def columns_of_layers(layer: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The columns that a parameter `layer` names: one layer, several, or none."""
+    if layer is None:
+        return ()
+    names = (layer,) if isinstance(layer, str) else layer
+    return tuple(name if name in VECTORS else f"{LAYER}{name}" for name in names)
 
 
 def describe(method: Method) -> dict[str, Any]:

@@ -67,7 +67,21 @@ class Mahalanobis(Method):
         return -self._distances(h)
 
     def _distances(self, centred: Array) -> Array:
-        """min_c (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), shape (n,), from h − mean, which is overwritten."""
-        white = whitened(centred, self.whitening_)
-        to_centres = squared_norms(self.centres_) - 2 * (white @ self.centres_.T)
-        return at_least(squared_norms(white) + namespace(white).min(to_centres, axis=1), 0.0)
+        """See `squared_distances`."""
+        return squared_distances(centred, self.whitening_, self.centres_)
+
+
+def squared_distances(centred: Array, whitening: Array, centres: Array) -> Array:
+    """Squared Mahalanobis distance to the nearest class mean: min_c (h − μ_c)ᵀ Σ⁻¹ (h − μ_c).
+
+    Args:
+        centred: h − mean, shape (n, D): overwritten by NumPy.
+        whitening: A with A Aᵀ = Σ⁺, shape (D, r).
+        centres: Whitened class means (μ_c − mean) A, shape (C, r).
+
+    Returns:
+        Shape (n,).
+    """
+    white = whitened(centred, whitening)
+    to_centres = squared_norms(centres) - 2 * (white @ centres.T)
+    return at_least(squared_norms(white) + namespace(white).min(to_centres, axis=1), 0.0)

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from farther.methods.arrays import Array
-from farther.methods.base import Annotation, FitError, Method, RegionsLike, count_rows, register
+from farther.methods.base import (
+    Annotation,
+    FitError,
+    Method,
+    RegionsLike,
+    columns_of_layers,
+    count_rows,
+    register,
+)
 from farther.methods.logits import Protocol
-from farther.methods.mahalanobis import Mahalanobis
+from farther.methods.mahalanobis import Mahalanobis, squared_distances
 from farther.methods.rows import Rows
+
+
+class LayerState(NamedTuple):
+    """Fitted state of `mahalanobis` of a layer with D values, r directions and C classes.
+
+    Attributes:
+        mean: Shape (D,).
+        whitening: Shape (D, r).
+        centres: Whitened class means, shape (C, r).
+    """
+
+    mean: Array
+    whitening: Array
+    centres: Array
 
 
 @register("mds_ensemble")
@@ -81,9 +103,11 @@ class MDSEnsemble(Method):
     @property
     def layers(self) -> tuple[str, ...]:
         """See `Method.layers`."""
-        return super().layers or (
-            ("latent", "features") if self.protocol == "paper" else ("latent",)
-        )
+        if self.layer:
+            return columns_of_layers(self.layer)
+        if self.protocol == "paper":
+            return ("latent", "features")
+        return ("latent",)
 
     @property
     def wants_pass(self) -> str | None:
@@ -150,23 +174,38 @@ class MDSEnsemble(Method):
     def fitted_parts(self) -> list[Mahalanobis]:
         """`mahalanobis` of each layer, fitted."""
         parts = self._parts()
-        in_means = in_whitenings = in_centres = 0
-        for part, (width, rank, classes) in zip(parts, self.shapes_, strict=True):
-            part.mean_ = self.means_[in_means : in_means + width]
-            in_means += width
-            part.whitening_ = self.whitenings_[
-                in_whitenings : in_whitenings + width * rank
-            ].reshape(width, rank)
-            in_whitenings += width * rank
-            part.centres_ = self.centres_[in_centres : in_centres + classes * rank].reshape(
-                classes, rank
-            )
-            in_centres += classes * rank
+        for part, state in zip(parts, self._layer_states(), strict=True):
+            part.mean_ = state.mean
+            part.whitening_ = state.whitening
+            part.centres_ = state.centres
         return parts
+
+    def _layer_states(self) -> list[LayerState]:
+        """The fitted state of each layer, cut out of the arrays of all layers."""
+        states = []
+        first_mean = first_whitening = first_centre = 0
+        for width, rank, classes in self.shapes_:
+            end_mean = first_mean + width
+            end_whitening = first_whitening + width * rank
+            end_centre = first_centre + classes * rank
+            states.append(
+                LayerState(
+                    mean=self.means_[first_mean:end_mean],
+                    whitening=self.whitenings_[first_whitening:end_whitening].reshape(width, rank),
+                    centres=self.centres_[first_centre:end_centre].reshape(classes, rank),
+                )
+            )
+            first_mean, first_whitening, first_centre = end_mean, end_whitening, end_centre
+        return states
 
     def _per_layer(self, rows: Rows) -> Array:
         """The score of each layer, shape (n, L)."""
-        return rows.xp.stack([part._score(rows) for part in self.fitted_parts()], axis=1)
+        scores = []
+        for layer, state in zip(self.layers, self._layer_states(), strict=True):
+            centred = rows.vectors(layer)
+            centred -= state.mean
+            scores.append(-squared_distances(centred, state.whitening, state.centres))
+        return rows.xp.stack(scores, axis=1)
 
     def _score(self, rows: Rows) -> Array:
         if not hasattr(self, "weights_"):

@@ -71,9 +71,10 @@ class VOS(Method):
             self.slope_, self.intercept_ = float(weight[1] - weight[0]), float(bias[1] - bias[0])
 
     def _score(self, rows: Rows) -> Array:
-        logits = rows.logits(self.background)
-        counted = self.energy_weight_ > 0
-        energy = log_sum_exp(logits[:, counted] + rows.xp.log(self.energy_weight_[counted]))
+        xp, weight = rows.xp, self.energy_weight_
+        counts = weight > 0
+        log_weight = xp.where(counts, xp.log(xp.where(counts, weight, 1.0)), -xp.inf)
+        energy = log_sum_exp(rows.logits(self.background) + log_weight)
         return self.slope_ * energy + self.intercept_
 
 
