@@ -173,12 +173,7 @@ def test_a_score_is_minus_that_of_pytorch_ood(make, name, params, outlier_scores
     method = methods.create(name, **params).fit(train)
     expected = -np.asarray(outlier_scores(train, test), np.float64)
     np.testing.assert_allclose(method.score(test), expected, rtol=RTOL)
-    columns = {
-        column: torch.from_numpy(np.array(test.array(column)))
-        for column in ("logits", *method.columns)
-    }
-    columns["label"] = torch.from_numpy(test.label.astype(np.int64))
-    np.testing.assert_allclose(method.to_torch()(**columns), expected, rtol=RTOL)
+    np.testing.assert_allclose(method.to_torch().score_regions(test), expected, rtol=RTOL)
 
 
 @pytest.mark.parametrize("name", ["knn", "nnguide"])
@@ -201,9 +196,9 @@ def test_gen_is_that_of_pytorch_ood(make, params, gamma, m):
     unsure = Regions(header=test.header, **{**test.columns(), "logits": logits})
     # the peer takes the mean of the terms, the paper their sum
     expected = -m * peer.GEN.score(torch.from_numpy(logits.astype(np.float64)), gamma=gamma, M=m)
-    np.testing.assert_allclose(
-        methods.create("gen", m=m, **params).score(unsure), expected, rtol=RTOL
-    )
+    method = methods.create("gen", m=m, **params)
+    np.testing.assert_allclose(method.score(unsure), expected, rtol=RTOL)
+    np.testing.assert_allclose(method.to_torch().score_regions(unsure), expected, rtol=RTOL)
 
 
 def test_gen_still_ranks_regions_whose_probability_rounds_to_one():
@@ -322,8 +317,9 @@ def test_vim_is_that_of_pytorch_ood(make):
     layer = head(test)
     fitted = peer.ViM(None, 7, layer.weight, layer.bias).fit_features(*tensors(train)[:2])
     expected = -fitted.predict_features(tensors(test)[0]).numpy()
-    found = methods.create("vim", dim=7).fit(train).score(test)
-    np.testing.assert_allclose(found, expected, atol=1e-3)  # it computes in single precision
+    method = methods.create("vim", dim=7).fit(train)
+    for scores in (method.score(test), method.to_torch().score_regions(test)):
+        np.testing.assert_allclose(scores, expected, atol=1e-3)  # it computes in single precision
 
 
 def test_vim_is_its_formula(make):
@@ -528,7 +524,8 @@ def test_openmax_is_that_of_pytorch_ood_given_the_same_weibull_distributions(mak
         # its simplex search stops early: take the distribution from us
         distribution.c, distribution.scale = fitted.shape_[k], np.exp(fitted.log_scale_[k])
     unknown = other.predict_logits(tensors(test)[2]).numpy()
-    np.testing.assert_allclose(1 / (1 + np.exp(fitted.score(test))), unknown, rtol=RTOL)
+    for scores in (fitted.score(test), fitted.to_torch().score_regions(test)):
+        np.testing.assert_allclose(1 / (1 + np.exp(scores)), unknown, rtol=RTOL)
 
 
 @pytest.mark.parametrize(("shape", "scale"), [(0.7, 2.0), (3.0, 10.0), (5000.0, 10_000.0)])

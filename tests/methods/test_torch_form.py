@@ -157,6 +157,7 @@ def test_the_state_dict_holds_the_fitted_state(name, make):
     assert torch.equal(module(**columns), other(**columns))
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower")
 @pytest.mark.parametrize("name", WITH_TORCH)
 def test_the_module_is_compiled_as_one_graph(name, make):
     method = create(name).fit(make(seed=1))
