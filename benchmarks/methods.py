@@ -245,10 +245,16 @@ def modules(
     ).fit_features(h, y)
     ash, scale = ood.ASH(None, through, percentile=0.9), ood.SCALE(None, through, percentile=0.85)
     react = ood.ReAct(None, through).fit_feature_maps(h[:, :, None, None], y)
-    nnguide, she = (
-        ood.NNGuide(None, layer, k=10).fit_features(h, y),
-        ood.SHE(None, layer).fit_features(h, y),
-    )
+    nnguide = ood.NNGuide(None, layer, k=10).fit_features(h, y)
+    she = ood.SHE(None, layer).fit_features(h, y)
+    relative = ood.RMD(None).fit_features(h, y)
+    ddu = ood.GMM(None).fit_features(h, y)
+    dice = ood.DICE(None, layer.weight, layer.bias, p=0.9).fit_features(h, y)
+    fdbd = ood.fDBD(None, layer).fit_features(h)
+    mcm = ood.MCM(None, layer.weight)
+    train_logits = tensor(train.logits)
+    kl_matching = ood.KLMatching(None).fit_logits(train_logits, y)
+    openmax = ood.OpenMax(None, tailsize=20).fit_logits(train_logits, y)
     theirs = {
         "msp": lambda: ood.MaxSoftmax(None).predict_logits(asked_logits),
         "energy": lambda: ood.EnergyBased.score(asked_logits),
@@ -263,11 +269,18 @@ def modules(
         "react": lambda: react.predict_feature_maps(maps),
         "she": lambda: she.predict_features(asked),
         "nnguide": lambda: nnguide.predict_features(asked),
+        "relative_mahalanobis": lambda: relative.predict_features(asked),
+        "ddu": lambda: ddu.predict_features(asked),
+        "dice": lambda: dice.predict_features(asked),
+        "fdbd": lambda: fdbd.predict_features(asked),
+        "mcm": lambda: mcm.predict_features(asked),
+        "kl_matching": lambda: kl_matching.predict_logits(asked_logits),
+        "openmax": lambda: openmax.predict_logits(asked_logits),
     }
     both = {}
     for name, peer in theirs.items():
         method = methods.create(name).fit(train)
-        module = method.to_torch(device, dtype)
+        module = method.to_torch(device, torch.float64 if method.only_float64 else dtype)
         own = {column: columns[column] for column in columns if column in {*method.inputs, "label"}}
         both[name] = (lambda module=module, own=own: module(**own), peer)
     return both

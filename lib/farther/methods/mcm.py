@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveFloat
 
-from farther.methods.arrays import Array, normalised, softmax
+from farther.methods.arrays import Array, cast, normalised, norms, softmax
 from farther.methods.base import Method, parameters, register
 from farther.methods.rows import Rows
 
@@ -19,11 +19,17 @@ class TextMethod(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
 
     def _cosines(self, rows: Rows, column: str = "features") -> Array:
-        """Cosines of vectors, by their column, and the rows of the last layer, shape (n, K), float64."""
-        return normalised(rows.vectors(column)) @ self._unit_text(rows).T
+        """Cosines of each embedding with each text, shape (N, K); 0 for an embedding of zeros."""
+        embeddings = cast(rows.array(column), rows.dtype)
+        products = embeddings @ self._unit_text(rows).T
+        lengths = norms(embeddings)[:, None]
+        return products / (lengths + (lengths == 0))
 
     def _unit_text(self, rows: Rows) -> Array:
-        """The rows of the last layer at norm 1, shape (K, D): of arrays scaled once, not for each part of the rows."""
+        """The rows of the last layer at norm 1, shape (K, D).
+
+        Arrays are scaled once, not for each part of the rows.
+        """
         weight = rows.weight
         if not isinstance(weight, np.ndarray):
             return normalised(weight)
