@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import PositiveFloat
 
-from farther.methods.arrays import Array, cast, normalised, norms, softmax
+from farther.methods.arrays import Array, cast, normalised, softmax, squared_norms
 from farther.methods.base import Method, parameters, register
 from farther.methods.rows import Rows
 
@@ -22,7 +22,7 @@ class TextMethod(Method):
         """Cosines of each embedding with each text, shape (N, K); 0 for an embedding of zeros."""
         embeddings = cast(rows.array(column), rows.dtype)
         products = embeddings @ self._unit_text(rows).T
-        lengths = norms(embeddings)[:, None]
+        lengths = squared_norms(embeddings)[:, None] ** 0.5
         return products / (lengths + (lengths == 0))
 
     def _unit_text(self, rows: Rows) -> Array:

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,18 @@ OF_PROPOSALS = {
     "proposals": "proposals per image are called unknown",
     "objectness": "of the proposals have an objectness above its median there",
 }
+
+
+class Share(NamedTuple):
+    """A share as two numbers.
+
+    Attributes:
+        count: Its numerator.
+        total: Its denominator.
+    """
+
+    count: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -96,76 +108,81 @@ class Rates:
             proposals: Image and objectness of each proposal that is called unknown, ndarrays of
                 shape (P,).
         """
-        row = {name: number for number, name in enumerate(images)}
-        rows = np.fromiter((row[name] for name in image_id), np.int64, len(image_id))
-        detections = np.bincount(rows, minlength=len(images))
-        flagged = np.bincount(rows[np.asarray(unknown, bool)], minlength=len(images))
-        empty = int((detections == 0).sum())
-        effect = design_effect(detections, flagged)
-        of_proposals = None
+        image_numbers = {name: number for number, name in enumerate(images)}
+        image_of_detection = np.array([image_numbers[name] for name in image_id], np.int64)
+        detections = np.bincount(image_of_detection, minlength=len(images))
+        image_of_unknown = image_of_detection[np.asarray(unknown, bool)]
+        unknown_by_image = np.bincount(image_of_unknown, minlength=len(images))
+
+        proposal_rates = None
         if proposals is not None:
-            where = np.fromiter((row[name] for name in proposals[0]), np.int64, len(proposals[0]))
-            of_proposals = ProposalRates.of(where, proposals[1], len(images))
+            image_names, objectness = proposals
+            image_of_proposal = np.array([image_numbers[name] for name in image_names], np.int64)
+            proposal_rates = ProposalRates.of(image_of_proposal, objectness, len(images))
         return cls(
-            len(images),
-            len(rejected),
-            empty,
-            int(detections.sum()),
-            int(flagged.sum()),
-            effect,
-            of_proposals,
+            images=len(images),
+            rejected=len(rejected),
+            empty=int((detections == 0).sum()),
+            detections=int(detections.sum()),
+            unknown=int(unknown_by_image.sum()),
+            design_effect=design_effect(detections, unknown_by_image),
+            proposals=proposal_rates,
         )
 
     @property
     def compared(self) -> dict[str, str]:
         """The values that are compared with these, in words."""
-        return SHARES if self.proposals is None else {**SHARES, **OF_PROPOSALS}
+        if self.proposals is None:
+            return SHARES
+        return {**SHARES, **OF_PROPOSALS}
 
     def emptied(self) -> Rates:
         """Rates of no image yet, to be compared with these."""
-        return Rates(
-            proposals=None if self.proposals is None else ProposalRates.none(self.proposals.edges)
-        )
+        if self.proposals is None:
+            return Rates()
+        return Rates(proposals=ProposalRates.none(self.proposals.edges))
 
     def with_image(
         self, detections: int, unknown: int, *, accepted: bool, objectness: np.ndarray | None = None
     ) -> Rates:
         """These rates and one more image."""
+        proposals = None
+        if self.proposals is not None and objectness is not None:
+            proposals = self.proposals.adding(objectness)
         return Rates(
-            self.images + 1,
-            self.rejected + (not accepted),
-            self.empty + (detections == 0),
-            self.detections + detections,
-            self.unknown + unknown,
-            self.design_effect,
-            None
-            if self.proposals is None or objectness is None
-            else self.proposals.adding(objectness),
+            images=self.images + 1,
+            rejected=self.rejected + (not accepted),
+            empty=self.empty + (detections == 0),
+            detections=self.detections + detections,
+            unknown=self.unknown + unknown,
+            design_effect=self.design_effect,
+            proposals=proposals,
         )
 
-    def counts(self, share: str) -> tuple[int, int]:
-        """Number of a share, and what it is a share of; of proposals, their number and that of images."""
-        if share in OF_PROPOSALS:
-            found = self.proposals or ProposalRates.none(())
-            return (
-                (found.number, self.images)
-                if share == "proposals"
-                else (found.above_median, found.number)
-            )
-        return getattr(self, share), self.detections if share == "unknown" else self.images
+    def counts(self, share: str) -> Share:
+        """Numerator and denominator of a share; of proposals, their number and that of images."""
+        proposals = self.proposals or ProposalRates.none(())
+        if share == "proposals":
+            return Share(proposals.number, self.images)
+        if share == "objectness":
+            return Share(proposals.above_median, proposals.number)
+        if share == "unknown":
+            return Share(self.unknown, self.detections)
+        return Share(getattr(self, share), self.images)
 
     def share(self, share: str) -> float | None:
-        """A share; None of nothing."""
-        found, of = self.counts(share)
-        return found / of if of else None
+        """A share; None where its denominator is 0."""
+        counts = self.counts(share)
+        if not counts.total:
+            return None
+        return counts.count / counts.total
 
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""
-        proposals = None if self.proposals is None else asdict(self.proposals)
-        return {
-            **{field.name: getattr(self, field.name) for field in fields(Rates)},
-            "proposals": proposals,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(Rates)}
+        if self.proposals is not None:
+            values["proposals"] = asdict(self.proposals)
+        return values
 
 
 @dataclass(frozen=True)
@@ -197,25 +214,26 @@ class Window:
     @property
     def outside(self) -> tuple[str, ...]:
         """The shares outside their interval."""
-        found = []
+        outside = []
         for name, interval in self.intervals.items():
             share = self.rates.share(name)
-            if (
-                interval is not None
-                and share is not None
-                and not interval[0] <= share <= interval[1]
-            ):
-                found.append(name)
-        return tuple(found)
+            if interval is None or share is None:
+                continue
+            low, high = interval
+            if not low <= share <= high:
+                outside.append(name)
+        return tuple(outside)
 
     def describe(self, name: str) -> str:
         """One line about a share outside its interval."""
         low, high = self.intervals[name] or (0.0, 1.0)
         last = self.first + self.rates.images - 1
-        here, there = (said(name, rates.share(name)) for rates in (self.rates, self.validation))
+        share = format_share(name, self.rates.share(name))
+        share_in_validation = format_share(name, self.validation.share(name))
+        interval = f"{format_share(name, low)} to {format_share(name, high)}"
         return (
-            f"images {self.first:,} to {last:,}: {here} {self.validation.compared[name]}; ID validation showed "
-            f"{there}, and {said(name, low)} to {said(name, high)} is consistent with it"
+            f"images {self.first:,} to {last:,}: {share} {self.validation.compared[name]}; "
+            f"ID validation showed {share_in_validation}, and {interval} is consistent with it"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -267,18 +285,23 @@ class Drift:
             raise ParameterError(f"expected a level between 0 and 1, found {level:g}")
         if not validation.images:
             raise ParameterError("the ID validation split has no image to compare with")
-        self.validation, self.window, self.level = validation, window, level
-        self.total, self.count, self.alarms = validation.emptied(), 0, 0
+        self.validation = validation
+        self.window = window
+        self.level = level
+        self.total = validation.emptied()
+        self.count = 0
+        self.alarms = 0
         self.windows: deque[Window] = deque(maxlen=KEPT)
         self._current = validation.emptied()
 
     def update(self, monitored: Monitored) -> Window | None:
         """Counts an image; the window that it completes, if it does."""
-        objectness = None if monitored.proposals is None else monitored.proposals.score
-        unknown = int(np.sum(monitored.unknown))
+        objectness = None
+        if monitored.proposals is not None:
+            objectness = monitored.proposals.score
         return self.add(
             len(monitored.unknown),
-            unknown,
+            int(np.sum(monitored.unknown)),
             accepted=bool(monitored.accepted),
             objectness=objectness,
         )
@@ -304,8 +327,8 @@ class Drift:
                 round.
         """
         if objectness is not None and self.validation.proposals is None:
-            problem = "ID validation of the bundle has no proposals to compare with: write it again by `farther bundle`"
-            raise ParameterError(problem)
+            problem = "ID validation of the bundle has no proposals to compare with"
+            raise ParameterError(f"{problem}: write it again by `farther bundle`")
         if objectness is None and self.validation.proposals is not None:
             raise ParameterError(
                 "the bundle has proposals: give the objectness of those of each image"
@@ -316,7 +339,9 @@ class Drift:
         self._current = self._current.with_image(
             detections, unknown, accepted=accepted, objectness=objectness
         )
-        return self.close() if self._current.images == self.window else None
+        if self._current.images < self.window:
+            return None
+        return self.close()
 
     def close(self) -> Window | None:
         """Ends the current window, however many images it has; None where it has none."""
@@ -338,15 +363,15 @@ class Drift:
 
     def to_json(self) -> dict[str, Any]:
         """Validation, totals and the last windows."""
+        total = self.total.to_json()
+        del total["design_effect"]  # that of validation counts
         return {
             "format": "farther.drift",
             "version": 1,
             "window": self.window,
             "level": self.level,
             "validation": self.validation.to_json(),
-            "total": {
-                key: value for key, value in self.total.to_json().items() if key != "design_effect"
-            },
+            "total": total,
             "windows": self.count,
             "alarms": self.alarms,
             "last_windows": [window.to_json() for window in self.windows],
@@ -356,7 +381,9 @@ class Drift:
 def consistent(
     validation: Rates, window: Rates, share: str, level: float
 ) -> tuple[float, float] | None:
-    """The shares of a window that are consistent with validation; None where either has nothing to count.
+    """Smallest and largest share of a window that are consistent with validation.
+
+    None where either has nothing to count.
 
     Args:
         validation: The rates of the ID validation split.
@@ -367,27 +394,38 @@ def consistent(
     proposals = validation.proposals
     if share == "proposals" and proposals is not None:
         return consistent_number(proposals, validation.images, window.images, level)
-    effect = validation.design_effect if share == "unknown" else 1.0
-    if share == "objectness" and proposals is not None:
+    effect = 1.0
+    if share == "unknown":
+        effect = validation.design_effect
+    elif share == "objectness" and proposals is not None:
         effect = proposals.design_effect
-    (found, of), (_, size) = validation.counts(share), window.counts(share)
-    found, of, size = round(found / effect), int(of / effect), int(size / effect)
-    if not of or not size:
+
+    in_validation = validation.counts(share)
+    count = round(in_validation.count / effect)
+    total = int(in_validation.total / effect)
+    size = int(window.counts(share).total / effect)
+    if not total or not size:
         return None
-    low, high = _limits(found, of, size, level)
+    low, high = _limits(count, total, size, level)
     return low / size, high / size
 
 
 @lru_cache(maxsize=4096)
-def _limits(found: int, of: int, size: int, level: float) -> tuple[int, int]:
-    """Smallest and largest number of `size` that Fisher's test does not refuse beside `found` of `of`."""
+def _limits(count: int, total: int, size: int, level: float) -> tuple[int, int]:
+    """Smallest and largest number of `size` that Fisher's test does not refuse beside validation.
+
+    Args:
+        count, total: Number of the share in validation, and what it is a share of.
+        size: What the window's number is a share of.
+        level: Of the two-sided test.
+    """
     from scipy.stats import hypergeom  # takes a second, which a monitor need not wait for
 
     def below(number: int) -> float:
-        return float(hypergeom.cdf(number, of + size, found + number, size))
+        return float(hypergeom.cdf(number, total + size, count + number, size))
 
     def above(number: int) -> float:
-        return float(hypergeom.sf(number - 1, of + size, found + number, size))
+        return float(hypergeom.sf(number - 1, total + size, count + number, size))
 
     # Both tails are monotone in the number: that of fewer rises with it, that of more falls.
     low = bisect_left(range(size), level / 2, key=below)
@@ -395,8 +433,10 @@ def _limits(found: int, of: int, size: int, level: float) -> tuple[int, int]:
     return low, high
 
 
-def said(name: str, share: float | None) -> str:
+def format_share(name: str, share: float | None) -> str:
     """A value in words: a share in per cent, a number of proposals as it is."""
     if share is None:
         return "none"
-    return f"{share:.2f}" if name == "proposals" else f"{100 * share:.1f}%"
+    if name == "proposals":
+        return f"{share:.2f}"
+    return f"{100 * share:.1f}%"

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from farther.monitor.drift import Drift, said
+from farther.monitor.drift import Drift, Rates, format_share
 from farther.monitor.proposal_rates import ProposalRates
 from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
 
 if TYPE_CHECKING:
-    from farther.report.charts.vega import Key
+    from farther.report.charts.vega import ChartGroup, Key
+
+#: Sentences about windows outside their interval that the page shows, the last ones.
+LINES = 50
 
 TITLES = {
     "unknown": "Detections that are unknown",
@@ -56,49 +59,79 @@ def content(drift: Drift) -> dict[str, Any]:
     from farther.report.charts.vega import ChartGroup
     from farther.report.listing import Listing
 
-    validation, total = drift.validation.proposals, drift.total.proposals
-    rows = [
-        {
+    caption = _caption(drift)
+    lines = [window.describe(name) for window in drift.windows for name in window.outside]
+    shares = ChartGroup(_legend(INSIDE, BAND), tuple(_charts(drift, TITLES, (INSIDE, BAND))))
+    return {
+        "drift": drift,
+        "numbers": _proposal_lines(drift),
+        "lines": lines[-LINES:],
+        "group": shares,
+        "proposals": _proposal_charts(drift),
+        "overview": Listing.of(f"Shares. {caption[0].upper()}{caption[1:]}.", _share_rows(drift)),
+    }
+
+
+def _share_rows(drift: Drift) -> list[dict[str, Any]]:
+    """One row per share: in validation, in all images, and the number of windows outside."""
+    rows = []
+    for name, title in TITLES.items():
+        row = {
             "": title,
             "ID validation (%)": drift.validation.share(name),
             "all images (%)": drift.total.share(name),
-            "windows outside": sum(name in window.outside for window in drift.windows),
+            "windows outside": _windows_outside(drift, name),
         }
-        for name, title in TITLES.items()
-    ]
-    counts = {"validation": drift.validation, "monitored": drift.total}
-    caption = "; ".join(
-        f"{key}: {of.images:,} images, {of.detections:,} detections" for key, of in counts.items()
-    )
-    numbers = {"validation": validation, "monitored": total}
-    if validation is not None:
-        caption += "; proposals: " + ", ".join(
-            f"{key} {of.number:,}" for key, of in numbers.items() if of
+        rows.append(row)
+    return rows
+
+
+def _windows_outside(drift: Drift, share: str) -> int:
+    return sum(share in window.outside for window in drift.windows)
+
+
+def _caption(drift: Drift) -> str:
+    """Numbers of images, detections and proposals that the shares are of."""
+    rates_by_source: dict[str, Rates] = {"validation": drift.validation, "monitored": drift.total}
+    counts = []
+    for source, rates in rates_by_source.items():
+        counts.append(f"{source}: {rates.images:,} images, {rates.detections:,} detections")
+    caption = "; ".join(counts)
+    if drift.validation.proposals is None:
+        return caption
+
+    numbers = []
+    for source, rates in rates_by_source.items():
+        if rates.proposals:
+            numbers.append(f"{source} {rates.proposals.number:,}")
+    return f"{caption}; proposals: {', '.join(numbers)}"
+
+
+def _proposal_lines(drift: Drift) -> list[str]:
+    """One sentence per value of proposals; none where the bundle has no proposals."""
+    if drift.validation.proposals is None:
+        return []
+    lines = []
+    for name, title in OF_PROPOSALS.items():
+        in_validation = format_share(name, drift.validation.share(name))
+        in_total = format_share(name, drift.total.share(name))
+        outside = _windows_outside(drift, name)
+        lines.append(
+            f"{title}: {in_validation} in ID validation, {in_total} here; {outside} windows outside"
         )
-    return {
-        "drift": drift,
-        "numbers": [
-            f"{title}: {said(name, drift.validation.share(name))} in ID validation, "
-            f"{said(name, drift.total.share(name))} here; "
-            f"{sum(name in window.outside for window in drift.windows)} windows outside"
-            for name, title in OF_PROPOSALS.items()
-            if validation is not None
-        ],
-        "lines": [window.describe(name) for window in drift.windows for name in window.outside][
-            -50:
-        ],
-        "group": ChartGroup(_legend(INSIDE, BAND), tuple(_charts(drift, TITLES, (INSIDE, BAND)))),
-        "proposals": None
-        if validation is None or total is None
-        else ChartGroup(
-            _legend(PROPOSED, PROPOSED_BAND),
-            (
-                *_charts(drift, OF_PROPOSALS, (PROPOSED, PROPOSED_BAND)),
-                *_objectness(validation, total),
-            ),
-        ),
-        "overview": Listing.of(f"Shares. {caption[0].upper()}{caption[1:]}.", rows),
-    }
+    return lines
+
+
+def _proposal_charts(drift: Drift) -> ChartGroup | None:
+    """The charts of proposals; None where the bundle has no proposals."""
+    from farther.report.charts.vega import ChartGroup
+
+    validation, total = drift.validation.proposals, drift.total.proposals
+    if validation is None or total is None:
+        return None
+    charts = list(_charts(drift, OF_PROPOSALS, (PROPOSED, PROPOSED_BAND)))
+    charts += _objectness(validation, total)
+    return ChartGroup(_legend(PROPOSED, PROPOSED_BAND), tuple(charts))
 
 
 def _legend(inside: str, band: str) -> tuple[Key, ...]:
@@ -143,41 +176,27 @@ def _objectness(validation: ProposalRates, total: ProposalRates) -> Iterator[Any
 
 
 def _charts(drift: Drift, titles: Mapping[str, str], colours: tuple[str, str]) -> Iterator[Any]:
+    """One chart per share, over the windows in which it can be compared."""
     from farther.report.charts import vega as vl
     from farther.report.charts.vega import Key
 
     inside, band = colours
+    x = vl.number("last", title="images", axis={"format": "~s", "tickCount": 5})
+    legend = (Key("inside", inside, "●"), Key("outside", OUTSIDE, "●"))
     for name, title in titles.items():
-        rows = []
-        for window in drift.windows:
-            share, interval = window.rates.share(name), window.intervals[name]
-            if share is not None and interval is not None:
-                last = window.first + window.rates.images - 1
-                where = "outside" if name in window.outside else "inside"
-                rows.append(
-                    {
-                        "last": last,
-                        "share": share,
-                        "low": interval[0],
-                        "high": interval[1],
-                        "where": where,
-                    }
-                )
+        rows = _window_rows(drift, name)
         if not rows:
             continue
-        x = vl.number("last", title="images", axis={"format": "~s", "tickCount": 5})
-        is_number = name == "proposals"
-        axis: dict[str, Any] = {
-            "title": None,
-            "axis": {"format": "~g"} if is_number else vl.PERCENT,
-        }
-        values = [f"{key}:{'.2f' if is_number else '.1%'}" for key in ("share", "low", "high")]
-        legend = (Key("inside", inside, "●"), Key("outside", OUTSIDE, "●"))
+        axis: dict[str, Any] = {"title": None, "axis": vl.PERCENT}
+        number_format = ".1%"
+        if name == "proposals":
+            axis["axis"] = {"format": "~g"}
+            number_format = ".2f"
+        values = [f"{key}:{number_format}" for key in ("share", "low", "high")]
         outside = sum(row["where"] == "outside" for row in rows)
-        words = f"{title}, over {len(rows)} windows; {outside} outside the interval."
         yield vl.chart(
             title,
-            words,
+            f"{title}, over {len(rows)} windows; {outside} outside the interval.",
             pl.DataFrame(rows),
             vl.layer(
                 {"type": "area", "color": band, "opacity": 0.35},
@@ -199,3 +218,22 @@ def _charts(drift: Drift, titles: Mapping[str, str], colours: tuple[str, str]) -
             ),
             height=220,
         )
+
+
+def _window_rows(drift: Drift, name: str) -> list[dict[str, Any]]:
+    """One row per window in which a share can be compared: its last image, share and interval."""
+    rows = []
+    for window in drift.windows:
+        share, interval = window.rates.share(name), window.intervals[name]
+        if share is None or interval is None:
+            continue
+        low, high = interval
+        row = {
+            "last": window.first + window.rates.images - 1,
+            "share": share,
+            "low": low,
+            "high": high,
+            "where": "outside" if name in window.outside else "inside",
+        }
+        rows.append(row)
+    return rows
